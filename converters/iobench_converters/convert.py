@@ -49,15 +49,7 @@ POLL_S = 0.2
 
 
 class ConversionRun:
-    """What one process does of a conversion.
-
-    Parameters
-    ----------
-    conversion : Conversion
-        What is to be written. Ranges it does not know are found, or read from the journal.
-    tally, progress, notice
-        As `iobench.stores.Converter` takes them.
-    """
+    """What one process does of a conversion."""
 
     def __init__(
         self,

@@ -53,38 +53,20 @@ PLAN_NAME = "plan"
 
 @dataclass(frozen=True, slots=True)
 class PlanMark:
-    """What the file ``plan`` says of the conversion that was begun.
-
-    Parameters
-    ----------
-    digest, title : str
-        Of its plan.
-    begun_by : str
-        Process, host and job.
-    modified_ns : sequence of int
-        When each source file was modified last. Not part of the plan: a copy of the sources gives
-        the same store, but shards of one store are of the same state of them.
-    ranges : mapping of str to (float, float)
-        Of variables stored as int16, as found by a pass over the samples.
-    """
+    """What the file ``plan`` says of the conversion that was begun."""
 
     digest: str
-    title: str
-    begun_by: str
+    title: str  # of its plan
+    begun_by: str  # process, host and job
+    # when each source file was modified last. Not part of the plan: a copy of the sources gives the
+    # same store, but shards of one store are of the same state of them
     modified_ns: Sequence[int] = ()
+    # of variables stored as int16, as found by a pass over the samples
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 class Journal:
-    """The journal of a store that is being written.
-
-    Parameters
-    ----------
-    path : Path
-        The store's folder.
-    plan : ConversionPlan
-        What it is to hold.
-    """
+    """The journal of a store that is being written."""
 
     def __init__(self, path: Path, plan: ConversionPlan) -> None:
         self._store = path
@@ -97,13 +79,7 @@ class Journal:
         return self._path.exists()
 
     def mark(self, files: Sequence[Path]) -> PlanMark | None:
-        """Return what was begun, None if nothing was; check that it is what we are to write.
-
-        Raises
-        ------
-        StoreError
-            If it is of another plan, or a source file was modified since.
-        """
+        """Return what was begun, None if nothing was; check that it is what we are to write."""
         try:
             with storage_errors(self._path):
                 values = read_json(self._path / PLAN_NAME)
@@ -164,14 +140,7 @@ class Journal:
         return info if is_full and self._is_whole(info.shard, times) else None
 
     def check_bytes(self, files: Sequence[Path]) -> None:
-        """Read again some of the bytes that finished shards were made of.
-
-        Raises
-        ------
-        StoreError
-            If a source file has others now: one rewritten in place, whose size and time of
-            modification are what they were.
-        """
+        """Read again some of the bytes that finished shards were made of."""
         for number in range(self._plan.n_shards):
             try:
                 noted = read_json(self._entry(number))["sources"]
@@ -208,11 +177,6 @@ class Journal:
         """Return the claim on one shard, None where another process holds it.
 
         What an earlier holder left unfinished is removed.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the journal is gone: the store is finished, or was removed.
         """
         folder = self._folder(number)
         with storage_errors(folder, resumable=True):

@@ -242,15 +242,7 @@ def _data_start(path: Path, file: ShardFile, *, dtype: np.dtype[Any], n_samples:
 
 
 def npy_header(dtype: np.dtype[Any], n_samples: int) -> bytes:
-    """Return an ``.npy`` header of the same length for any number of samples.
-
-    Parameters
-    ----------
-    dtype : dtype
-        Of one sample; its shape follows the number of samples.
-    n_samples : int
-        First length of the array.
-    """
+    """Return an ``.npy`` header of the same length for any number of samples."""
     descr, shape = np.lib.format.dtype_to_descr(dtype.base), (n_samples, *dtype.shape)
     text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode()
     room = len(text) + 1 + LENGTH_DIGITS - len(str(n_samples))
@@ -267,22 +259,6 @@ def read_npy_header(stream: IO[bytes], name: Path, *, dtype: np.dtype[Any], n_sa
 
     The header is compared, not believed: nothing in the file decides what is allocated, and a
     pickled object array is refused like any other dtype.
-
-    Parameters
-    ----------
-    stream : binary file
-        At its start.
-    name : Path
-        What errors call it.
-    dtype : dtype
-        Of one sample, as the store's manifest has it.
-    n_samples : int
-        How many there should be.
-
-    Raises
-    ------
-    StoreError
-        If it is damaged, or that of another array.
     """
     magic = stream.read(MAGIC_NBYTES)
     n_length = LENGTH_NBYTES.get(magic, 0)

@@ -25,24 +25,7 @@ N_RETRIES = 3
 
 
 def write_on_dask(run: ConversionRun, scheduler: str) -> None:
-    """Have the missing shards of a conversion written by the workers of a scheduler.
-
-    Parameters
-    ----------
-    run : ConversionRun
-        Begun, and not finished.
-    scheduler : str
-        Address, such as ``tcp://host:8786``.
-
-    Raises
-    ------
-    MissingExtraError
-        If dask.distributed is not installed.
-    OptionError
-        If nothing answers at that address.
-    StoreError
-        If a shard is not written after the workers that tried it died.
-    """
+    """Have the missing shards of a conversion written by the workers of a scheduler."""
     try:
         from distributed import Client, KilledWorker, as_completed
         from distributed.protocol.pickle import dumps  # also what pickle alone cannot

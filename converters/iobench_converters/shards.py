@@ -50,18 +50,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What any process needs to write any shard of a store. Picklable.
+    """What any process needs to write any shard of a store. Picklable."""
 
-    Parameters
-    ----------
-    request : StoreRequest
-        With an absolute path, and all ranges of its encoding known.
-    plan : ConversionPlan
-        Which samples go into which shard.
-    """
-
-    request: StoreRequest
-    plan: ConversionPlan
+    request: StoreRequest  # with an absolute path, and all ranges of its encoding known
+    plan: ConversionPlan  # which samples go into which shard
 
     @property
     def stored_spec(self) -> SampleSpec:
@@ -155,17 +147,6 @@ class ShardDrain:
 
     A shard is closed by flushing it to disk, moving its files into place and noting it. At most
     one is waiting for that. As a context manager it waits at the end, whatever happened.
-
-    Parameters
-    ----------
-    conversion : Conversion
-        What is converted.
-    journal : Journal
-        Where finished shards are noted.
-    tally : Tally
-        Where the time goes.
-    finished : callable
-        Called, in the thread, with number and info of each shard when it is there.
     """
 
     def __init__(
@@ -241,13 +222,7 @@ def write_shard(
     tally: Tally,
     advance: Callable[[int], bool],
 ) -> None:
-    """Write one shard whose claim is held, and leave it to the drain.
-
-    Parameters
-    ----------
-    advance : callable
-        Called with the samples just written; False ends the shard there.
-    """
+    """Write one shard whose claim is held, and leave it to the drain."""
     writer: Writer | None = None
     try:
         writer = conversion.writer(journal.scratch(held), number)

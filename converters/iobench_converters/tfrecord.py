@@ -164,13 +164,7 @@ class TFRecordWriter(ShardWriter):
 
 
 class ExampleDecoder:
-    """Turns the example of one sample into its arrays, views of the record where it can.
-
-    Parameters
-    ----------
-    spec : SampleSpec
-        What the sample is.
-    """
+    """Turns the example of one sample into its arrays, views of the record where it can."""
 
     def __init__(self, spec: SampleSpec) -> None:
         self.spec = spec

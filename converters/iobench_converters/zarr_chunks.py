@@ -81,20 +81,7 @@ class ChunkCompressor:
         return chain.from_iterable(self._pool.map(self._all, parts))
 
     def start(self, chunks: NDArray[Any], room: NDArray[np.uint8]) -> list[Future[StoredRows]]:
-        """Begin to compress gathered chunks, which must stay as they are until that is done.
-
-        Parameters
-        ----------
-        chunks : ndarray, shape (samples, chunks, numbers)
-            Contiguous.
-        room : ndarray, shape (samples, bytes)
-            Where they go: `BLOSC_HEADER_NBYTES` more for each chunk than it has itself.
-
-        Returns
-        -------
-        list of Future
-            Of the first samples, the next ones, and so on.
-        """
+        """Begin to compress gathered chunks, which must stay as they are until that is done."""
         step = max(1, -(-len(chunks) // self._n_threads))
         return [
             self._pool.submit(self._rows, chunks[at : at + step], room[at : at + step])
@@ -142,22 +129,7 @@ class ChunkCompressor:
 def decompress(
     data: memoryview, n_chunks: int, nbytes: int, out: NDArray[np.uint8] | None = None
 ) -> NDArray[np.uint8]:
-    """Return the bytes of chunks that lie one after another.
-
-    Parameters
-    ----------
-    data : memoryview of bytes
-        The compressed chunks, nothing behind them.
-    n_chunks, nbytes : int
-        How many there are, and the bytes each decompresses to.
-    out : ndarray of uint8, optional
-        Where to, contiguous; else memory of its own.
-
-    Raises
-    ------
-    StoreError
-        If they are not that, or damaged.
-    """
+    """Return the bytes of chunks that lie one after another."""
     undo = load_blosc().decompress
     chunks = np.empty(n_chunks * nbytes, dtype=np.uint8) if out is None else out
     position = 0

@@ -213,20 +213,7 @@ def _stored_options(manifest: Manifest) -> ZarrOptions:
 
 
 class ChunkDecoder:
-    """Turns the stored chunks of one sample into its arrays; views where nothing is compressed.
-
-    Parameters
-    ----------
-    spec : SampleSpec
-        What a sample is.
-    arrays : tuple of ArrayLayout
-        What its extents are.
-    codec : str
-        Of the chunks.
-    shards : tuple of Path, tuple of Shard, int
-        The store's folder, its shards, and for how many samples each has room: where the lengths
-        of chunks are read.
-    """
+    """Turns the stored chunks of one sample into its arrays; views where nothing is compressed."""
 
     def __init__(
         self,

@@ -39,28 +39,15 @@ ones, and those that Zarr reserves."""
 
 @dataclass(frozen=True, slots=True)
 class ZarrOptions:
-    """The format's options.
+    """The format's options."""
 
-    Parameters
-    ----------
-    codec : {"none", "blosc-lz4"}
-        Of each chunk.
-    inner_chunk : mapping of str to int
-        Longest chunk along a dimension of the variables; whole dimensions by default.
-    """
-
-    codec: str = "none"
+    codec: str = "none"  # of each chunk
+    # longest chunk along a dimension of the variables; whole dimensions by default
     inner_chunk: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ZarrOptions:
-        """Return what ``codec=...`` and ``inner-chunk=y=256,x=256`` say.
-
-        Raises
-        ------
-        OptionError
-            For an option or a value that is not known.
-        """
+        """Return what ``codec=...`` and ``inner-chunk=y=256,x=256`` say."""
         codec = options.get("codec", CODECS[0])
         wrong = [] if codec in CODECS else [f"codec={codec}"]
         wrong += sorted(set(options) - {*OPTION_NAMES})
@@ -74,21 +61,11 @@ class ZarrOptions:
 
 @dataclass(frozen=True, slots=True)
 class ArrayLayout:
-    """One array of the group; shapes are those of one sample.
+    """One array of the group; shapes are those of one sample."""
 
-    Parameters
-    ----------
-    folder : str
-        Its name in the group.
-    variable : Variable
-        What it holds.
-    chunk : tuple of int
-        Of an inner chunk.
-    """
-
-    folder: str
-    variable: Variable
-    chunk: tuple[int, ...]
+    folder: str  # its name in the group
+    variable: Variable  # what it holds
+    chunk: tuple[int, ...]  # of an inner chunk
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -136,15 +113,7 @@ class ArrayLayout:
 
 
 def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ArrayLayout, ...]:
-    """Return the arrays that hold the samples of a spec.
-
-    Raises
-    ------
-    SampleError
-        For a variable without values, or of a dtype that Zarr v3 does not know.
-    OptionError
-        Where ``inner-chunk`` names a dimension that no variable has.
-    """
+    """Return the arrays that hold the samples of a spec."""
     for variable in spec:
         if not variable.nbytes:
             raise SampleError(
@@ -209,11 +178,6 @@ def arrays_of(manifest: Manifest, options: ZarrOptions) -> tuple[ArrayLayout, ..
     """Return the arrays of a store by the names that its shards have.
 
     Formerly those of variables with other letters than ASCII's were numbered.
-
-    Raises
-    ------
-    SampleError, OptionError
-        As `plan_arrays`.
     """
     arrays = plan_arrays(manifest.spec, options)
     files = manifest.shards[0].files if manifest.shards else ()

@@ -42,19 +42,7 @@ _LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
 def array_metadata(
     array: ArrayLayout, labels: StoreLabels, *, codec: str, shard: Sequence[int]
 ) -> dict[str, Any]:
-    """Return the metadata of an array.
-
-    Parameters
-    ----------
-    array : ArrayLayout
-        The array.
-    labels : StoreLabels
-        Of the store.
-    codec : str
-        Of its inner chunks.
-    shard : sequence of int
-        Samples of a full shard along each of their dimensions.
-    """
+    """Return the metadata of an array."""
     dtype = array.dtype
     codecs: list[dict[str, Any]] = [_LITTLE if dtype.itemsize > 1 else {"name": "bytes"}]
     if codec == BLOSC_LZ4:
@@ -149,12 +137,6 @@ def read_shard_shape(path: Path, file: ShardFile, n_dims: int) -> tuple[int, ...
     """Return how many samples a full shard holds along each of their dimensions.
 
     As the metadata of an array say.
-
-    Raises
-    ------
-    StoreError
-        If the file is missing, not as long as the manifest says, or no metadata of an array. The
-        caller compares all of it with what it should be.
     """
     name = path / file.name
     nbytes = open_file_size(name, expected=file.nbytes)

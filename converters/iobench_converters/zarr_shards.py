@@ -82,13 +82,7 @@ def shard_place(shard: int, grid: Sequence[int], shape: Sequence[int]) -> tuple[
 
 
 class ChunkGatherer(Gatherer):
-    """Small samples, gathered array by array: the chunks of each are one row.
-
-    Parameters
-    ----------
-    arrays : sequence of ArrayLayout
-        What a sample becomes.
-    """
+    """Small samples, gathered array by array: the chunks of each are one row."""
 
     def __init__(self, arrays: Sequence[ArrayLayout]) -> None:
         super().__init__([np.dtype([(one.variable.name, one.dtype, one.shape)]) for one in arrays])
@@ -124,25 +118,7 @@ class ChunkGatherer(Gatherer):
 
 
 class ZarrWriter(ShardWriter):
-    """Writes one shard of every array.
-
-    Parameters
-    ----------
-    path : Path
-        The store's folder. Unfinished shards lie in it, finished ones in the arrays' folders.
-    spec : SampleSpec
-        What a sample is.
-    arrays : sequence of ArrayLayout
-        What becomes of it.
-    shard : int
-        Number of the shard.
-    n_samples : int or None
-        Samples of a full shard, for which the index has places; None: as many as will come.
-    codec : str
-        Of the chunks.
-    place : tuple of int
-        Where the shard lies along each of the samples' dimensions.
-    """
+    """Writes one shard of every array."""
 
     def __init__(
         self,
@@ -316,25 +292,7 @@ class _ArrayShard:
 def read_shard_index(
     path: Path, file: ShardFile, array: ArrayLayout, *, n_samples: int, room: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return offset and length of each sample's chunks in a shard, all of them together.
-
-    Parameters
-    ----------
-    path : Path
-        The store's folder.
-    file : ShardFile
-        The shard, as the manifest lists it.
-    array : ArrayLayout
-        The array.
-    n_samples, room : int
-        Samples it holds, and for how many its index has places.
-
-    Raises
-    ------
-    StoreError
-        If the file is missing, of another size, or its index is damaged or not as written: the
-        chunks lie one after another from the beginning of the file.
-    """
+    """Return offset and length of each sample's chunks in a shard, all of them together."""
     lengths = read_chunk_lengths(path, file, array, n_samples=n_samples, room=room).sum(axis=1)
     return np.cumsum(lengths) - lengths, lengths
 
@@ -345,10 +303,6 @@ def read_chunk_lengths(
     """Return the bytes of each chunk of the samples of a shard, in the order they lie in.
 
     Parameters and errors as of `read_shard_index`.
-
-    Returns
-    -------
-    ndarray of int64, shape (samples, chunks)
     """
     name = path / file.name
     nbytes = open_file_size(name, expected=file.nbytes)

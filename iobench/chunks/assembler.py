@@ -43,17 +43,6 @@ def brick_shape(
 
     They are neighbours in all but the sample dimensions: the same samples need them. Where a sample
     takes a part of another dimension, each chunk is kept by itself.
-
-    Parameters
-    ----------
-    chunk, shape, lengths : tuple of int
-        Shape of a chunk, of the array, and of what a sample takes of it.
-    axes : tuple of int
-        The sample dimensions; -1 where the array lacks one.
-    dtype : str
-        Of the numbers as stored.
-    nbytes : int
-        How large one may be.
     """
     if any(each not in axes and lengths[each] < shape[each] for each in range(len(shape))):
         return chunk
@@ -68,21 +57,12 @@ def brick_shape(
 
 
 class _Part(NamedTuple):
-    """What a sample takes of a variable in chunks.
-
-    Parameters
-    ----------
-    variable : StoredVariable
-        That of the box; where samples share its pages, those as chunks.
-    key : str
-        What tells it from other variables that samples of a file take.
-    is_counted : bool
-        Whether decoding takes work: numbers that lie as they are are no chunks to a user.
-    """
+    """What a sample takes of a variable in chunks."""
 
     box: Box
-    variable: StoredVariable
-    key: str
+    variable: StoredVariable  # that of the box; where samples share its pages, those as chunks
+    key: str  # what tells it from other variables that samples of a file take
+    # whether decoding takes work: numbers that lie as they are are no chunks to a user
     is_counted: bool
 
     @property
@@ -186,50 +166,23 @@ class _Part(NamedTuple):
 
 
 class StoredArrays(SharedBytes, frozen=True):
-    """What was read of the arrays of a sample.
+    """What was read of the arrays of a sample."""
 
-    Parameters
-    ----------
-    decoders : sequence of callable
-        Each returns one of the arrays that were asked for, as stored; told where it may be made.
-    is_absent : bool
-        Whether a chunk was to be read that is not there.
-    """
-
+    # each returns one of the arrays that were asked for, as stored; told where it may be made
     decoders: Sequence[Callable[[NDArray[Any] | None], NDArray[Any]]]
-    is_absent: bool = False
+    is_absent: bool = False  # whether a chunk was to be read that is not there
 
     def arrays(self, out: Sequence[NDArray[Any] | None] = ()) -> list[NDArray[Any]]:
         """Return the arrays as stored, in the order in which they were asked for.
 
         One that is a part of what is kept is not to be written; `unpack` returns a copy of it.
         One that could be decoded into its ``out`` is that.
-
-        Raises
-        ------
-        FileFormatError
-            If a chunk cannot be decoded, has a wrong size or checksum: names file and array.
         """
         return [each(to_be) for each, to_be in itertools.zip_longest(self.decoders, out)]
 
 
 def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ...]) -> StoredArrays:
-    """Read what the boxes of a sample need and no thread has read or decoded already.
-
-    Parameters
-    ----------
-    kept : DecodedChunks
-        Of the source.
-    boxes : sequence of Box
-        Of one file, but for those that are ``of_all``. Several may share chunks.
-    sample : tuple of int
-        Number of the file, index along the sample dimension, or along each of several.
-
-    Returns
-    -------
-    StoredArrays
-        Whose ``arrays()`` are what `read_stored_box` returns of each.
-    """
+    """Read what the boxes of a sample need and no thread has read or decoded already."""
     parts = [_part(box, kept) for box in boxes]
     plain = [box_ranges(b) if p is None else [] for b, p in zip(boxes, parts, strict=True)]
     beside = [each for ranges in plain for each in ranges]

@@ -66,21 +66,7 @@ def spill_group(
     in_flight_nbytes: int,
     bands_nbytes: int,
 ) -> SpilledGroup:
-    """Decode the samples of a group, band by band, into a file; return what gives them back.
-
-    Parameters
-    ----------
-    variables : sequence of PiecedVariable
-        Of one file.
-    runs : sequence of sequence of IndexRun
-        The samples, as each variable counts them.
-    spill : SpillFile
-        Where they are put aside.
-    run : callable
-        Runs the jobs.
-    in_flight_nbytes, bands_nbytes : int
-        For what is decoded on the way to a band, and for bands.
-    """
+    """Decode the samples of a group, band by band, into a file; return what gives them back."""
     n_samples = sum(run.length for run in runs[0])
     n_bands = _n_bands(variables, bands_nbytes)
     most = bands_nbytes // n_bands
@@ -181,24 +167,7 @@ class _Filling:
 
 
 class SpilledGroup:
-    """Samples of a group in a file, band by band.
-
-    Parameters
-    ----------
-    variables : sequence of PiecedVariable
-        Of the group.
-    n_samples : int
-        How many.
-    spill : SpillFile
-        Where they are.
-
-    Attributes
-    ----------
-    read_nbytes : int
-        Bytes that were read from storage for it.
-    spilled_nbytes : int
-        Bytes put aside.
-    """
+    """Samples of a group in a file, band by band."""
 
     def __init__(
         self, variables: Sequence[PiecedVariable], n_samples: int, spill: SpillFile

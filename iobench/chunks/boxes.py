@@ -29,30 +29,16 @@ SHARED_PAGES_NBYTES = 1 << 20
 
 
 class Box(NamedTuple):
-    """A range along each dimension of a stored variable.
+    """A range along each dimension of a stored variable."""
 
-    Parameters
-    ----------
-    file : str
-        The file or store.
-    variable : StoredVariable
-        With where its numbers lie in ``file``.
-    start, stop : tuple of int
-        One per dimension, not empty, inside the variable's shape.
-    axes : tuple of int
-        The sample dimensions, the slowest first; -1 of one that the variable lacks.
-    of_all : bool
-        Whether the file is one that samples of all files need.
-    drops_axes : bool
-        Whether the array lacks the sample dimensions, of which the box has one index each.
-    """
-
-    file: str
-    variable: StoredVariable
+    file: str  # the file or store
+    variable: StoredVariable  # with where its numbers lie in ``file``
     start: tuple[int, ...]
-    stop: tuple[int, ...]
+    stop: tuple[int, ...]  # one per dimension, not empty, inside the variable's shape
+    # the sample dimensions, the slowest first; -1 of one that the variable lacks
     axes: tuple[int, ...] = ()
-    of_all: bool = False
+    of_all: bool = False  # whether the file is one that samples of all files need
+    # whether the array lacks the sample dimensions, of which the box has one index each
     drops_axes: bool = False
 
     @property
@@ -158,25 +144,14 @@ def contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
 
 
 class _Rows(NamedTuple):
-    """Where the rows of a box lie, whichever variable of this shape it is of.
+    """Where the rows of a box lie, whichever variable of this shape it is of."""
 
-    Parameters
-    ----------
-    strides : tuple of int
-        Bytes between neighbours along each dimension.
-    ranges : tuple of (int, int)
-        What is read: where each begins, from the first number of the box on, and its bytes.
-    length, distance : int
-        Of a row, and between the beginnings of neighbours, in bytes.
-    n_between : int
-        How many rows each range holds, with what lies between them.
-    """
-
-    strides: tuple[int, ...]
+    strides: tuple[int, ...]  # bytes between neighbours along each dimension
+    # what is read: where each begins, from the first number of the box on, and its bytes
     ranges: tuple[tuple[int, int], ...]
     length: int
-    distance: int
-    n_between: int
+    distance: int  # of a row, and between the beginnings of neighbours, in bytes
+    n_between: int  # how many rows each range holds, with what lies between them
 
 
 @functools.lru_cache(maxsize=256)
@@ -276,22 +251,7 @@ def join_chunks(
     fill: Any,
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Return a range along each dimension of an array in chunks.
-
-    Parameters
-    ----------
-    chunk : tuple of int
-        Shape of a chunk.
-    start, stop : tuple of int
-        Ends of the range, inside the array.
-    chunk_at : callable
-        Returns the numbers of the chunk at a place, asked in C order; None where there is none.
-        Where they lie together in the result it is told that place, to decode them there.
-    dtype, fill : dtype, number
-        Of the result; what it holds where there is no chunk.
-    out : ndarray, optional
-        The result; else it is a new array.
-    """
+    """Return a range along each dimension of an array in chunks."""
     values = out
     if values is None:
         lengths = tuple(b - a for a, b in zip(start, stop, strict=True))

@@ -39,22 +39,14 @@ class ContiguousNumbers(msgspec.Struct, frozen=True):
 
 
 class ChunkRanges(msgspec.Struct, frozen=True, eq=False):
-    """Chunks that are ranges of the file, or of several.
-
-    Parameters
-    ----------
-    offsets, nbytes : ndarray of int64, shape of the grid of chunks
-        Where each chunk is (-1: never written), and its stored size.
-    masks : ndarray of uint32 or None
-        As bits the codecs that were left out for each chunk; None: none for any.
-    files, numbers : tuple of str, ndarray of int32 or None
-        Of chunks in several files those, and which of them each is in; None: all are in one.
-    """
+    """Chunks that are ranges of the file, or of several."""
 
     offsets: NDArray[np.int64]
-    nbytes: NDArray[np.int64]
+    nbytes: NDArray[np.int64]  # where each chunk is (-1: never written), and its stored size
+    # as bits the codecs that were left out for each chunk; None: none for any
     masks: NDArray[np.uint32] | None = None
 
+    # of chunks in several files those, and which of them each is in; None: all are in one
     files: tuple[str, ...] = ()
     numbers: NDArray[np.int32] | None = None
 
@@ -66,41 +58,21 @@ class ChunkRanges(msgspec.Struct, frozen=True, eq=False):
 
 
 class Sharding(msgspec.Struct, frozen=True):
-    """How chunks lie together in a shard, a file of many.
+    """How chunks lie together in a shard, a file of many."""
 
-    Parameters
-    ----------
-    chunks_per_shard : tuple of int
-        Along each dimension.
-    index_at_end : bool
-        Else the index of chunks is the beginning of the file.
-    index_checksum : bool
-        Whether the index ends with a CRC-32C.
-    index_dtype : str
-        Of its offsets and lengths.
-    """
-
-    chunks_per_shard: tuple[int, ...]
-    index_at_end: bool
-    index_checksum: bool
-    index_dtype: str
+    chunks_per_shard: tuple[int, ...]  # along each dimension
+    index_at_end: bool  # else the index of chunks is the beginning of the file
+    index_checksum: bool  # whether the index ends with a CRC-32C
+    index_dtype: str  # of its offsets and lengths
 
 
 class ChunkKeys(msgspec.Struct, frozen=True):
-    """Chunks that are files of a folder, each alone or with others in a shard.
-
-    Parameters
-    ----------
-    key_prefix, separator, key_of_scalar : str
-        A chunk, or shard, is the file ``key_prefix + separator.join(places)``.
-    sharding : Sharding or None
-        None: every chunk is a file.
-    """
+    """Chunks that are files of a folder, each alone or with others in a shard."""
 
     key_prefix: str
     separator: str
-    key_of_scalar: str
-    sharding: Sharding | None = None
+    key_of_scalar: str  # A chunk, or shard, is the file ``key_prefix + separator.join(places)``
+    sharding: Sharding | None = None  # none: every chunk is a file
 
     def key(self, place: Sequence[int]) -> str:
         """Return the name of the file of a chunk, or of a shard, by its place in their grid."""
@@ -117,17 +89,10 @@ class ChunkKeys(msgspec.Struct, frozen=True):
 
 
 class ChunkManifest(msgspec.Struct, frozen=True, eq=False):
-    """How the chunks of a variable are encoded, and where they lie.
+    """How the chunks of a variable are encoded, and where they lie."""
 
-    Parameters
-    ----------
-    codecs : ChunkCodecs
-        dtype and byte order of the stored numbers, shape of a chunk, codecs.
-    chunks : ContiguousNumbers, ChunkRanges or ChunkKeys
-        Where they lie. Of numbers that are contiguous, one chunk, parts are read alone.
-    """
-
-    codecs: ChunkCodecs
+    codecs: ChunkCodecs  # dtype and byte order of the stored numbers, shape of a chunk, codecs
+    # where they lie. Of numbers that are contiguous, one chunk, parts are read alone
     chunks: ContiguousNumbers | ChunkRanges | ChunkKeys
 
     @property
@@ -163,37 +128,18 @@ class ChunkManifest(msgspec.Struct, frozen=True, eq=False):
 
 
 class StoredVariable(msgspec.Struct, frozen=True, eq=False):
-    """A numeric variable of a file or store: its schema and where its numbers lie.
+    """A numeric variable of a file or store: its schema and where its numbers lie."""
 
-    Parameters
-    ----------
-    name : str
-        Its name in the file; that of the folder where a Zarr store is the array.
-    dims, shape : tuple
-        In file order.
-    packing : Packing
-        How stored numbers become numbers.
-    fill : number
-        What never written parts hold, as stored.
-    storage : ChunkManifest or None
-        None: only the format's library can read it; ``only_library`` says why.
-    attributes : mapping
-        Those that are texts.
-    only_library : str
-        See above.
-    folder : str
-        Where chunks that are files lie.
-    """
-
-    name: str
+    name: str  # its name in the file; that of the folder where a Zarr store is the array
     dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    packing: Packing
-    fill: Any
+    shape: tuple[int, ...]  # in file order
+    packing: Packing  # how stored numbers become numbers
+    fill: Any  # what never written parts hold, as stored
+    # none: only the format's library can read it; ``only_library`` says why
     storage: ChunkManifest | None
-    attributes: Mapping[str, str]
-    only_library: str = ""
-    folder: str = ""
+    attributes: Mapping[str, str]  # those that are texts
+    only_library: str = ""  # see above
+    folder: str = ""  # where chunks that are files lie
 
     @property
     def manifest(self) -> ChunkManifest:
@@ -250,11 +196,6 @@ def decode_stored_chunk(
     """Return the numbers of a chunk as stored, in the shape of a chunk, from its bytes.
 
     They are ``out``, of that shape and dtype and in C order, where they could be decoded there.
-
-    Raises
-    ------
-    FileFormatError
-        If it cannot be decoded, has a wrong size or checksum: names file, variable and chunk.
     """
     manifest = variable.manifest
     if manifest.codecs.is_message:

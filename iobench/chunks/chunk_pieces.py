@@ -148,13 +148,7 @@ class ChunkPieces(_Pieces):
         return [[] if buffer is None else [buffer] for buffer in found]
 
     def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[PiecePart]) -> None:
-        """Decode a chunk and put its numbers, unpacked, in their place.
-
-        Raises
-        ------
-        FileFormatError
-            If the chunk is damaged: names file, variable and chunk.
-        """
+        """Decode a chunk and put its numbers, unpacked, in their place."""
         if not stored:
             fill = unpack(self._variable.fill_array, self._packing)
             for part in parts:

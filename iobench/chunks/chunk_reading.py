@@ -52,22 +52,6 @@ def read_chunks(
     """Return the stored bytes of chunks, None for those never written; neighbours at once.
 
     Of a shard no more is read than its index, once, and those chunks.
-
-    Parameters
-    ----------
-    wanted : sequence of StoredChunk
-        Of any variables.
-    beside : sequence of FileRange
-        Read with them; the second of what is returned.
-    allocate : callable
-        Returns memory for so many bytes.
-
-    Raises
-    ------
-    FileFormatError
-        If a shard's index is damaged, or a shard or file ends before a chunk does.
-    StorageError
-        If a file cannot be read.
     """
     found: list[memoryview | None] = [None] * len(wanted)
     ranges, of_ranges = list(beside), [-1] * len(beside)
@@ -110,13 +94,7 @@ def chunk_nbytes(file: str, variable: StoredVariable, place: Place) -> int:
 
 
 def read_stored_box(box: Box) -> NDArray[Any]:
-    """Return the numbers of a box as stored.
-
-    Raises
-    ------
-    FileFormatError
-        If a chunk cannot be decoded, has a wrong size or checksum: names file, variable and chunk.
-    """
+    """Return the numbers of a box as stored."""
     manifest = box.variable.manifest
     if manifest.is_contiguous:
         return contiguous_array(box, read_extents(box_ranges(box)))
@@ -185,11 +163,6 @@ def _read_shard_index(file: str, variable: StoredVariable, path: str) -> NDArray
     """Return offset and length of each chunk of a shard, or None where there is no shard.
 
     Of shape ``(*chunks_per_shard, 2)``; both are 2**64 - 1 of chunks that were never written.
-
-    Raises
-    ------
-    FileFormatError
-        If the index is cut short or damaged.
     """
     sharding = variable.manifest.keys.sharding
     if sharding is None:

@@ -45,15 +45,7 @@ def widest_chunks(
     sample_dim: str,
     variables: Iterable[tuple[str, tuple[str, ...], tuple[int, ...], tuple[int, ...]]],
 ) -> SharedChunks | None:
-    """Return the variable of whose chunks a sample takes least; None where all are its own.
-
-    Parameters
-    ----------
-    sample_dim : str
-        Commas between several.
-    variables : iterable of (name, dims, shape, chunk)
-        Those in chunks.
-    """
+    """Return the variable of whose chunks a sample takes least; None where all are its own."""
     sample_dims = sample_dim.split(",")
     found = []
     for name, dims, shape, chunk in variables:

@@ -37,24 +37,14 @@ GRIB_MESSAGE = "grib"
 
 
 class ChunkCodecs(msgspec.Struct, frozen=True):
-    """How numbers became the bytes of a chunk.
+    """How numbers became the bytes of a chunk."""
 
-    Parameters
-    ----------
-    dtype : str
-        Of the stored numbers, with byte order.
-    shape : tuple of int
-        Of a chunk; those at the edge of an array are stored in full.
-    axes : tuple of int
-        Order of the axes in which the numbers were written: ``(0, 1)`` is C order.
-    applied : tuple of str
-        What was applied then, in this order: JSON of configurations that numcodecs knows, with
-        their ``id``; `CHECKSUM`, `HDF5_LZ4` and, alone, `GRIB_MESSAGE` are ours.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
+    dtype: str  # of the stored numbers, with byte order
+    shape: tuple[int, ...]  # of a chunk; those at the edge of an array are stored in full
+    # order of the axes in which the numbers were written: ``(0, 1)`` is C order
     axes: tuple[int, ...]
+    # what was applied then, in this order: JSON of configurations that numcodecs knows, with their
+    # ``id``; `CHECKSUM`, `HDF5_LZ4` and, alone, `GRIB_MESSAGE` are ours
     applied: tuple[str, ...] = ()
 
     @property
@@ -91,23 +81,7 @@ def _is_shuffled(codecs: ChunkCodecs) -> bool:
 def decode_chunk(
     stored: memoryview, codecs: ChunkCodecs, mask: int = 0, out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the numbers of a chunk from its stored bytes; of bytes that are numbers already, them.
-
-    Parameters
-    ----------
-    mask : int
-        Bits of the codecs that were left out for this chunk, as HDF5 says.
-    out : ndarray, optional
-        Of a chunk's shape and dtype, in C order: what is returned where the codec applied first
-        can decode to it, which may hold anything else then.
-
-    Raises
-    ------
-    DamagedChunkError
-        If the bytes cannot be decoded, or to another size, or a checksum is wrong.
-    MissingExtraError
-        If numcodecs is needed and missing.
-    """
+    """Return the numbers of a chunk from its stored bytes."""
     plan = _plan(codecs, mask)
     target = None if out is None or not plan.is_in_c_order else as_bytes(out)
     flat = _undone(stored, plan, 0, target)

@@ -47,24 +47,15 @@ Decode = Callable[[tuple[int, ...], Stored, "NDArray[Any] | None"], "NDArray[Any
 
 
 class ChunkRow(NamedTuple):
-    """Chunks of a variable that the same samples need.
+    """Chunks of a variable that the same samples need."""
 
-    Parameters
-    ----------
-    file : int
-        Number of the file or store; -1: samples of all need it.
-    lengths : tuple of int
-        How many indexes along each sample dimension a chunk holds; 0: the variable lacks it.
-    numbers : tuple of int
-        Place in the grid of chunks along these dimensions; 0 where there is none.
-    brick : tuple of int
-        Shape of what is kept as one, of neighbours where chunks are small; empty: each chunk is.
-    """
-
-    file: int
+    file: int  # number of the file or store; -1: samples of all need it
     variable: str
+    # how many indexes along each sample dimension a chunk holds; 0: the variable lacks it
     lengths: tuple[int, ...]
+    # place in the grid of chunks along these dimensions; 0 where there is none
     numbers: tuple[int, ...]
+    # shape of what is kept as one, of neighbours where chunks are small; empty: each chunk is
     brick: tuple[int, ...] = ()
 
 
@@ -90,11 +81,6 @@ def chunk_cache_nbytes() -> int:
 
     `CHUNK_CACHE` if it is set, else a quarter of the free memory, of the machine and of the cgroup,
     and 8 GiB at most; shared out among loading processes, and among the ranks of a machine.
-
-    Raises
-    ------
-    OptionError
-        If `CHUNK_CACHE` is no size.
     """
     text = os.environ.get(CHUNK_CACHE, "").strip()
     if text:
@@ -161,15 +147,7 @@ class _Claim:
 
 
 class DecodedChunk:
-    """A chunk, or a brick of them, on its way from storage, or decoded.
-
-    Attributes
-    ----------
-    n_chunks : int
-        How many chunks were there to be read.
-    is_absent : bool
-        Whether one was never written.
-    """
+    """A chunk, or a brick of them, on its way from storage, or decoded."""
 
     __slots__ = (
         "__weakref__", "_cache", "_claim", "_is_decoded", "_lock", "_stored", "_values",
@@ -235,15 +213,7 @@ def _alone(values: NDArray[Any], stored: Stored) -> NDArray[Any]:
 
 
 class OrderedSamples:
-    """Samples in the order in which a pass asks for them; tells when a chunk is needed next.
-
-    Parameters
-    ----------
-    files : ndarray of int64, shape (samples,)
-        Of each sample, its file.
-    indexes : ndarray of int64, shape (samples, sample dimensions)
-        And its index along each sample dimension.
-    """
+    """Samples in the order in which a pass asks for them; tells when a chunk is needed next."""
 
     def __init__(self, files: NDArray[np.int64], indexes: NDArray[np.int64]) -> None:
         self._files, self._indexes = files, indexes
@@ -334,24 +304,12 @@ class OrderedSamples:
 
 
 class _Rows(NamedTuple):
-    """The samples that need rows of chunks.
+    """The samples that need rows of chunks."""
 
-    Parameters
-    ----------
-    starts : ndarray, shape (rows + 1,)
-        Where in ``order`` those of a row begin.
-    offsets : list of int
-        Where the rows of each file begin.
-    counts : list of list of int
-        How many rows each file has along each sample dimension.
-    order : ndarray, shape (samples,)
-        Their places.
-    """
-
-    starts: NDArray[np.int64]
-    offsets: list[int]
-    counts: list[list[int]]
-    order: NDArray[np.int64]
+    starts: NDArray[np.int64]  # (rows + 1,): Where in ``order`` those of a row begin
+    offsets: list[int]  # where the rows of each file begin
+    counts: list[list[int]]  # how many rows each file has along each sample dimension
+    order: NDArray[np.int64]  # (samples,): Their places
 
 
 class DecodedChunks:
@@ -396,17 +354,7 @@ class DecodedChunks:
     def expect(
         self, files: NDArray[np.int64], indexes: NDArray[np.int64], *, follows: bool
     ) -> None:
-        """Say in which order samples will be asked for.
-
-        Parameters
-        ----------
-        files : ndarray of int64, shape (samples,)
-            Their file.
-        indexes : ndarray of int64, shape (samples,) or (samples, sample dimensions)
-            Their index along the sample dimension, or along each of several.
-        follows : bool
-            Whether they come behind those said before that were not asked for yet; else instead.
-        """
+        """Say in which order samples will be asked for."""
         each = indexes[:, None] if indexes.ndim == 1 else indexes
         order = OrderedSamples(files, each)
         numbers = files
@@ -434,17 +382,7 @@ class DecodedChunks:
         sample: tuple[int, ...],
         read: Callable[[list[ChunkKey]], Sequence[Stored]],
     ) -> tuple[list[DecodedChunk], list[memoryview]]:
-        """Return chunks, and what was read of them here: of those that are kept nothing is read.
-
-        Parameters
-        ----------
-        wanted : sequence of ChunkKey
-            Each once.
-        sample : tuple of int
-            For which: number of the file, index along the sample dimension, or along each.
-        read : callable
-            Returns what is stored of some of them.
-        """
+        """Return chunks, and what was read of them here: of those that are kept nothing is read."""
         chunks: list[DecodedChunk] = []
         own: list[memoryview] = []
         with _lock:

@@ -13,13 +13,7 @@ if TYPE_CHECKING:
 
 
 class FileIndexes(Sequence[tuple[int, ...]]):
-    """A tuple for each sample, made as it is asked for: a hundred thousand of them take long.
-
-    Parameters
-    ----------
-    rows : array_like of int, shape (samples, 1 + dimensions)
-        Number of the file, and index along each sample dimension.
-    """
+    """A tuple for each sample, made as it is asked for: a hundred thousand of them take long."""
 
     __slots__ = ("rows",)
 

@@ -40,13 +40,6 @@ def grid_pieces_of(
     """Return a variable, whose storage is known, in pieces for samples along ``dims``.
 
     Samples are numbered in C order, the last dimension fastest.
-
-    Parameters
-    ----------
-    dims : sequence of str
-        The sample dimensions, the slowest first; the variable may lack some.
-    lengths : sequence of int
-        Of these in the file.
     """
     own = [dim for dim in dims if dim in variable.dims]
     if not own:
@@ -55,15 +48,9 @@ def grid_pieces_of(
 
 
 class GridPiece(Piece, frozen=True):
-    """A chunk; start and stop are those of the samples that share it, then along other dimensions.
+    """A chunk; start and stop are those of the samples that share it, then along other dimensions."""
 
-    Parameters
-    ----------
-    inner : Piece
-        The chunk in the variable as it is stored.
-    """
-
-    inner: Piece
+    inner: Piece  # the chunk in the variable as it is stored
 
     @property
     def size(self) -> int:
@@ -72,13 +59,7 @@ class GridPiece(Piece, frozen=True):
 
 
 class GridPieces:
-    """A variable in chunks; `PiecedVariable` says what its members are.
-
-    Parameters
-    ----------
-    file, variable, dims, lengths
-        As `grid_pieces_of`.
-    """
+    """A variable in chunks; `PiecedVariable` says what its members are."""
 
     axis = 0
 

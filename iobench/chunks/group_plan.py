@@ -95,29 +95,6 @@ def plan_groups(
 ) -> GroupPlan:
     """Return how many samples to make together, one number per group.
 
-    Parameters
-    ----------
-    where : sequence of (file, index)
-        In the order in which the samples are made.
-    files : sequence of sequences of SharedDecoding
-        The variables of each file; of one schema, but not of one chunking.
-    memory_nbytes : int
-        For the arrays of two groups, or of two variables of a group, and some pieces on the way.
-    spill_nbytes : int
-        For the arrays of two groups where they are put aside: what memory does not hold.
-    ends : collection of int
-        Where nothing is joined for its smallness alone.
-    places : sequence of ndarray, optional
-        For each variable the indexes of all samples as it counts them, where those of ``where``
-        are not what it is along: samples of several dimensions.
-    apart : bool
-        Whether groups are made one variable after the other, in the order of the files'.
-
-    Raises
-    ------
-    OptionError
-        If two samples and one piece need more: names the smallest --memory that works.
-
     Notes
     -----
     Neighbours that share the decoding of anything form a chain; along several dimensions also what
@@ -152,17 +129,10 @@ def _neighbours_nbytes(variables: Sequence[SharedDecoding]) -> int:
 
 
 class BandMemory(msgspec.Struct, frozen=True):
-    """What a group takes that is decoded in bands and put aside, while the one before is written.
+    """What a group takes that is decoded in bands and put aside, while the one before is written."""
 
-    Parameters
-    ----------
-    least_nbytes : int
-        Less is too little.
-    in_flight_nbytes, bands_nbytes : int
-        For pieces on the way, and for bands; the rest is for samples that are taken back.
-    """
-
-    least_nbytes: int
+    least_nbytes: int  # less is too little
+    # for pieces on the way, and for bands; the rest is for samples that are taken back
     in_flight_nbytes: int
     bands_nbytes: int
 

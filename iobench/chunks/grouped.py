@@ -28,18 +28,7 @@ IN_FLIGHT_NBYTES = 64 << 20
 
 
 class SampleGroups:
-    """The face `iobench.datasets.BandedDataset` of samples that are (file, index).
-
-    Parameters
-    ----------
-    variables : callable
-        Returns the variables of a file in pieces, by its number.
-    n_files : int
-        How many files there are.
-    lengths : callable, optional
-        Returns the lengths of a file along several sample dimensions; samples have an index along
-        each then.
-    """
+    """The face `iobench.datasets.BandedDataset` of samples that are (file, index)."""
 
     def __init__(
         self,
@@ -202,19 +191,7 @@ def decode_apart(
     run: RunJobs,
     decode: Callable[[Raw, Where], Arrays] | None,
 ) -> list[Arrays]:
-    """Return the arrays of samples that share nothing, one job each.
-
-    Parameters
-    ----------
-    raw : sequence
-        What reading each of the samples returned.
-    where : sequence
-        Where each of them is.
-    run : callable
-        Runs the jobs.
-    decode : callable or None
-        Decodes one; None: they were decoded as they were read.
-    """
+    """Return the arrays of samples that share nothing, one job each."""
     if decode is None:
         return list(raw)
     arrays: list[Arrays] = [{}] * len(raw)

@@ -49,18 +49,7 @@ CODECS: Final[dict[int, Callable[[Parameters], dict[str, Any]]]] = {
 
 
 def hdf5_codecs(filters: Sequence[tuple[int, Parameters]]) -> tuple[str, ...]:
-    """Return the codecs of a chain of filters, as `ChunkCodecs` has them.
-
-    Parameters
-    ----------
-    filters : sequence of (int, sequence of int)
-        Number and parameters of each, in the order they are applied when writing.
-
-    Raises
-    ------
-    UnknownFilterError
-        If one of them is not undone here.
-    """
+    """Return the codecs of a chain of filters, as `ChunkCodecs` has them."""
     return tuple(_codec(number, parameters) for number, parameters in filters)
 
 

@@ -28,28 +28,15 @@ _ASKED: dict[tuple[Any, ...], np.dtype[Any]] = {}
 
 
 class Packing(msgspec.Struct, frozen=True):
-    """How a variable's numbers on disk become numbers.
+    """How a variable's numbers on disk become numbers."""
 
-    Parameters
-    ----------
-    stored : str
-        dtype on disk, with byte order and the signedness that ``_Unsigned`` gives it.
-    dtype : str
-        dtype after unpacking, as xarray chooses it.
-    fill_values : tuple of numbers
-        Stored values that mean "missing" and become NaN.
-    scale, offset : number or None
-        Of the dtype their attribute has, for the arithmetic depends on it.
-    narrow : str
-        dtype that the arithmetic is done in, where numbers are made wider after it: those of
-        another file are.
-    """
-
-    stored: str
-    dtype: str
-    fill_values: tuple[Any, ...] = ()
+    stored: str  # dtype on disk, with byte order and the signedness that ``_Unsigned`` gives it
+    dtype: str  # dtype after unpacking, as xarray chooses it
+    fill_values: tuple[Any, ...] = ()  # stored values that mean "missing" and become NaN
     scale: Any = None
-    offset: Any = None
+    offset: Any = None  # of the dtype their attribute has, for the arithmetic depends on it
+    # dtype that the arithmetic is done in, where numbers are made wider after it: those of another
+    # file are
     narrow: str = ""
 
 
@@ -57,11 +44,6 @@ def packing_of(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing:
     """Return the packing that a variable's attributes describe.
 
     The dtype is the one ``xarray.open_dataset`` decodes to; xarray is asked for it.
-
-    Raises
-    ------
-    ValueError
-        If an attribute is not usable: names it.
     """
     native = stored.newbyteorder("=")
     signs = {("i", "true"): "u", ("u", "false"): "i"}  # as xarray: any other `_Unsigned` is void

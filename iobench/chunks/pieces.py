@@ -43,21 +43,11 @@ SHORT_NBYTES = 1 << 16
 
 
 class IndexRun(msgspec.Struct, frozen=True):
-    """Samples of a group whose indexes follow each other.
+    """Samples of a group whose indexes follow each other."""
 
-    Parameters
-    ----------
-    position : int
-        Of the first in the group.
-    index : int
-        Of the first along the sample dimension.
-    length : int
-        How many.
-    """
-
-    position: int
-    index: int
-    length: int
+    position: int  # of the first in the group
+    index: int  # of the first along the sample dimension
+    length: int  # how many
 
 
 def runs_of_each(
@@ -119,19 +109,11 @@ def consecutive_runs(indexes: Sequence[int] | NDArray[np.int64]) -> list[IndexRu
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What is decoded as a whole.
+    """What is decoded as a whole."""
 
-    Parameters
-    ----------
-    place : tuple of int
-        Of its chunk in the grid of chunks; empty where there are no chunks.
-    start, stop : tuple of int
-        Which part of the variable it holds, one entry per dimension.
-    """
-
-    place: tuple[int, ...]
+    place: tuple[int, ...]  # of its chunk in the grid of chunks; empty where there are no chunks
     start: tuple[int, ...]
-    stop: tuple[int, ...]
+    stop: tuple[int, ...]  # which part of the variable it holds, one entry per dimension
 
     @property
     def size(self) -> int:
@@ -140,18 +122,11 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class PiecePart(msgspec.Struct, frozen=True):
-    """Where numbers of a piece go.
+    """Where numbers of a piece go."""
 
-    Parameters
-    ----------
-    source : tuple of slice and an ellipsis
-        Which numbers of the piece; with the ellipsis one number stays an array.
-    target : ndarray
-        The same part of the group's array, with the axes of the variable.
-    """
-
+    # which numbers of the piece; with the ellipsis one number stays an array
     source: tuple[Any, ...]
-    target: NDArray[Any]
+    target: NDArray[Any]  # the same part of the group's array, with the axes of the variable
 
 
 OtherBox = tuple[tuple[int, ...], tuple[int, ...]]
@@ -218,17 +193,7 @@ GroupBytes = list[list[list[memoryview]]]
 
 
 class PiecedGroup:
-    """A group of samples of one file.
-
-    Parameters
-    ----------
-    variables : sequence of PiecedVariable
-        Of the file.
-    indexes : sequence of int
-        Of the samples along the sample dimension; as they are numbered, along several.
-    may_lie_apart : bool
-        Whether the numbers of a sample need not follow each other, where a piece has few of each.
-    """
+    """A group of samples of one file."""
 
     def __init__(
         self,
@@ -272,17 +237,7 @@ class PiecedGroup:
         return found, read
 
     def decode(self, raw: GroupBytes, run: RunJobs, in_flight_nbytes: int) -> Sequence[Arrays]:
-        """Return the arrays of each sample, in order; they are views of the group's.
-
-        Parameters
-        ----------
-        raw : list
-            What `read` returned; used up.
-        run : callable
-            Runs the jobs, one or more pieces each.
-        in_flight_nbytes : int
-            Jobs wait while more than this is decoded on the way; one always runs.
-        """
+        """Return the arrays of each sample, in order; they are views of the group's."""
         arrays: list[NDArray[Any]] = []
         largest = max((variable.on_the_way_nbytes for variable in self._variables), default=1)
         gate = threading.BoundedSemaphore(max(1, in_flight_nbytes // max(1, largest)))
@@ -339,19 +294,7 @@ def _put(
 
 
 class PieceTarget:
-    """The array of one variable for some samples, and which part of it a piece fills.
-
-    Parameters
-    ----------
-    variable : PiecedVariable
-        Which.
-    array : ndarray
-        Of the samples, which are its first axis; of the box, where the variable lacks them.
-    runs : sequence of IndexRun
-        The samples.
-    origin : sequence of int
-        Where its numbers begin along each dimension but the sample's.
-    """
+    """The array of one variable for some samples, and which part of it a piece fills."""
 
     def __init__(
         self,

@@ -20,17 +20,7 @@ STAGED_NBYTES = 1 << 18
 
 
 def put_slices(slices: Iterable[bytes], chunk: tuple[int, ...], parts: Sequence[PiecePart]) -> None:
-    """Put byte 0 of all numbers of a chunk, then byte 1 of all, and so on, in their place.
-
-    Parameters
-    ----------
-    slices : iterable of bytes
-        One after the other the bytes of the chunk, shuffled; as many as it has.
-    chunk : tuple of int
-        Its shape.
-    parts : sequence of PiecePart
-        Which numbers go where; all of the dtype that is shuffled.
-    """
+    """Put byte 0 of all numbers of a chunk, then byte 1 of all, and so on, in their place."""
     targets: list[NDArray[Any]] = [part.target[..., None].view(np.uint8) for part in parts]
     stretches = _stretches(chunk)
     staged = np.empty(max(math.prod(each.shape) for each in stretches), dtype=np.uint8)

@@ -138,13 +138,7 @@ def inflated_slices(name: str, content: memoryview) -> Iterator[bytes]:
 
 
 def inflated_file(content: memoryview, limit: int, where: str) -> bytes:
-    """Inflate the content of a gzip file that holds no more than so many bytes.
-
-    Raises
-    ------
-    FileFormatError
-        If it is damaged or holds more; ``where`` names it.
-    """
+    """Inflate the content of a gzip file that holds no more than so many bytes."""
     try:
         return _inflated(codec_step('{"id": "gzip"}'), content, limit)
     except DamagedChunkError as error:
@@ -180,22 +174,7 @@ def undo_codec(
     expected: int | None,
     out: NDArray[np.uint8] | None = None,
 ) -> Any:
-    """Return the bytes, or numbers, before one codec was applied.
-
-    Parameters
-    ----------
-    nbytes : int
-        Of the chunk's numbers.
-    expected : int or None
-        How many bytes come out; None where that depends on the numbers.
-    out : ndarray of uint8, optional
-        So many bytes; a codec that can fills it, and it is returned.
-
-    Raises
-    ------
-    DamagedChunkError
-        If there are more or fewer, or a checksum is wrong; `DECODING_ERRORS` else.
-    """
+    """Return the bytes, or numbers, before one codec was applied."""
     name = step.name
     limit = MAX_GROWTH * nbytes + SPARE_NBYTES if expected is None else expected
     if step.elementsize:
@@ -474,11 +453,6 @@ def refused_codecs(configurations: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the ids of those codecs that are not made: unsafe, or numcodecs does not know them.
 
     Nothing is made of a configuration before its id and what it says of dtypes were looked at.
-
-    Raises
-    ------
-    ValueError
-        If there are more of them than any chunk goes through.
     """
     if len(configurations) > MAX_CODECS:
         raise ValueError(f"{len(configurations)} codecs, expected {MAX_CODECS} at most")

@@ -36,18 +36,11 @@ class VerifyRequest(SourceRequest, frozen=True, kw_only=True):
 
     How the samples were made of it (sample dimension, variables, stage, options) is told by
     the store; ``options`` given here go before. Those that hold a secret are to be given again.
-
-    Parameters
-    ----------
-    store : Path
-        Its folder.
-    share : float
-        How much of the store is compared with the source, from above 0 to 1.
     """
 
     targets: tuple[Any, ...] = ()
-    store: Path = msgspec.field(default_factory=Path)
-    share: float = 1.0
+    store: Path = msgspec.field(default_factory=Path)  # its folder
+    share: float = 1.0  # how much of the store is compared with the source, from above 0 to 1
 
     def __post_init__(self) -> None:
         SourceRequest.__post_init__(self)
@@ -62,39 +55,19 @@ class VerifyRequest(SourceRequest, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What was checked, and found as it should be.
+    """What was checked, and found as it should be."""
 
-    Parameters
-    ----------
-    path : Path
-        The store.
-    dataset, format : str
-        Names.
-    n_samples, n_shards, n_files : int
-        Of the store.
-    nbytes : int
-        Bytes that were read and whose checksums are right.
-    against : str or None
-        The source the samples were compared with.
-    comparison : VerifyResult or None
-        What comparing found: every sample as the source has it.
-    wall_s : float
-        Seconds it took.
-    not_covered : tuple of str
-        What no checksum covers, and was compared with nothing.
-    """
-
-    path: Path
+    path: Path  # the store
     dataset: str
-    format: str
+    format: str  # names
     n_samples: int
     n_shards: int
-    n_files: int
-    nbytes: int
-    against: str | None
-    comparison: VerifyResult | None
-    wall_s: float
-    not_covered: tuple[str, ...] = ()
+    n_files: int  # of the store
+    nbytes: int  # bytes that were read and whose checksums are right
+    against: str | None  # the source the samples were compared with
+    comparison: VerifyResult | None  # what comparing found: every sample as the source has it
+    wall_s: float  # seconds it took
+    not_covered: tuple[str, ...] = ()  # what no checksum covers, and was compared with nothing
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
@@ -104,16 +77,7 @@ class Verification:
 
 
 def verify(request: VerifyRequest, screen: Screen) -> Verification:
-    """Check every checksum of a store, and every sample against the source if one is named.
-
-    Raises
-    ------
-    StoreError
-        Naming shard, sample and array of the first thing that is not as written, or not as the
-        source has it.
-    IobenchError
-        If store or source cannot be opened.
-    """
+    """Check every checksum of a store, and every sample against the source if one is named."""
     watch = stopwatch()
     store = open_store(request.store)
     try:
@@ -186,13 +150,6 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
     """Return the request that a store was made by, of the source named now.
 
     Stores that profiles made as probes tell less; what a dataset needs is then given by options.
-
-    Raises
-    ------
-    StoreError
-        If the manifest does not tell it as it was written, or the store holds tiles or raw bytes.
-    OptionError
-        If an option held a secret, which no manifest tells, and is not given.
     """
     told = manifest.provenance.get("request", {})
     try:

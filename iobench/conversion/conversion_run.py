@@ -33,60 +33,32 @@ STATUS: Final = Path("/proc/self/status")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionOutcome:
-    """What a conversion made and what it took.
+    """What a conversion made and what it took."""
 
-    Parameters
-    ----------
-    path : Path
-        The store.
-    dataset, format : str
-        Names.
-    stand_in : bool
-        Whether the source is a stand-in.
-    was_finished : bool
-        Whether it was there already, so that nothing was done.
-    n_samples : int
-        Samples of the store.
-    in_nbytes, out_nbytes : int
-        Bytes read from the source by this run, and bytes of the finished store.
-    wrote_nbytes : int
-        Bytes this run wrote of it.
-    wall_s : float
-        Seconds of this run.
-    stages_s, stages_nbytes : mapping
-        Seconds and bytes by stage, summed over threads.
-    memory_nbytes : int
-        What samples that are being made were held to.
-    peak_rss_nbytes, idle_rss_nbytes : int or None
-        Resident memory at its most, and before the conversion began; None where the system does
-        not tell.
-    n_resumed, n_written, n_elsewhere : int
-        Shards that were there already, that this run wrote, and that other processes did.
-    shards : tuple of mapping
-        Of each shard the samples, and name, size and CRC-32C of its files.
-    lossy : mapping
-        What fewer bits did to each variable, as in `Manifest.lossy`; empty where none has fewer.
-    """
-
-    path: Path
+    path: Path  # the store
     dataset: str
-    format: str
-    stand_in: bool
-    was_finished: bool
-    n_samples: int
+    format: str  # names
+    stand_in: bool  # whether the source is a stand-in
+    was_finished: bool  # whether it was there already, so that nothing was done
+    n_samples: int  # samples of the store
     in_nbytes: int
-    out_nbytes: int
-    wrote_nbytes: int
-    wall_s: float
+    out_nbytes: int  # bytes read from the source by this run, and bytes of the finished store
+    wrote_nbytes: int  # bytes this run wrote of it
+    wall_s: float  # seconds of this run
     stages_s: Mapping[str, float]
-    stages_nbytes: Mapping[str, int]
-    memory_nbytes: int
+    stages_nbytes: Mapping[str, int]  # seconds and bytes by stage, summed over threads
+    memory_nbytes: int  # what samples that are being made were held to
+    # resident memory at its most, and before the conversion began; None where the system does not
+    # tell
     peak_rss_nbytes: int | None
     idle_rss_nbytes: int | None
+    # shards that were there already, that this run wrote, and that other processes did
     n_resumed: int
     n_written: int
     n_elsewhere: int
+    # of each shard the samples, and name, size and CRC-32C of its files
     shards: tuple[Mapping[str, Any], ...]
+    # what fewer bits did to each variable, as in `Manifest.lossy`; empty where none has fewer
     lossy: Mapping[str, Any]
 
     @property
@@ -105,13 +77,7 @@ class ConversionOutcome:
 def forecast(
     request: ConvertRequest, screen: Screen
 ) -> tuple[PreparedConversion, ConversionForecast]:
-    """Return what a conversion would take, from a short probe; nothing is left behind.
-
-    Raises
-    ------
-    IobenchError
-        As `run` would before it begins.
-    """
+    """Return what a conversion would take, from a short probe; nothing is left behind."""
     prepared = prepare(request, screen)
     memory = prepared.bound(request)
     planned = conversion_plan(prepared, request, memory, screen)
@@ -125,12 +91,6 @@ def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
     """Convert what the request asks for, or what is missing of it.
 
     Several processes with the same request share the work.
-
-    Raises
-    ------
-    IobenchError
-        One line saying what is missing or wrong; shards that are finished stay, and the same
-        request goes on from there.
     """
     prepared = prepare(request, screen)
     tally = Tally()

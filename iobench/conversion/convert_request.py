@@ -23,48 +23,28 @@ class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
     """What to convert to what; field for field the options of ``iobench convert``.
 
     To the fields of its source it adds
-
-    Parameters
-    ----------
-    to : str
-        The store format, as registered.
-    out : Path
-        The store's folder: new, or one that the same request began or finished.
-    stage : str
-        Of `STAGES`: what the store holds of a sample. ``decoded``, the arrays that the source
-        holds; ``preprocessed``, what a model is given.
-    split : str or None
-        One of the dataset's splits, to convert no other samples.
-    format_options : mapping of str to str
-        Options of the format.
-    dtype, ranges : tuple of str
-        How values are stored with fewer bits, as `iobench.stores.Encoding.parse` takes them.
-    memory_nbytes : int or None
-        What a conversion may hold of the data at once; None for what decodes each chunk once, as
-        far as memory is free (`iobench.conversion.memory_bound`).
-    workers : int or None
-        Threads that read, decode and preprocess; None for one per usable CPU.
-    shard_nbytes : int
-        Samples of this many bytes make a shard.
-    compute : str
-        The training step that a plan's pay-back is reckoned with: ``published``, ``none`` or the
-        time of a sample such as ``25ms``.
-    scheduler : str or None
-        Address of a dask.distributed scheduler whose workers convert.
     """
 
-    to: str
-    out: Path
+    to: str  # the store format, as registered
+    out: Path  # the store's folder: new, or one that the same request began or finished
+    # of `STAGES`: what the store holds of a sample. ``decoded``, the arrays that the source holds;
+    # ``preprocessed``, what a model is given
     stage: str = "preprocessed"
-    split: str | None = None
-    format_options: Mapping[str, str] = msgspec.field(default_factory=dict)
+    split: str | None = None  # one of the dataset's splits, to convert no other samples
+    format_options: Mapping[str, str] = msgspec.field(default_factory=dict)  # options of the format
+    # how values are stored with fewer bits, as `iobench.stores.Encoding.parse` takes them
     dtype: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
+    # what a conversion may hold of the data at once; None for what decodes each chunk once, as far
+    # as memory is free (`iobench.conversion.memory_bound`)
     memory_nbytes: int | None = None
+    # threads that read, decode and preprocess; None for one per usable CPU
     workers: int | None = None
-    shard_nbytes: int = DEFAULT_SHARD_NBYTES
+    shard_nbytes: int = DEFAULT_SHARD_NBYTES  # samples of this many bytes make a shard
+    # the training step that a plan's pay-back is reckoned with: ``published``, ``none`` or the time
+    # of a sample such as ``25ms``
     compute: str = "published"
-    scheduler: str | None = None
+    scheduler: str | None = None  # address of a dask.distributed scheduler whose workers convert
 
     def __post_init__(self) -> None:
         SourceRequest.__post_init__(self)

@@ -29,15 +29,7 @@ if TYPE_CHECKING:
 
 
 class DecodedSamples:
-    """A sample is the arrays its dataset decodes, before preprocessing.
-
-    Parameters
-    ----------
-    inner : Dataset
-        Already indexed.
-    spec : SampleSpec
-        What a decoded sample is.
-    """
+    """A sample is the arrays its dataset decodes, before preprocessing."""
 
     def __init__(self, inner: Dataset, spec: SampleSpec) -> None:
         self.inner = inner
@@ -82,15 +74,7 @@ class _DecodedGroups(DecodedSamples, GroupedSamples):
 
 
 def decoded_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, SampleIndex]:
-    """Return the dataset and its samples as they are decoded, told from the first.
-
-    Raises
-    ------
-    OptionError
-        If the dataset decodes and preprocesses in one.
-    SampleError
-        If an array of the first sample is not of numbers.
-    """
+    """Return the dataset and its samples as they are decoded, told from the first."""
     if {"decode", "preprocess"} <= set(dataset.fused):
         raise OptionError(
             f"--stage decoded: {dataset.name} does {'+'.join(dataset.fused)} in one, so there is "

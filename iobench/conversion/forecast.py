@@ -56,38 +56,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownSource:
-    """What is known of the source without reading its samples.
+    """What is known of the source without reading its samples."""
 
-    Parameters
-    ----------
-    n_samples : int
-        Samples to convert, at least 1.
-    sample_nbytes : int
-        Bytes of one as the dataset makes it.
-    files_nbytes : int
-        Bytes of all its files.
-    read_nbytes : int or None
-        Bytes the conversion will read of them; None where only a probe tells.
-    needed_nbytes : int or None
-        Bytes of all that is stored of these samples, each counted once; None where the dataset
-        does not tell. Then the files' size stands for it where more than that is read.
-    group_nbytes : int or None
-        Most that is in memory of groups of samples, or of their variables, in bytes: of one that
-        is written while the next one is made; None where samples are made one by one.
-    spilled_nbytes : int
-        Bytes of samples that are put aside at the most, since memory does not hold them.
-    unknown_ranges : tuple of str
-        Variables whose range for int16 is found by making all samples once before the first can
-        be written.
-    """
-
-    n_samples: int
-    sample_nbytes: int
-    files_nbytes: int
+    n_samples: int  # samples to convert, at least 1
+    sample_nbytes: int  # bytes of one as the dataset makes it
+    files_nbytes: int  # bytes of all its files
+    # bytes the conversion will read of them; None where only a probe tells
     read_nbytes: int | None = None
+    # bytes of all that is stored of these samples, each counted once; None where the dataset does
+    # not tell. Then the files' size stands for it where more than that is read
     needed_nbytes: int | None = None
+    # most that is in memory of groups of samples, or of their variables, in bytes: of one that is
+    # written while the next one is made; None where samples are made one by one
     group_nbytes: int | None = None
+    # bytes of samples that are put aside at the most, since memory does not hold them
     spilled_nbytes: int = 0
+    # variables whose range for int16 is found by making all samples once before the first can be
+    # written
     unknown_ranges: tuple[str, ...] = ()
 
     @property
@@ -98,152 +83,78 @@ class KnownSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTarget:
-    """What is asked for and what is there of it.
+    """What is asked for and what is there of it."""
 
-    Parameters
-    ----------
-    stored_nbytes : int
-        Bytes of a sample's arrays as they are stored.
-    shard_n_samples : int
-        Samples of a full shard.
-    memory_nbytes, workers : int
-        What may be held of the data at once, and threads.
-    once_nbytes : int or None
-        The memory with which every chunk is decoded once; None where none is enough.
-    free_nbytes : int or None
-        On the target's file system; None where nobody tells.
-    free_files : int or None
-        Files that can be made there.
-    nbytes_there : int
-        Bytes of the store that an earlier run left.
-    step_s : float or None
-        Seconds of the training step for each sample of its batch; None where unknown.
-    """
-
-    stored_nbytes: int
-    shard_n_samples: int
+    stored_nbytes: int  # bytes of a sample's arrays as they are stored
+    shard_n_samples: int  # samples of a full shard
     memory_nbytes: int
-    workers: int
-    free_nbytes: int | None
-    free_files: int | None = None
+    workers: int  # what may be held of the data at once, and threads
+    free_nbytes: int | None  # on the target's file system; None where nobody tells
+    free_files: int | None = None  # files that can be made there
+    # the memory with which every chunk is decoded once; None where none is enough
     once_nbytes: int | None = None
-    nbytes_there: int = 0
+    nbytes_there: int = 0  # bytes of the store that an earlier run left
+    # seconds of the training step for each sample of its batch; None where unknown
     step_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredProbe:
-    """A short conversion of a few samples.
+    """A short conversion of a few samples."""
 
-    Parameters
-    ----------
-    n_samples : int
-        Samples it converted, at least 1.
-    convert_s : float
-        Seconds it took.
-    start_s : float
-        Of these, what more samples would not have added to: what went before the first and came
-        behind the last.
-    store_nbytes : int
-        Bytes of all files it wrote.
-    sample_read_nbytes : int
-        Bytes read from the source for one sample by itself.
-    sample_decoded_nbytes : int
-        Bytes of the arrays of one sample before preprocessing.
-    epoch : EpochReads or None
-        What epochs over all samples read; None where each sample is made by itself.
-    source : LoadRates
-        Seconds that loading the source takes with all workers.
-    store_sample_s : float
-        Seconds that they take for a sample of the store.
-    lossy : mapping
-        What fewer bits did to the values of the probe, by variable (`Manifest.lossy`).
-    """
-
-    n_samples: int
-    convert_s: float
+    n_samples: int  # samples it converted, at least 1
+    convert_s: float  # seconds it took
+    # of these, what more samples would not have added to: what went before the first and came
+    # behind the last
     start_s: float = 0.0
-    store_nbytes: int
-    sample_read_nbytes: int
-    sample_decoded_nbytes: int
-    source: LoadRates
-    store_sample_s: float
+    store_nbytes: int  # bytes of all files it wrote
+    sample_read_nbytes: int  # bytes read from the source for one sample by itself
+    sample_decoded_nbytes: int  # bytes of the arrays of one sample before preprocessing
+    source: LoadRates  # seconds that loading the source takes with all workers
+    store_sample_s: float  # seconds that they take for a sample of the store
+    # what epochs over all samples read; None where each sample is made by itself
     epoch: EpochReads | None = None
+    # what fewer bits did to the values of the probe, by variable (`Manifest.lossy`)
     lossy: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionForecast:
-    """What `plan` says.
-
-    Parameters
-    ----------
-    n_samples, n_shards, shard_n_samples : int
-        Of the finished store.
-    in_nbytes, out_nbytes : int
-        Bytes read from the source, and bytes of the finished store.
-    read_amplification : float
-        Bytes read over the bytes that are needed: 1.0 reads each once.
-    passes : int
-        Times the samples' bytes are gone through: the read amplification, rounded up.
-    peak_nbytes : int
-        Most of the data that is in memory at once, besides the process itself.
-    memory_nbytes : int
-        What it is held to.
-    once_memory_nbytes : int or None
-        With how much every chunk that samples share would be read and decoded once; None where
-        ``memory_nbytes`` is enough, or no memory is.
-    spilled_nbytes : int
-        Bytes that are put aside beside the store meanwhile, at the most.
-    free_needed_nbytes : int
-        Space still needed, that for what is put aside included.
-    free_nbytes : int or None
-        What there is; None where nobody tells.
-    free_files : int or None
-        Files that can be made there; None where nobody tells.
-    convert_s : float
-        Seconds for what is still to be done, at the probe's rate.
-    load_source_s, load_store_s : float
-        Seconds of loading in an epoch with that many workers, were there no training; from the
-        source in epochs after the first, which have decoded chunks in memory as far as they fit.
-    first_epoch_s, epoch_s : float
-        Seconds of the first epoch from the source, and of later ones, with the step if it is known.
-    saved_s : float or None
-        Seconds later epochs get shorter, below 0 where they get longer; None without a step time.
-    payback_epochs : float or None
-        Epochs after which the conversion has paid for itself; None where unknown or never.
-    unknown_ranges : tuple of str
-        Variables whose range for int16 a first pass over all samples finds.
-    probe_n_samples : int
-        Samples of the probe.
-    lossy : mapping
-        What fewer bits do to the values, of the samples of the probe; by variable as in
-        `Manifest.lossy`, empty where nothing is lossy.
-    """
+    """What `plan` says."""
 
     n_samples: int
     n_shards: int
-    shard_n_samples: int
+    shard_n_samples: int  # of the finished store
     in_nbytes: int
-    out_nbytes: int
-    read_amplification: float
-    passes: int
-    peak_nbytes: int
-    memory_nbytes: int
+    out_nbytes: int  # bytes read from the source, and bytes of the finished store
+    read_amplification: float  # bytes read over the bytes that are needed: 1.0 reads each once
+    passes: int  # times the samples' bytes are gone through: the read amplification, rounded up
+    peak_nbytes: int  # most of the data that is in memory at once, besides the process itself
+    memory_nbytes: int  # what it is held to
+    # with how much every chunk that samples share would be read and decoded once; None where
+    # ``memory_nbytes`` is enough, or no memory is
     once_memory_nbytes: int | None
-    spilled_nbytes: int
-    free_needed_nbytes: int
-    free_nbytes: int | None
-    free_files: int | None
-    convert_s: float
+    spilled_nbytes: int  # bytes that are put aside beside the store meanwhile, at the most
+    free_needed_nbytes: int  # space still needed, that for what is put aside included
+    free_nbytes: int | None  # what there is; None where nobody tells
+    free_files: int | None  # files that can be made there; None where nobody tells
+    convert_s: float  # seconds for what is still to be done, at the probe's rate
+    # seconds of loading in an epoch with that many workers, were there no training; from the source
+    # in epochs after the first, which have decoded chunks in memory as far as they fit
     load_source_s: float
     load_store_s: float
+    # seconds of the first epoch from the source, and of later ones, with the step if it is known
     first_epoch_s: float
     epoch_s: float
+    # seconds later epochs get shorter, below 0 where they get longer; None without a step time
     saved_s: float | None
+    # epochs after which the conversion has paid for itself; None where unknown or never
     payback_epochs: float | None
+    # variables whose range for int16 a first pass over all samples finds
     unknown_ranges: tuple[str, ...]
-    probe_n_samples: int
+    probe_n_samples: int  # samples of the probe
+    # what fewer bits do to the values, of the samples of the probe; by variable as in
+    # `Manifest.lossy`, empty where nothing is lossy
     lossy: Mapping[str, Any]
 
     @property
@@ -370,13 +281,7 @@ READ_BEFORE: Final = 8
 def conversion_plan(
     prepared: PreparedConversion, request: ConvertRequest, memory: MemoryBound, screen: Screen
 ) -> ConversionPlan:
-    """Return what decides what the store will hold: its shards among other things.
-
-    Raises
-    ------
-    StoreError
-        If a store of something else is there.
-    """
+    """Return what decides what the store will hold: its shards among other things."""
     planned = prepared.store_request(request, memory.nbytes).plan()
     if (request.out / MANIFEST_NAME).exists():
         if read_manifest(request.out).plan != planned.digest:
@@ -525,13 +430,7 @@ def known_target(
 def measure_probe(
     prepared: PreparedConversion, request: ConvertRequest, memory: MemoryBound, screen: Screen
 ) -> MeasuredProbe:
-    """Convert a few samples beside the target, load some from both ends, and remove it all.
-
-    Raises
-    ------
-    StorageError
-        If nothing can be written where the store shall be.
-    """
+    """Convert a few samples beside the target, load some from both ends, and remove it all."""
     epoch, source = _loaded(prepared, request)  # first: then what is in no page cache still is not
     samples, ends = _probed(prepared, memory)
     with _folder_that_goes(existing_folder(request.out)) as folder:
@@ -598,16 +497,7 @@ def _probed(prepared: PreparedConversion, memory: MemoryBound) -> tuple[list[int
 
 
 def _start_s(moments: Sequence[tuple[float, int]], ends: Sequence[int]) -> float:
-    """Return the seconds until a probe began to make samples; 0 where nothing tells.
-
-    Parameters
-    ----------
-    moments : sequence of (seconds, samples)
-        When how many samples had been written.
-    ends : sequence of int
-        Where groups end. Until the first sample of the last one is written, as long has passed
-        since the first of all was as the groups before took to make.
-    """
+    """Return the seconds until a probe began to make samples; 0 where nothing tells."""
     if len(ends) < 2 or not moments:
         return 0.0
     first = moments[0]

@@ -28,25 +28,16 @@ LEAST_TIMES: Final = 1.05
 
 @dataclass(frozen=True, slots=True)
 class MemoryBound:
-    """How much of the data may be in memory at once.
+    """How much of the data may be in memory at once."""
 
-    Parameters
-    ----------
-    nbytes : int
-        Bytes that samples may take which are being made.
-    once_nbytes : int or None
-        With how much every chunk that samples share is decoded once; ``nbytes`` where that is
-        enough, None where no memory is.
-    times : float
-        How often such chunks are decoded in the mean, by the samples that share most.
-    lacking_nbytes : int
-        With how much more room beside the store they would be decoded once; 0 where more room does
-        not help.
-    """
-
-    nbytes: int
+    nbytes: int  # bytes that samples may take which are being made
+    # with how much every chunk that samples share is decoded once; ``nbytes`` where that is enough,
+    # None where no memory is
     once_nbytes: int | None
+    # how often such chunks are decoded in the mean, by the samples that share most
     times: float = 1.0
+    # with how much more room beside the store they would be decoded once; 0 where more room does
+    # not help
     lacking_nbytes: int = 0
 
     @property
@@ -73,27 +64,14 @@ class MemoryBound:
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """How a conversion makes samples in groups.
+    """How a conversion makes samples in groups."""
 
-    Parameters
-    ----------
-    dataset : GroupedDataset
-        Where they come from.
-    shard_n_samples : int
-        Samples to a shard.
-    spill_nbytes : int
-        Room for samples that are put aside; below 0 where there is less than none.
-    is_apart : bool
-        Whether each shard is made by itself, as by the workers of a cluster.
-    by_variable : bool
-        Whether the variables of a group are made one by one.
-    """
-
-    dataset: GroupedDataset
-    shard_n_samples: int
+    dataset: GroupedDataset  # where they come from
+    shard_n_samples: int  # samples to a shard
+    # room for samples that are put aside; below 0 where there is less than none
     spill_nbytes: int = 0
-    is_apart: bool = False
-    by_variable: bool = False
+    is_apart: bool = False  # whether each shard is made by itself, as by the workers of a cluster
+    by_variable: bool = False  # whether the variables of a group are made one by one
 
     def groups(
         self, where: Sequence[Where], memory_nbytes: int, *, start: int = 0
@@ -189,22 +167,6 @@ def memory_bound(
 
     Without being asked for it is no more than a share of what the machine and the cgroup have
     free, and no less than `LEAST_NBYTES`. What it does not hold is put aside.
-
-    Parameters
-    ----------
-    dataset, index, samples
-        What is made, and which of it.
-    asked : int or None
-        Bytes; None for what is needed.
-    shard_n_samples, spill_nbytes, is_apart, by_variable
-        As of `Making`.
-    looks_at_one : bool
-        Whether a sample may be made to see what it takes, where the dataset does not tell.
-
-    Raises
-    ------
-    OptionError
-        If not even one sample can be made with it: names the smallest ``--memory`` that works.
     """
     most = max(LEAST_NBYTES, shared_memory_nbytes()) if asked is None else asked
     if isinstance(dataset, GroupedDataset) and samples:

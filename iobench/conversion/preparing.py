@@ -38,31 +38,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedConversion:
-    """What is converted to what.
+    """What is converted to what."""
 
-    Parameters
-    ----------
-    source : Source
-        Where it comes from.
-    dataset, index : Dataset, SampleIndex
-        Of the stage that was asked for.
-    samples : sequence of int
-        Sample numbers, those of a split perhaps.
-    fmt : Format
-        The container.
-    encoding : Encoding or None
-        What is stored with fewer bits; ranges of int16 may still be unknown.
-    by_variable : bool
-        Whether the variables of a group of samples are made one by one.
-    """
-
-    source: Source
+    source: Source  # where it comes from
     dataset: Dataset
-    index: SampleIndex
-    samples: Sequence[int]
-    fmt: Format
+    index: SampleIndex  # of the stage that was asked for
+    samples: Sequence[int]  # sample numbers, those of a split perhaps
+    fmt: Format  # the container
+    # what is stored with fewer bits; ranges of int16 may still be unknown
     encoding: Encoding | None
-    by_variable: bool = False
+    by_variable: bool = False  # whether the variables of a group of samples are made one by one
 
     @property
     def stored_nbytes(self) -> int:
@@ -126,14 +111,7 @@ def existing_folder(out: Path) -> Path:
 
 
 def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
-    """Return what a request asks for, ready to be converted or planned.
-
-    Raises
-    ------
-    IobenchError
-        If the source, an option or the target cannot be used. Nothing has been written by then
-        but indexes and stand-ins.
-    """
+    """Return what a request asks for, ready to be converted or planned."""
     check_target(request.out)
     encoding = Encoding.parse(dtype=request.dtype, ranges=request.ranges)
     fmt = find_format(request.to)
@@ -160,13 +138,7 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
 
 
 def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Dataset, SampleIndex]:
-    """Return the source, and the dataset and index of the stage that was asked for.
-
-    Raises
-    ------
-    OptionError
-        If the source hands out samples in an order of its own, or has not what was asked for.
-    """
+    """Return the source, and the dataset and index of the stage that was asked for."""
     source = open_source(request, screen)
     dataset, index = source.dataset, source.index
     if isinstance(dataset, ObjectDataset) and dataset.passes is not None:
@@ -181,13 +153,7 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
 
 
 def check_target(out: Path) -> None:
-    """Check that a store may be written at ``out``, or is begun or finished there.
-
-    Raises
-    ------
-    OptionError
-        If there is something else.
-    """
+    """Check that a store may be written at ``out``, or is begun or finished there."""
     if is_local(out) and is_url(out.as_posix().replace(":/", "://", 1)):
         raise OptionError(f"{out}: a URL as a path; give it as text")
     with storage_errors(out):

@@ -28,22 +28,7 @@ def make_pipeline(
     prefetch: int,
     place: int | None = None,
 ) -> Any:
-    """Return a built pipeline over a store; its outputs are the variables in their order.
-
-    Parameters
-    ----------
-    shards : sequence of sequence of Path
-        The files of each shard, as its manifest lists them.
-    counts : sequence of int
-        Samples of each shard.
-    place : int, optional
-        The number of the GPU that outputs are copied to, ahead; by default they are the CPU's.
-
-    Raises
-    ------
-    OptionError
-        If DALI has no reader for such files.
-    """
+    """Return a built pipeline over a store; its outputs are the variables in their order."""
     suffixes = {path.suffix for files in shards for path in files}
     if suffixes == {".tfrecord", ".idx"}:
         graph = _from_examples([files[0] for files in shards], [files[1] for files in shards], spec)

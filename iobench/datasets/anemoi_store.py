@@ -64,29 +64,7 @@ class _Choice(msgspec.Struct, frozen=True):
 
 
 def anemoi_dataset(path: str | Path, **options: str) -> AnemoiDataset:
-    """Make a dataset of a store that anemoi-datasets made.
-
-    Parameters
-    ----------
-    path : str or Path
-        The Zarr store, a folder.
-    start, end : str, optional
-        First and last date, as ``open_dataset`` takes them: ``2020``, ``2020-01``, ``20200131``,
-        ``2020-01-31``, ``2020-01-31T06:00:00`` or a share such as ``80%``. A period stands for
-        its first second as a start, for its last as an end.
-    select : str, optional
-        Names of variables, separated by commas: those, in this order.
-    drop : str, optional
-        Names of variables to leave out.
-    normalise : {"none", "mean-std"}, optional
-        ``none`` is what ``open_dataset`` gives: the stored numbers. ``mean-std`` subtracts the
-        store's ``mean`` and divides by its ``stdev``.
-
-    Raises
-    ------
-    OptionError
-        If an option or its value is unknown.
-    """
+    """Make a dataset of a store that anemoi-datasets made."""
     for name in options:
         if name not in OPTIONS:
             raise OptionError(
@@ -144,16 +122,7 @@ class AnemoiDataset:
         return [self._path]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample for each date that is asked for and not listed as missing.
-
-        Raises
-        ------
-        FileFormatError
-            If the store is not of anemoi-datasets' gridded layout, or lacks a date's chunks
-            without listing the date as missing.
-        OptionError
-            If a variable does not exist, or no date is left.
-        """
+        """Return one sample for each date that is asked for and not listed as missing."""
         store = inspect_zarr(self._path)
         self._data = data = gridded_data(store)
         names = variable_names(store, data)

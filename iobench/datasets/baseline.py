@@ -20,69 +20,36 @@ CliMetLab plugin."""
 
 
 class SamplePasses(msgspec.Struct, frozen=True):
-    """Samples, or whole batches, that can only be iterated over, pass after pass.
+    """Samples, or whole batches, that can only be iterated over, pass after pass."""
 
-    Parameters
-    ----------
-    spec : SampleSpec
-        Of one sample.
-    items : callable
-        ``items(epoch)`` returns an iterable of one pass: each item is a dict of arrays as the spec
-        says or, where ``batched``, the same with a leading axis.
-    n_samples_all : int
-        Samples of one pass; 0 where that is not known, and the pass has no end.
-    batched : bool
-        Whether items are batches; the last of a pass may be shorter.
-    in_processes : bool
-        Whether processes that cannot be observed make the items.
-    framework : str
-        ``"tensorflow"`` where tf.data makes the items, whose threads are then observed.
-    """
-
-    spec: SampleSpec
+    spec: SampleSpec  # of one sample
+    # ``items(epoch)`` returns an iterable of one pass: each item is a dict of arrays as the spec
+    # says or, where ``batched``, the same with a leading axis
     items: Callable[[int], Iterable[Any]]
+    # samples of one pass; 0 where that is not known, and the pass has no end
     n_samples_all: int = 0
-    batched: bool = False
-    in_processes: bool = False
+    batched: bool = False  # whether items are batches; the last of a pass may be shorter
+    in_processes: bool = False  # whether processes that cannot be observed make the items
+    # ``"tensorflow"`` where tf.data makes the items, whose threads are then observed
     framework: str = ""
 
 
 class MapStyle(msgspec.Struct, frozen=True):
-    """A dataset whose samples are made one by one, and the loader it stands behind.
+    """A dataset whose samples are made one by one, and the loader it stands behind."""
 
-    Parameters
-    ----------
-    dataset : Dataset
-        Its ``files`` and ``samples`` have been called where that is needed.
-    index : SampleIndex
-        Its samples.
-    framework : str
-        As in ``--framework``.
-    workers, prefetch : int
-        Of the loader; 0: as many as our own reader has.
-    """
-
-    dataset: Dataset
-    index: SampleIndex
-    framework: str = "workers"
+    dataset: Dataset  # its ``files`` and ``samples`` have been called where that is needed
+    index: SampleIndex  # its samples
+    framework: str = "workers"  # as in ``--framework``
     workers: int = 0
-    prefetch: int = 0
+    prefetch: int = 0  # of the loader; 0: as many as our own reader has
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """One way to load a dataset's samples beside our reader.
-
-    Parameters
-    ----------
-    source : str
-        What it does, and what of it is assumed; one or two sentences for reports.
-    trial_s : float
-        Seconds in which another process tried it, no part of its own set-up.
-    """
+    """One way to load a dataset's samples beside our reader."""
 
     pipeline: SamplePasses | MapStyle
-    source: str
-    trial_s: float = 0.0
+    source: str  # what it does, and what of it is assumed; one or two sentences for reports
+    trial_s: float = 0.0  # seconds in which another process tried it, no part of its own set-up
 
 
 @runtime_checkable
@@ -105,13 +72,7 @@ class PluginBaseline(Protocol):
     """Optional face of a dataset: ``--pipeline climetlab``."""
 
     def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return how the samples are taken out of what the real plugin's ``to_xarray`` returns.
-
-        Raises
-        ------
-        MissingExtraError
-            If the plugin is not installed; says what installs it.
-        """
+        """Return how the samples are taken out of what the real plugin's ``to_xarray`` returns."""
         ...
 
 

@@ -52,25 +52,17 @@ WRITE_NBYTES: Final = 64 << 20
 
 
 class Inspection(msgspec.Struct, Generic[Found], frozen=True):
-    """How something is found out about a file.
+    """How something is found out about a file."""
 
-    Parameters
-    ----------
-    name : str
-        Unlike any other's. Whatever the outcome depends on besides the file is part of it, and a
-        number that changes with the code.
-    inspect : callable
-        Returns what there is to know of a file. May call its second argument with bytes done.
-    kinds : tuple of type
-        The structs that its outcomes are made of, besides numbers, texts, tuples,
-        mappings by text, arrays and the file's path.
-    in_processes : bool
-        Whether it is picklable and worth processes where many files take seconds.
-    """
-
+    # unlike any other's. Whatever the outcome depends on besides the file is part of it, and a
+    # number that changes with the code
     name: str
+    # returns what there is to know of a file. May call its second argument with bytes done
     inspect: Callable[[Path, Advance], Found]
+    # the structs that its outcomes are made of, besides numbers, texts, tuples, mappings by text,
+    # arrays and the file's path
     kinds: Kinds
+    # whether it is picklable and worth processes where many files take seconds
     in_processes: bool = True
 
 
@@ -88,22 +80,7 @@ def catalogued(
     cache_dir: Path,
     progress: Progress = no_progress,
 ) -> Catalogued[Found]:
-    """Return what there is to know of each file: as kept, else found out now and kept.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        Here or behind URLs.
-    cache_dir : Path
-        Where it is kept. If nothing can be written there, it serves this call.
-    progress : callable
-        Called with (bytes done, in all).
-
-    Raises
-    ------
-    IobenchError
-        Whatever the inspection raises. What was found out until then is kept.
-    """
+    """Return what there is to know of each file: as kept, else found out now and kept."""
     catalogue = _Catalogue(inspection, cache_dir)
     sources = catalogue.sources(files)
     total = sum(source.weight for source in sources)

@@ -54,22 +54,12 @@ ROW: Final = np.dtype(
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What is kept under a key.
-
-    Parameters
-    ----------
-    key, state : bytes
-        What it is about, and what must not have changed for it to hold: digests.
-    learnt_ns : int
-        When it was learnt; of two, the newer is kept.
-    text : bytes
-        Stored once for all entries of a part that have the same.
-    """
+    """What is kept under a key."""
 
     key: bytes
-    state: bytes
-    learnt_ns: int
-    text: bytes
+    state: bytes  # what it is about, and what must not have changed for it to hold: digests
+    learnt_ns: int  # when it was learnt; of two, the newer is kept
+    text: bytes  # stored once for all entries of a part that have the same
     content: bytes
 
 
@@ -123,13 +113,7 @@ class Parts:
         self.parts = parts
 
     def find(self, key: bytes, state: bytes) -> Entry | None:
-        """Return what is kept under a key of that state; None where nothing is, or it is damaged.
-
-        Parameters
-        ----------
-        key, state : bytes
-            Digests.
-        """
+        """Return what is kept under a key of that state; None where nothing is, or it is damaged."""
         for part in self.parts:
             number = part.number(key)
             entry = None if number is None else part.entry(number, state)
@@ -152,22 +136,7 @@ def open_parts(folder: Path) -> Iterator[Parts]:
 
 
 def write_part(folder: Path, entries: Iterable[Entry], *, name: str) -> None:
-    """Write a part with these entries, and those of parts that are not much larger.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the catalogue; made and marked as ours.
-    entries : iterable of Entry
-        At least one.
-    name : str
-        Of the part, without its suffix; no other's.
-
-    Raises
-    ------
-    StorageError
-        If the file system refuses.
-    """
+    """Write a part with these entries, and those of parts that are not much larger."""
     make_index_folder(folder)
     newest = {entry.key: entry for entry in entries}
     with ExitStack() as stack:
@@ -180,13 +149,7 @@ def write_part(folder: Path, entries: Iterable[Entry], *, name: str) -> None:
 
 
 def make_index_folder(folder: Path) -> None:
-    """Make a folder for what was learnt of files, so that ``iobench cache`` lists it.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be made or written.
-    """
+    """Make a folder for what was learnt of files, so that ``iobench cache`` lists it."""
     make_item(folder, kind="index", title="indexes of source files")
 
 

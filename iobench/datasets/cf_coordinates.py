@@ -33,20 +33,11 @@ HORIZONTAL: Final = frozenset({
 
 
 class SamplePlaces(msgspec.Struct, frozen=True, eq=False):
-    """Where each sample is in the files of a source.
+    """Where each sample is in the files of a source."""
 
-    Parameters
-    ----------
-    dims : tuple of str
-        The sample dimensions, slowest first.
-    files : ndarray of int, shape (samples,)
-        The number of its file.
-    indices : mapping of str to ndarray of int, shape (samples,)
-        Its index along each sample dimension of that file.
-    """
-
-    dims: tuple[str, ...]
-    files: NDArray[np.int64]
+    dims: tuple[str, ...]  # the sample dimensions, slowest first
+    files: NDArray[np.int64]  # (samples,): The number of its file
+    # (samples,): Its index along each sample dimension of that file
     indices: Mapping[str, NDArray[np.int64]]
 
     def taken(self, dims: Sequence[str], parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -68,24 +59,16 @@ class SamplePlaces(msgspec.Struct, frozen=True, eq=False):
 
 
 class SourceValues(msgspec.Struct, frozen=True, eq=False):
-    """How the values of variables are read.
+    """How the values of variables are read."""
 
-    Parameters
-    ----------
-    first : callable
-        Returns the values of a variable in the first file, decoded.
-    each : callable
-        Returns the values of variables, by name, in each file, in the order of `SamplePlaces`; of
-        a variable that one lacks None.
-    units : callable
-        Returns units and calendar of a variable in each file.
-    known : mapping of str to list of ndarray
-        What each file is known to have.
-    """
-
+    # returns the values of a variable in the first file, decoded
     first: Callable[[str], NDArray[Any]]
+    # returns the values of variables, by name, in each file, in the order of `SamplePlaces`; of a
+    # variable that one lacks None
     each: Callable[[Sequence[str]], Mapping[str, Sequence[NDArray[Any]] | None]]
+    # returns units and calendar of a variable in each file
     units: Callable[[str], Sequence[tuple[str, str]]]
+    # what each file is known to have
     known: Mapping[str, Sequence[NDArray[Any]]] = msgspec.field(default_factory=dict)
 
 
@@ -97,22 +80,7 @@ def cf_meteorology(
     *,
     windows: Mapping[str, slice] | None = None,
 ) -> Meteorology:
-    """Return what a source says of its samples.
-
-    Parameters
-    ----------
-    file : DescribedFile
-        The first file.
-    chosen : mapping of str to str
-        Variables of the source that samples are made of, and their names there; ``""`` where
-        samples do not hold them as they are, so that their attributes may be false.
-    places : SamplePlaces
-        Where samples are.
-    values : SourceValues
-        How variables are read.
-    windows : mapping of str to slice, optional
-        What samples take of a dimension; all of it by default.
-    """
+    """Return what a source says of its samples."""
     collector = _Collector(file, chosen, places, values, windows or {})
     coordinates = collector.coordinates()
     return Meteorology(

@@ -26,19 +26,11 @@ SHARE = re.compile(r"(?P<share>\d+(?:\.\d*)?)%")
 
 
 class Period(msgspec.Struct, frozen=True):
-    """A year, month, day or second; or a share of the dates, from the first.
-
-    Parameters
-    ----------
-    begin, end : datetime64[s]
-        Its first and last second; ``NaT`` for a share.
-    percent : float
-        The share, NaN for a period.
-    """
+    """A year, month, day or second; or a share of the dates, from the first."""
 
     begin: np.datetime64
-    end: np.datetime64
-    percent: float
+    end: np.datetime64  # its first and last second; ``NaT`` for a share
+    percent: float  # the share, NaN for a period
 
     def first(self, dates: NDArray[np.datetime64]) -> np.datetime64:
         """Return from when dates are taken if this is their start."""
@@ -58,13 +50,7 @@ class Period(msgspec.Struct, frozen=True):
 
 
 def parse_period(option: str, text: str) -> Period:
-    """Return what ``option=text`` means.
-
-    Raises
-    ------
-    OptionError
-        If it is no date, month, year, time or share.
-    """
+    """Return what ``option=text`` means."""
     nat = np.datetime64("NaT", "s")
     share = SHARE.fullmatch(text)
     if share and 0 <= float(share["share"]) <= 100:

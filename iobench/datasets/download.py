@@ -30,46 +30,23 @@ FULL: Final = 0.85
 
 
 class PluginDownload(msgspec.Struct, frozen=True):
-    """One call of ``climetlab.load_dataset`` that fetches files.
+    """One call of ``climetlab.load_dataset`` that fetches files."""
 
-    Parameters
-    ----------
-    name : str
-        Of the dataset, as ``climetlab.load_dataset`` takes it.
-    arguments : mapping of str to object
-        Its keyword arguments; JSON-ready.
-    urls : tuple of str
-        What it fetches; empty where that is not known: then it is always asked.
-    install : str
-        What installs the plugin.
-    terms_of_use, citation : str
-        To be shown before; may be empty.
-    to_xarray : bool
-        Whether to call ``to_xarray``, too: some plugins fetch only then.
-    """
-
-    name: str
-    arguments: Mapping[str, Any]
+    name: str  # of the dataset, as ``climetlab.load_dataset`` takes it
+    arguments: Mapping[str, Any]  # its keyword arguments; JSON-ready
+    # what it fetches; empty where that is not known: then it is always asked
     urls: tuple[str, ...] = ()
-    install: str = INSTALL
+    install: str = INSTALL  # what installs the plugin
     terms_of_use: str = ""
-    citation: str = ""
-    to_xarray: bool = False
+    citation: str = ""  # to be shown before; may be empty
+    to_xarray: bool = False  # whether to call ``to_xarray``, too: some plugins fetch only then
 
 
 class Downloads(msgspec.Struct, frozen=True):
-    """What a dataset needs from the network.
+    """What a dataset needs from the network."""
 
-    Parameters
-    ----------
-    calls : tuple of PluginDownload
-        What to ask plugins for.
-    others : tuple of str
-        URLs of files that are needed, too, and that no plugin fetches.
-    """
-
-    calls: tuple[PluginDownload, ...]
-    others: tuple[str, ...] = ()
+    calls: tuple[PluginDownload, ...]  # what to ask plugins for
+    others: tuple[str, ...] = ()  # URLs of files that are needed, too, and that no plugin fetches
 
 
 @runtime_checkable
@@ -77,13 +54,7 @@ class Downloadable(Protocol):
     """Optional face of a dataset: ``--download``."""
 
     def downloads(self) -> Downloads:
-        """Return what to fetch for the files the user's options choose.
-
-        Raises
-        ------
-        OptionError
-            If the options leave the choice open: everything is never fetched by default.
-        """
+        """Return what to fetch for the files the user's options choose."""
         ...
 
 
@@ -94,27 +65,7 @@ def download_missing(
     timeout_s: float = DEFAULT_TIMEOUT_S,
     progress: Progress = no_progress,
 ) -> int:
-    """Fetch what the locator does not find, and return how many files that were.
-
-    Parameters
-    ----------
-    downloads : Downloads
-        Calls whose files are all at hand are left out; files no plugin fetches are looked for
-        before anything is fetched.
-    locator : Locator
-        Finds files in CliMetLab's cache; make a new one to find the new files.
-    timeout_s : float
-        For all of them together.
-    progress : Progress
-        Called with (files, all files).
-
-    Raises
-    ------
-    MissingFileError
-        If a file no plugin fetches is missing, or a plugin fetched less than it should.
-    MissingExtraError, StorageError
-        As `download_through_plugin`.
-    """
+    """Fetch what the locator does not find, and return how many files that were."""
     lacking = _missing(downloads.others, locator)
     if lacking:
         raise MissingFileError(

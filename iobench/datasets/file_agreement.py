@@ -114,24 +114,7 @@ def agreement(
     *,
     are_places: bool = False,
 ) -> Agreement:
-    """Return in which order files lie, by what their coordinates say.
-
-    Parameters
-    ----------
-    files : sequence of SourceFile
-        The files.
-    coordinates : mapping of str to tuple of str
-        What is compared, with its dimensions.
-    digests, read : callable
-        Of coordinates of files, None where one lacks it; ``read`` returns its values, decoded.
-    are_places : bool
-        Whether files are a sample each, so that each may be of a place of its own.
-
-    Raises
-    ------
-    FileFormatError
-        If a coordinate has other values in a file.
-    """
+    """Return in which order files lie, by what their coordinates say."""
     if len(files) == 1:
         return Agreement({}, frozenset(), [])
     compared = [files[0], *(files[-1:] if is_far(files) else files[1:])]
@@ -242,11 +225,6 @@ def kept_once(
     Of equal ones the first; all of files that are members or forecasts: of the same times, or told
     apart by a coordinate of one number. ``times`` are those of each file, as `exact_times` has
     them; ``sample`` returns the arrays of a sample, ``scalars`` the single numbers of a file.
-
-    Raises
-    ------
-    FileFormatError
-        If samples of one time differ.
     """
     every = np.concatenate(times)
     kept = np.ones(len(every), dtype=bool)

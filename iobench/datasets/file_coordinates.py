@@ -52,21 +52,7 @@ def netcdf_meteorology(
     windows: Mapping[str, slice] | None = None,
     agreed: Agreement = NO_AGREEMENT,
 ) -> Meteorology:
-    """Return what NetCDF files say of the samples made of them.
-
-    Parameters
-    ----------
-    files : sequence of NetcdfFile
-        All that they hold, in the order of ``places``.
-    chosen, places, windows
-        As `cf_meteorology`.
-    cache_dir : Path
-        Where what is read is kept.
-    known : mapping of str to list of ndarray, optional
-        What each file has of a variable, where that was read before; as stored or decoded.
-    agreed : Agreement, optional
-        What is known of how the files lie.
-    """
+    """Return what NetCDF files say of the samples made of them."""
     others = [each.path for each in files[0].others.values()]
     try:
         every, _ = catalogued(

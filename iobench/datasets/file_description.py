@@ -37,30 +37,7 @@ GRID: Final = frozenset({"y", "x", "lat", "lon", "latitude", "longitude", "rlat"
 
 
 def describe_file(path: Path, *, cache_dir: Path, group: str = "") -> dict[str, Any]:
-    """Return what a GRIB or NetCDF file, or a Zarr store, holds.
-
-    Parameters
-    ----------
-    cache_dir : Path
-        Where what it holds is kept.
-    group : str
-        As `inspect_files`.
-
-    Returns
-    -------
-    dict
-        ``format``; ``dims`` by name; ``variables``, each with ``name``, ``dims``, ``shape``,
-        ``dtype``, ``units``, ``chunk`` (None: in one piece, or not known) and ``codec`` in words;
-        ``coordinates`` and ``skipped``; ``sample_dims``: those that ``--sample-dim`` may name, the
-        outermost of the largest variable first.
-
-    Raises
-    ------
-    FileFormatError
-        If it is none of these, or damaged.
-    MissingFileError, StorageError, MissingExtraError
-        If it cannot be read, or a library is missing.
-    """
+    """Return what a GRIB or NetCDF file, or a Zarr store, holds."""
     kind, file = _inspected([path], cache_dir, group)
     check_not_in_groups(file)
     helpers = helper_names(file)
@@ -83,25 +60,6 @@ def likely_sample_dim(
     The one along which times lie, by CF's units ("hours since ..."); of GRIB the times of the
     forecasts, else their steps; without times the one that is named so, else the one that comes
     first in all variables, is longer than any other and none of a grid.
-
-    Parameters
-    ----------
-    cache_dir : Path
-        Where what they hold is kept.
-    names : sequence of str
-        The variables that are asked for; all without.
-    group : str
-        As `inspect_files`.
-
-    Returns
-    -------
-    tuple of (str, str) or None
-        None where several might be meant, or none.
-
-    Raises
-    ------
-    FileFormatError, MissingFileError, StorageError, MissingExtraError
-        As `describe_file`.
     """
     kind, file = _inspected(files, cache_dir, group)
     check_not_in_groups(file)

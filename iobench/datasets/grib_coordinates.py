@@ -44,19 +44,7 @@ def grib_meteorology(
     along: Mapping[str, Sequence[Any]],
     places: SamplePlaces,
 ) -> Meteorology:
-    """Return what GRIB messages say of samples made of them.
-
-    Parameters
-    ----------
-    fields : sequence of FieldCube
-        The variables of a sample.
-    stored : mapping of str to StoredVariable
-        The same, by name, along the dimensions that they keep.
-    along : mapping of str to sequence
-        The values of each sample dimension.
-    places : SamplePlaces
-        Where each sample is along these.
-    """
+    """Return what GRIB messages say of samples made of them."""
     found: dict[str, Coordinate] = {}
     for dim, values in along.items():
         for name, axis in _axes(dim, values).items():

@@ -20,28 +20,7 @@ INDEX_VERSION = 4
 def index_grib(
     files: Sequence[Path], *, cache_dir: Path, progress: Progress = no_progress
 ) -> GribIndex:
-    """Index GRIB files; an index is built once per file and kept.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        GRIB1 or GRIB2 files, one field per message.
-    cache_dir : Path
-        Where indexes are kept. One holds as long as the file's path, size and modification time
-        do; if nothing can be written there it serves this call.
-    progress : callable
-        Called with bytes done and in all.
-
-    Raises
-    ------
-    FileFormatError
-        If a file is empty, not GRIB, cut short or damaged: one error, with the offset of the
-        message. There is no way to go on with fewer messages.
-    MissingFileError, StorageError
-        If a file is missing or cannot be read.
-    MissingExtraError
-        If ecCodes is not installed.
-    """
+    """Index GRIB files; an index is built once per file and kept."""
     codes = load_eccodes()
     inspection = Inspection(
         f"grib {INDEX_VERSION}, ecCodes {codes.codes_get_api_version()}",

@@ -49,13 +49,7 @@ class GroupedSamples:
         return groups.on_the_way_nbytes if isinstance(groups, SampleGroups) else 0
 
     def groups(self, where: Sequence[Any], *, memory_nbytes: int, apart: bool = False) -> list[int]:
-        """Return how many samples to make together: those whose chunks hold several.
-
-        Raises
-        ------
-        OptionError
-            If two samples, or two variables of one, and a chunk need more memory.
-        """
+        """Return how many samples to make together: those whose chunks hold several."""
         if self._groups is None:
             return [1] * len(where)
         places, told = self._in_groups(where), _apart(apart)

@@ -45,24 +45,7 @@ NETCDF_KINDS: Final = (
 def inspect_files(
     files: Sequence[Path], *, cache_dir: Path, progress: Progress = no_progress, group: str = ""
 ) -> list[NetcdfFile]:
-    """Return what each NetCDF file holds: as kept, else found out now and kept.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        In any number of folders, or behind URLs.
-    cache_dir : Path
-        Where it is kept.
-    progress : callable
-        Called with (bytes done, in all).
-    group : str
-        Of the files, whose variables are meant.
-
-    Raises
-    ------
-    FileFormatError, MissingFileError, StorageError, MissingExtraError
-        As `inspect_netcdf`.
-    """
+    """Return what each NetCDF file holds: as kept, else found out now and kept."""
     inspection = _INSPECTION
     if group:
         inspect = functools.partial(_inspect, group=group)

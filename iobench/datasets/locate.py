@@ -38,36 +38,7 @@ MAX_ASKED: Final = 1024
 
 
 class FileLocator:
-    """Finds files by URL in a data folder, CliMetLab's mirror and cache, or a stand-in.
-
-    Parameters
-    ----------
-    data_dir : Path, optional
-        The user's folder, here or behind a URL; if given, nothing else is searched. Either laid out
-        like a CliMetLab mirror (``url/https/host/path``), or the copy of a bucket or of its parent,
-        or all files flat.
-    pattern : FilePattern, optional
-        The user's own layout; if given, nothing but it and ``data_dir`` is searched.
-    stand_in : Path, optional
-        Root of a finished stand-in, in the mirror layout; if given, nothing else is searched.
-    cache_dir : Path
-        Where what is learnt of files is kept.
-    progress : Progress
-        Shown while files are indexed.
-    environment : mapping of str to str, optional
-        By default the process's; holds ``CLIMETLAB_MIRROR``.
-    home : Path, optional
-        Where ``.climetlab/settings.yaml`` is, by default the home folder.
-
-    Attributes
-    ----------
-    stand_in : bool
-        Whether files found are a stand-in's, also where the user's folder or mirror holds one.
-    tiny : bool
-        Whether that is a stand-in of the small sizes meant for tests.
-    n_found : int
-        Files found so far.
-    """
+    """Finds files by URL in a data folder, CliMetLab's mirror and cache, or a stand-in."""
 
     def __init__(
         self,
@@ -92,14 +63,7 @@ class FileLocator:
         self._home = home
 
     def find(self, urls: Sequence[str]) -> list[Path | None]:
-        """Return for each URL the local file that holds it, or None.
-
-        Raises
-        ------
-        StorageError
-            If a file is there but cannot be read or belongs to an unfinished stand-in, naming it
-            and the reason.
-        """
+        """Return for each URL the local file that holds it, or None."""
         layouts = [[*self._candidates(url)] for url in urls]
         behind_urls = [each for layout in layouts for each in layout if isinstance(each, URL)]
         self._remote.look(behind_urls)
@@ -116,11 +80,6 @@ class FileLocator:
         """Return the files of the user's pattern with their dates, None if none was given.
 
         None, too, where it is of a web server, which does not tell what it has.
-
-        Raises
-        ------
-        MissingFileError
-            If no file matches it.
         """
         if self._pattern is None or not self._pattern.can_list:
             return None
@@ -235,15 +194,7 @@ class _RemoteFiles:
         self._looked_for: set[URL] = set()
 
     def look(self, urls: Sequence[URL]) -> None:
-        """Look for files: a listing of each folder, of a web server a question for each file.
-
-        Raises
-        ------
-        OptionError
-            If a web server would have to be asked for too many.
-        StorageError
-            If the server cannot be reached, or refuses.
-        """
+        """Look for files: a listing of each folder, of a web server a question for each file."""
         new = [url for url in dict.fromkeys(urls) if url not in self._looked_for]
         self._looked_for.update(new)
         asked = [url for url in new if not url.can_list]
@@ -314,18 +265,7 @@ def climetlab_cache_folder(home: Path | None = None) -> Path:
 
 
 def climetlab_cached_files(folder: Path) -> dict[str, Path]:
-    """Return the whole files in a CliMetLab cache by their URL.
-
-    Parameters
-    ----------
-    folder : Path
-        Holds the index ``cache-2.db``, which is opened read-only.
-
-    Raises
-    ------
-    StorageError
-        If the index is there but cannot be read.
-    """
+    """Return the whole files in a CliMetLab cache by their URL."""
     database = folder / "cache-2.db"
     if not _readable_file(database):
         return {}

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 def variables_of_files(
     files: Sequence[SourceFile], selection: Selection, dims: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Return which variables of a sample each file has.
-
-    Raises
-    ------
-    OptionError
-        If no file has one that is asked for.
-    """
+    """Return which variables of a sample each file has."""
     every = dict.fromkeys(name for file in files for name in file.variables)
     selection.check_names(
         list(every), {name: why for file in files for name, why in file.skipped.items()}
@@ -44,22 +38,7 @@ def merged_files(
     dims: Sequence[str],
     places: Callable[[Sequence[Any]], Sequence[bytes]],
 ) -> list[Any]:
-    """Return files that have all variables: ``others`` of each says which lie elsewhere.
-
-    Parameters
-    ----------
-    files, names : sequence
-        Files, and which variables of a sample each has.
-    dims : sequence of str
-        The sample dimensions.
-    places : callable
-        Returns for each of some files where its samples lie: bytes that are equal where they are.
-
-    Raises
-    ------
-    FileFormatError
-        If files have one variable at the same place and lack another, or others lie elsewhere.
-    """
+    """Return files that have all variables: ``others`` of each says which lie elsewhere."""
     if len(set(map(frozenset, names))) == 1:
         return list(files)
     every = dict.fromkeys(name for own in names for name in own)

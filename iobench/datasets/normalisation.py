@@ -67,25 +67,7 @@ def normalisation_of(
     *,
     per_point: Sequence[str] = (),
 ) -> tuple[Normalisation, bool]:
-    """Return the normalisation over files, and whether any had to be read for it.
-
-    Parameters
-    ----------
-    files : sequence of NetcdfFile
-        In the order in which their moments are merged.
-    names : sequence of str
-        The variables.
-    locator : Locator
-        Has the folder for what is learnt, and shows progress.
-    per_point : sequence of str
-        Those that are normalised at each point along their first dimension; the others over all
-        their values.
-
-    Raises
-    ------
-    FileFormatError
-        If a variable has missing values, naming file and variable.
-    """
+    """Return the normalisation over files, and whether any had to be read for it."""
     inspection = Inspection(
         json.dumps(["moments", MOMENTS_VERSION, sorted(per_point), sorted(names)]),
         functools.partial(_file_moments, tuple(names), tuple(per_point)),

@@ -28,20 +28,7 @@ class DatedFile(msgspec.Struct, frozen=True):
 
 
 class FilePattern:
-    """A glob in which ``{year}``, ``{month}`` and ``{day}`` stand for the digits of a date.
-
-    Parameters
-    ----------
-    text : str
-        Such as ``ensemble/output.sfc.{year}{month}{day}.grib``; ``*``, ``?``, ``[...]`` and ``**``
-        as in a shell, ``~`` for the home folder. Or a URL; of a web server, which lists nothing,
-        one with dates alone.
-
-    Raises
-    ------
-    OptionError
-        If it has another name in braces, or one of a web server wildcards.
-    """
+    """A glob in which ``{year}``, ``{month}`` and ``{day}`` stand for the digits of a date."""
 
     def __init__(self, text: str) -> None:
         named = as_path(text)
@@ -75,13 +62,7 @@ class FilePattern:
 
     @cached_property
     def files(self) -> tuple[DatedFile, ...]:
-        """The files that match, by name.
-
-        Raises
-        ------
-        MissingFileError
-            If there is none.
-        """
+        """The files that match, by name."""
         exact = re.compile(_regular_expression(self._path))
         paths = self._local() if self.url is None else self._remote()
         found = [(path, exact.fullmatch(text)) for text, path in sorted(paths.items())]
@@ -115,11 +96,6 @@ class FilePattern:
         """Return the file that stands for a published one: of its name, else of its date.
 
         Of a web server it is where that would be: whether it is there has to be asked.
-
-        Raises
-        ------
-        OptionError
-            If several do.
         """
         name = url.rpartition("/")[2]
         if not self.can_list:

@@ -42,42 +42,17 @@ CHILD: Final = (
 
 
 class VariablePart(NamedTuple):
-    """What a sample takes of one variable of an xarray dataset.
+    """What a sample takes of one variable of an xarray dataset."""
 
-    Parameters
-    ----------
-    source : str
-        Which dataset: the path of a file.
-    variable : str
-        Its name there.
-    positions : mapping of str to int, slice or ndarray of int
-        By dimension; those that the variable lacks do not count.
-    labels : mapping of str to object
-        By dimension: a value of its coordinate.
-    name : str
-        Of the array; by default the variable's.
-    """
-
-    source: str
-    variable: str
-    positions: Mapping[str, Any]
-    labels: Mapping[str, Any] = {}
-    name: str = ""
+    source: str  # which dataset: the path of a file
+    variable: str  # its name there
+    positions: Mapping[str, Any]  # by dimension; those that the variable lacks do not count
+    labels: Mapping[str, Any] = {}  # by dimension: a value of its coordinate
+    name: str = ""  # of the array; by default the variable's
 
 
 class XarrayLoop:
-    """A dataset whose samples xarray reads and decodes.
-
-    Parameters
-    ----------
-    select : callable
-        ``select(where)`` returns what a sample of the index takes; picklable, as the others.
-    preprocess : callable, optional
-        ``preprocess(arrays, where)`` makes the sample of the arrays by name, which by default they
-        are.
-    open_source : callable, optional
-        Returns the dataset of a source; called once in each process.
-    """
+    """A dataset whose samples xarray reads and decodes."""
 
     name = "xarray loop"
     title = ""
@@ -107,13 +82,7 @@ class XarrayLoop:
         raise TypeError("the samples were found by another dataset")
 
     def read(self, where: Where) -> Any:
-        """Return the arrays of a sample by name.
-
-        Raises
-        ------
-        FileFormatError
-            If xarray cannot read one.
-        """
+        """Return the arrays of a sample by name."""
         found = {}
         for each in self._select(where):
             try:
@@ -165,14 +134,6 @@ def make_plain_loop(
     """Return a plain loop that makes the samples of an index, without processes of its own.
 
     The first sample is made at once. Parameters as of `XarrayLoop`; ``spec`` is our reader's.
-
-    Raises
-    ------
-    MissingExtraError
-        If xarray is not installed.
-    FileFormatError
-        If xarray cannot read the first sample, or makes something else of it than our reader; or
-        a library below it would end the process.
     """
     if find_spec("xarray") is None:
         raise MissingExtraError(
@@ -245,13 +206,7 @@ def _is_consolidated(folder: Path) -> bool:
 
 
 def open_plainly(path: str, **options: Any) -> Any:
-    """Return a file or Zarr store as ``xarray.open_dataset`` opens it.
-
-    Raises
-    ------
-    MissingFileError, MissingExtraError, FileFormatError
-        If it is gone, or cannot be opened.
-    """
+    """Return a file or Zarr store as ``xarray.open_dataset`` opens it."""
     import xarray
 
     if Path(path).is_dir():

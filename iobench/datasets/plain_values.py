@@ -35,35 +35,14 @@ def describe_kinds(kinds: Kinds) -> str:
 
 
 def pack_value(value: Any, kinds: Kinds, path: Path) -> Packed:
-    """Return a value as text and bytes.
-
-    Parameters
-    ----------
-    value : struct, or anything it may hold
-        Of None, numbers, texts, tuples, lists, mappings by text, arrays, ``path`` and ``kinds``.
-    kinds : tuple of type
-        The structs in it; those of ``unpack_value``, in the same order.
-    path : Path
-        Of the file that the value is about; it does not become part of what is returned.
-
-    Raises
-    ------
-    TypeError
-        If the value holds anything else.
-    """
+    """Return a value as text and bytes."""
     packer = _Packer(kinds, path)
     text = json.dumps(packer.spell(value), separators=(",", ":"))
     return text.encode(), packer.content()
 
 
 def unpack_value(packed: Packed, kinds: Kinds, path: Path) -> Any:
-    """Return the value that `pack_value` was given; its arrays cannot be written.
-
-    Raises
-    ------
-    ValueError
-        If text or bytes are not what `pack_value` returns.
-    """
+    """Return the value that `pack_value` was given; its arrays cannot be written."""
     text, content = packed
     try:
         is_constant, made = _reader(text, kinds)

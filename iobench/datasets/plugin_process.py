@@ -53,32 +53,6 @@ def download_through_plugin(
 
     Files land in CliMetLab's cache; those that are there are not fetched again, and a file cut
     short goes on where it stopped, where the server can.
-
-    Parameters
-    ----------
-    name : str
-        Of the dataset.
-    arguments : mapping of str to object
-        JSON-ready.
-    timeout_s : float
-        Seconds until the process is ended, with all it started.
-    install : str
-        What installs the plugin.
-    urls : sequence of str
-        What it fetches, for progress.
-    to_xarray : bool
-        Whether to call ``to_xarray`` of what it loaded, too.
-    progress : Progress
-        Called with (files in the cache, files).
-
-    Raises
-    ------
-    MissingExtraError
-        If CliMetLab or the plugin is not installed.
-    MissingFileError
-        If a file could not be fetched; with the plugin's last words.
-    StorageError
-        After ``timeout_s``, saying how far it came.
     """
     if importlib.util.find_spec("climetlab") is None:
         raise MissingExtraError(f"--download goes through CliMetLab: {install}")
@@ -216,13 +190,7 @@ def _end_with_parent() -> None:
 def fail_fast(
     instead: Callable[[str], Any] | None = None,
 ) -> Iterator[None]:
-    """Cut CliMetLab's retries, 500 with two minutes between, to one.
-
-    Parameters
-    ----------
-    instead : callable, optional
-        Called with the URL instead of the network.
-    """
+    """Cut CliMetLab's retries, 500 with two minutes between, to one."""
     http: Any = importlib.import_module("multiurl.http")
     patient = http.robust
 

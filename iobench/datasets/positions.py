@@ -37,25 +37,7 @@ SAME_DAY_DAYS: Final = 3
 def time_positions(
     times: NDArray[Any], rows: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.float64], str]:
-    """Return positions of times and their unit.
-
-    Parameters
-    ----------
-    times : ndarray of datetime64 or of cftime objects, shape (samples,)
-        ``NaT`` where unknown.
-    rows : ndarray of int, shape (samples,), optional
-        Which row each is in, rows one after the other; all in one by default. See
-        `iobench.datasets.SampleIndex`.
-
-    Returns
-    -------
-    positions : ndarray of float64
-        Seconds since 1970-01-01 in the times' own calendar; months since then where the times are
-        unevenly spaced in seconds, and all fall on the same day of months: months and years have
-        no fixed length.
-    units : str
-        ``"seconds"`` or ``"months"``.
-    """
+    """Return positions of times and their unit."""
     seconds = seconds_since_1970(times)
     neighbours = np.diff(np.zeros(len(times)) if rows is None else rows) == 0
     apart = np.abs(np.diff(seconds)[neighbours])
@@ -242,27 +224,7 @@ def _is_standard(calendar: str) -> bool:
 def cf_times(
     path: str | Path, values: NDArray[Any], units: str, calendar: str = ""
 ) -> NDArray[np.datetime64]:
-    """Return a time axis decoded by its CF units, in UTC.
-
-    Parameters
-    ----------
-    path : str or Path
-        Of the file, for errors.
-    values : ndarray, shape (times,) or ()
-        As stored.
-    units, calendar : str
-        The axis's attributes.
-
-    Returns
-    -------
-    ndarray of datetime64[s]
-        Rounded to the second, which days as floating-point numbers miss by a little.
-
-    Raises
-    ------
-    FileFormatError
-        If the units are none of a time, a time is missing, or the calendar is not the usual one.
-    """
+    """Return a time axis decoded by its CF units, in UTC."""
     times = decode_times(np.atleast_1d(values), units, calendar)
     if times is None or times.dtype.kind != "M" or np.isnat(times).any():
         of_calendar = f" of the calendar {calendar!r}" if calendar else ""

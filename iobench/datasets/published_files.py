@@ -29,52 +29,18 @@ LISTED_URLS = 5
 
 
 class StandIn(msgspec.Struct, frozen=True):
-    """What a stand-in holds.
+    """What a stand-in holds."""
 
-    Parameters
-    ----------
-    seed : int
-        Of its random numbers.
-    keys : tuple of FileKey
-        Its files.
-    n_steps : int
-        Indexes along the sample dimension in each, at most; 0 for all of a real one.
-    tiny : bool
-        Whether it is the one of tests.
-    """
-
-    seed: int
-    keys: tuple[Mapping[str, str], ...]
-    n_steps: int = 0
-    tiny: bool = False
+    seed: int  # of its random numbers
+    keys: tuple[Mapping[str, str], ...]  # its files
+    n_steps: int = 0  # indexes along the sample dimension in each, at most; 0 for all of a real one
+    tiny: bool = False  # whether it is the one of tests
 
 
 class PublishedFiles:
     """The half of a `Dataset` that finds files, and a `Synthesizer`.
 
     A subclass is what the entry point names: it is called with the user's options.
-
-    Attributes
-    ----------
-    name, title : str
-        See `Dataset`.
-    url : str
-        Where a file is published, keys in braces: ``https://example.org/{month}.nc``; none where
-        `file_url` or `urls` says it.
-    keys : tuple of Key
-        Each combination of their values is a file, the first key outermost.
-    options : tuple of Option
-        Besides the keys, which are options, too.
-    terms_of_use, citation : str
-        Of the data.
-    tiny, ordinary : tuple of str
-        Values of the first key that a stand-in has, of the size for tests and by default.
-    tiny_steps, ordinary_steps : int
-        Samples in each of their files; 0 for all.
-    synthesis_version : int
-        See `Synthesizer`.
-    chosen : dict
-        The values of the options.
     """
 
     name: str
@@ -137,13 +103,7 @@ class PublishedFiles:
         return any(self.chosen.get(key.name) for key in self.keys)
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return the files: all that were chosen, else those at hand.
-
-        Raises
-        ------
-        MissingFileError
-            As `existing_files`.
-        """
+        """Return the files: all that were chosen, else those at hand."""
         return existing_files(self.name, self.urls(), locator, all_needed=self.needs_all(locator))
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
@@ -156,13 +116,7 @@ class PublishedFiles:
         return {**told, "citation": self.citation} if self.citation else told
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
-        """Return what a stand-in holds: tiny, ordinary, or a share of all files.
-
-        Raises
-        ------
-        OptionError
-            If it would lack a file that was asked for.
-        """
+        """Return what a stand-in holds: tiny, ordinary, or a share of all files."""
         first, *others = self.keys
         every = tuple(first.values)
         if tiny:
@@ -238,13 +192,7 @@ class PublishedFiles:
 def existing_files(
     dataset: str, urls: Sequence[str], locator: Locator, *, all_needed: bool = True
 ) -> list[Path]:
-    """Return the files of URLs: of all, or of those at hand.
-
-    Raises
-    ------
-    MissingFileError
-        If none is there, or one of those needed is not: lists URLs, and where was looked.
-    """
+    """Return the files of URLs: of all, or of those at hand."""
     found = locator.find(urls)
     missing = [url for url, path in zip(urls, found, strict=True) if path is None]
     if missing and (all_needed or len(missing) == len(urls)):

@@ -24,24 +24,13 @@ from iobench.errors import IobenchError, MissingExtraError, MissingFileError
 
 
 class PluginRequest(msgspec.Struct, frozen=True):
-    """What to ask a plugin for.
+    """What to ask a plugin for."""
 
-    Parameters
-    ----------
-    name : str
-        Of the dataset, as ``climetlab.load_dataset`` takes it.
-    arguments : mapping of str to object
-        Keyword arguments of ``load_dataset``.
-    files : mapping of str to Path or None
-        By URL, every file the plugin will look for; None for one that was not found.
-    install : str
-        What installs the plugin.
-    """
-
-    name: str
-    arguments: Mapping[str, Any]
+    name: str  # of the dataset, as ``climetlab.load_dataset`` takes it
+    arguments: Mapping[str, Any]  # keyword arguments of ``load_dataset``
+    # by URL, every file the plugin will look for; None for one that was not found
     files: Mapping[str, Path | None]
-    install: str = "pip install 'iobench[climetlab]'"
+    install: str = "pip install 'iobench[climetlab]'"  # what installs the plugin
 
 
 def open_through_plugin(request: PluginRequest) -> Any:
@@ -49,13 +38,6 @@ def open_through_plugin(request: PluginRequest) -> Any:
 
     Dask, where the plugin uses it, opens in this thread alone: netCDF4 fails when several open at
     once. What plugin and CliMetLab print is kept off the terminal.
-
-    Raises
-    ------
-    MissingExtraError
-        If CliMetLab or the plugin cannot be imported.
-    MissingFileError
-        If a file is not at hand, listing all by URL.
     """
     missing = [url for url, path in request.files.items() if path is None or not path.exists()]
     if missing:
@@ -88,13 +70,7 @@ def open_through_plugin(request: PluginRequest) -> Any:
 
 
 def import_climetlab(who: str, install: str = "pip install 'iobench[climetlab]'") -> None:
-    """Import CliMetLab, which ``who`` needs.
-
-    Raises
-    ------
-    MissingExtraError
-        If that fails; says what installs it.
-    """
+    """Import CliMetLab, which ``who`` needs."""
     try:
         import climetlab  # noqa: F401
     except ImportError as error:
@@ -103,13 +79,7 @@ def import_climetlab(who: str, install: str = "pip install 'iobench[climetlab]'"
 
 @contextlib.contextmanager
 def climetlab_offline(who: str) -> Iterator[Any]:
-    """Yield CliMetLab, silent, with the network cut off and no plugin looked for elsewhere.
-
-    Parameters
-    ----------
-    who : str
-        Named in the error where the network is tried.
-    """
+    """Yield CliMetLab, silent, with the network cut off and no plugin looked for elsewhere."""
     import climetlab
 
     _revive_cache()
@@ -138,13 +108,7 @@ def is_unknown_dataset(error: NameError) -> bool:
 
 @contextlib.contextmanager
 def network_cut_off(who: str) -> Iterator[None]:
-    """Make every attempt to reach a host an error, in all threads of this process.
-
-    Parameters
-    ----------
-    who : str
-        Named in the error.
-    """
+    """Make every attempt to reach a host an error, in all threads of this process."""
     from unittest import mock
 
     def refuse(*arguments: Any, **_: Any) -> Any:

@@ -31,14 +31,7 @@ def items_along(
     splits: Sequence[Split],
     is_distinct: bool,
 ) -> Items:
-    """Return each index along a dimension, file after file.
-
-    Raises
-    ------
-    FileFormatError
-        If a file has none, or no coordinate where the others do; if a time is not on a whole
-        ``time_unit``, or there more than once where ``is_distinct``.
-    """
+    """Return each index along a dimension, file after file."""
     for file in files:
         if not file.dims.get(dim):
             raise FileFormatError(f"{file.path}: has nothing along {dim!r}, expected samples")
@@ -63,14 +56,7 @@ def items_along(
 def file_times(
     files: Sequence[NetcdfFile], name: str, unit: str = "s"
 ) -> list[NDArray[np.datetime64]]:
-    """Return a time coordinate of each file, decoded by its CF units; one time of a scalar.
-
-    Raises
-    ------
-    FileFormatError
-        If a file has none along its own dimension, or as `cf_times`, or if a time is not on a
-        whole unit (NumPy's: ``s``, ``h``, ``D``).
-    """
+    """Return a time coordinate of each file, decoded by its CF units; one time of a scalar."""
     by_units: dict[tuple[str, str], list[int]] = {}
     for number, file in enumerate(files):
         variable = file.variables.get(name)

@@ -69,24 +69,7 @@ def smooth_values(
     dtype: DTypeLike = "f4",
     bits: int = 0,
 ) -> NDArray[Any]:
-    """Return waves with noise between two bounds, which follow from the key alone, on any machine.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Of the values.
-    low, high : array_like
-        The bounds, numbers or arrays that are broadcast to the shape.
-    *random_key : int or str
-        What the values follow from.
-    noise : float
-        The share of the bits that are noise, from 0 (terraces, which compress to nearly nothing) to
-        1: about what a compressor leaves of packed integers, 3/4 of that of float32.
-    dtype : dtype
-        Of the values: float32, float64, or int16 between two numbers of it.
-    bits : int
-        That they will be packed to; by default those of the dtype.
-    """
+    """Return waves with noise between two bounds, which follow from the key alone, on any machine."""
     numbers = [zlib.crc32(each.encode()) if isinstance(each, str) else each for each in random_key]
     random = np.random.default_rng(numbers)
     made = np.dtype(dtype)
@@ -134,13 +117,7 @@ def _coordinate(
 
 
 def netcdf4(dataset: str) -> ModuleType:
-    """Return the NetCDF library, which stand-ins are written with.
-
-    Raises
-    ------
-    MissingExtraError
-        If it is not installed.
-    """
+    """Return the NetCDF library, which stand-ins are written with."""
     try:
         import netCDF4
     except ImportError as error:

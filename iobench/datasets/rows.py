@@ -30,31 +30,6 @@ class SampleRows:
     Files are put in the order of their coordinate where it orders all of them: none overlaps, and
     all are times of one calendar or numbers of one unit. They are then in one row; else each is a
     row of its own, in the order given.
-
-    Parameters
-    ----------
-    coordinates : sequence of ndarray
-        What each file has along the dimension: numbers, datetime64, or counts without a coordinate.
-    units, calendars : sequence of str or None
-        Attributes of each coordinate; ``""`` where it lacks it, None without a coordinate.
-
-    Attributes
-    ----------
-    order : list of int
-        The files in order.
-    is_comparable, is_ordered : bool
-        Whether all coordinates mean the same, and whether they order the files.
-    is_time : bool
-        Whether all are times.
-    values : list of ndarray
-        In this order: times (datetime64, or cftime objects) where all coordinates are, else as
-        given.
-    positions : ndarray of float64, shape (samples,)
-        See `iobench.datasets.SampleIndex`.
-    units : str
-        Of the positions.
-    numbers : ndarray of int64, shape (samples,)
-        Which row each sample is in.
     """
 
     def __init__(
@@ -124,26 +99,6 @@ class SampleGrid:
     order given. Samples lie in one row along a dimension where their other coordinates are equal,
     whichever files they are of; files that hold the same samples, or whose coordinates along it
     mean different things, are rows of their own.
-
-    Parameters
-    ----------
-    dims : sequence of str
-        The slowest first.
-    along : sequence of SampleRows
-        Of each dimension.
-    lengths : sequence of sequence of int
-        Of each file, as given, its length along each dimension.
-
-    Attributes
-    ----------
-    order : list of int
-        The files in order.
-    where : FileIndexes
-        Of each sample the number of its file, in this order, and its index along each dimension.
-    names : list of str
-        Of the samples.
-    is_doubled : bool
-        Whether files hold the same samples.
     """
 
     def __init__(

@@ -25,18 +25,11 @@ APART_NBYTES: Final = 1 << 20
 
 
 class SampleGroup(msgspec.Struct, frozen=True):
-    """Samples that are made together.
-
-    Parameters
-    ----------
-    start, stop : int
-        Where they are in the order in which all are made.
-    is_spilled : bool
-        Whether they are put aside: memory does not hold them, or several shards need them.
-    """
+    """Samples that are made together."""
 
     start: int
-    stop: int
+    stop: int  # where they are in the order in which all are made
+    # whether they are put aside: memory does not hold them, or several shards need them
     is_spilled: bool = False
 
     def __len__(self) -> int:
@@ -51,25 +44,7 @@ def sample_groups(
     spill_nbytes: int = 0,
     apart: bool = False,
 ) -> list[SampleGroup]:
-    """Return the groups that samples are made in.
-
-    Parameters
-    ----------
-    dataset : GroupedDataset
-        Where they come from.
-    parts : sequence of sequences of Where
-        The samples of each shard, in order. Where nothing is put aside, or it cannot be, each is
-        made by itself.
-    memory_nbytes, spill_nbytes : int
-        For groups in memory, and for those in files: of no less than twice as much.
-    apart : bool
-        Whether their variables are made one by one (`names_apart`).
-
-    Raises
-    ------
-    OptionError
-        If not even one sample can be made within the memory.
-    """
+    """Return the groups that samples are made in."""
     ends = list(accumulate(map(len, parts)))
     # Less room than that: what memory holds, and shards share, might not find it.
     if isinstance(dataset, BandedDataset) and spill_nbytes >= 2 * memory_nbytes:
@@ -149,18 +124,7 @@ class UnitSizes(NamedTuple):
 
 
 def may_be_read(units: Sequence[UnitSizes], n_read: int, memory_nbytes: int) -> bool:
-    """Tell whether the last of these units may be read already, while others are in memory.
-
-    Parameters
-    ----------
-    units : sequence of UnitSizes
-        It and the two before. Samples of both are in memory: of one that is made, of the one
-        before, which is written.
-    n_read : int
-        How many of the units are in memory as stored then.
-    memory_nbytes : int
-        For all.
-    """
+    """Tell whether the last of these units may be read already, while others are in memory."""
     if any(unit.is_spilled for unit in units):
         return False
     two = sum(unit.held_nbytes for unit in units[:-1])

@@ -58,30 +58,7 @@ OBJECT_NBYTES = 512
 
 
 class Maker:
-    """Makes the samples of a dataset.
-
-    Parameters
-    ----------
-    dataset, index
-        Where they come from.
-    workers : int
-        Threads; one where the dataset does not say that it may be used by several.
-    memory_nbytes : int
-        What samples may take that are being made or wait; one is always made.
-    tally : Tally
-        Where seconds and bytes of the stages go.
-    encoder : Encoder, optional
-        What makes stored samples of them.
-    measure : SampleMeasure, optional
-        What takes the moments of what is stored; samples then come as `MeasuredSamples`.
-    spill_folder : Path, optional
-        Where decoded samples are put aside that share chunks and that memory does not hold; by
-        default chunks are decoded again.
-    spill_nbytes : int
-        Room for them there.
-    by_variable : bool
-        Whether `batches` will be asked to yield variables one by one: groups are larger then.
-    """
+    """Makes the samples of a dataset."""
 
     def __init__(
         self,
@@ -136,11 +113,6 @@ class Maker:
         """Say what `batches` will be asked for, in this order; parts may be left out.
 
         What samples of several parts share is decoded once, where it can be put aside meanwhile.
-
-        Raises
-        ------
-        OptionError
-            If one decoded chunk does not fit the memory.
         """
         self._let_go(len(self._groups))
         self._parts, self._groups, self._next = list(parts), [], 0
@@ -169,11 +141,6 @@ class Maker:
 
         ``by_variable`` says that they may come as `VariableRows`, too: all variables of some, then
         all of the next ones. That takes less memory, and less time for pages that are new.
-
-        Raises
-        ------
-        OptionError
-            If one decoded chunk does not fit the memory.
         """
         left = range(self._next, len(self._parts))
         part = next((each for each in left if self._parts[each] == numbers), None)
@@ -541,20 +508,7 @@ def samples_in_order(
     workers: int = 1,
     memory_nbytes: int = 256 << 20,
 ) -> Generator[Sample, None, None]:
-    """Yield samples by their numbers, in that order, as a conversion makes them.
-
-    Parameters
-    ----------
-    dataset, index, workers, memory_nbytes
-        As `Maker` takes them.
-    numbers : sequence of int
-        Which.
-
-    Raises
-    ------
-    IobenchError
-        As the dataset does; SampleError for a sample that is not as the index says.
-    """
+    """Yield samples by their numbers, in that order, as a conversion makes them."""
     maker = Maker(dataset, index, workers=workers, memory_nbytes=memory_nbytes, tally=Tally())
     made = maker.batches(numbers)
     try:
@@ -566,27 +520,13 @@ def samples_in_order(
 
 
 class _Unit(NamedTuple):
-    """What is made at once.
+    """What is made at once."""
 
-    Parameters
-    ----------
-    group : int
-        Which samples.
-    numbers : list of int
-        Their numbers.
-    where : sequence of Where
-        And where they are.
-    name : str or None
-        Which variable of them; all of them.
-    is_last : bool
-        Whether their other variables come before.
-    """
-
-    group: int
-    numbers: list[int]
-    where: Sequence[Where]
-    name: str | None = None
-    is_last: bool = True
+    group: int  # which samples
+    numbers: list[int]  # their numbers
+    where: Sequence[Where]  # and where they are
+    name: str | None = None  # which variable of them; all of them
+    is_last: bool = True  # whether their other variables come before
 
 
 _Made = TypeVar("_Made")
@@ -599,19 +539,7 @@ def _popped(made: deque[_Made]) -> Iterator[_Made]:
 
 
 class GroupsAhead:
-    """What is stored of units, read before it is needed where there is room for it.
-
-    Parameters
-    ----------
-    reader : ThreadPoolExecutor
-        One thread.
-    read : callable
-        Reads a unit.
-    fits : callable
-        Takes the place of a unit, and how many units as stored would be in memory with it.
-    units : sequence of _Unit
-        In order.
-    """
+    """What is stored of units, read before it is needed where there is room for it."""
 
     def __init__(
         self,
@@ -650,11 +578,6 @@ class HeldBytes:
     """The most that making one sample has held so far; starts with a guess.
 
     Mean and deviation of ten members are two arrays, and were ten: only making one tells.
-
-    Parameters
-    ----------
-    sample_nbytes : int
-        Of a finished sample.
     """
 
     def __init__(self, sample_nbytes: int) -> None:
@@ -669,14 +592,6 @@ class HeldBytes:
         """Take note of what some samples held that were made together.
 
         Threads may call it at once: of two that do, the next to learn makes up for one.
-
-        Parameters
-        ----------
-        made_nbytes : sequence of int
-            What each step made of all of them, 0 where it handed on what it was given. A step
-            holds what it is given and what it makes.
-        count : int
-            How many samples.
         """
         held = given = 0
         for nbytes in made_nbytes:

@@ -54,25 +54,15 @@ File = TypeVar("File", bound=SourceFile)
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The choices of a user.
+    """The choices of a user."""
 
-    Parameters
-    ----------
-    sample_dim : str or None
-        Dimension along which one index is one sample, or several with commas, the slowest first;
-        None: not chosen yet.
-    variables : tuple of str
-        Names to use, in any order; empty: all that have the sample dimensions.
-    targets : tuple of str
-        Which of them a model is trained towards.
-    group : str
-        Of NetCDF files, whose variables are meant; of the root by default.
-    """
-
+    # dimension along which one index is one sample, or several with commas, the slowest first;
+    # None: not chosen yet
     sample_dim: str | None
+    # names to use, in any order; empty: all that have the sample dimensions
     variables: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    group: str = ""
+    targets: tuple[str, ...] = ()  # which of them a model is trained towards
+    group: str = ""  # of NetCDF files, whose variables are meant; of the root by default
 
     def asks_for(self, name: str) -> bool:
         """Return whether a variable was named."""
@@ -133,13 +123,7 @@ def check_not_in_groups(file: SourceFile) -> None:
 def choose_variables(
     file: SourceFile, selection: Selection, dims: Sequence[str]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the variables of a sample, and for all others why they are left out.
-
-    Raises
-    ------
-    OptionError
-        If a variable that was asked for does not exist, or none has the sample dimensions.
-    """
+    """Return the variables of a sample, and for all others why they are left out."""
     selection.check_names(list(file.variables), file.skipped)
     reasons = _reasons(file, selection, dims)
     chosen = tuple(name for name, why in reasons.items() if not why)

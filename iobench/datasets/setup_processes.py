@@ -51,26 +51,6 @@ def run_jobs(
     """Run ``function(job, advance)`` for every job and yield (job number, what it returned).
 
     Outcomes come as they are ready, not in order. Leaving the iteration early ends the children.
-
-    Parameters
-    ----------
-    function : callable
-        Module-level, or otherwise picklable.
-    jobs : sequence
-        Picklable; job ``i`` is run by process ``i % processes``.
-    processes : int, optional
-        Children to use, by default the usable CPUs; with 1 the work is done in this process.
-    progress : Progress
-        Called with (units done, ``total``).
-    total : int
-        Units of work of all jobs together.
-
-    Raises
-    ------
-    IobenchError
-        As raised by a job.
-    WorkerError
-        If a child ended without one.
     """
     count = min(processes or available_cpus(), len(jobs))
     done = 0

@@ -35,21 +35,13 @@ STEP_TOLERANCE: Final = 1.5
 
 
 class SplitBy(msgspec.Struct, frozen=True):
-    """Samples whose coordinate lies in a closed interval.
+    """Samples whose coordinate lies in a closed interval."""
 
-    Parameters
-    ----------
-    name : str
-        Of the split; ``""``: no other samples are taken at all.
-    coordinate : str
-        Of the samples: a dimension that they are along, or another that has a value for each.
-    first, last : str
-        Dates or numbers as they were given; ``""`` for no bound. A date includes all that begins
-        with it: ``2015`` the whole year, ``2015-12-31`` the whole day.
-    """
-
-    name: str
+    name: str  # of the split; ``""``: no other samples are taken at all
+    # of the samples: a dimension that they are along, or another that has a value for each
     coordinate: str
+    # dates or numbers as they were given; ``""`` for no bound. A date includes all that begins with
+    # it: ``2015`` the whole year, ``2015-12-31`` the whole day
     first: str
     last: str
 
@@ -61,11 +53,6 @@ class SplitBy(msgspec.Struct, frozen=True):
         --------
         >>> SplitBy.parse("valid:time=2016")
         SplitBy(name='valid', coordinate='time', first='2016', last='2016')
-
-        Raises
-        ------
-        OptionError
-            If it is spelled otherwise.
         """
         named, equals, interval = text.partition("=")
         name, colon, coordinate = named.rpartition(":")
@@ -105,14 +92,6 @@ def split_index(
     Intervals of one name and coordinate are joined; of several coordinates a sample has to lie in
     all. Those without a name hold for every split, and for the dataset's own where no other is
     named; their samples are a split of that spelling.
-
-    Raises
-    ------
-    OptionError
-        If an interval has no sample, or there is a gap in it or at its ends that is not allowed;
-        if two splits have a sample in common; if a bound is neither date nor number.
-    UnknownNameError
-        If samples have no such coordinate: lists those they have.
     """
     if not given:
         return index

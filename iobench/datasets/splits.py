@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 
 
 def select_split(index: SampleIndex, name: str) -> Sequence[int]:
-    """Return the sample numbers of a split, e.g. ``"train"``.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no split of that name; lists those there are.
-    OptionError
-        If it has no sample.
-    """
+    """Return the sample numbers of a split, e.g. ``"train"``."""
     splits = index.splits
     if not splits:
         raise UnknownNameError(f"--split {name}: this dataset has no splits; leave out --split")
@@ -42,13 +34,7 @@ def select_split(index: SampleIndex, name: str) -> Sequence[int]:
 
 
 def select_splits(index: SampleIndex, names: Sequence[str]) -> Sequence[int]:
-    """Return the sample numbers of some splits, ascending where they are several.
-
-    Raises
-    ------
-    UnknownNameError, OptionError
-        As `select_split` of each.
-    """
+    """Return the sample numbers of some splits, ascending where they are several."""
     if len(names) == 1:
         return select_split(index, names[0])
     return sorted({number for name in names for number in select_split(index, name)})
@@ -60,14 +46,6 @@ def place_index_windows(
     """Return where a window fits in the samples of a dataset, or of one or more of its splits.
 
     Of several, all items of a window are of the same one.
-
-    Raises
-    ------
-    OptionError
-        If the samples are in no row, are not evenly spaced along it, or no window fits; or are
-        along several dimensions and the window names none.
-    UnknownNameError
-        If there is no such split, or the window names another dimension.
     """
     try:
         axis = index.along(window.dim)

@@ -91,13 +91,6 @@ def locate_files(
 
     A stand-in is made only where none of the real files is at hand, or where ``scale`` or
     ``tiny`` asks for one; real files and a stand-in's are never mixed.
-
-    Raises
-    ------
-    MissingFileError
-        If some of the real files are at hand but not all that are needed.
-    OptionError
-        If ``data_dir`` or ``pattern`` is given together with ``scale`` or ``tiny``.
     """
     wants_stand_in = tiny or scale is not None
     own = f"--files {pattern.text}" if pattern else f"--data-dir {data_dir}" if data_dir else ""
@@ -140,14 +133,6 @@ def ensure_stand_in(
     ``root`` is the top of the mirror layout (`StandInIdentity.root`); ``seed``, ``scale`` and
     ``tiny`` are as in `Synthesizer.synthesize`. ``notice`` is called with a line that names who
     else is writing this stand-in, before waiting for them.
-
-    Raises
-    ------
-    OptionError
-        If scale or seed are out of range, or both ``scale`` and ``tiny`` are given.
-    StorageError
-        If the disk is too small (before anything is written) or refuses, or if a file of the same
-        name that iobench did not write is in the way.
     """
     if scale is not None and not 0 < scale <= 1:
         raise OptionError(f"--scale {scale:g}: expected a share above 0 and up to 1")
@@ -187,11 +172,6 @@ def write_planned_files(
     Each is written under a temporary name, flushed and renamed; by default by as many processes as
     there are usable CPUs, and one for what is written sooner than processes start. ``progress`` is
     called with bytes written and to write.
-
-    Raises
-    ------
-    StorageError
-        If the disk refuses, or a file that iobench did not write has one of the names.
     """
     _begin(root, identity, [file.name for file in files])
     missing = [file for file in files if not (root / file.name).exists()]

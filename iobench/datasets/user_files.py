@@ -121,17 +121,7 @@ class UserFiles(GroupedSamples):
         return found
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per index along the sample dimension, or per combination of several.
-
-        Raises
-        ------
-        OptionError
-            If the sample dimension or a variable does not exist, or none was chosen: lists what
-            there is.
-        FileFormatError
-            If a file or store is damaged, of another kind or schema than the first, or a message
-            is missing or there twice.
-        """
+        """Return one sample per index along the sample dimension, or per combination of several."""
         known, _ = catalogued(files, FACTS, cache_dir=locator.cache_dir)
         self._source = _source(files, known, self._selection)
         index = self._source.samples(files, locator)
@@ -184,13 +174,7 @@ class UserFiles(GroupedSamples):
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        """Return a plain loop over an xarray dataset.
-
-        Raises
-        ------
-        OptionError
-            If the files are GRIB.
-        """
+        """Return a plain loop over an xarray dataset."""
         if isinstance(self._source, GribSamples):
             raise OptionError(
                 f"--pipeline upstream: {self.name} is GRIB, and the plain loop is one over NetCDF "
@@ -248,28 +232,7 @@ def user_files(
     variables: Sequence[str] | None = None,
     target_variables: Sequence[str] | None = None,
 ) -> UserFiles:
-    """Make a dataset of GRIB files, of NetCDF files or of Zarr stores.
-
-    Parameters
-    ----------
-    paths : sequence of Path or str
-        Files of one kind, told by their first bytes; or folders that are Zarr stores. Here, or
-        behind URLs, of which only the stretches that samples need are read.
-    sample_dim : str or None
-        Dimension along which one index is one sample, or several with commas, the slowest first:
-        ``"time,number"`` makes each member of each date a sample. None leaves the choice open:
-        ``samples`` then raises OptionError listing the dimensions there are.
-    variables : sequence of str, optional
-        Which to use; by default all numeric ones that have all sample dimensions and are no
-        coordinates. What lacks one is repeated in the samples along it.
-    target_variables : sequence of str, optional
-        Which a model is trained towards; they need not be named in ``variables`` again.
-
-    Raises
-    ------
-    OptionError
-        If there is no path, or one twice.
-    """
+    """Make a dataset of GRIB files, of NetCDF files or of Zarr stores."""
     if not paths:
         raise OptionError("name at least one GRIB or NetCDF file, or Zarr store")
     parted = [split_group(path) for path in paths]
@@ -312,13 +275,6 @@ def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP, by_bytes: bool = 
     Where there are none, those of its folders; where no name says what a file is, those here or a
     folder below that begin as data do. Without hidden ones, as the shell's ``*.nc``: what macOS or
     a copy under way leaves.
-
-    Raises
-    ------
-    OptionError
-        If it holds files of several formats: who names those of one says which are meant.
-    StorageError
-        If it may not be read.
     """
     if not folder.is_dir() or is_zarr(folder) or (folder / STORE_MARK).is_file():
         return []
@@ -395,13 +351,7 @@ def _source(files: Sequence[Path], facts: Sequence[_Facts], selection: Selection
 
 
 def file_kind(path: Path) -> str:
-    """Return the kind of a file by its first bytes, of a folder by the metadata in it.
-
-    Raises
-    ------
-    FileFormatError
-        If it is neither GRIB nor NetCDF nor Zarr; says what it is, as far as that can be told.
-    """
+    """Return the kind of a file by its first bytes, of a folder by the metadata in it."""
     return _folder_kind(path) if path.is_dir() else _kind(path, open_source_file(path))
 
 

@@ -99,23 +99,7 @@ def sync_directory(path: Path) -> None:
 
 
 class AtomicFile:
-    """A file written under a temporary name of its own; only ``commit`` makes it appear.
-
-    Parameters
-    ----------
-    path : Path
-        Where it shall appear.
-    resumable : bool
-        Whether a refusal says that the same command continues.
-    folder : Path, optional
-        Where it lies until then, on the same file system; beside ``path`` by default. Then the
-        folder of ``path`` is made when the file appears, if it is not there.
-
-    Raises
-    ------
-    StorageError
-        When the file system refuses.
-    """
+    """A file written under a temporary name of its own; only ``commit`` makes it appear."""
 
     def __init__(self, path: Path, *, resumable: bool = False, folder: Path | None = None) -> None:
         self.path = path
@@ -188,11 +172,6 @@ def write_atomically(path: Path, data: bytes | str, *, resumable: bool = False) 
     """Write a small file, text as UTF-8, so that it appears complete or not at all.
 
     ``resumable`` is that of `AtomicFile`.
-
-    Raises
-    ------
-    StorageError
-        When the file system refuses.
     """
     if isinstance(data, str):
         data = data.encode("utf-8", "backslashreplace")
@@ -236,11 +215,6 @@ class WriteBehind:
     """Has a file written to disk as it grows, and its pages used again.
 
     Advice only: what a file system makes of it changes nothing in the file.
-
-    Parameters
-    ----------
-    fd : int
-        Descriptor of the file, which is written from its beginning.
     """
 
     def __init__(self, fd: int) -> None:

@@ -262,14 +262,7 @@ class Claim:
         self._thread.start()
 
     def check(self) -> None:
-        """Check that the claim still is ours; call it before what cannot be undone.
-
-        Raises
-        ------
-        StoreClaimedError
-            If another process took it over, because this one was suspended for longer than
-            `STALE_S`.
-        """
+        """Check that the claim still is ours; call it before what cannot be undone."""
         found = read_claim_file(self.file)
         if found is None or found.holder != self.holder or self._is_overtaken(found):
             other = find_holder(self.file.parent)
@@ -305,29 +298,7 @@ class Claim:
 def claim(
     path: Path, *, wait_s: float | None = None, notice: Callable[[str], None] | None = None
 ) -> Iterator[Claim]:
-    """Hold the folder ``path`` for writing, waiting for whoever holds it now.
-
-    Parameters
-    ----------
-    path : Path
-        An existing folder.
-    wait_s : float, optional
-        How long to wait; by default for as long as the holder lives. 0 does not wait.
-    notice : callable, optional
-        Called once with a line naming the holder when there is someone to wait for.
-
-    Yields
-    ------
-    Claim
-        Held until the block ends.
-
-    Raises
-    ------
-    StoreClaimedError
-        If the claim is not free after ``wait_s``; the message names host and process.
-    StorageError
-        If the folder cannot be written.
-    """
+    """Hold the folder ``path`` for writing, waiting for whoever holds it now."""
     budget = Budget(wait_s)
     told = False
     while (held := try_claim(path)) is None:
@@ -381,15 +352,7 @@ def remove_claims_of_the_dead(path: Path) -> None:
 
 
 def try_claim(path: Path) -> Claim | None:
-    """Return a claim on the folder ``path``, or None where another process holds it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such folder.
-    StorageError
-        If the folder cannot be written.
-    """
+    """Return a claim on the folder ``path``, or None where another process holds it."""
     holder = Holder.here()
     before = find_claim_files(path)
     if before and not _all_stale(path, before):

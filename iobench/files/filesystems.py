@@ -57,13 +57,6 @@ def open_filesystem(url: URL) -> tuple[Any, str]:
 
     There is one for each process and protocol, shared by its threads; a forked child opens its
     own. It keeps no listings: what others wrote is seen at once.
-
-    Raises
-    ------
-    MissingExtraError
-        If fsspec, or what it needs for this protocol, is not installed.
-    OptionError
-        If nobody knows the protocol, or it lacks what it needs to be opened.
     """
     text = url.with_secrets()
     if "::" in text:

@@ -21,13 +21,7 @@ _BITS: Final = np.arange(_N_BITS, dtype=np.uint32)
 
 
 class JoinedChecksum:
-    """CRC-32C of rows of one length that lie one after another.
-
-    Parameters
-    ----------
-    nbytes : int
-        Of each row.
-    """
+    """CRC-32C of rows of one length that lie one after another."""
 
     def __init__(self, nbytes: int) -> None:
         # Column k of the matrix that moves a checksum by j rows, at [j, k]; and by as many rows as

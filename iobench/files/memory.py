@@ -105,12 +105,6 @@ def pages_used_again(limit_nbytes: int) -> Iterator[None]:
 
     A page that is new costs more time than what is written into it: it is cleared first. Threads
     may enter at once; what is kept goes when the last one leaves.
-
-    Parameters
-    ----------
-    limit_nbytes : int
-        What is kept and what is in use take no more than this together; nothing is kept where
-        what is in use takes more alone. Limits of several add up.
     """
     _spare.enter(limit_nbytes)
     try:

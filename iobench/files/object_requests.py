@@ -104,11 +104,6 @@ async def read_range(
     """Return bytes of a file, fewer where it ends before; of one version, unless its ETag is weak.
 
     ``place`` returns the obstore store of a path and the name in it.
-
-    Raises
-    ------
-    OSError
-        If the server hands out files only whole, and more than was asked for.
     """
     store, name = place(path)
     obstore = import_module("obstore")

@@ -83,22 +83,12 @@ class ObjectStat(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class RequestCounts:
-    """What was asked of stores of objects for reading; what a library tries again is one.
+    """What was asked of stores of objects for reading; what a library tries again is one."""
 
-    Attributes
-    ----------
-    listings : int
-        Answers with names, of up to 1000.
-    states : int
-        Questions for size and version of an object.
-    ranges, nbytes : int
-        Parts of objects, and what they held.
-    """
-
-    listings: int = 0
-    states: int = 0
+    listings: int = 0  # answers with names, of up to 1000
+    states: int = 0  # questions for size and version of an object
     ranges: int = 0
-    nbytes: int = 0
+    nbytes: int = 0  # parts of objects, and what they held
 
     def add(self, other: RequestCounts) -> None:
         """Count what another process asked for, too."""
@@ -132,17 +122,7 @@ request_counts = RequestCounts()
 
 
 class Objects:
-    """The objects of one fsspec file system, in one process; safe from several threads.
-
-    Parameters
-    ----------
-    fs : fsspec.AbstractFileSystem
-        As `open_filesystem` returns it.
-    protocol : str
-        ``s3``, ``gs``, ``https``, ...
-    around : tuple of str
-        What stands before and after a path in the URL of an object: ``s3://``, and a query.
-    """
+    """The objects of one fsspec file system, in one process; safe from several threads."""
 
     def __init__(self, fs: Any, protocol: str, around: tuple[str, str]) -> None:
         self.fs = fs
@@ -218,13 +198,6 @@ class Objects:
         """Read ranges of objects into memory that lies in pieces; return the bytes of each.
 
         ``etags`` are the versions that are meant, ``""`` for any; S3 and web servers keep to them.
-
-        Raises
-        ------
-        FileFormatError
-            If an object is of another version.
-        FileNotFoundError, StorageError
-            If one is not there, or cannot be read.
         """
         ends = [start + sum(map(len, views)) for start, views in zip(starts, targets, strict=True)]
         jobs = list(zip(paths, starts, ends, targets, etags or [""] * len(paths), strict=True))
@@ -598,13 +571,7 @@ _web = WebObjects()
 
 
 def objects_at(url: URL) -> tuple[Objects, str]:
-    """Return the objects behind a URL, of this process, and the path in them.
-
-    Raises
-    ------
-    MissingExtraError, OptionError
-        As `open_filesystem` does.
-    """
+    """Return the objects behind a URL, of this process, and the path in them."""
     if url.protocol in WEB:
         return _web, url.with_secrets()
     fs, path = open_filesystem(url)

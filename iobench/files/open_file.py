@@ -28,28 +28,19 @@ NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class FileKind(msgspec.Struct, frozen=True, eq=False):
-    """Whose files they are, and so what is said where one is not as expected.
+    """Whose files they are, and so what is said where one is not as expected."""
 
-    Parameters
-    ----------
-    owner : str
-        What it is of: ``"store"`` or ``"dataset"``.
-    missing, damaged : type of IobenchError
-        What is raised of a file that is not there, and of one that is not as it was.
-    if_missing, if_changed, if_cut, if_removed : str
-        What is said then, and what to do about one that has another size, ends too early, or was
-        removed while it was read.
-    is_dated : bool
-        Whether a file that was modified is another one; a store has checksums for that.
-    """
-
-    owner: str
+    owner: str  # what it is of: ``"store"`` or ``"dataset"``
+    # what is raised of a file that is not there, and of one that is not as it was
     missing: type[IobenchError]
     damaged: type[IobenchError]
+    # what is said then, and what to do about one that has another size, ends too early, or was
+    # removed while it was read
     if_missing: str
     if_changed: str
     if_cut: str
     if_removed: str
+    # whether a file that was modified is another one; a store has checksums for that
     is_dated: bool
 
 
@@ -77,27 +68,7 @@ SOURCE_FILE: Final = FileKind(
 
 
 class OpenFile:
-    """A file of this machine; its descriptor closes when nobody holds it any more.
-
-    Parameters
-    ----------
-    kind : FileKind
-        Whose it is.
-    flags : int
-        More flags to open it with.
-
-    Attributes
-    ----------
-    nbytes : int
-        Its size when it was opened.
-    version : int
-        When it was modified (ns) before it was opened.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened, or is no regular file.
-    """
+    """A file of this machine; its descriptor closes when nobody holds it any more."""
 
     __slots__ = ("descriptor", "is_recent", "kind", "mapping", "nbytes", "path", "version")
 
@@ -167,15 +138,7 @@ class OpenFile:
             self.fill_views((buffer[at - offset :],), at, end)
 
     def fill_views(self, views: Sequence[memoryview], offset: int, end: int) -> None:
-        """Read bytes ``offset`` to ``end`` into memory, view after view.
-
-        Raises
-        ------
-        FileFormatError, StoreError
-            By whose file it is, if it ends before.
-        StorageError
-            If the file system refuses.
-        """
+        """Read bytes ``offset`` to ``end`` into memory, view after view."""
         try:
             at = read_into(self.descriptor, views, offset, end)
         except OSError as error:

@@ -59,11 +59,6 @@ class OpenFiles:
 
     Safe from several threads, and after a fork: ``preadv`` moves no position, so that a child reads
     from what its parent opened.
-
-    Attributes
-    ----------
-    find : callable
-        Returns the file of a key as it is open, or None.
     """
 
     def __init__(self) -> None:
@@ -76,24 +71,7 @@ class OpenFiles:
         self._lock = threading.Lock()
 
     def opened(self, key: FileKey, nbytes: int | None = None, flags: int = 0) -> OpenFile:
-        """Return a file as it was when it was first opened, or as is expected of it.
-
-        Parameters
-        ----------
-        nbytes : int, optional
-            Its size, where that is known.
-        flags : int
-            More flags to open it with.
-
-        Raises
-        ------
-        MissingFileError, StoreError
-            If it is not there.
-        FileFormatError, StoreError
-            If it has grown or shrunk, or was rewritten or replaced.
-        StorageError
-            If it cannot be opened.
-        """
+        """Return a file as it was when it was first opened, or as is expected of it."""
         file = self._files.get(key)
         if file is None:
             file = self._open(key, nbytes, flags)
@@ -197,13 +175,7 @@ class OpenFiles:
                 self._expected.pop(key, None)
 
     def expect(self, identities: Mapping[str, _Identity]) -> None:
-        """Hold source files to what they were when they were looked into.
-
-        Parameters
-        ----------
-        identities : mapping of str to (int, int)
-            By path: size in bytes, and when it was modified, in ns.
-        """
+        """Hold source files to what they were when they were looked into."""
         with self._lock:
             for path, identity in identities.items():
                 key = (path, SOURCE_FILE, 0)
@@ -227,13 +199,7 @@ class OpenFiles:
         return {**found, **told}
 
     def renew(self, paths: Iterable[str]) -> None:
-        """Expect nothing any more of source files that have changed, for who looks into them anew.
-
-        Parameters
-        ----------
-        paths : iterable of str
-            Of files, or of folders with files.
-        """
+        """Expect nothing any more of source files that have changed, for who looks into them anew."""
         chosen = set(paths)
         with self._lock:
             known = [key for key in {**self._files, **self._expected} if key[1] is SOURCE_FILE]
@@ -296,15 +262,7 @@ def _expecting(identities: dict[str, _Identity]) -> FileIdentities:
 
 
 class FileSet:
-    """The files of a store by number, opened when they are needed; for any number of threads.
-
-    Parameters
-    ----------
-    nbytes : mapping of Path to int
-        How long they are, where that is known; else what they are when first opened.
-    flags : int
-        More flags to open them with.
-    """
+    """The files of a store by number, opened when they are needed; for any number of threads."""
 
     _counted = itertools.count(1)
 
@@ -333,15 +291,7 @@ class FileSet:
         return mapping
 
     def read(self, ranges: Sequence[FileRange[Path]]) -> list[memoryview]:
-        """Return the bytes of ranges of the files, in buffers of their own.
-
-        Raises
-        ------
-        StoreError
-            As `opened`, and if a file ends before a range does.
-        StorageError
-            If the file system refuses.
-        """
+        """Return the bytes of ranges of the files, in buffers of their own."""
         found = []
         last, file = None, None
         for path, offset, nbytes in ranges:

@@ -14,22 +14,13 @@ MAX_VIEWS: Final = 1024
 
 
 class FileRange(NamedTuple, Generic[F]):
-    """Bytes ``offset`` to ``offset + nbytes`` of a file.
+    """Bytes ``offset`` to ``offset + nbytes`` of a file."""
 
-    Parameters
-    ----------
-    file : str, Path or int
-        Its path, or what addresses it elsewhere: a string of source files, of stores a ``Path``;
-        or its number among some.
-    offset : int
-        The first byte.
-    nbytes : int
-        How many.
-    """
-
+    # its path, or what addresses it elsewhere: a string of source files, of stores a ``Path``; or
+    # its number among some
     file: F
-    offset: int
-    nbytes: int
+    offset: int  # the first byte
+    nbytes: int  # how many
 
     @property
     def end(self) -> int:
@@ -45,17 +36,7 @@ made of, in order of place. One that is alone is itself."""
 def join_ranges(
     ranges: Sequence[FileRange[F]], gap_nbytes: int, *, overlapping: bool = True
 ) -> list[JoinedRange[F]]:
-    """Return ranges, by number, joined where they lie close together, in order of place.
-
-    Parameters
-    ----------
-    ranges : sequence of FileRange
-        In any order, from any number of files.
-    gap_nbytes : int
-        Ranges no further apart are one, with what lies between.
-    overlapping : bool
-        Whether ranges that have bytes in common are one.
-    """
+    """Return ranges, by number, joined where they lie close together, in order of place."""
     found: list[JoinedRange[F]] = []
     file: Any = None
     end = -1
@@ -87,29 +68,7 @@ def _whole(ranges: Sequence[FileRange[F]], members: Sequence[int], end: int) -> 
 def read_into(
     descriptor: int, views: Sequence[memoryview], offset: int, end: int, *, sector: int = 1
 ) -> int:
-    """Read bytes ``offset`` to ``end`` of a file into memory, view after view.
-
-    Parameters
-    ----------
-    descriptor : int
-        Of the file; its position is not moved.
-    views : sequence of memoryview
-        Of at least ``end - offset`` bytes together.
-    offset, end : int
-        The first byte, and the one after the last.
-    sector : int
-        What the file system reads in multiples of (``O_DIRECT``): who gets less is at the end.
-
-    Returns
-    -------
-    int
-        Where reading ended: before ``end`` only where the file does.
-
-    Raises
-    ------
-    OSError
-        If the file system refuses.
-    """
+    """Read bytes ``offset`` to ``end`` of a file into memory, view after view."""
     while offset < end:
         count = os.preadv(descriptor, views[:MAX_VIEWS], offset)
         offset += count

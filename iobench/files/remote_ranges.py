@@ -31,26 +31,6 @@ def fill_views(
 
     Fewer than there is memory: the file ends there. Of a `URL` that was looked up it is the version
     that was there then.
-
-    Parameters
-    ----------
-    files : sequence of URL
-        The file of each range.
-    starts : sequence of int
-        Its first byte.
-    targets : sequence of sequence of memoryview
-        The memory it fills, piece after piece: as long as that is the range.
-    in_flight : int
-        Requests under way at once, at most.
-
-    Raises
-    ------
-    FileNotFoundError
-        Naming a file that is not there.
-    FileFormatError
-        If one was written anew since it was looked up.
-    StorageError
-        If one cannot be read.
     """
     filled = [0] * len(files)
     for objects, numbers, paths, etags in _by_server(files):
@@ -63,15 +43,7 @@ def fill_views(
 
 
 def fill_remote(wanted: Iterable[tuple[str, int, memoryview]]) -> None:
-    """Fill buffers from (URL, offset), many at once.
-
-    Raises
-    ------
-    FileFormatError
-        If a file ends before.
-    MissingFileError, StorageError
-        If it is not there, or cannot be read.
-    """
+    """Fill buffers from (URL, offset), many at once."""
     parts = [
         (path, offset + start, buffer[start : start + PART_NBYTES])
         for path, offset, buffer in wanted
@@ -144,13 +116,7 @@ def remote_sizes(folder: URL) -> dict[str, int]:
 
 
 def states_of(urls: Sequence[URL]) -> list[URL]:
-    """Return those that are there, looked up side by side.
-
-    Raises
-    ------
-    StorageError
-        If a server cannot be reached, or knows nobody of that name (401).
-    """
+    """Return those that are there, looked up side by side."""
     found = []
     for objects, numbers, paths, _ in _by_server(cast("Sequence[Path]", urls)):
         states = objects.stat_each(paths, may_hide=True)

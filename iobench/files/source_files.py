@@ -47,25 +47,11 @@ class SourceBytes(Protocol):
         ...
 
     def check(self) -> None:
-        """Look whether the file is as it was when it was opened.
-
-        Raises
-        ------
-        FileFormatError
-            If it has grown or shrunk, or was rewritten or replaced.
-        MissingFileError
-            If it is gone.
-        """
+        """Look whether the file is as it was when it was opened."""
         ...
 
     def read_at(self, offset: int, nbytes: int) -> bytes:
-        """Return some bytes; fewer where the file ends.
-
-        Raises
-        ------
-        StorageError
-            If they cannot be read.
-        """
+        """Return some bytes; fewer where the file ends."""
         ...
 
     def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
@@ -73,15 +59,7 @@ class SourceBytes(Protocol):
         ...
 
     def fill(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from ``offset``.
-
-        Raises
-        ------
-        FileFormatError
-            If the file ends before.
-        StorageError
-            If it cannot be read.
-        """
+        """Fill ``buffer`` from ``offset``."""
         ...
 
 
@@ -127,15 +105,7 @@ class RemoteBytes:
 
 
 def open_source_file(path: str | Path) -> OpenFile | RemoteBytes:
-    """Open a source file by its path or URL; of one that was looked up nothing is asked for.
-
-    Raises
-    ------
-    MissingFileError
-        If there is no such file.
-    StorageError
-        If it is a folder or cannot be read.
-    """
+    """Open a source file by its path or URL; of one that was looked up nothing is asked for."""
     path = as_path(path)
     if isinstance(path, URL):
         return _open_remote(path)
@@ -160,15 +130,7 @@ _cached_remote = lru_cache(maxsize=REMOTE_FILES)(_open_remote)
 
 
 def cached_source_file(path: str) -> OpenFile | RemoteBytes:
-    """Return a source file as it was when it was looked into; opened once, if there is room.
-
-    Raises
-    ------
-    FileFormatError
-        If it has grown or shrunk since, or was rewritten or replaced.
-    MissingFileError, StorageError
-        As `open_source_file`.
-    """
+    """Return a source file as it was when it was looked into; opened once, if there is room."""
     if is_url(path):
         return _cached_remote(cast(URL, as_path(path)))
     return open_files.opened((path, SOURCE_FILE, 0))
@@ -186,11 +148,6 @@ def read_whole_files(
     """Return the content of files of one folder, None for those that are not there.
 
     Not through the cache of open files: of many thousands each is read once an epoch.
-
-    Raises
-    ------
-    StorageError
-        If one is there and cannot be read.
     """
     if paths and is_url(paths[0]):
         return read_whole_remote(paths, allocate)

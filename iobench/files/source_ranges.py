@@ -52,27 +52,7 @@ def _announce(joined: Sequence[JoinedRange[str]]) -> None:
 def read_extents(
     extents: Sequence[FileRange[str]], *, allocate: Allocate = for_one_sample
 ) -> list[memoryview]:
-    """Read extents, neighbours at once.
-
-    Parameters
-    ----------
-    extents : sequence of FileRange
-        In any order, from any number of files, here or behind URLs.
-    allocate : callable
-        Returns the memory for so many bytes, of stretches that are not short.
-
-    Returns
-    -------
-    list of memoryview
-        The bytes of each extent, in the order asked for. Short ones share their memory.
-
-    Raises
-    ------
-    FileFormatError
-        If a file ends before the extent does, or is not what it was when it was looked into.
-    MissingFileError, StorageError
-        If it cannot be opened or read.
-    """
+    """Read extents, neighbours at once."""
     found: list[memoryview] = [memoryview(b"")] * len(extents)
     if any(is_url(path) for path in {path for path, _, _ in extents}):
         joined = join_ranges(extents, REMOTE_GAP_NBYTES)

@@ -22,16 +22,6 @@ class SpillFile:
     """A file that nobody else sees, and that is gone with the process however that ends.
 
     Threads may write and read at once.
-
-    Parameters
-    ----------
-    folder : Path
-        Where it is made, on this machine.
-
-    Raises
-    ------
-    StorageError
-        When the file system refuses, here or later; the same command continues.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -31,17 +31,7 @@ _sealed: dict[tuple[int, str], Upload] = {}
 
 
 class Upload:
-    """Bytes on their way to an object, sent by a thread while more are made.
-
-    Parameters
-    ----------
-    target : URL
-        The object.
-    temporary : URL
-        Where it may lie until then.
-    begins : callable
-        Called before anything is begun that would stay if this process were killed.
-    """
+    """Bytes on their way to an object, sent by a thread while more are made."""
 
     def __init__(self, target: URL, temporary: URL, begins: Callable[[], None]) -> None:
         self._objects, self._path = objects_at(target)
@@ -90,13 +80,7 @@ class Upload:
             self._stream.close()
 
     def complete(self) -> None:
-        """Make the object appear.
-
-        Raises
-        ------
-        FileNotFoundError
-            If somebody dropped the upload meanwhile.
-        """
+        """Make the object appear."""
         if not self._n_parts:
             self._objects.put(self._path, bytes(self._held))
         else:
@@ -163,13 +147,7 @@ def keep_sealed(path: URL, upload: Upload) -> None:
 
 
 def take_sealed(path: URL) -> Upload:
-    """Return the finished upload of a path, to be completed or dropped by the caller.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    """
+    """Return the finished upload of a path, to be completed or dropped by the caller."""
     upload = _sealed.pop((os.getpid(), path.with_secrets()), None)
     if upload is None:
         raise FileNotFoundError(errno.ENOENT, "no finished upload", str(path))

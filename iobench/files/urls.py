@@ -62,17 +62,6 @@ class URL(_Base):
     `with_secrets` alone gives all of it, to the library that opens it; so does pickle, which
     brings it to processes and nowhere else. There are no folders: one exists as long as there is
     something in it.
-
-    Parameters
-    ----------
-    text : str
-        Such as ``s3://bucket/x.nc``.
-    found : ObjectStat, optional
-        What the file system has just said of it; asked anew each time without. Reads are of that
-        version, in processes it is sent to as well.
-    listing : mapping of str to ObjectStat, optional
-        What is known to lie below, by the file system's path. URLs below share it, copies through
-        pickle do not.
     """
 
     __slots__ = ("_found", "_head", "_listing", "_path", "_tail")
@@ -227,15 +216,7 @@ class URL(_Base):
             return None
 
     def stat(self, **_: Any) -> Any:
-        """Return size, time and kind, as `ObjectStat`.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is nothing.
-        StorageError
-            If it cannot be reached.
-        """
+        """Return size, time and kind, as `ObjectStat`."""
         if self._found is not None:
             return self._found
         objects, path = self._there()
@@ -251,13 +232,7 @@ class URL(_Base):
         return self._found is not None
 
     def looked_up(self) -> URL:
-        """Return it as it is now: what it says of itself costs no further requests.
-
-        Raises
-        ------
-        FileNotFoundError, StorageError
-            As `stat`.
-        """
+        """Return it as it is now: what it says of itself costs no further requests."""
         objects, path = self._there()
         return URL(self.with_secrets(), objects.stat(path))
 

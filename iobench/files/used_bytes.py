@@ -36,11 +36,6 @@ class UsedBytes:
 
     What threads of this process read through `iobench.datasets.read_extents`, or as chunks of Zarr
     stores, is seen. What libraries read by themselves is not.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        The sources: files, or folders of them.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -112,13 +107,7 @@ def note_used(stretches: Sequence[tuple[str, int, memoryview]]) -> None:
 
 
 def first_changed(files: Sequence[Path], noted: Iterable[Noted]) -> tuple[Path, int] | None:
-    """Return the first file, and where in it, whose bytes are not as noted; None if all are.
-
-    Raises
-    ------
-    MissingFileError, StorageError
-        If a source file is not there, or cannot be read.
-    """
+    """Return the first file, and where in it, whose bytes are not as noted; None if all are."""
     for source, inside, offset, nbytes, digest in noted:
         file = files[source] / inside if inside else files[source]
         content = memoryview(bytearray(nbytes))

@@ -45,13 +45,7 @@ _known: Final[dict[int, tuple[weakref.ref[Any], Recording, LoaderFacts, list[int
 
 
 def install() -> None:
-    """Record waits for pipelines of grain that are iterated over from now on. Idempotent.
-
-    Raises
-    ------
-    AttributeError, ImportError, TypeError
-        If this version of grain is another one than is known. Then nothing is replaced.
-    """
+    """Record waits for pipelines of grain that are iterated over from now on. Idempotent."""
     with _lock:
         if _replaced:
             return
@@ -153,13 +147,7 @@ def _derived(own: Hashable) -> Any:
 
 
 class GrainPass:
-    """Records one pass over a pipeline from its first batch on: grain makes iterators of its own.
-
-    Attributes
-    ----------
-    resumed : bool
-        Whether the script has set the state of the iterator.
-    """
+    """Records one pass over a pipeline from its first batch on: grain makes iterators of its own."""
 
     def __init__(self, recording: Recording, dataset: Any, requested_ns: int) -> None:
         self.resumed = False

@@ -36,11 +36,6 @@ def plan_batches(
     batches have one size; it then counts to the epoch its first sample is of. ``drawn`` is told the
     order of each epoch before its first batch, `MOST_PLANNED` samples at a time. ``taken`` says
     what the samples are called, where they are some of many.
-
-    Raises
-    ------
-    OptionError
-        If there is no sample, or ``batch_size`` is below 1.
     """
     if batch_size < 1:
         raise OptionError(f"--batch-size {batch_size}: expected 1 or more")
@@ -127,25 +122,7 @@ def _of_epoch(
 
 
 class BatchPlan:
-    """Hands out an endless plan round by round, until a limit of batches is reached or it is ended.
-
-    Parameters
-    ----------
-    batches : iterator of PlannedBatch
-        Where batches come from.
-    limit : int or None
-        How many at the most.
-    before_epoch : callable, optional
-        Called between rounds, before the first batch of an epoch is drawn; a round then ends with
-        its epoch. A cold run evicts its files here, outside the time measured.
-    has_evaluations : bool
-        Whether some of the batches are of evaluations, which are rounds of their own.
-
-    Attributes
-    ----------
-    evaluates : bool
-        Whether the round that was started is one.
-    """
+    """Hands out an endless plan round by round, until a limit of batches is reached or it is ended."""
 
     def __init__(
         self,

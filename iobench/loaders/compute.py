@@ -87,11 +87,6 @@ def parse_compute(
     samples of another size (a tiny stand-in), with their bytes; ``none`` is no compute; ``25ms`` a
     fixed time of a step, counted as forward; ``cpu:25ms`` the same as time of a CPU. A published
     step's time is spread evenly over as many batches as were published with it.
-
-    Raises
-    ------
-    OptionError
-        If the text is none of these.
     """
     if text == "none":
         return Compute(0, 0, "none")

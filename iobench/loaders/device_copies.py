@@ -34,15 +34,7 @@ if TYPE_CHECKING:
 
 
 class DeviceCopies:
-    """Copies batches to a device, and notes what that takes the host and the device.
-
-    Parameters
-    ----------
-    accelerator : Accelerator
-        The device.
-    recorder : Recorder, optional
-        Where that is noted, whatever else a ring notes elsewhere or nowhere.
-    """
+    """Copies batches to a device, and notes what that takes the host and the device."""
 
     def __init__(self, accelerator: Accelerator, recorder: Recorder | None = None) -> None:
         self.accelerator = accelerator
@@ -54,13 +46,7 @@ class DeviceCopies:
     # -- ahead, from buffers that are pinned ----------------------------------------------------
 
     def prepare(self, memory: BatchMemory) -> None:
-        """Pin the buffer, once: copies from pageable memory take twice as long.
-
-        Raises
-        ------
-        DeviceError
-            If the device refuses.
-        """
+        """Pin the buffer, once: copies from pageable memory take twice as long."""
         try:
             memory.pinned = self.accelerator.pin(memory.pages)
         except RuntimeError as error:
@@ -70,11 +56,6 @@ class DeviceCopies:
         """Copy what was made of a batch, in a reader thread; return what `receive` is given.
 
         When it returns, nothing reads the host's memory any more.
-
-        Raises
-        ------
-        DeviceError
-            If the device refuses, or is gone.
         """
         accelerator = self.accelerator
         leaves: list[Any] = []
@@ -128,13 +109,7 @@ class DeviceCopies:
     # -- by the training loop -------------------------------------------------------------------
 
     def move(self, batch: Batch) -> Batch:
-        """Copy a batch in the loop's thread and wait for it there; what is there already stays.
-
-        Raises
-        ------
-        DeviceError
-            If the device refuses, or is gone.
-        """
+        """Copy a batch in the loop's thread and wait for it there; what is there already stays."""
         recorder, planned = self._recorder, batch.planned
         names = [name for name, array in batch.arrays.items() if self.accelerator.takes(array)]
         if batch.on_device or recorder is None or not names:
@@ -156,13 +131,7 @@ class DeviceCopies:
         return dataclasses.replace(batch, arrays=arrays, on_device=True)
 
     def fetch(self, arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-        """Return arrays of a batch in the host's memory, as they are on the device.
-
-        Raises
-        ------
-        DeviceError
-            If the device refuses, or is gone.
-        """
+        """Return arrays of a batch in the host's memory, as they are on the device."""
         try:
             return {
                 name: array if isinstance(array, np.ndarray) else np.asarray(array.cpu())

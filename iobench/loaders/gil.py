@@ -31,19 +31,6 @@ def measure_gil_share(pipeline: Pipeline, shortest_s: float = 0.0) -> float | No
     way both take as long, with nothing but the lock twice as long. Samples are read once before,
     so that neither reads from the disk. The least of some tries counts, or the first that is not
     above `GIL_LIMIT`; samples that take long are tried once.
-
-    Parameters
-    ----------
-    pipeline : Pipeline
-        The samples of an epoch.
-    shortest_s : float
-        Nothing is measured where one thread makes them all in less: it would take half a second.
-
-    Returns
-    -------
-    float or None
-        None where it is not measured or cannot be told: one CPU, one sample, or one that cannot
-        be made, which is for the batch to say that it is in.
     """
     if available_cpus() < 2 or len(pipeline) < 2:
         return None

@@ -31,20 +31,6 @@ class IterableLoader(MeasuredLoader):
     Of a plan only the numbers of the batches are used. Samples that a pass leaves over are
     completed from the next; a pass of batches may end with a short one. A batch stays valid as
     long as it is held.
-
-    Parameters
-    ----------
-    passes : SamplePasses
-        What to iterate over.
-    batch_size : int
-        Samples a batch.
-    recorder : Recorder
-        The training process's.
-
-    Raises
-    ------
-    OptionError
-        If ``batch_size`` is below 1.
     """
 
     is_one_stage = True

@@ -35,61 +35,31 @@ RunProgress = Callable[["MeasuredPipeline"], None]
 
 @dataclass(slots=True)
 class MeasuredPipeline:
-    """One measured pipeline.
+    """One measured pipeline."""
 
-    Parameters
-    ----------
-    name : str
-        Format, for progress and messages.
-    loader : MeasuredLoader
-        Where batches come from.
-    plan : BatchPlan
-        Which batches, and how many.
-    recorder : Recorder
-        The consumer's, of this run.
-    compute : Compute
-        What is done with a batch.
-    steady_limit_ns : int or None
-        Stop after this much steady state; None for no limit.
-    process_io : ProcessIo or None
-        Counts reads of the consumer itself, where it loads without workers.
-    after_round : callable or None
-        Called between rounds, outside the time measured: brings spooled spans home.
-    digests : DigestLog or None
-        Gets every batch delivered, while the accelerator computes.
-    device : DeviceCopies or None
-        Copies batches to a device which the loader has not copied there.
-    n_batches, steady_ns, n_rounds : int
-        How far it has come; a round too short for a steady state counts whole.
-    told_ns : int
-        When progress was last told.
-    """
-
-    name: str
-    loader: MeasuredLoader
-    plan: BatchPlan
-    recorder: Recorder
-    compute: Compute
-    steady_limit_ns: int | None = None
+    name: str  # format, for progress and messages
+    loader: MeasuredLoader  # where batches come from
+    plan: BatchPlan  # which batches, and how many
+    recorder: Recorder  # the consumer's, of this run
+    compute: Compute  # what is done with a batch
+    steady_limit_ns: int | None = None  # stop after this much steady state; None for no limit
+    # counts reads of the consumer itself, where it loads without workers
     process_io: ProcessIo | None = None
+    # called between rounds, outside the time measured: brings spooled spans home
     after_round: Callable[[], object] | None = None
-    digests: DigestLog | None = None
+    digests: DigestLog | None = None  # gets every batch delivered, while the accelerator computes
+    # copies batches to a device which the loader has not copied there
     device: DeviceCopies | None = None
     n_batches: int = 0
     steady_ns: int = 0
-    n_rounds: int = 0
-    told_ns: int = 0
+    n_rounds: int = 0  # how far it has come; a round too short for a steady state counts whole
+    told_ns: int = 0  # when progress was last told
 
 
 def measure(runs: Sequence[MeasuredPipeline], *, progress: RunProgress | None = None) -> None:
     """Take every run to its end; several are interleaved in rounds of `ROUND_BATCHES`.
 
     ``progress`` is called twice a second at most, while the accelerator computes.
-
-    Raises
-    ------
-    IobenchError
-        Whatever a loader raises; what was recorded until then stays.
     """
     # Worker processes are forked in the first round: before a stream has threads, whose locks a
     # child would inherit held.

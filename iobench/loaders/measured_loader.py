@@ -26,20 +26,6 @@ class MeasuredLoader(ABC):
 
     The consumer's own wait is timed by whoever iterates (`iobench.loaders.measure`); a loader
     records what makes its batches. A context manager; ``close`` is idempotent.
-
-    Attributes
-    ----------
-    workers : int
-        Loading processes; 0 means the consumer loads for itself, or its threads do.
-    threads : int
-        Threads that load, where that is a setting.
-    prefetch : int
-        Batches each worker may be ahead; without workers, batches kept ready by threads.
-    copied_from : str or None
-        Which memory batches are copied from to a device: ``"pinned"`` or ``"pageable"``; None
-        where that is not known.
-    copied_by : str
-        Who copies them there ahead, and tells nobody how long it takes; ``""`` for nobody.
     """
 
     copied_from: str | None = "pageable"
@@ -54,12 +40,6 @@ class MeasuredLoader(ABC):
         """Yield a batch for each planned one; ends the round before, if that still goes on.
 
         The plan is drawn from lazily, no further ahead than batches are made.
-
-        Raises
-        ------
-        IobenchError
-            Whatever makes its batches fails with; WorkerError if a process dies or the loader is
-            closed.
         """
         self._check_open()
         if self._round is not None:

@@ -35,33 +35,6 @@ class PlannedRing(MeasuredLoader):
 
     Batches stay valid as long as they are held. Processes start with the first round and stay until
     the end.
-
-    Parameters
-    ----------
-    source : BatchSource
-        What fills batches; picklable unless processes are forked.
-    batch_size : int
-        Samples of a batch, at most.
-    threads : int
-        Reader threads; they start anew each round.
-    workers : int
-        Processes that fill batches instead. The one that has fewest to make gets the next batch.
-    prefetch : int
-        Batches kept ready by threads, or that each process may be ahead; at least 1.
-    recorder : Recorder
-        The consumer's; threads have lanes of their own in it.
-    run_directory : Path, optional
-        Where processes write their span files.
-    start_method : {"fork", "forkserver", "spawn"}, optional
-        Of processes; by default fork where there is one, since a profile's process has nothing
-        loaded that could break on it, and no thread at work when the first round begins.
-    device : DeviceCopies, optional
-        Takes batches to a device, ahead.
-
-    Raises
-    ------
-    OptionError
-        If a number is below 1, or the buffers do not fit into memory.
     """
 
     def __init__(

@@ -27,15 +27,6 @@ class ReadyRing(MeasuredLoader):
     Which samples make up a batch, and when an epoch ends, is the loader's business: a plan says how
     many batches, and their numbers and epochs are the loader's. A round ends with an epoch, as its
     threads do.
-
-    Parameters
-    ----------
-    loader : RingLoader
-        Somebody's; its threads record from now on, and it is closed in the end.
-    named : callable
-        Makes named arrays of a batch that has none.
-    recorder : Recorder
-        The consumer's.
     """
 
     copied_from = None

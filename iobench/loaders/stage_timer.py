@@ -36,13 +36,7 @@ class Detail(Enum):
 
     @classmethod
     def parse(cls, text: str) -> Detail:
-        """Return the detail of that name.
-
-        Raises
-        ------
-        OptionError
-            If there is none.
-        """
+        """Return the detail of that name."""
         try:
             return cls(text)
         except ValueError:
@@ -50,26 +44,7 @@ class Detail(Enum):
 
 
 class DetailPace:
-    """How finely a sort of work is recorded: what its fastest piece can bear.
-
-    Parameters
-    ----------
-    detail : Detail
-        As asked for.
-    unit_costs : mapping of str to int
-        ``light_ns`` and ``full_ns``: what recording one span costs.
-    n_spans : int
-        Of a piece.
-
-    Attributes
-    ----------
-    with_cpu : bool
-        Whether spans have CPU times.
-    summed : bool
-        Whether one span stands for many pieces.
-    every : int
-        Of so many pieces that are summed one has spans of its own.
-    """
+    """How finely a sort of work is recorded: what its fastest piece can bear."""
 
     __slots__ = (
         "_detail", "_fastest_ns", "_full_ns", "_light_ns", "every", "summed", "with_cpu",
@@ -99,19 +74,7 @@ class DetailPace:
 
 
 class StageTimer:
-    """Makes the samples of one batch at a time, on one thread, into a place of the caller's.
-
-    Parameters
-    ----------
-    pipeline : Pipeline
-        The steps.
-    recorder : Recorder
-        Where spans go.
-    detail : Detail
-        How finely to record.
-    unit_costs : mapping of str to int
-        ``light_ns`` and ``full_ns``: what recording one span costs.
-    """
+    """Makes the samples of one batch at a time, on one thread, into a place of the caller's."""
 
     def __init__(
         self,

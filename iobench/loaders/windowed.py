@@ -41,23 +41,6 @@ def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> P
     Each step does for all items of a window, each item once, what it does for one; a last step,
     ``transform:window``, stacks them. So a stage of a window is what the same stage of its items
     is, and the copy that stacking costs is told apart.
-
-    Parameters
-    ----------
-    pipeline : Pipeline
-        Over items, of a dataset or of a store.
-    items : array_like of int, shape (windows, items)
-        Places in ``pipeline.where`` of each window's items, in the order of ``window.offsets``, as
-        `iobench.windows.WindowPlacement` has them (``items``, or ``among`` for a store).
-    window : Window
-        The offsets.
-
-    Raises
-    ------
-    OptionError
-        If the samples cannot be stacked to windows; see `windowed_spec`.
-    IndexError
-        If an item is beyond the pipeline's.
     """
     spec = windowed_spec(pipeline.spec, window)
     table = np.asarray(items, dtype=np.int64).reshape(-1, len(window.offsets))
@@ -70,23 +53,7 @@ def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> P
 
 
 class WindowSource(WrappedSource):
-    """Windows over the items of another source; what one looks like is `windowed_spec`.
-
-    Parameters
-    ----------
-    items : BatchSource
-        Whose samples are the items.
-    table : array_like of int, shape (windows, items)
-        Numbers of each window's items, in the order of ``window.offsets``, as
-        `iobench.windows.WindowPlacement` has them (``items``, or ``among`` for a store).
-    window : Window
-        The offsets.
-
-    Raises
-    ------
-    OptionError
-        If the items cannot be stacked, or the table has other items.
-    """
+    """Windows over the items of another source; what one looks like is `windowed_spec`."""
 
     def __init__(self, items: BatchSource, table: ArrayLike, window: Window) -> None:
         super().__init__(items, windowed_spec(items.spec, window), "windows")
@@ -243,11 +210,6 @@ def windowed_spec(spec: SampleSpec, window: Window) -> SampleSpec:
     as in users' own files, a model is trained to continue what it reads: each variable is an
     input under its own name, and a target under its name with `TARGET_SUFFIX`. Without target
     offsets there are no targets.
-
-    Raises
-    ------
-    OptionError
-        If no variable is an input, or the name of a target is taken.
     """
     if all(variable.role == "target" for variable in spec):
         raise OptionError(f"--window: none of {', '.join(spec.names)} is an input of the model")

@@ -27,11 +27,6 @@ def open_baselines(
 
     With ``auto`` a plain loop over users' own files, where it reads the first sample; why it does
     not is said.
-
-    Raises
-    ------
-    OptionError
-        If the dataset has none of that name.
     """
     found = {}
     auto = config.pipelines == AUTO_PIPELINES

@@ -27,19 +27,11 @@ Windows beneath a Linux, AMD's, and whatever else computes. Importing torch to a
 
 
 class ChosenDevice(msgspec.Struct, frozen=True):
-    """A device, or why there is none.
-
-    Parameters
-    ----------
-    facts : mapping
-        What is known of it.
-    why_none : str
-        For the report's line; empty where there is one.
-    """
+    """A device, or why there is none."""
 
     accelerator: Accelerator | None
-    facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    why_none: str = ""
+    facts: Mapping[str, Any] = msgspec.field(default_factory=dict)  # what is known of it
+    why_none: str = ""  # for the report's line; empty where there is one
 
     def document(self, loader: MeasuredLoader) -> dict[str, Any]:
         """Return what ``run.json`` says of it, and of copies to it: see `DeviceFacts`."""
@@ -79,15 +71,7 @@ def check_device(asked: str) -> None:
 
 
 def choose_device(asked: str) -> ChosenDevice:
-    """Return the device that is asked for.
-
-    Raises
-    ------
-    MissingDeviceError
-        If one is named that is not there, or that the driver refuses.
-    MissingExtraError
-        If one is named and torch is not installed.
-    """
+    """Return the device that is asked for."""
     if asked == NONE:
         return ChosenDevice(None, why_none="--device none")
     if asked != AUTO:

@@ -35,54 +35,6 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
     """What to profile and how; field for field the options of ``iobench profile``.
 
     To the fields of its source it adds
-
-    Parameters
-    ----------
-    stores : tuple of str
-        Finished stores, by path or address, as they were named; ``targets`` are what else was.
-        Several, and the source beside them, are interleaved.
-    formats : tuple of str
-        ``source`` for the original files, else store formats, each perhaps with options
-        (`FormatChoice`); several are interleaved. Empty where nothing but stores was named.
-    pipelines : tuple of str
-        Which code loads the original files, from `iobench.datasets.PIPELINES`; several are
-        interleaved. Stores are loaded by our own. Or `AUTO_PIPELINES`.
-    framework : str
-        ``native`` for the ring of reader threads, ``workers`` for our worker processes, ``torch``
-        for torch's DataLoader, ``tensorflow`` for tf.data, ``dali`` for DALI's readers; several
-        with commas are interleaved, each over every format.
-    workers : int or None
-        Loading processes, or threads; None for one per usable CPU.
-    prefetch : int or None
-        Batches that each process, or all threads together, may be ahead; None for 2.
-    batch_size : int or None
-        Samples a batch; None for the published one, else 1.
-    batches, duration_s, epochs : int, float, int or None
-        What ends the run, of batches (or epochs) and duration whichever comes first; all None
-        for 200 batches or 60 s of steady state.
-    compute : str
-        ``published``, ``none`` or a time such as ``25ms``.
-    device : str
-        Where batches are copied to: ``none``, ``auto`` for an accelerator that is there, or one
-        by name, as ``cuda:0``.
-    cache : str
-        ``as-is``, ``warm`` or ``cold``.
-    out : Path or None
-        Where the run lies.
-    name : str or None
-        What the run is called in reports and by trackers, and its directory without ``out``.
-    limits : str
-        For how long the storage is probed before and after: ``off``, ``auto`` or seconds.
-    split : str or None
-        One of the dataset's splits, to load no other samples.
-    evaluate : str or None
-        The split that is evaluated after each epoch over ``split``, by default ``train``.
-    window : str or None
-        Offsets of inputs and targets along the sample dimension, as ``-1,0:1``.
-    digests : bool
-        Keep a digest of every batch delivered.
-    darshan : tuple of str
-        ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
     """
 
     stores: tuple[str, ...] = ()

@@ -17,33 +17,16 @@ if TYPE_CHECKING:
 
 
 class FormatChoice(msgspec.Struct, frozen=True):
-    """One item of ``--format``: a container, and how samples are to lie in it.
+    """One item of ``--format``: a container, and how samples are to lie in it."""
 
-    Parameters
-    ----------
-    name : str
-        ``source``, or of a format.
-    options : tuple of (str, str)
-        As `iobench convert` has them, without dashes: in their order, some more than once.
-    spelled : str
-        The item as it was given: what reports call it.
-    """
-
-    name: str
+    name: str  # ``source``, or of a format
+    # as `iobench convert` has them, without dashes: in their order, some more than once
     options: tuple[tuple[str, str], ...]
-    spelled: str
+    spelled: str  # the item as it was given: what reports call it
 
     @classmethod
     def parse(cls, item: str) -> Self:
-        """Return what an item of `split_formats` says.
-
-        Raises
-        ------
-        UnknownNameError
-            If there is no such format, or it has no such option.
-        OptionError
-            If a value is none.
-        """
+        """Return what an item of `split_formats` says."""
         name, options = parse_format(item)
         if name == SOURCE:
             if ":" in item:

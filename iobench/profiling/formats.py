@@ -58,95 +58,51 @@ PROBE_MEMORY_NBYTES: Final = 256 << 20
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """One way of loading the same samples, ready to be measured.
+    """One way of loading the same samples, ready to be measured."""
 
-    Parameters
-    ----------
-    label : str
-        What reports call it: the format as it was spelled, a store's name, or the pipeline where
-        that is not our own.
-    format, pipeline : str
-        As in ``--format`` and ``--pipeline``.
-    work : Pipeline or SamplePasses
-        What a loader runs.
-    n_samples : int
-        Samples of one epoch.
-    files : list of Path
-        What is read, for the page cache.
-    store : mapping or None
-        Of a store what ``run.json`` says.
-    framework : str
-        As in ``--framework``; ``stream`` of `SamplePasses`, unless they are a user's DataLoader.
-    workers, prefetch : int
-        Of the loader; 0 of `SamplePasses`.
-    described_by : str
-        Where a baseline is described; empty for our own.
-    setup_s : mapping of str to float
-        Seconds spent on this one alone.
-    windows : mapping or None
-        Where windows were laid, `WindowPlacement.to_dict`; None where a sample is an item.
-    threads : int
-        Reader threads of the ring; 0 where there is none.
-    gil_share : float or None
-        Of making a sample of the original files, where it was measured.
-    extents : BatchSource or None
-        What the ring fills batches with from a store; None where it runs the steps of ``work``.
-    shards : tuple of (int, tuple of Path)
-        Samples and files of each shard of a store.
-    ready : ReadyBatches or None
-        Of a DataLoader of the user's own, which is run as it is.
-    numbers : sequence of int or None
-        What the samples are in their dataset; None where the loader has an order of its own, or
-        a sample is a window of several.
-    taken : ndarray of int64 or None
-        Which samples of a store are loaded, in the order of all ways of loading.
-    evaluated : ndarray of int64 or None
-        Which samples the evaluation after each epoch is of, as ``taken``; those are not among it.
-    spelled : str or None
-        How ``--format`` spells it, where that has options.
-    """
-
+    # what reports call it: the format as it was spelled, a store's name, or the pipeline where that
+    # is not our own
     label: str
     format: str
-    pipeline: str
-    work: Pipeline | SamplePasses
-    n_samples: int
-    files: list[Path]
-    store: dict[str, Any] | None
+    pipeline: str  # as in ``--format`` and ``--pipeline``
+    work: Pipeline | SamplePasses  # what a loader runs
+    n_samples: int  # samples of one epoch
+    files: list[Path]  # what is read, for the page cache
+    store: dict[str, Any] | None  # of a store what ``run.json`` says
+    # as in ``--framework``; ``stream`` of `SamplePasses`, unless they are a user's DataLoader
     framework: str
     workers: int
-    prefetch: int
-    described_by: str = ""
+    prefetch: int  # of the loader; 0 of `SamplePasses`
+    described_by: str = ""  # where a baseline is described; empty for our own
+    # seconds spent on this one alone
     setup_s: Mapping[str, float] = msgspec.field(default_factory=dict)
+    # where windows were laid, `WindowPlacement.to_dict`; None where a sample is an item
     windows: Mapping[str, Any] | None = None
-    threads: int = 0
+    threads: int = 0  # reader threads of the ring; 0 where there is none
+    # of making a sample of the original files, where it was measured
     gil_share: float | None = None
+    # what the ring fills batches with from a store; None where it runs the steps of ``work``
     extents: BatchSource | None = None
+    # samples and files of each shard of a store
     shards: tuple[tuple[int, tuple[Path, ...]], ...] = ()
-    ready: ReadyBatches | None = None
+    ready: ReadyBatches | None = None  # of a DataLoader of the user's own, which is run as it is
+    # what the samples are in their dataset; None where the loader has an order of its own, or a
+    # sample is a window of several
     numbers: Sequence[int] | None = None
+    # which samples of a store are loaded, in the order of all ways of loading
     taken: NDArray[np.int64] | None = None
+    # which samples the evaluation after each epoch is of, as ``taken``; those are not among it
     evaluated: NDArray[np.int64] | None = None
-    spelled: str | None = None
+    spelled: str | None = None  # how ``--format`` spells it, where that has options
 
 
 class StoreAtHand(msgspec.Struct, frozen=True):
-    """A store that is ready to be read, made for this profile or there before.
+    """A store that is ready to be read, made for this profile or there before."""
 
-    Parameters
-    ----------
-    label : str
-        What reports call it.
-    facts : mapping
-        What ``run.json`` says of it.
-    spelled : str or None
-        How ``--format`` spells it, where that has options.
-    """
-
-    label: str
+    label: str  # what reports call it
     store: Store
-    facts: Facts
-    spelled: str | None = None
+    facts: Facts  # what ``run.json`` says of it
+    spelled: str | None = None  # how ``--format`` spells it, where that has options
 
 
 def prepare(
@@ -209,11 +165,6 @@ def _with_evaluation(one: Prepared, profiled: ProfiledSamples, config: RunConfig
     """Return the same with some of its samples apart, for the evaluation after each epoch.
 
     All ways load them in the same order.
-
-    Raises
-    ------
-    OptionError
-        If its loader has an order of its own, or it has no sample of one sort.
     """
     assert config.evaluate is not None
     if one.numbers is None:

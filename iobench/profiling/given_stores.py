@@ -36,18 +36,10 @@ MOST_LOOKED_AT: Final = 20
 
 
 class GivenStore(msgspec.Struct, frozen=True):
-    """A finished store among the targets of a profile.
+    """A finished store among the targets of a profile."""
 
-    Parameters
-    ----------
-    target : str
-        As it was named.
-    label : str
-        What reports call it: its name, with the folder above where several have one name.
-    """
-
-    target: str
-    label: str
+    target: str  # as it was named
+    label: str  # what reports call it: its name, with the folder above where several have one name
     store: Store
 
     @property
@@ -57,13 +49,7 @@ class GivenStore(msgspec.Struct, frozen=True):
 
 
 def open_given(targets: Sequence[str]) -> tuple[GivenStore, ...]:
-    """Return stores, opened, of which all hold samples of the same data.
-
-    Raises
-    ------
-    StoreError
-        If one is damaged, holds nothing, or holds other samples than the first one.
-    """
+    """Return stores, opened, of which all hold samples of the same data."""
     with ExitStack() as opened:
         stores = []
         for target in targets:
@@ -83,13 +69,7 @@ def open_given(targets: Sequence[str]) -> tuple[GivenStore, ...]:
 
 
 def check_made_of(given: Sequence[GivenStore], source: Source) -> None:
-    """Check that stores hold samples of the source beside them.
-
-    Raises
-    ------
-    StoreError
-        If one was made of something else.
-    """
+    """Check that stores hold samples of the source beside them."""
     for one in given:
         if why := _why_not_made_of(one.manifest, source):
             raise StoreError(
@@ -104,17 +84,6 @@ def find_finished(
     """Return the finished store of all samples that a request asks for; None where there is none.
 
     Such as ``iobench convert`` made in the folder of ``--store-dir``; others are to be named.
-
-    Parameters
-    ----------
-    request : StoreRequest
-        Of all samples, and the usual shards.
-    source : Source
-        What it is of.
-    any_shards : bool
-        Whether shards may hold any number of samples, where none has the usual ones.
-    notice : callable
-        Told of one that cannot be read.
     """
     title = f"{request.dataset.name} as {request.fmt.name}"
     plan: ConversionPlan | None = None

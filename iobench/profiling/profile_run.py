@@ -90,14 +90,7 @@ LONGEST_NAME: Final = 100
 
 
 def profile(config: RunConfig, screen: Screen) -> Path:
-    """Measure what the config says and return the run directory.
-
-    Raises
-    ------
-    IobenchError
-        One line saying what is missing or wrong. What had been recorded by then is kept in the
-        run directory.
-    """
+    """Measure what the config says and return the run directory."""
     with ProfileTracing(config.darshan, screen) as tracing:
         return _profile(config, screen, tracing)
 

@@ -26,40 +26,19 @@ if TYPE_CHECKING:
 
 
 class ProfiledSamples(msgspec.Struct, frozen=True, kw_only=True):
-    """The samples that are loaded, whatever they lie in.
-
-    Parameters
-    ----------
-    name, title : str
-        Of the dataset.
-    index : SampleIndex
-        The samples, with their splits and what windows are laid over.
-    published : PublishedStep or None
-        The training step published of the dataset.
-    kind : str or None
-        Of users' own files what they are.
-    stand_in, tiny : bool
-        Whether they are generated, and the small ones of the tests.
-    files_hint : str
-        Where the original files are from.
-    setup_s : mapping of str to float
-        Seconds spent once.
-    source : Source or None
-        None where all there is are stores.
-    numbers : sequence of int or None
-        What the samples of the index are in the dataset; None where they have the same numbers.
-    """
+    """The samples that are loaded, whatever they lie in."""
 
     name: str
-    title: str
-    index: SampleIndex
-    published: PublishedStep | None
-    kind: str | None = None
+    title: str  # of the dataset
+    index: SampleIndex  # the samples, with their splits and what windows are laid over
+    published: PublishedStep | None  # the training step published of the dataset
+    kind: str | None = None  # of users' own files what they are
     stand_in: bool = False
-    tiny: bool = False
-    files_hint: str = ""
-    setup_s: Mapping[str, float] = msgspec.field(default_factory=dict)
-    source: Source | None = None
+    tiny: bool = False  # whether they are generated, and the small ones of the tests
+    files_hint: str = ""  # where the original files are from
+    setup_s: Mapping[str, float] = msgspec.field(default_factory=dict)  # seconds spent once
+    source: Source | None = None  # None where all there is are stores
+    # what the samples of the index are in the dataset; None where they have the same numbers
     numbers: Sequence[int] | None = None
 
     def held(self, samples: Sequence[int], numbers: Sequence[int]) -> list[int]:
@@ -94,15 +73,7 @@ def samples_of_source(source: Source) -> ProfiledSamples:
 
 
 def samples_of_stores(given: Sequence[GivenStore], config: RunConfig) -> ProfiledSamples:
-    """Return the samples of stores, those of the first one; their source need not be there.
-
-    Raises
-    ------
-    StoreError
-        If splits or windows are asked for, and the store keeps nothing to tell them by.
-    OptionError
-        If a split by coordinates cannot be made.
-    """
+    """Return the samples of stores, those of the first one; their source need not be there."""
     first = given[0]
     manifest, provenance = first.manifest, first.manifest.provenance
     told = provenance.get("request", {})

@@ -40,13 +40,7 @@ ANY: Final = Requests()
 
 
 def requests_of_folder(folder: Path) -> Requests:
-    """Return the reads of a store's or a run's samples.
-
-    Raises
-    ------
-    OptionError
-        If it is neither, or has neither the size of its samples nor a read.
-    """
+    """Return the reads of a store's or a run's samples."""
     if (folder / MANIFEST_NAME).exists():
         store = open_store(folder)
         nbytes, n_samples = store.manifest.nbytes, store.manifest.n_samples
@@ -79,13 +73,7 @@ def requests_of_samples(nbytes: int, n_samples: int, like: str) -> Requests:
 def measured_limits(
     path: Path, requests: Requests = ANY, *, duration_s: float = 20.0
 ) -> StorageLimits:
-    """Return the limits of a folder's storage, by as many readers as there are CPUs.
-
-    Raises
-    ------
-    IobenchError
-        If the path is missing or holds nothing that can be read.
-    """
+    """Return the limits of a folder's storage, by as many readers as there are CPUs."""
     result = probe_run(
         [path], requests.nbytes, available_cpus(), like=requests.like, duration_s=duration_s
     )
@@ -100,13 +88,7 @@ SOME_SAMPLES: Final = 16
 
 
 class RunProbes:
-    """Probes of what the runs of a profile read, before them; of equal ones one.
-
-    Parameters
-    ----------
-    duration_s : float or None
-        For all of them together; None for none.
-    """
+    """Probes of what the runs of a profile read, before them; of equal ones one."""
 
     def __init__(self, duration_s: float | None, n_runs: int) -> None:
         self._duration_s = None if duration_s is None else duration_s / n_runs

@@ -40,11 +40,6 @@ class ProfileTracing:
         """Find a runtime where one is asked for.
 
         The process that the command line started is replaced by one under the runtime, once.
-
-        Raises
-        ------
-        OptionError
-            If the words cannot be used.
         """
         is_auto, self._document = read_choice(words)
         self._screen = screen
@@ -63,15 +58,7 @@ class ProfileTracing:
         return self._document
 
     def begin(self, out: Path, runs: Sequence[tuple[RunDirectory, Sequence[Path]]]) -> None:
-        """Trace this process from now on, and those that it starts.
-
-        Parameters
-        ----------
-        out : Path
-            Holds the logs: the run directory, or the folder of all that are measured together.
-        runs : sequence of (RunDirectory, sequence of Path)
-            Those that are measured, each with the files that it loads.
-        """
+        """Trace this process from now on, and those that it starts."""
         if self._runtime is None:
             return
         every = {path for _, files in runs for path in _folders(files)}
@@ -126,13 +113,7 @@ def _pids(paths: Iterable[Path]) -> set[int]:
 
 
 def _runtime() -> Path:
-    """Return the runtime that waits in this process.
-
-    Raises
-    ------
-    StorageError
-        If there is none that works.
-    """
+    """Return the runtime that waits in this process."""
     waiting = waiting_runtime()
     if waiting is not None:
         return waiting

@@ -26,11 +26,6 @@ def split_stores(targets: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[str, ..
 
     A folder, or what lies under an address, is a store if ``iobench.json`` is in it. The name of a
     dataset is that, unless it is written as a path.
-
-    Raises
-    ------
-    StoreError
-        If a conversion into one has begun, and is not finished.
     """
     stores = tuple(dict.fromkeys(target for target in targets if _is_store(target)))
     return tuple(target for target in targets if target not in stores), stores

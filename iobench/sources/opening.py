@@ -58,14 +58,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def open_source(config: SourceRequest, screen: Screen) -> Source:
-    """Find the files, or make a stand-in, and index their samples.
-
-    Raises
-    ------
-    IobenchError
-        If the dataset, a file or an option is not what it should be; nothing is made before the
-        user's own folders are known to exist.
-    """
+    """Find the files, or make a stand-in, and index their samples."""
     before = request_counts.copy()
     config, note = with_sample_dim(config)
     if note:
@@ -145,11 +138,6 @@ def with_sample_dim(request: Request) -> tuple[Request, str]:
     """Return the request with the sample dimension of files where none is named, and a note of it.
 
     As it was, without a note, where the files do not tell: `open_source` then lists what there is.
-
-    Raises
-    ------
-    IobenchError
-        If a file is not there, or not what it should be.
     """
     targets = expand_sources(request.targets)
     if request.sample_dim is not None or _kind(targets) != "files":
@@ -173,13 +161,6 @@ def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
     """Return the targets with `URL`s for texts that are URLs, and patterns of them spelled out.
 
     A folder that is no store stands for its `data_files`. What is no text is left to others.
-
-    Raises
-    ------
-    MissingFileError
-        If nothing matches a pattern.
-    OptionError
-        If a URL names no file.
     """
     found: list[Any] = []
     for target in targets:

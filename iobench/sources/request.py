@@ -29,47 +29,27 @@ class Screen(Protocol):
 
 
 class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Where samples come from; field for field the options of every command that has a source.
+    """Where samples come from; field for field the options of every command that has a source."""
 
-    Parameters
-    ----------
-    targets : tuple of str, or of one object
-        The name of a dataset; paths of the user's own files; ``anemoi:PATH``; an object as
-        ``package.module:callable`` or ``climetlab:NAME``, or itself: see `object_dataset`.
-    options : mapping of str to str
-        The dataset's own.
-    data_dir, store_dir : Path or None
-        Where the dataset's files lie, and stores and stand-ins.
-    files : str or None
-        Pattern of the paths of the user's own layout of a named dataset.
-    sample_dim, variables : str, tuple of str
-        For the user's own files and arrays.
-    split_by : tuple of str
-        Splits by coordinates, as `iobench.datasets.split_by.SplitBy` spells them; instead of the
-        dataset's own where they have names.
-    allow_gaps : bool
-        Whether dates may be missing in them.
-    target_variables : tuple of str
-        Of the user's own files, which of them a model is trained towards.
-    tiny, scale, seed : bool, float or None, int
-        Of the stand-in; ``seed`` also of the order of samples.
-    download : bool
-        Whether files that are not at hand may be fetched, through the real CliMetLab plugin.
-    """
-
+    # the name of a dataset; paths of the user's own files; ``anemoi:PATH``; an object as
+    # ``package.module:callable`` or ``climetlab:NAME``, or itself: see `object_dataset`
     targets: tuple[Any, ...]
-    options: Mapping[str, str] = msgspec.field(default_factory=dict)
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)  # the dataset's own
     data_dir: Path | None = None
-    store_dir: Path | None = None
-    files: str | None = None
+    store_dir: Path | None = None  # where the dataset's files lie, and stores and stand-ins
+    files: str | None = None  # pattern of the paths of the user's own layout of a named dataset
     sample_dim: str | None = None
-    variables: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()  # for the user's own files and arrays
+    # of the user's own files, which of them a model is trained towards
     target_variables: tuple[str, ...] = ()
+    # splits by coordinates, as `iobench.datasets.split_by.SplitBy` spells them; instead of the
+    # dataset's own where they have names
     split_by: tuple[str, ...] = ()
-    allow_gaps: bool = False
+    allow_gaps: bool = False  # whether dates may be missing in them
     tiny: bool = False
     scale: float | None = None
-    seed: int = 0
+    seed: int = 0  # of the stand-in; ``seed`` also of the order of samples
+    # whether files that are not at hand may be fetched, through the real CliMetLab plugin
     download: bool = False
 
     def __post_init__(self) -> None:

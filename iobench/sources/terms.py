@@ -31,23 +31,6 @@ def show_terms_once(
 
     Where nothing can be remembered they are shown each time. Other terms of the same dataset are
     shown again.
-
-    Parameters
-    ----------
-    dataset : str
-        Its name.
-    provenance : mapping
-        Of its samples, with ``terms_of_use`` and ``citation`` where it has them. A stand-in is not
-        anybody's: do not call this for one.
-    screen : Screen
-        Where the note goes.
-    remember : Path
-        The file of what was shown; by rights `terms_file`.
-
-    Returns
-    -------
-    bool
-        Whether they were shown.
     """
     terms = " ".join(str(provenance.get("terms_of_use") or "").split())
     citation = " ".join(str(provenance.get("citation") or "").split())

@@ -40,27 +40,14 @@ Key = tuple[str, str, int]
 
 
 class ListedFile(msgspec.Struct, frozen=True):
-    """A file to be made.
+    """A file to be made."""
 
-    Attributes
-    ----------
-    name : str
-        Its path in the copy, of plain names.
-    version : str
-        Changes with the source.
-    source : str
-        Where its bytes are; an address (`iobench.files.urls.range_file`).
-    crc32c : int or None
-        What they have to be, where that is known.
-    modified : str or None
-        What version the source has to have, where nothing else tells that it has changed.
-    """
-
-    name: str
+    name: str  # its path in the copy, of plain names
     nbytes: int
-    version: str
-    source: str
-    crc32c: int | None = None
+    version: str  # changes with the source
+    source: str  # where its bytes are; an address (`iobench.files.urls.range_file`)
+    crc32c: int | None = None  # what they have to be, where that is known
+    # what version the source has to have, where nothing else tells that it has changed
     modified: str | None = None
 
 
@@ -101,20 +88,6 @@ def copy_files(
 
     What an earlier call that was killed has copied counts, once its bytes are read and are as they
     were.
-
-    Parameters
-    ----------
-    threads : int
-        How many stretches are copied at a time.
-    moved : callable
-        Is told, one at a time, how many bytes more are there.
-
-    Raises
-    ------
-    FileFormatError
-        If a source has changed meanwhile, or its bytes are not what they have to be.
-    MissingFileError, StorageError
-        If a source cannot be read, or the file system refuses.
     """
     return _Copier(folder, files, threads, moved).run()
 

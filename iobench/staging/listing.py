@@ -23,22 +23,12 @@ OURS: Final = (MARK_NAME, STAGED_NAME, CLAIM_NAME)
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """All that a copy will be.
+    """All that a copy will be."""
 
-    Attributes
-    ----------
-    name : str
-        Of its folder.
-    source, kind : str
-        As of `StagedCopy`.
-    files : tuple of ListedFile
-        The last makes a store a finished one.
-    """
-
-    name: str
+    name: str  # of its folder
     source: str
-    kind: str
-    files: tuple[ListedFile, ...]
+    kind: str  # as of `StagedCopy`
+    files: tuple[ListedFile, ...]  # the last makes a store a finished one
 
     @property
     def nbytes(self) -> int:
@@ -47,15 +37,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def list_source(source: Path | str | Sequence[Path | str]) -> Listing:
-    """Return what there is to be copied.
-
-    Raises
-    ------
-    MissingFileError, StoreError, FileFormatError
-        If a source is not there, is an unfinished store, or would be a file and a folder in one.
-    OptionError
-        If there is no file, or two sources have one of the same name.
-    """
+    """Return what there is to be copied."""
     given = [source] if isinstance(source, str | Path) else list(source)
     paths = [_named(as_path(each)) for each in given]
     if not paths:

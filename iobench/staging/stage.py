@@ -68,26 +68,6 @@ def stage(
     One process copies, others that want the same wait for it. What is there already is read and
     compared first, unless a process of this job has just done so; what is not as it was staged, or
     as the source is now, is copied again. A call that was killed is taken up where it was.
-
-    Parameters
-    ----------
-    source : path, str, or sequence of them
-        A finished store, files or folders, here or behind URLs.
-    to : path
-        A folder of this machine, which is made if need be.
-    threads : int, optional
-        How many files, or stretches of large ones, are copied at a time.
-    progress : callable, optional
-        Called with (bytes done, bytes to do), from any thread, one at a time.
-    notice : callable, optional
-        Called with a line for the user: waiting for another process, copying again.
-
-    Raises
-    ------
-    StorageError
-        If there is not the room for it, the disk fills meanwhile, or refuses.
-    FileFormatError, StoreError, MissingFileError
-        If the source changes meanwhile, is damaged, unfinished or not there.
     """
     with recorded_stage("stage_in") as span:
         span.nbytes = 0

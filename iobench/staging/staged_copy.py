@@ -24,61 +24,33 @@ NOT_KEPT: Final = frozenset({"path", "was_there"})
 
 
 class StagedFile(msgspec.Struct, frozen=True):
-    """One file of a copy.
+    """One file of a copy."""
 
-    Attributes
-    ----------
-    name : str
-        Its path in the copy.
-    version : str
-        Of what it was copied from: its checksum where that was known, else when it was modified.
-    crc32c : int
-        Of its bytes, as they were read.
-    modified : str
-        When the copy was written, in ns as its file system has it.
-    """
-
-    name: str
+    name: str  # its path in the copy
     nbytes: int
+    # of what it was copied from: its checksum where that was known, else when it was modified
     version: str
-    crc32c: int = -1
-    modified: str = ""
+    crc32c: int = -1  # of its bytes, as they were read
+    modified: str = ""  # when the copy was written, in ns as its file system has it
 
 
 class StagedCopy(msgspec.Struct, frozen=True):
-    """A copy, as its ``stage.json`` has it.
+    """A copy, as its ``stage.json`` has it."""
 
-    Attributes
-    ----------
-    source : str
-        What was copied, without secrets.
-    kind : {"store", "files"}
-    state : {"copying", "complete"}
-    nbytes : int
-        Of all files.
-    digest : str
-        SHA-256 of names, sizes and checksums of all files; ``""`` until it is complete.
-    copied_nbytes, seconds : int, float
-        What staging copied, and how long that took with all it waited for: of an interrupted one
-        the last go, which kept what was there.
-    job : str
-        Who compared its bytes last: the processes of one job need not do so again.
-    path : Path
-        Where it is; not in the file.
-    was_there : bool
-        Whether it was there whole, so that nothing was copied; not in the file either.
-    """
-
-    source: str
+    source: str  # what was copied, without secrets
     kind: str
     state: str
     files: tuple[StagedFile, ...]
-    nbytes: int
+    nbytes: int  # of all files
+    # SHA-256 of names, sizes and checksums of all files; ``""`` until it is complete
     digest: str = ""
+    # what staging copied, and how long that took with all it waited for: of an interrupted one the
+    # last go, which kept what was there
     copied_nbytes: int = 0
     seconds: float = 0.0
-    job: str = ""
-    path: Path = Path()
+    job: str = ""  # who compared its bytes last: the processes of one job need not do so again
+    path: Path = Path()  # where it is; not in the file
+    # whether it was there whole, so that nothing was copied; not in the file either
     was_there: bool = False
 
     @property
@@ -128,15 +100,7 @@ def write_copy(copy: StagedCopy) -> None:
 
 
 def remove_staged(path: Path | str) -> None:
-    """Remove a copy that `stage` made, unless somebody writes or uses it.
-
-    Raises
-    ------
-    StorageError
-        If there is none, or the file system refuses.
-    StoreClaimedError
-        If it is in use.
-    """
+    """Remove a copy that `stage` made, unless somebody writes or uses it."""
     folder = Path(path)
     kind, title = mark_of(folder)
     if kind != "staged":

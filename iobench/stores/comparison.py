@@ -44,33 +44,6 @@ def verify_against(
 
     Source files are compared with the fingerprints in the manifest first; where some are missing
     or changed, the samples say whether that matters.
-
-    Parameters
-    ----------
-    store : Store
-        As `open_store` returns it.
-    index : SampleIndex
-        The dataset's samples now, through the same stages as those of the store.
-    make : callable
-        Makes samples of the dataset again, in order, by their numbers.
-    files : sequence of Path
-        The source files now.
-    share : float
-        How much of the store to compare, from above 0 to 1: whole samples, spread evenly, always
-        the same ones; at least one.
-    workers : int
-        Threads that read the store and compare; ``workers + 1`` samples are held.
-    progress : callable, optional
-        Called with (samples done, samples to do).
-
-    Raises
-    ------
-    OptionError
-        If ``share`` is not above 0 and up to 1.
-    StoreError
-        If the store cannot be one of this source: it has other arrays, or more samples.
-    IobenchError
-        As making a sample, or reading one of the store, raises.
     """
     if not 0 < share <= 1:
         raise OptionError(f"--share {share}: expected more than 0 and at most 1")

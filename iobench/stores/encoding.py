@@ -39,31 +39,18 @@ class EncodedSample(dict[str, "NDArray[Any]"]):
 
     The errors travel with the sample, so that whoever writes it into a shard adds them to those of
     that shard, whichever thread encoded it and whether or not it came to be written.
-
-    Attributes
-    ----------
-    errors : mapping
-        The largest of each encoded variable.
-    moments : ndarray
-        Of the values and of the errors of each encoded variable: (2 * variables, moments).
     """
 
-    errors: Errors
+    errors: Errors  # the largest of each encoded variable
+    # of the values and of the errors of each encoded variable: (2 * variables, moments)
     moments: NDArray[np.float64]
 
 
 class Encoding(msgspec.Struct, frozen=True):
-    """What is to be stored with fewer bits, by variable; ``""`` is every floating-point one.
+    """What is to be stored with fewer bits, by variable; ``""`` is every floating-point one."""
 
-    Parameters
-    ----------
-    dtypes : mapping of str to str
-        ``"float16"`` or ``"int16"``.
-    ranges : mapping of str to (float, float)
-        Lowest and highest value of variables stored as int16.
-    """
-
-    dtypes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    dtypes: Mapping[str, str] = msgspec.field(default_factory=dict)  # ``"float16"`` or ``"int16"``
+    # lowest and highest value of variables stored as int16
     ranges: Mapping[str, tuple[float, float]] = msgspec.field(default_factory=dict)
 
     @classmethod
@@ -73,21 +60,7 @@ class Encoding(msgspec.Struct, frozen=True):
         dtype: str | Sequence[str] | None = None,
         ranges: str | Sequence[str] | None = None,
     ) -> Encoding | None:
-        """Return what these options ask for, None where they ask for nothing.
-
-        Parameters
-        ----------
-        dtype : str or sequence of str, optional
-            ``"float16"``, or ``"VAR=float16"`` for one variable, which goes before.
-        ranges : str or sequence of str, optional
-            ``"VAR=LOW:HIGH"`` for int16. Where it is not given, one pass over all samples has to
-            find it (`learn`).
-
-        Raises
-        ------
-        OptionError
-            If one of them is spelled otherwise, or there is nothing for it to apply to.
-        """
+        """Return what these options ask for, None where they ask for nothing."""
         found = cls(
             dtypes=dict(_pairs("--dtype", dtype, _dtype_name)),
             ranges=dict(_pairs("--range", ranges, _value_range, needs_name=True)),
@@ -113,20 +86,7 @@ class Encoding(msgspec.Struct, frozen=True):
         return tuple(step.name for step in self._steps(spec) if step.lacks_range)
 
     def learn(self, spec: SampleSpec, samples: Iterable[tuple[str, Sample]]) -> Encoding:
-        """Return the same with the ranges that were unknown, of all these samples.
-
-        Parameters
-        ----------
-        spec : SampleSpec
-            What the dataset's samples are.
-        samples : iterable of (str, Sample)
-            Which sample, for messages, and the sample. Taken once, one at a time.
-
-        Raises
-        ------
-        SampleError
-            Naming sample and variable of the first value that int16 cannot hold.
-        """
+        """Return the same with the ranges that were unknown, of all these samples."""
         unknown = self.unknown_ranges(spec)
         ranges = dict(self.ranges)
         for where, sample in samples:
@@ -145,14 +105,7 @@ class Encoding(msgspec.Struct, frozen=True):
         )
 
     def stored_spec(self, spec: SampleSpec) -> SampleSpec:
-        """Return what the samples of a store are, from what those of the dataset are.
-
-        Raises
-        ------
-        OptionError
-            If an option names a variable that is not there or cannot be encoded so, or the range
-            of one is unknown.
-        """
+        """Return what the samples of a store are, from what those of the dataset are."""
         return SampleSpec(
             tuple(
                 variable if step is None else step.stored()
@@ -199,15 +152,7 @@ class Encoding(msgspec.Struct, frozen=True):
 
 
 class Encoder:
-    """Encodes samples of one spec; see `Encoding.encoder`. Threads may share it.
-
-    Attributes
-    ----------
-    spec : SampleSpec
-        What goes in; `Encoding.stored_spec` is what comes out.
-    names : tuple of str
-        The variables that are encoded, in the order of the spec.
-    """
+    """Encodes samples of one spec; see `Encoding.encoder`. Threads may share it."""
 
     def __init__(
         self, spec: SampleSpec, steps: Mapping[str, tuple[EncodingStep, Variable]]
@@ -217,21 +162,7 @@ class Encoder:
         self.names = tuple(name for name in spec.names if name in steps)
 
     def encode(self, sample: Sample, where: str) -> EncodedSample:
-        """Return the sample as it is stored, with its errors.
-
-        Parameters
-        ----------
-        sample : Sample
-            As the dataset makes it.
-        where : str
-            Which sample, for messages.
-
-        Raises
-        ------
-        SampleError
-            Naming sample and variable, if a value cannot be represented; or if the sample is not
-            as its spec says.
-        """
+        """Return the sample as it is stored, with its errors."""
         self.spec.check(sample, where=where)
         encoded = EncodedSample()
         errors: dict[str, Mapping[str, float]] = {}

@@ -32,21 +32,11 @@ FLOATS: Final = ("<f2", "<f4", "<f8")
 
 
 class EncodingStep(msgspec.Struct, frozen=True):
-    """What is done to one floating-point variable.
+    """What is done to one floating-point variable."""
 
-    Parameters
-    ----------
-    variable : Variable
-        As the dataset makes it.
-    dtype : str
-        One of `DTYPES`.
-    limits : (float, float) or None
-        Lowest and highest value, for int16.
-    """
-
-    variable: Variable
-    dtype: str
-    limits: tuple[float, float] | None
+    variable: Variable  # as the dataset makes it
+    dtype: str  # one of `DTYPES`
+    limits: tuple[float, float] | None  # lowest and highest value, for int16
 
     @property
     def name(self) -> str:
@@ -83,11 +73,6 @@ class EncodingStep(msgspec.Struct, frozen=True):
 
         Piece by piece, so that all that is in between stays in the processor's cache. Moments are
         those of the values and of their errors, what is stored less the value: (2, moments).
-
-        Raises
-        ------
-        SampleError
-            Naming ``where``, the variable and a value that cannot be stored.
         """
         flat = values.reshape(-1)
         numbers = np.empty(flat.size, dtype=stored.dtype)
@@ -141,13 +126,7 @@ class EncodingStep(msgspec.Struct, frozen=True):
 
 
 def finite_range(values: NDArray[Any], name: str, where: str) -> tuple[float, float] | None:
-    """Return the lowest and highest value, None of an empty array.
-
-    Raises
-    ------
-    SampleError
-        If a value is NaN or infinite, which int16 cannot hold.
-    """
+    """Return the lowest and highest value, None of an empty array."""
     if not values.size:
         return None
     low, high = float(values.min()), float(values.max())

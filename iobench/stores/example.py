@@ -75,15 +75,7 @@ class Feature(msgspec.Struct, frozen=True):
 
 
 def encode_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) -> list[Any]:
-    """Return the buffers that, one after the other, are the example.
-
-    Parameters
-    ----------
-    features : sequence of (name, kind, array)
-        FLOAT takes float32, INT64 whole numbers that fit int64, BYTES any array, whose bytes
-        become one string. Arrays are written in C order, without a copy where they are so
-        already.
-    """
+    """Return the buffers that, one after the other, are the example."""
     entries: list[list[Any]] = []
     for name, kind, array in features:
         data = _contiguous_bytes(array) if kind is not FeatureKind.INT64 else encode_varints(array)
@@ -94,20 +86,7 @@ def encode_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) ->
 
 
 class ExampleTemplate:
-    """The example of samples that differ in their numbers alone: all but those is known.
-
-    Parameters
-    ----------
-    features : sequence of (name, nbytes, kind)
-        FLOAT or BYTES; of INT64 the lengths differ from sample to sample.
-
-    Attributes
-    ----------
-    data : bytes
-        The example, its numbers zero.
-    offsets : mapping of str to int
-        Where in it the numbers of each feature begin.
-    """
+    """The example of samples that differ in their numbers alone: all but those is known."""
 
     def __init__(self, features: Sequence[tuple[str, int, FeatureKind]]) -> None:
         data = b""
@@ -127,18 +106,7 @@ class ExampleTemplate:
 
 
 def parse_example(data: memoryview) -> dict[str, Feature]:
-    """Return the features of an example by name; unknown fields are passed over.
-
-    Parameters
-    ----------
-    data : memoryview of bytes
-        The message. The features are views of it.
-
-    Raises
-    ------
-    StoreError
-        If it is not an example: a length beyond its end, a number that does not end.
-    """
+    """Return the features of an example by name; unknown fields are passed over."""
     features: dict[str, Feature] = {}
     for number, wire, body, _ in _fields(data):
         if (number, wire) != (1, DELIMITED):

@@ -36,22 +36,12 @@ if TYPE_CHECKING:
 
 
 class ExtentTable(msgspec.Struct, frozen=True):
-    """Where every sample of a store is.
+    """Where every sample of a store is."""
 
-    Parameters
-    ----------
-    files : tuple of Path
-        The files, by number.
-    file : ndarray of uint32, (samples, extents)
-        Number of the file of each extent.
-    offset, length : ndarray of int64, (samples, extents)
-        Bytes.
-    """
-
-    files: tuple[Path, ...]
-    file: NDArray[np.uint32]
+    files: tuple[Path, ...]  # the files, by number
+    file: NDArray[np.uint32]  # number of the file of each extent
     offset: NDArray[np.int64]
-    length: NDArray[np.int64]
+    length: NDArray[np.int64]  # bytes
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -87,20 +77,7 @@ def missing_is_damage(path: Path) -> Iterator[None]:
 
 
 class ExtentStore:
-    """A store read through its extents: what `Format.open` of most containers returns.
-
-    Parameters
-    ----------
-    path : Path
-        The store's folder.
-    manifest : Manifest
-        What it says about itself.
-    table : ExtentTable
-        Where its samples are.
-    decode : callable
-        From the bytes of a sample's extents to its arrays. Picklable: a module's function or an
-        object with ``__call__``.
-    """
+    """A store read through its extents: what `Format.open` of most containers returns."""
 
     codec = "none"
 
@@ -205,13 +182,7 @@ class ExtentStore:
         return SampleIndex(self.spec, range(len(self)), provenance=provenance, **kept)
 
     def to_xarray(self) -> Any:
-        """Return the store as an ``xarray.Dataset`` that reads samples as they are asked for.
-
-        Raises
-        ------
-        MissingExtraError
-            If xarray is not installed.
-        """
+        """Return the store as an ``xarray.Dataset`` that reads samples as they are asked for."""
         from iobench.stores.xarray_view import store_dataset
 
         return store_dataset(self)
@@ -223,13 +194,7 @@ class ExtentStore:
 
 
 def open_file_size(path: Path, *, expected: int) -> int:
-    """Return the size of a store's file after checking it against the manifest.
-
-    Raises
-    ------
-    StoreError
-        If it is missing or of another size.
-    """
+    """Return the size of a store's file after checking it against the manifest."""
     with missing_is_damage(path), storage_errors(path):
         nbytes = path.stat().st_size
     if nbytes != expected:
@@ -240,15 +205,7 @@ def open_file_size(path: Path, *, expected: int) -> int:
 
 
 def read_ranges(extents: Sequence[FileRange[Path]]) -> list[memoryview]:
-    """Return the bytes of extents of one store, asked for at once.
-
-    Raises
-    ------
-    StoreError
-        If an object is missing or ends before an extent does.
-    StorageError
-        If the store of objects refuses.
-    """
+    """Return the bytes of extents of one store, asked for at once."""
     try:
         found = fetched([(extent.file, extent.offset, extent.nbytes) for extent in extents])
     except FileNotFoundError as error:
@@ -266,15 +223,7 @@ def fill_ranges(
     *,
     in_flight: int,
 ) -> None:
-    """Read ranges of objects to where their bytes shall be; the arguments are `fill_views`'s.
-
-    Raises
-    ------
-    StoreError
-        If an object is missing or ends before a range does.
-    StorageError
-        If the store of objects refuses.
-    """
+    """Read ranges of objects to where their bytes shall be; the arguments are `fill_views`'s."""
     try:
         filled = fill_views(files, starts, targets, in_flight=in_flight)
     except FileNotFoundError as error:

@@ -27,23 +27,16 @@ class FieldPart(msgspec.Struct, frozen=True):
 
 
 class FieldLayout(msgspec.Struct, frozen=True):
-    """Where variables lie in the extents of a sample, and the bytes around them.
+    """Where variables lie in the extents of a sample, and the bytes around them."""
 
-    Parameters
-    ----------
-    extents : tuple of tuple of FieldPart
-        For each extent of a sample what it is made of, without gaps. Variables of no bytes are
-        left out.
-    around : tuple of bytes, optional
-        For each extent the bytes that are no variable's, one after another. A sample for which
-        they differ is laid out otherwise, and has to be decoded. None: they say nothing.
-    varints : frozenset of str, optional
-        Variables whose bytes are not as memory has them, but varints, packed. In another sample
-        they may take as many bytes and be fewer or more numbers: it is laid out otherwise then.
-    """
-
+    # for each extent of a sample what it is made of, without gaps. Variables of no bytes are left
+    # out
     extents: tuple[tuple[FieldPart, ...], ...]
+    # for each extent the bytes that are no variable's, one after another. A sample for which they
+    # differ is laid out otherwise, and has to be decoded. None: they say nothing
     around: tuple[bytes, ...] | None = None
+    # variables whose bytes are not as memory has them, but varints, packed. In another sample they
+    # may take as many bytes and be fewer or more numbers: it is laid out otherwise then
     varints: frozenset[str] = frozenset()
 
     @classmethod
@@ -55,24 +48,7 @@ class FieldLayout(msgspec.Struct, frozen=True):
         is_tagged: bool,
         varints: Collection[str] = (),
     ) -> FieldLayout | None:
-        """Return where arrays lie that were decoded from ``raw``.
-
-        Parameters
-        ----------
-        raw : sequence of memoryview
-            The bytes of the extents of a sample.
-        arrays : mapping of str to ndarray
-            What was decoded from them.
-        is_tagged : bool
-            Whether the bytes around them (tags, names, lengths) say where they lie.
-        varints : collection of str
-            Variables of which ``arrays`` has the bytes of their varints.
-
-        Returns
-        -------
-        FieldLayout or None
-            None where an array is no contiguous view of the bytes, or an extent has none.
-        """
+        """Return where arrays lie that were decoded from ``raw``."""
         if not all(map(len, raw)):
             return None
         octets = [np.frombuffer(data, dtype=np.uint8) for data in raw]
@@ -143,42 +119,17 @@ class RowDecoder(Protocol):
     """A decoder that writes to where the arrays shall be, one extent at a time."""
 
     def decode_into(self, number: int, data: memoryview, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Write the variables of extent ``number`` of a sample.
-
-        Parameters
-        ----------
-        number : int
-            Which extent of the sample.
-        data : memoryview
-            Its bytes.
-        rows : mapping of str to ndarray
-            Contiguous arrays of one sample, as they are stored, by variable.
-
-        Raises
-        ------
-        StoreError
-            If the bytes are not those of a sample.
-        """
+        """Write the variables of extent ``number`` of a sample."""
         ...
 
 
 class ChunkedArray(msgspec.Struct, frozen=True):
-    """What an extent of a sample holds: chunks of one shape, in C order, numbers in C order.
+    """What an extent of a sample holds: chunks of one shape, in C order, numbers in C order."""
 
-    Parameters
-    ----------
-    name : str
-        Of the variable.
-    shape, chunk : tuple of int
-        Of the whole array, and of each chunk; those at the edge are as large.
-    dtype : str
-        As stored.
-    """
-
-    name: str
+    name: str  # of the variable
     shape: tuple[int, ...]
-    chunk: tuple[int, ...]
-    dtype: str
+    chunk: tuple[int, ...]  # of the whole array, and of each chunk; those at the edge are as large
+    dtype: str  # as stored
 
     @property
     def chunk_nbytes(self) -> int:

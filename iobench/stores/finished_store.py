@@ -42,30 +42,7 @@ def finish_store(
     index: SampleIndex | None = None,
     dataset: Dataset | None = None,
 ) -> Manifest:
-    """Finish the store at ``path``, whose shards are all there; return its manifest.
-
-    Parameters
-    ----------
-    path : Path
-        The store's folder.
-    fmt : Format
-        Its format.
-    manifest : Manifest
-        Without files of metadata, which are written here.
-    checksums : sequence of int
-        CRC-32C of each extent, sample-major.
-    n_samples : int
-        Samples of a full shard, as the writers were told.
-    index : SampleIndex, optional
-        Of the dataset: the store keeps what it says of its samples (`Store.index`).
-    dataset : Dataset, optional
-        What made the samples: versions of the packages of dataset and format are noted.
-
-    Raises
-    ------
-    StorageError
-        When the file system refuses; nothing then says that the store is finished.
-    """
+    """Finish the store at ``path``, whose shards are all there; return its manifest."""
     write_checksums(path, checksums)
     if index is not None:
         kept = write_index(path, index, manifest.samples)
@@ -81,21 +58,7 @@ def finish_store(
 
 
 def open_store(path: Path | str) -> Store:
-    """Return the finished store at ``path``, whatever its format.
-
-    Parameters
-    ----------
-    path : Path or str
-        Its folder, or the address of its objects (``s3://bucket/prefix``), whose extents are then
-        read by requests for ranges.
-
-    Raises
-    ------
-    StoreError
-        If it is unfinished, damaged, of a later version, or a file has not the size it should.
-    UnknownNameError
-        If no installed format has the name its manifest says.
-    """
+    """Return the finished store at ``path``, whatever its format."""
     path = as_path(path).absolute()
     if isinstance(path, URL):
         path = path.with_listing()
@@ -115,13 +78,7 @@ def write_checksums(path: Path, checksums: Sequence[int]) -> None:
 
 
 def read_checksums(path: Path, n_extents: int) -> NDArray[np.uint32]:
-    """Return the checksums of the ``n_extents`` extents of the store at ``path``.
-
-    Raises
-    ------
-    StoreError
-        If the file is missing or does not hold exactly that many.
-    """
+    """Return the checksums of the ``n_extents`` extents of the store at ``path``."""
     file = path / CHECKSUMS_NAME
     expected = 4 * n_extents
     try:

@@ -51,17 +51,7 @@ _ERRORS: Final = (
 
 
 def write_index(path: Path, index: SampleIndex, samples: Sequence[int]) -> ShardFile:
-    """Write the index of a store that holds these samples of a dataset; return the file.
-
-    Parameters
-    ----------
-    path : Path
-        The store's folder.
-    index : SampleIndex
-        Of the dataset.
-    samples : sequence of int
-        Which of its samples the store holds, in order.
-    """
+    """Write the index of a store that holds these samples of a dataset; return the file."""
     content = _index_bytes(index, np.fromiter(samples, np.int64, len(samples)))
     write_atomically(path / INDEX_NAME, content)
     return ShardFile(INDEX_NAME, len(content), crc32c(content))
@@ -77,11 +67,6 @@ def read_index(path: Path, manifest: Manifest) -> dict[str, Any]:
 
     All but ``spec``, ``where``, ``provenance`` and ``setup``; ``axes`` by the names of the fields
     of `SampleAxis`.
-
-    Raises
-    ------
-    StoreError
-        If it keeps none, or the file is missing or not as written.
     """
     members = _members(path, manifest)
     try:
@@ -113,13 +98,7 @@ def read_index(path: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def read_meteorology(path: Path, manifest: Manifest) -> Meteorology:
-    """Return what is known of a store's samples; nothing where the store keeps no index.
-
-    Raises
-    ------
-    StoreError
-        If the file is missing or not as written.
-    """
+    """Return what is known of a store's samples; nothing where the store keeps no index."""
     if not has_index(manifest):
         return Meteorology()
     members = _members(path, manifest)

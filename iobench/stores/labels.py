@@ -42,27 +42,13 @@ class ArrayLabels(NamedTuple):
 
 
 class StoreLabels(msgspec.Struct, frozen=True):
-    """Names for all that a store holds.
+    """Names for all that a store holds."""
 
-    Parameters
-    ----------
-    sample_dims : tuple of str
-        The first dimensions of each array.
-    sample_shape : tuple of int
-        Their lengths.
-    dims : mapping of str to tuple of str
-        The other dimensions of each array.
-    attributes : mapping of str to mapping
-        Of each array, as CF has them, without units.
-    coordinates : tuple of Coordinate
-        Along these dimensions; names are none of an array's.
-    """
-
-    sample_dims: tuple[str, ...]
-    sample_shape: tuple[int, ...]
-    dims: Mapping[str, tuple[str, ...]]
-    attributes: Mapping[str, Mapping[str, Any]]
-    coordinates: tuple[Coordinate, ...]
+    sample_dims: tuple[str, ...]  # the first dimensions of each array
+    sample_shape: tuple[int, ...]  # their lengths
+    dims: Mapping[str, tuple[str, ...]]  # the other dimensions of each array
+    attributes: Mapping[str, Mapping[str, Any]]  # of each array, as CF has them, without units
+    coordinates: tuple[Coordinate, ...]  # along these dimensions; names are none of an array's
 
 
 def sample_grid(index: SampleIndex, samples: Sequence[int] | NDArray[np.int64]) -> dict[str, int]:
@@ -136,19 +122,7 @@ def label_store(
     *,
     is_free: Callable[[str], bool] = bool,
 ) -> StoreLabels:
-    """Return the labels of a store's arrays.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ArrayLabels
-        By the name of the array.
-    meteorology : Meteorology
-        Of the store's samples.
-    grid : mapping of str to int
-        As `sample_grid` found it when the store was planned.
-    is_free : callable
-        Whether a coordinate may have a name.
-    """
+    """Return the labels of a store's arrays."""
     sample_dims = _sample_dims(arrays, meteorology, n_samples, grid)
     sample_shape = tuple(grid.values()) if len(sample_dims) > 1 else (n_samples,)
     shapes = [(each.shape, each.dims) for each in arrays.values()]

@@ -53,18 +53,10 @@ class ShardFile(msgspec.Struct, frozen=True):
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """Consecutive samples of a store and the files that hold them.
+    """Consecutive samples of a store and the files that hold them."""
 
-    Parameters
-    ----------
-    n_samples : int
-        Samples it holds.
-    files : tuple of ShardFile
-        In the order its format wrote them.
-    """
-
-    n_samples: int
-    files: tuple[ShardFile, ...]
+    n_samples: int  # samples it holds
+    files: tuple[ShardFile, ...]  # in the order its format wrote them
 
     def to_dict(self) -> dict[str, Any]:
         """Return the shard as JSON-ready values."""
@@ -80,43 +72,7 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What ``iobench.json`` says.
-
-    Parameters
-    ----------
-    format : str
-        Name of the container format, as registered.
-    format_version : int
-        Version of its layout.
-    spec : SampleSpec
-        What each sample is.
-    shards : tuple of Shard
-        In sample order.
-    samples : sequence of int
-        Which sample of the dataset each sample of the store is; of a manifest that was read, as
-        `SampleNumbers`.
-    dataset : str
-        Name of the dataset.
-    plan : str
-        Digest of everything that decided what the store holds (``iobench.stores.plan``).
-    options : mapping of str to str
-        Options of the format, as given.
-    provenance : mapping
-        JSON-ready facts about the source.
-    normalisation : mapping
-        JSON-ready facts about the normalisation applied.
-    lossy : mapping
-        By variable, where the samples were encoded with fewer bits: largest errors, bias and
-        RMSE, statistics before and after, over all values.
-    statistics : mapping
-        Means, deviations, lowest and highest values: for all samples (key ``all``) and for each
-        split, by variable and level (`iobench.stores.merge_shards`). Empty in stores of complex
-        numbers, and in those written before there were any.
-    metadata : tuple of ShardFile
-        Files that belong to no shard: what the container says about itself, and the index.
-    sample_grid : mapping of str to int
-        Where samples fill several dimensions as a grid, the last fastest: their lengths.
-    """
+    """What ``iobench.json`` says."""
 
     format: str
     format_version: int
@@ -176,15 +132,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Manifest:
-        """Return the manifest that `to_dict` described.
-
-        Raises
-        ------
-        ValueError, KeyError, TypeError
-            Where the values cannot be those of a manifest; nothing is trusted.
-        StoreError
-            Where a variable is stored as bfloat16, as earlier versions did.
-        """
+        """Return the manifest that `to_dict` described."""
         version = _number(values["manifest_version"], "manifest_version")
         if version != MANIFEST_VERSION:
             raise ValueError(f"manifest version {version}, this iobench reads {MANIFEST_VERSION}")
@@ -219,13 +167,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def canonical_json(values: Any) -> str:
-    """Return the one JSON text of ``values``: sorted keys, two spaces, a newline at the end.
-
-    Raises
-    ------
-    StoreError
-        If they hold something JSON cannot say, such as NaN or an array.
-    """
+    """Return the one JSON text of ``values``: sorted keys, two spaces, a newline at the end."""
     return _json(values, indent=2) + "\n"
 
 
@@ -245,15 +187,7 @@ def checked_json(values: Mapping[str, Any]) -> bytes:
 
 
 def check_document(file: Path) -> bool:
-    """Compare what a document says with its checksum; return whether it has one.
-
-    Raises
-    ------
-    StoreError
-        If it says something else than was written.
-    FileNotFoundError
-        If there is none.
-    """
+    """Compare what a document says with its checksum; return whether it has one."""
     try:
         with storage_errors(file):
             values = read_json(file)
@@ -276,14 +210,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest of the store at ``path``.
-
-    Raises
-    ------
-    StoreError
-        If there is none, so that the store is unfinished or none at all, or if it is damaged or
-        names files outside its folder.
-    """
+    """Return the manifest of the store at ``path``."""
     file = path / MANIFEST_NAME
     try:
         with storage_errors(file):

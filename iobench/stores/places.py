@@ -48,49 +48,26 @@ FILES_OF_A_SHARD = 2
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A folder for what iobench makes.
+    """A folder for what iobench makes."""
 
-    Parameters
-    ----------
-    path : Path
-        The folder; exists and is writable.
-    why : str
-        How it was chosen, in words.
-    notice : str
-        What the user should be told before it fills, else ``""``: that it is in their home
-        directory.
-    """
-
-    path: Path
-    why: str
+    path: Path  # the folder; exists and is writable
+    why: str  # how it was chosen, in words
+    # what the user should be told before it fills, else ``""``: that it is in their home directory
     notice: str = ""
 
 
 class Item(msgspec.Struct, frozen=True):
-    """Something iobench made: a folder with its mark.
-
-    Parameters
-    ----------
-    nbytes : int
-        What its files hold.
-    owner : str
-        Whose mark it is; ``""`` where the system does not tell.
-    is_mine : bool
-        Whether that is who asks.
-    changed_ns : int
-        When the last of its files was written, since the epoch.
-    used_ns : int or None
-        When the last of its files was read or written, to a day (``relatime``); None where the file
-        system keeps no such times.
-    """
+    """Something iobench made: a folder with its mark."""
 
     path: Path
     kind: str
     title: str
-    nbytes: int
-    owner: str = ""
-    is_mine: bool = True
-    changed_ns: int = 0
+    nbytes: int  # what its files hold
+    owner: str = ""  # whose mark it is; ``""`` where the system does not tell
+    is_mine: bool = True  # whether that is who asks
+    changed_ns: int = 0  # when the last of its files was written, since the epoch
+    # when the last of its files was read or written, to a day (``relatime``); None where the file
+    # system keeps no such times
     used_ns: int | None = None
 
 
@@ -104,12 +81,6 @@ def choose_place(
 
     In this order: ``store_dir``, ``$IOBENCH_STORE_DIR`` (these two or an error), ``$SCRATCH``,
     ``$TMPDIR``, the user's cache; the first that is writable and has room.
-
-    Raises
-    ------
-    StorageError
-        If none is; the message says what was tried and why not. Or if another user has put a
-        symbolic link there, where iobench would write.
     """
     environ = os.environ if environ is None else environ
     tried: list[str] = []
@@ -132,11 +103,6 @@ def check_room(path: Path, nbytes: int, n_shards: int) -> None:
     """Refuse to begin what there is no room for, of bytes or of files.
 
     A quota is seen where the file system counts it in; else writing tells of it.
-
-    Raises
-    ------
-    StorageError
-        If there is less than is needed at the least.
     """
     free, files, n_files = free_nbytes(path), free_files(path), FILES_OF_A_SHARD * n_shards
     if free is not None and free < nbytes:
@@ -149,13 +115,7 @@ def check_room(path: Path, nbytes: int, n_shards: int) -> None:
 
 
 def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
-    """Make the folder ``path`` and mark it as ours; return it. Repeating it is harmless.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be made, or if it holds something iobench did not make.
-    """
+    """Make the folder ``path`` and mark it as ours; return it. Repeating it is harmless."""
     mark = path / MARK_NAME
     with storage_errors(path):
         if is_local(path) and is_closed(path):
@@ -203,16 +163,7 @@ def list_items(places: Sequence[Path]) -> list[Item]:
 
 
 def remove_item(item: Item) -> None:
-    """Remove what iobench made; of a staged copy only what that lists.
-
-    Raises
-    ------
-    StorageError
-        If the folder has no mark, is a link or another user's, or the file system refuses; or if
-        a copy's folder holds what nobody staged, which is left.
-    StoreClaimedError
-        If a process is writing it.
-    """
+    """Remove what iobench made; of a staged copy only what that lists."""
     mark = item.path / MARK_NAME
     if item.path.is_symlink() or not mark.is_file():
         raise StorageError(f"{item.path} was not made by iobench; remove it yourself")

@@ -35,44 +35,23 @@ PIECE_NBYTES = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class ConversionPlan:
-    """Everything that decides what a store holds.
-
-    Parameters
-    ----------
-    dataset, format : str
-        Names.
-    format_version : int
-        Version of the container's layout.
-    spec : SampleSpec
-        What each sample is, as the dataset makes it.
-    samples : tuple of int
-        Sample numbers of the dataset, in the order of the store.
-    shard_n_samples : int
-        Samples to a shard; the last may have fewer.
-    options : mapping of str to str
-        The format's options.
-    provenance, normalisation : mapping
-        JSON-ready facts for the manifest, fingerprints of the files among them.
-    limit_s : float or None
-        A store that may have ended early is not one that may not.
-    encoding : Encoding or None
-        What is stored with fewer bits, as asked for: ranges that a pass over the samples finds
-        are not part of the plan.
-    sample_grid : mapping of str to int
-        See `iobench.stores.Manifest`; shards are boxes of it.
-    """
+    """Everything that decides what a store holds."""
 
     dataset: str
-    format: str
-    format_version: int
-    spec: SampleSpec
-    samples: tuple[int, ...]
-    shard_n_samples: int
-    options: Mapping[str, str]
+    format: str  # names
+    format_version: int  # version of the container's layout
+    spec: SampleSpec  # what each sample is, as the dataset makes it
+    samples: tuple[int, ...]  # sample numbers of the dataset, in the order of the store
+    shard_n_samples: int  # samples to a shard; the last may have fewer
+    options: Mapping[str, str]  # the format's options
+    # JSON-ready facts for the manifest, fingerprints of the files among them
     provenance: Mapping[str, Any]
     normalisation: Mapping[str, Any]
-    limit_s: float | None
+    limit_s: float | None  # A store that may have ended early is not one that may not
+    # what is stored with fewer bits, as asked for: ranges that a pass over the samples finds are
+    # not part of the plan
     encoding: Encoding | None = None
+    # see `iobench.stores.Manifest`; shards are boxes of it
     sample_grid: Mapping[str, int] = field(default_factory=dict)
     _digest: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -134,77 +113,44 @@ class ConversionPlan:
 
 
 class StoreRequest(msgspec.Struct, frozen=True):
-    """What a store is to hold, where, and how it is written; pickled as its dataset is.
+    """What a store is to hold, where, and how it is written; pickled as its dataset is."""
 
-    Parameters
-    ----------
-    dataset, index
-        Where samples come from. ``index.provenance`` (with the dataset's options in it) goes into
-        the manifest, its entry ``"normalisation"`` into the manifest's own.
-    fmt : Format
-        The container.
-    path : Path
-        The store's own folder.
-    samples : sequence of int, optional
-        Sample numbers of the dataset, in the order of the store; all by default. Manifest and
-        store keep the mapping in ``manifest.samples``.
-    options : mapping
-        The format's options.
-    files : sequence of Path
-        The source files, whose fingerprints become part of the plan and the manifest.
-    shard_nbytes : int
-        Samples of this many bytes make a shard.
-    limit_nbytes, limit_s : optional
-        Where a probe ends, at a sample boundary; one sample is always taken.
-    encoding : Encoding, optional
-        What is stored with fewer bits; without loss by default. A range it does not know is found
-        by a pass over all samples, once.
-    workers : int
-        Threads that read, decode and preprocess; one where the dataset has no true attribute
-        ``thread_safe``.
-    memory_nbytes : int
-        What samples may take that are being made, or wait to be written. One sample at a time is
-        always taken, whatever its size; groups of samples that share chunks are not.
-    together : bool
-        True: other processes may ask for the same and share the shards. False: they wait.
-    scheduler : str, optional
-        Address of a dask.distributed scheduler whose workers write the shards; they have to see
-        the same files.
-    wait_s : float, optional
-        How long to wait for another process that writes this store; for as long as it lives by
-        default.
-    """
-
+    # where samples come from. ``index.provenance`` (with the dataset's options in it) goes into the
+    # manifest, its entry ``"normalisation"`` into the manifest's own
     dataset: Dataset
     index: SampleIndex
-    fmt: Format
-    path: Path
+    fmt: Format  # the container
+    path: Path  # the store's own folder
+    # sample numbers of the dataset, in the order of the store; all by default. Manifest and store
+    # keep the mapping in ``manifest.samples``
     samples: Sequence[int] | None = None
-    options: Mapping[str, str] = msgspec.field(default_factory=dict)
+    options: Mapping[str, str] = msgspec.field(default_factory=dict)  # the format's options
+    # the source files, whose fingerprints become part of the plan and the manifest
     files: Sequence[Path] = ()
-    shard_nbytes: int = 1 << 30
+    shard_nbytes: int = 1 << 30  # samples of this many bytes make a shard
+    # where a probe ends, at a sample boundary; one sample is always taken
     limit_nbytes: int | None = None
     limit_s: float | None = None
+    # what is stored with fewer bits; without loss by default. A range it does not know is found by
+    # a pass over all samples, once
     encoding: Encoding | None = None
+    # threads that read, decode and preprocess; one where the dataset has no true attribute
+    # ``thread_safe``
     workers: int = 1
+    # what samples may take that are being made, or wait to be written. One sample at a time is
+    # always taken, whatever its size; groups of samples that share chunks are not
     memory_nbytes: int = 256 << 20
+    # true: other processes may ask for the same and share the shards. False: they wait
     together: bool = False
+    # address of a dask.distributed scheduler whose workers write the shards; they have to see the
+    # same files
     scheduler: str | None = None
+    # how long to wait for another process that writes this store; for as long as it lives by
+    # default
     wait_s: float | None = None
 
     def check_container(self) -> bool:
-        """Begin a shard elsewhere and drop it: what the format refuses is said before any is made.
-
-        Returns
-        -------
-        bool
-            Whether its writer takes variables one by one, and they come so.
-
-        Raises
-        ------
-        OptionError, UnknownNameError, SampleError
-            For options or a sample that format or encoding do not take.
-        """
+        """Begin a shard elsewhere and drop it: what the format refuses is said before any is made."""
         spec, encoding = self.index.spec, self.encoding
         if encoding is not None:
             some = dict.fromkeys(encoding.unknown_ranges(spec), (0.0, 1.0))
@@ -215,14 +161,7 @@ class StoreRequest(msgspec.Struct, frozen=True):
         return encoding is None and isinstance(writer, ShardWriter) and writer.is_by_variable
 
     def plan(self) -> ConversionPlan:
-        """Return what decides what the store will hold.
-
-        Raises
-        ------
-        OptionError
-            If there is no sample, or a number is beyond those of the dataset; or if the encoding
-            does not fit its variables.
-        """
+        """Return what decides what the store will hold."""
         dataset, index, encoding = self.dataset, self.index, self.encoding
         chosen = tuple(range(len(index)) if self.samples is None else map(int, self.samples))
         if not chosen or min(chosen) < 0 or max(chosen) >= len(index):
@@ -280,13 +219,6 @@ def fingerprint(file: Path, *, whole: bool = False) -> dict[str, Any]:
     always among the stretches; a change between them may go unseen, unless ``whole`` asks for the
     hash of all bytes. Of a folder, such as a Zarr store, names and sizes of all files below it,
     and the beginnings of 16 of them, or all of all.
-
-    Raises
-    ------
-    MissingFileError
-        If it is not there.
-    StorageError
-        If it cannot be read.
     """
     digest = hashlib.blake2b(digest_size=16)
     try:
@@ -306,13 +238,6 @@ def modified_ns(file: Path) -> int:
     """Return when a source was modified last; of a folder the latest of all files below it.
 
     Of a remote one a number that changes with size, ETag or time: its time alone is in seconds.
-
-    Raises
-    ------
-    MissingFileError
-        If it is not there.
-    StorageError
-        If it cannot be read.
     """
     try:
         if isinstance(file, URL):

@@ -18,11 +18,6 @@ class SampleNumbers(Sequence[int]):
 
     Equal to any sequence of the same numbers. A manifest may claim 2**60 samples: nothing is
     allocated for them before its files have been looked at.
-
-    Parameters
-    ----------
-    runs : iterable of (int, int)
-        First number and count of each run.
     """
 
     __slots__ = ("_ends", "_firsts")

@@ -32,22 +32,6 @@ class Gatherer:
     """Small samples side by side, so that what a file is written in costs little for each.
 
     A sample is a row of one table, or of several where a container keeps its arrays apart.
-
-    Parameters
-    ----------
-    dtypes : sequence of numpy.dtype
-        Of a row of each table: structured, with any bytes between its fields.
-    names : mapping of str to str, optional
-        Variable of the sample by field; of the same names by default.
-    around : bytes, optional
-        One row of the first table with what shall be between its fields; zeros by default.
-
-    Attributes
-    ----------
-    n_rows : int
-        Samples there is place for.
-    n_samples : int
-        Those gathered since it was cleared.
     """
 
     def __init__(
@@ -107,28 +91,6 @@ class ShardWriter:
     To override are `write_sample`, or, for a writer that gathers small samples,
     `write_gathered`; `write_variable` where `is_by_variable`; and `begin` and `finish` where a
     file has something before its samples or behind them.
-
-    Parameters
-    ----------
-    path : Path
-        Where the shard is written: the store's folder, or one its files are moved from.
-    spec : SampleSpec
-        What a sample is.
-    shard : int
-        Number of the shard.
-    files : sequence of str
-        Its files, as the manifest will list them: names, or paths (``t2m/c.0.0``).
-    gatherer : Gatherer, optional
-        Where samples are gathered; without one they are written one by one.
-
-    Attributes
-    ----------
-    spec, n_samples
-        As given, and the samples so far.
-    files : list of ShardFileWriter
-        In the order of their names.
-    checksums : array of uint32
-        CRC-32C of the bytes of each extent, sample after sample: what writes them adds them.
     """
 
     def __init__(
@@ -241,21 +203,7 @@ class ShardWriter:
 
 
 class ShardFileWriter:
-    """One file of a shard, under a temporary name until ``commit``.
-
-    Parameters
-    ----------
-    path : Path
-        Where it shall appear.
-    below : Path, optional
-        The store's folder, where ``path`` is in a folder of it: what the manifest lists is the
-        path from there. By default the file lies in the store's folder itself.
-
-    Attributes
-    ----------
-    nbytes : int
-        Bytes written so far.
-    """
+    """One file of a shard, under a temporary name until ``commit``."""
 
     def __init__(self, path: Path, *, below: Path | None = None) -> None:
         self._file = new_file(path, resumable=True, folder=below)

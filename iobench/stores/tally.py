@@ -18,12 +18,6 @@ class Tally:
 
     Stages are ``read``, ``decode``, ``preprocess`` (fused ones joined by ``+``), ``encode`` and
     ``write``. Their times are summed over threads, so that together they may exceed the wall time.
-
-    Attributes
-    ----------
-    n_written, n_resumed, n_elsewhere : int
-        Shards written here, those that were there at the start, and those other processes wrote
-        meanwhile.
     """
 
     def __init__(self) -> None:

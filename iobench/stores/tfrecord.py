@@ -57,22 +57,7 @@ def frame_footers(crcs: NDArray[np.uint32]) -> NDArray[np.uint8]:
 
 
 def parse_frame_header(header: bytes, available: int, *, where: str) -> int:
-    """Return the length of the record that follows a frame header.
-
-    Parameters
-    ----------
-    header : bytes
-        The 12 bytes.
-    available : int
-        Bytes left in the file after them; no length beyond is believed.
-    where : str
-        File and offset, for the message.
-
-    Raises
-    ------
-    StoreError
-        If the header is cut short, damaged, or announces more than there is.
-    """
+    """Return the length of the record that follows a frame header."""
     if len(header) != HEADER_NBYTES:
         raise StoreError(f"{where}: the file ends inside a record header; convert to a new folder")
     nbytes, crc = _HEADER.unpack(header)
@@ -87,13 +72,7 @@ def parse_frame_header(header: bytes, available: int, *, where: str) -> int:
 
 
 def scan_frames(path: Path) -> Iterator[tuple[int, int]]:
-    """Yield ``(offset, length)`` of the data of every record, from the headers alone.
-
-    Raises
-    ------
-    StoreError
-        At the first header that is damaged or announces more than the file holds.
-    """
+    """Yield ``(offset, length)`` of the data of every record, from the headers alone."""
     with storage_errors(path), path.open("rb", buffering=0) as stream:
         size = stream.seek(0, os.SEEK_END)
         offset = 0
@@ -107,20 +86,7 @@ def scan_frames(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def feature_kinds(files: Sequence[Path], names: Iterable[str]) -> dict[str, FeatureKind]:
-    """Return which list each feature of a store's first example is.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        The shards, no index.
-    names : iterable of str
-        Features that must be there.
-
-    Raises
-    ------
-    StoreError
-        If there is no sample, a feature is missing, or the first shard cannot be read.
-    """
+    """Return which list each feature of a store's first example is."""
     for path in files:
         for offset, nbytes in scan_frames(path):
             with storage_errors(path), path.open("rb") as stream:

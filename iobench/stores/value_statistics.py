@@ -56,17 +56,11 @@ FOLDED_NBYTES: Final = 4 << 20
 
 
 class Measured(msgspec.Struct, frozen=True, eq=False):
-    """What was measured of some samples, each as if it were alone.
+    """What was measured of some samples, each as if it were alone."""
 
-    Parameters
-    ----------
-    moments : ndarray, shape (samples, groups, moments)
-        Of the groups of many values.
-    values : list of ndarray, shape (samples, groups, values) each
-        Of variables with few values to a group and sample: moments would be longer than these.
-    """
-
-    moments: NDArray[np.float64]
+    moments: NDArray[np.float64]  # (samples, groups, moments): Of the groups of many values
+    # (samples, groups, values): Of variables with few values to a group and sample: moments would
+    # be longer than these
     values: list[NDArray[Any]]
 
     def __len__(self) -> int:
@@ -88,16 +82,11 @@ class Measured(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredSamples(Sequence["Sample"]):
-    """Samples as they are stored, and what was measured of them.
-
-    Parameters
-    ----------
-    rows : mapping of str to ndarray, or None
-        The arrays of all samples side by side, where they lie so or are short.
-    """
+    """Samples as they are stored, and what was measured of them."""
 
     samples: Sequence[Sample]
     measured: Measured
+    # the arrays of all samples side by side, where they lie so or are short
     rows: Mapping[str, NDArray[Any]] | None = None
 
     def __len__(self) -> int:
@@ -111,24 +100,13 @@ class MeasuredSamples(Sequence["Sample"]):
 
 
 class VariableRows(msgspec.Struct, frozen=True, eq=False):
-    """One variable of some samples, as it is stored; the others come before and behind it.
+    """One variable of some samples, as it is stored; the others come before and behind it."""
 
-    Parameters
-    ----------
-    name : str
-        Of the variable.
-    rows : ndarray
-        A sample each.
-    measures : sequence of Future
-        What will be measured of the first samples, the next ones, and so on.
-    is_last : bool
-        Whether all other variables of the samples have come.
-    """
-
-    name: str
-    rows: NDArray[Any]
+    name: str  # of the variable
+    rows: NDArray[Any]  # A sample each
+    # what will be measured of the first samples, the next ones, and so on
     measures: Sequence[Future[NDArray[Any] | None]]
-    is_last: bool
+    is_last: bool  # whether all other variables of the samples have come
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -141,21 +119,7 @@ class VariableRows(msgspec.Struct, frozen=True, eq=False):
 
 
 class SampleMeasure:
-    """Takes the moments of samples, variable by variable and group by group. Picklable.
-
-    Parameters
-    ----------
-    spec : SampleSpec
-        What is stored. Complex numbers have no order: they are left out.
-    encoded : sequence of str
-        Variables whose samples come as `EncodedSample`, with moments of their values as they were
-        and of their errors.
-
-    Attributes
-    ----------
-    n_groups : int
-        Moments of a sample: those of groups of values, then the two of each encoded variable.
-    """
+    """Takes the moments of samples, variable by variable and group by group. Picklable."""
 
     def __init__(self, spec: SampleSpec, encoded: Sequence[str] = ()) -> None:
         self._encoded = tuple(encoded)
@@ -293,17 +257,7 @@ SMALL: Final = 1 << 14
 
 
 class ShardStatistics:
-    """The moments of the samples of one shard, which are given in their order.
-
-    Parameters
-    ----------
-    measure : SampleMeasure
-        What takes those of samples.
-    members : mapping of str to array of bool
-        For each split with samples in the shard, which of its samples are.
-    start : callable
-        Has a function of no argument run, in another thread; returns its future.
-    """
+    """The moments of the samples of one shard, which are given in their order."""
 
     def __init__(
         self,

@@ -29,13 +29,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def parse_varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Return the varint at ``position`` and the position after it.
-
-    Raises
-    ------
-    StoreError
-        If it does not end before ``end`` or within ten bytes.
-    """
+    """Return the varint at ``position`` and the position after it."""
     value = 0
     for step in range(min(MAX_NBYTES, end - position)):
         byte = data[position + step]
@@ -64,13 +58,7 @@ def encode_varints(values: NDArray[Any]) -> bytes:
 
 
 def decode_varints(data: memoryview) -> NDArray[np.int64]:
-    """Return the int64 numbers a run of varints holds.
-
-    Raises
-    ------
-    StoreError
-        If the run ends inside a number or one is longer than ten bytes.
-    """
+    """Return the int64 numbers a run of varints holds."""
     octets = np.frombuffer(data, dtype=np.uint8)
     if not octets.size or octets.max() < SHORT:
         return octets.astype(np.int64)
@@ -92,22 +80,7 @@ def decode_varints(data: memoryview) -> NDArray[np.int64]:
 def decode_varint_rows(
     octets: NDArray[np.uint8], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the numbers of rows of varints, all in one go, and which rows held as many.
-
-    Parameters
-    ----------
-    octets : ndarray of uint8, shape (rows, bytes)
-        A run of varints each.
-    count : int
-        Numbers in each row.
-
-    Returns
-    -------
-    ndarray of int64, shape (rows, count)
-        Zero in rows that are something else.
-    ndarray of bool, shape (rows,)
-        Whether a row is a run of ``count`` whole numbers.
-    """
+    """Return the numbers of rows of varints, all in one go, and which rows held as many."""
     numbers = np.zeros((len(octets), count), dtype=np.int64)
     is_end = octets < SHORT
     holds = is_end[:, -1] & (np.count_nonzero(is_end, axis=1) == count)

@@ -41,22 +41,6 @@ def verify_store(store: Store, *, workers: int = 1, progress: Progress | None = 
     """Read a whole store and compare every checksum it has; return the bytes read.
 
     Every file is read once, in pieces of 1 MiB, whatever the size of a sample.
-
-    Parameters
-    ----------
-    store : Store
-        As `open_store` returns it.
-    workers : int
-        Files read at a time.
-    progress : callable, optional
-        Called with (bytes done, bytes to do), from any thread, one at a time.
-
-    Raises
-    ------
-    StoreError
-        Naming file, shard, sample and array of the first extent that is not as written: of the
-        first damaged shard the first sample, of that the first array. Or the file, where what
-        is damaged belongs to no sample.
     """
     counts = [shard.n_samples for shard in store.manifest.shards]
     starts = [0, *accumulate(counts)]
@@ -90,11 +74,6 @@ def not_covered(store: Store) -> tuple[str, ...]:
 
     In words, for who reads that a store is as written: what stores of former versions carry no
     checksum of, and files that no manifest lists.
-
-    Raises
-    ------
-    StoreError
-        If manifest or mark say something else than was written.
     """
     found = []
     if not check_document(store.path / MANIFEST_NAME):

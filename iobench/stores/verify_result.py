@@ -12,32 +12,16 @@ N_NAMED: Final = 3
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One value of a store that is not that of its source.
-
-    Parameters
-    ----------
-    shard, sample : int
-        Where it is in the store.
-    number : int
-        Which sample of the dataset it is.
-    coordinate : str
-        That sample's name (a date), empty where it has none.
-    array : str
-        Name of the array.
-    index : tuple of int
-        Position in the array.
-    stored, source : str
-        The two values, as NumPy prints them.
-    """
+    """One value of a store that is not that of its source."""
 
     shard: int
-    sample: int
-    number: int
-    coordinate: str
-    array: str
-    index: tuple[int, ...]
+    sample: int  # where it is in the store
+    number: int  # which sample of the dataset it is
+    coordinate: str  # that sample's name (a date), empty where it has none
+    array: str  # name of the array
+    index: tuple[int, ...]  # position in the array
     stored: str
-    source: str
+    source: str  # the two values, as NumPy prints them
 
     def __str__(self) -> str:
         named = f" ({self.coordinate})" if self.coordinate else ""
@@ -62,17 +46,10 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class SourceFiles(msgspec.Struct, frozen=True):
-    """How the source files compare with the fingerprints in the manifest, by file name.
+    """How the source files compare with the fingerprints in the manifest, by file name."""
 
-    Parameters
-    ----------
-    n_known : int
-        Fingerprints in the manifest; 0 where it has none, so that nothing is known.
-    missing, changed, added : tuple of str
-        Files that were there, that are others now, and that were not there.
-    """
-
-    n_known: int
+    n_known: int  # fingerprints in the manifest; 0 where it has none, so that nothing is known
+    # files that were there, that are others now, and that were not there
     missing: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
@@ -105,39 +82,21 @@ class SourceFiles(msgspec.Struct, frozen=True):
 
 
 class VerifyResult(msgspec.Struct, frozen=True):
-    """What the comparison of a store with its source found.
+    """What the comparison of a store with its source found."""
 
-    Parameters
-    ----------
-    files : SourceFiles
-        The source files.
-    n_samples, n_compared : int
-        Samples of the store, and how many of them were made again.
-    nbytes : int
-        Bytes of the arrays compared, as readers of the store get them.
-    allowed : mapping of str to float
-        Largest absolute error of each lossy array, by the manifest; the others are compared bit
-        for bit.
-    first : Difference or None
-        The first one, in the order of samples, arrays and positions.
-    n_values, n_differing_samples : int
-        Values that differ, and samples that have one.
-    differing : mapping of str to int
-        Values that differ, by array, for those that have any.
-    largest : mapping of str to float
-        Largest difference of two finite values, by array, of what was compared bit for bit and
-        differs, or is lossy. 0.0 where only signs of 0 or kinds of NaN differ.
-    """
-
-    files: SourceFiles
+    files: SourceFiles  # the source files
     n_samples: int
-    n_compared: int
-    nbytes: int
+    n_compared: int  # samples of the store, and how many of them were made again
+    nbytes: int  # bytes of the arrays compared, as readers of the store get them
+    # largest absolute error of each lossy array, by the manifest; the others are compared bit for
+    # bit
     allowed: Mapping[str, float]
-    first: Difference | None
+    first: Difference | None  # the first one, in the order of samples, arrays and positions
     n_values: int
-    n_differing_samples: int
-    differing: Mapping[str, int]
+    n_differing_samples: int  # values that differ, and samples that have one
+    differing: Mapping[str, int]  # values that differ, by array, for those that have any
+    # largest difference of two finite values, by array, of what was compared bit for bit and
+    # differs, or is lossy. 0.0 where only signs of 0 or kinds of NaN differ
     largest: Mapping[str, float]
 
     @property

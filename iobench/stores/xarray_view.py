@@ -27,13 +27,6 @@ def store_dataset(store: Store) -> Any:
     Dimensions, coordinates and attributes are those that the store's source has
     (`iobench.stores.labels`); ``attrs["splits"]`` has the numbers of each split's samples. A store
     of a former version has neither.
-
-    Raises
-    ------
-    MissingExtraError
-        If xarray is not installed.
-    StoreError
-        If what the store keeps of its samples is damaged.
     """
     try:
         import xarray

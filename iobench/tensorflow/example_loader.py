@@ -34,26 +34,6 @@ class TFExampleLoader(MeasuredLoader):
     As a script would: ``TFRecordDataset(files, num_parallel_reads).repeat().map(parse).batch()
     .prefetch()``. Samples come in the store's order, whatever the plan says of them; of it only
     the numbers of the batches are used. Batches stay valid as long as they are held.
-
-    Parameters
-    ----------
-    files : sequence of Path
-        The shards, no index.
-    threads : int
-        Of tf.data; that many calls and files at once.
-    prefetch : int
-        Batches kept ready.
-    recorder : Recorder
-        The consumer's; each of TensorFlow's threads gets a lane in it.
-    place : str, optional
-        The device that batches are prefetched to, as TensorFlow calls it; by default the CPU.
-
-    Raises
-    ------
-    OptionError
-        If a number is below 1.
-    StoreError
-        If there is no sample, or it is not as the spec says.
     """
 
     def __init__(

@@ -42,13 +42,7 @@ def find_gpu(name: str) -> str | None:
 
 
 def copied_to(tensors: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return tensors on the device, as eager TensorFlow copies them: it waits for the copies.
-
-    Raises
-    ------
-    DeviceError
-        If TensorFlow refuses.
-    """
+    """Return tensors on the device, as eager TensorFlow copies them: it waits for the copies."""
     try:
         with tf.device(place):
             found = {name: tf.identity(tensor) for name, tensor in tensors.items()}
@@ -58,13 +52,7 @@ def copied_to(tensors: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def checked_place(tensors: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return tensors of a device as the measured loop takes them.
-
-    Raises
-    ------
-    DeviceError
-        If they are somewhere else: TensorFlow places softly, and says nothing.
-    """
+    """Return tensors of a device as the measured loop takes them."""
     for name, tensor in tensors.items():
         if not tensor.device.endswith(place):
             raise DeviceError(

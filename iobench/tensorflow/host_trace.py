@@ -20,34 +20,16 @@ HOST_PLANE: Final = "/host:CPU"
 
 @dataclass(slots=True, eq=False)
 class TracedCall:
-    """One stretch of a thread that TensorFlow named.
+    """One stretch of a thread that TensorFlow named."""
 
-    Parameters
-    ----------
-    name : str
-        As written, e.g. ``Iterator::Root::Prefetch`` or ``mul:Mul``.
-    short : str
-        As displayed: ``Iterator::Prefetch``, ``Mul``; ``""`` where it is the name.
-    start_ns, end_ns : int
-        From the start of the trace on.
-    stats : mapping
-        ``element_id``, ``_p`` and the like.
-    batch : int
-        Whose work it is, once that is known.
-    within : TracedCall or None
-        The stretch of the same thread that it lies in.
-    inner : list of TracedCall
-        Those that lie directly in it, in order.
-    """
-
-    name: str
-    short: str
+    name: str  # as written, e.g. ``Iterator::Root::Prefetch`` or ``mul:Mul``
+    short: str  # as displayed: ``Iterator::Prefetch``, ``Mul``; ``""`` where it is the name
     start_ns: int
-    end_ns: int
-    stats: dict[str, Any]
-    batch: int = -1
-    within: TracedCall | None = None
-    inner: list[TracedCall] = field(default_factory=list)
+    end_ns: int  # from the start of the trace on
+    stats: dict[str, Any]  # ``element_id``, ``_p`` and the like
+    batch: int = -1  # whose work it is, once that is known
+    within: TracedCall | None = None  # the stretch of the same thread that it lies in
+    inner: list[TracedCall] = field(default_factory=list)  # those that lie directly in it, in order
 
 
 class TracedThread(msgspec.Struct, frozen=True):
@@ -59,15 +41,7 @@ class TracedThread(msgspec.Struct, frozen=True):
 
 
 def read_trace(path: Path) -> list[TracedThread]:
-    """Return the threads of a trace that TensorFlow wrote below a folder.
-
-    Raises
-    ------
-    OSError
-        If there is none, or it cannot be read.
-    ValueError
-        If it is no trace.
-    """
+    """Return the threads of a trace that TensorFlow wrote below a folder."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     files = sorted(path.rglob("*.xplane.pb"))

@@ -41,17 +41,6 @@ class HostTracer:
     TensorFlow times its calls by a clock of its own: two calls of ours, with known times around
     them, tell how far that is from the recording's. Where the script starts its own profiler, this
     trace ends first.
-
-    Attributes
-    ----------
-    failure : str
-        Why there is no trace, in words; ``""`` while there is or may be one.
-    uncertainty_ns : int
-        By how much times of the trace may be wrong on the recording's clock; -1 before `write`.
-    n_parted : int
-        Steps of which `write` told the parts.
-    why_whole : str
-        Why it told those of none; ``""`` where it did, or was given no steps.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -118,30 +107,7 @@ class HostTracer:
         scopes: StepScopes | None = None,
         functions: FunctionNames | None = None,
     ) -> set[int]:
-        """Write the work that was traced as spans, and forget the trace; return whose it was.
-
-        Parameters
-        ----------
-        recorder : Recorder
-            The calling thread is the training loop's.
-        waits : sequence of (int, int, int)
-            Asked, delivered (on the recording's clock) and number of each batch, in order.
-        kinds : mapping of str to Kind, optional
-            As of `find_work`.
-        in_loop : bool
-            Whether the loop's own Python thread asked tf.data; else a thread of TensorFlow did.
-        steps : sequence of LoopStep
-            The loop's computing, on the recording's clock, in order.
-        scopes : StepScopes, optional
-            Of the model that computed.
-        functions : mapping, optional
-            The user's functions, as the dataset names them.
-
-        Returns
-        -------
-        set of int
-            The batches that are seen from inside.
-        """
+        """Write the work that was traced as spans, and forget the trace; return whose it was."""
         if self._folder is None or self._running:
             return set()
         try:

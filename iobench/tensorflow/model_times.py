@@ -15,32 +15,15 @@ if TYPE_CHECKING:
 
 
 class OperatorTime(msgspec.Struct, frozen=True):
-    """The work of one operation of a pipeline since its iterator began.
+    """The work of one operation of a pipeline since its iterator began."""
 
-    Parameters
-    ----------
-    operation : str
-        As `operation_name` spells it.
-    kind : str
-        Of the work; ``"fused"`` where a function of the user's runs inside.
-    busy_ns : int
-        Summed over its threads; what other operations did for it is not in it.
-    elements : int
-        How many it handed on.
-    nbytes : int
-        Of these; 0 where tf.data does not count them.
-    parallelism : int
-        Threads it may use; 1 where it uses its caller's.
-    own_threads : bool
-        Whether it works ahead on threads of its own, or when its caller asks, on the caller's.
-    """
-
-    operation: str
-    kind: str
-    busy_ns: int
-    elements: int
-    nbytes: int
-    parallelism: int
+    operation: str  # as `operation_name` spells it
+    kind: str  # of the work; ``"fused"`` where a function of the user's runs inside
+    busy_ns: int  # summed over its threads; what other operations did for it is not in it
+    elements: int  # how many it handed on
+    nbytes: int  # of these; 0 where tf.data does not count them
+    parallelism: int  # threads it may use; 1 where it uses its caller's
+    # whether it works ahead on threads of its own, or when its caller asks, on the caller's
     own_threads: bool
 
     def to_dict(self) -> dict[str, Any]:

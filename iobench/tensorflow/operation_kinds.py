@@ -85,13 +85,7 @@ def hands_on(operation: str) -> bool:
 
 
 def checked_kinds(kinds: Mapping[str, Kind | str] | None) -> dict[str, Kind]:
-    """Return a user's table with kinds for their names.
-
-    Raises
-    ------
-    OptionError
-        If one is no kind of loading work.
-    """
+    """Return a user's table with kinds for their names."""
     known = {kind.spelled: kind for kind in sorted(WORKER_KINDS)}
     found = {}
     for pattern, given in (kinds or {}).items():

@@ -17,16 +17,7 @@ if TYPE_CHECKING:
 
 
 class TFRingLoader(PlannedRing):
-    """Hands on what `TFStoreLoader` does: tensors that share the ring's memory.
-
-    Parameters
-    ----------
-    place : str, optional
-        The device that the loop copies them to as it asks, as TensorFlow calls it; by default they
-        stay on the CPU.
-    *args, **options
-        As of `PlannedRing`.
-    """
+    """Hands on what `TFStoreLoader` does: tensors that share the ring's memory."""
 
     def __init__(self, *args: Any, place: str | None = None, **options: Any) -> None:
         super().__init__(*args, **options)

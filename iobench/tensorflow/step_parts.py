@@ -109,13 +109,7 @@ def _plain(name: object) -> str:
 def find_parts(
     threads: Sequence[TracedThread], steps: Sequence[LoopStep], scopes: StepScopes
 ) -> list[StepPart]:
-    """Return the parts of steps, in order of time; steps lie one after another.
-
-    Parameters
-    ----------
-    steps : sequence of LoopStep
-        On the clock of the trace.
-    """
+    """Return the parts of steps, in order of time; steps lie one after another."""
     named = [
         (call, scopes.part_of(name))
         for thread in threads

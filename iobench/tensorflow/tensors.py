@@ -51,13 +51,7 @@ def as_array(tensor: Any) -> NDArray[Any]:
 
 
 def float_cast(dtype: Any) -> ArrayCast:
-    """Return the cast to what ``dtype=`` names.
-
-    Raises
-    ------
-    OptionError
-        If TensorFlow has no such dtype, or it is none of floating-point numbers.
-    """
+    """Return the cast to what ``dtype=`` names."""
     try:
         found = tf.as_dtype(dtype)
     except TypeError:

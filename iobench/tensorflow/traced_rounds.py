@@ -25,13 +25,7 @@ _alive: Final[weakref.WeakSet[TracedRounds]] = weakref.WeakSet()
 
 
 class TracedRounds:
-    """Traces the first batches of each round; the others are opaque.
-
-    Parameters
-    ----------
-    recorder : Recorder
-        The consumer's; each of TensorFlow's threads gets a lane in it.
-    """
+    """Traces the first batches of each round; the others are opaque."""
 
     def __init__(self, recorder: Recorder, batch_size: int) -> None:
         self._recorder = recorder

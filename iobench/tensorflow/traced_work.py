@@ -66,15 +66,7 @@ def find_work(
     waits: Sequence[LoaderWait],
     kinds: Mapping[str, Kind] | None = None,
 ) -> list[TracedWork]:
-    """Return the work of tf.data's threads in a trace, by thread and time.
-
-    Parameters
-    ----------
-    waits : sequence of LoaderWait
-        Of one training loop, in order of time.
-    kinds : mapping of str to Kind, optional
-        What comes before `OPERATION_KINDS`.
-    """
+    """Return the work of tf.data's threads in a trace, by thread and time."""
     loops = _mark_waited(threads, waits)
     functions = _mark_made(threads)
     found = []

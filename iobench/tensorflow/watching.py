@@ -62,15 +62,7 @@ class _Passes:
 
 
 class IteratorWatch:
-    """Records one pass over a dataset; made as its iterator is asked for.
-
-    Attributes
-    ----------
-    batch : int
-        The number of the last batch it handed on.
-    key : int
-        `iterator_key` of its iterator; -1 where that has none.
-    """
+    """Records one pass over a dataset; made as its iterator is asked for."""
 
     def __init__(
         self, recording: Recording, facts: LoaderFacts, passes: _Passes, mark: DatasetMark | None

@@ -64,47 +64,6 @@ class BatchMaker:
 
     Per batch: `begin`, then what the fetcher does (`sample` and `end_sample` as it takes indices,
     `collating` around the user's function), then `finish`.
-
-    Parameters
-    ----------
-    recorder : Recorder
-        Where spans go.
-    dataset : object
-        The user's.
-    batches : bool
-        Whether the loader makes batches of samples (``batch_size`` is not None).
-    detail : Detail
-        How finely to record.
-    unit_costs : mapping of str to int
-        ``light_ns`` and ``full_ns``: what recording one span costs.
-    process_io : ProcessIo, optional
-        Of a process that does nothing else.
-    digests : DigestLog, optional
-        Gets every batch, once it is collated.
-    sparse : bool
-        Whether the caller records short batches as a whole, and has one in full now and then.
-    worker : bool
-        Whether that is done here, for one batch in so many.
-
-    Attributes
-    ----------
-    tag : BatchTag or None
-        The batch that is being made and recorded.
-    nbytes : int
-        Of the batch made last; -1 where that cannot be told.
-    ended_ns : int
-        When collate returned it; -1 if it has not.
-    lane : Lane
-        Of the thread that makes it.
-    inner_ns : int
-        Time of stages inside the one that goes on: summed, it is theirs alone.
-    theirs_ns : int
-        Time that went to the user's code and the framework's since somebody set it to 0: what is
-        left of the time meanwhile went to recording.
-    n_samples : int
-        Of the batch made last.
-    with_cpu : bool
-        Whether spans of samples and their stages tell the CPU time of the thread.
     """
 
     def __init__(

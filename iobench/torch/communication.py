@@ -61,13 +61,7 @@ _reducers: Final[weakref.WeakKeyDictionary[Any, _Gradients]] = weakref.WeakKeyDi
 
 
 def install() -> None:
-    """See operations that begin from now on. Idempotent.
-
-    Raises
-    ------
-    KeyError
-        If this version of torch has not what is to be replaced; nothing is, then.
-    """
+    """See operations that begin from now on. Idempotent."""
     if not torch.distributed.is_available():
         return
     with _lock:

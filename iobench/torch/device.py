@@ -37,11 +37,6 @@ class TorchAccelerator:
 
     Marks are events of a pool that grows as needed, put into the current stream of the calling
     thread. Who waits for one sleeps, where the driver has such events (CUDA and HIP).
-
-    Parameters
-    ----------
-    device : torch.device
-        With an index.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -89,13 +84,7 @@ class TorchAccelerator:
     # -- copies -------------------------------------------------------------------------------
 
     def pin(self, pages: Any) -> object:
-        """Pin memory with ``cudaHostRegister``, HIP's too; SYCL has nothing like it.
-
-        Raises
-        ------
-        DeviceError
-            If the driver refuses.
-        """
+        """Pin memory with ``cudaHostRegister``, HIP's too; SYCL has nothing like it."""
         if self.device.type != "cuda":
             return None
         start = ctypes.c_ubyte.from_buffer(pages)
@@ -238,26 +227,7 @@ def torch_pins() -> bool:
 
 
 def find_accelerator(asked: Any, *, option: str = "device=") -> TorchAccelerator | None:
-    """Return the device that is asked for.
-
-    Parameters
-    ----------
-    asked : torch.device, str, int or None
-        ``"auto"``: one that is there. ``"none"``, ``"cpu"`` or None: none. Else ``"cuda"``,
-        ``"xpu"``, or one of several as ``"cuda:1"``.
-    option : str
-        How errors call what was asked.
-
-    Returns
-    -------
-    TorchAccelerator or None
-        None for none, and with ``"auto"`` where torch sees none.
-
-    Raises
-    ------
-    OptionError
-        If it is no device, none we know a way to, not there or not to be used.
-    """
+    """Return the device that is asked for."""
     if asked is None or asked == "none":
         return None
     told = f"{option}{asked!r}" if option.endswith("=") else f"{option} {asked}"
@@ -282,13 +252,7 @@ def find_accelerator(asked: Any, *, option: str = "device=") -> TorchAccelerator
 
 
 def _opened(device: torch.device, told: str) -> TorchAccelerator:
-    """Return a device that the driver lets us use.
-
-    Raises
-    ------
-    MissingDeviceError
-        If there is none of that kind and number, or the driver refuses.
-    """
+    """Return a device that the driver lets us use."""
     api: Any = getattr(torch, device.type)
     kind = device.type.upper()
     try:

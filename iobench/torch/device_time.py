@@ -42,21 +42,6 @@ class DeviceTimer:
     Names are ``h2d``, ``forward``, ``backward``, ``step``, ``comm``, ``evaluate`` and
     ``checkpoint``; any other one is a label of kind ``other``, which a report shows, but which
     says nothing about what the device waited for.
-
-    Parameters
-    ----------
-    device : torch.device or str or int, optional
-        By default the current device, once the script uses one. With ``"cpu"`` the same names
-        time the CPU alone.
-    clock : DeviceClock, optional
-        The clock of another sort of device, in place of ``device``.
-    regions_per_flush : int
-        How many regions are kept before the device is waited for.
-
-    Raises
-    ------
-    OptionError
-        If there is no clock for such a device, or ``regions_per_flush`` is below 1.
     """
 
     def __init__(

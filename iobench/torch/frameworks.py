@@ -19,13 +19,6 @@ class EpochPlace:
 
     ``Accelerator.accumulate`` takes a step then, however few batches there were since the last one.
     accelerate asks the innermost loader that is iterated; those of its own say so themselves.
-
-    Attributes
-    ----------
-    end_of_dataloader : bool
-        Whether the last batch was handed out.
-    remainder : int
-        -1: nothing was repeated to fill a last batch.
     """
 
     remainder = -1
@@ -62,13 +55,7 @@ def _gradient_state() -> Any:
 
 
 class RingBatches(IterableDataset):  # type: ignore[misc]
-    """The batches of a loader, for a real ``DataLoader`` that only hands them on.
-
-    Parameters
-    ----------
-    loader : RingLoader
-        Whose; each iteration is its next epoch.
-    """
+    """The batches of a loader, for a real ``DataLoader`` that only hands them on."""
 
     def __init__(self, loader: RingLoader) -> None:
         self.loader = loader

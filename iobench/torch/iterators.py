@@ -29,13 +29,7 @@ def observation_of(iterator: Any) -> Observation | None:
 
 
 def observe_iterator(iterator: Any, observation: Observation, *, worked: bool) -> None:
-    """Let torch's iterator tell all it can.
-
-    Raises
-    ------
-    TypeError
-        If its class cannot be derived from.
-    """
+    """Let torch's iterator tell all it can."""
     saves = hasattr(type(iterator), "state_dict")
     if worked:
         ours: type = _WorkedStateful if saves else _Worked

@@ -24,15 +24,7 @@ DYING_S: Final = 1.0
 
 
 class MeasuredWorkers(MeasuredLoader):
-    """Rounds of a torch iterator whose workers stay alive between them, and their end.
-
-    Parameters
-    ----------
-    recording : MeasuredRecording
-        Where the iterator records; ends with the loader.
-    workers, prefetch : int
-        As of `MeasuredLoader`.
-    """
+    """Rounds of a torch iterator whose workers stay alive between them, and their end."""
 
     without_workers: ClassVar[str]
     """How a user has the consumer load, where a failure shows itself."""

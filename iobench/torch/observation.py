@@ -34,17 +34,7 @@ FULL_FIRST: Final = 3
 
 
 class FullBatches:
-    """When the loop's thread records a batch in full, of loaders that are alike.
-
-    Attributes
-    ----------
-    begun : bool
-        Whether a pass over one of these was.
-    due_ns : int
-        Until then short batches are recorded as a whole.
-    hushes : bool
-        Whether libraries are silent in these, since their spans would cost too much.
-    """
+    """When the loop's thread records a batch in full, of loaders that are alike."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -62,17 +52,7 @@ class FullBatches:
 
 
 class KnownLoader:
-    """A loader of the user's that was asked for batches.
-
-    Attributes
-    ----------
-    full : FullBatches
-        Shared with loaders that are alike: scripts make them in loops.
-    n_rounds : int
-        How often it was iterated over.
-    makers : list of BatchMaker
-        What recorded batches that the loop's thread made, in passes that are over.
-    """
+    """A loader of the user's that was asked for batches."""
 
     def __init__(self, recording: Recording, facts: LoaderFacts, full: FullBatches) -> None:
         self.recording = recording
@@ -94,22 +74,7 @@ class KnownLoader:
 
 
 class Observation:
-    """Of an iterator that nothing is known of but the waits for it.
-
-    Parameters
-    ----------
-    log : DeliveryLog
-        Of the pass that begins.
-
-    Attributes
-    ----------
-    known, log
-        As given; the log is replaced where a loader keeps its iterator.
-    armed : bool
-        Whether it is an iterator's, and ends with it.
-    blind : bool
-        Whether the workers belong to another recording.
-    """
+    """Of an iterator that nothing is known of but the waits for it."""
 
     armed = False
     blind = False
@@ -189,30 +154,7 @@ class Observation:
 
 
 class LocalObservation(Observation):
-    """Of an iterator that makes the batches itself, in the training loop's own thread.
-
-    Parameters
-    ----------
-    known, log
-        As of `Observation`.
-    dataset : object
-        The user's.
-    fetcher : object
-        torch's, which makes batches of its samples.
-    batches : bool
-        Whether the loader makes batches of samples.
-    pins : bool
-        Whether it moves them to page-locked memory.
-
-    Attributes
-    ----------
-    full : FullBatches
-        When one is recorded in full.
-    now_ns : callable
-        The recording's clock.
-    pins : bool
-        As given.
-    """
+    """Of an iterator that makes the batches itself, in the training loop's own thread."""
 
     def __init__(
         self,
@@ -317,20 +259,7 @@ def _digests_of(recording: Recording) -> DigestLog | None:
 
 
 class WorkersObservation(Observation):
-    """Of an iterator with worker processes: which batches are under way, which is waited for.
-
-    Parameters
-    ----------
-    known, log
-        As of `Observation`.
-    pins : bool
-        Whether a thread of this process moves batches to page-locked memory.
-
-    Attributes
-    ----------
-    got : int
-        The task that was taken out of the queue last.
-    """
+    """Of an iterator with worker processes: which batches are under way, which is waited for."""
 
     def __init__(self, known: KnownLoader, log: DeliveryLog, *, pins: bool) -> None:
         super().__init__(known, log)

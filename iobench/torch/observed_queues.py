@@ -106,13 +106,7 @@ class _Arrival:
 
 
 class ObservedContext:
-    """A multiprocessing context whose queues are ours; all else is the user's context.
-
-    Attributes
-    ----------
-    foreign : bool
-        Whether it made a queue of a class that cannot be observed.
-    """
+    """A multiprocessing context whose queues are ours; all else is the user's context."""
 
     def __init__(self, context: Any, log: TravelLog) -> None:
         self._context = context

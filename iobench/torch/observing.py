@@ -73,18 +73,7 @@ _alike: Final[weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], FullBatches]]
 
 
 def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None = None) -> Any:
-    """Return what ``stock_iter(loader)`` returns; if there is a recording, it goes there.
-
-    Parameters
-    ----------
-    stock_iter : callable, optional
-        The method of its class that is stood in for; by default that of torch's DataLoader.
-
-    Raises
-    ------
-    Exception
-        Whatever torch or the user's code raises, as it is.
-    """
+    """Return what ``stock_iter(loader)`` returns; if there is a recording, it goes there."""
     if stock_iter is None:
         found = TORCH.__iter__
         stock_iter = getattr(found, "_iobench_original", found)

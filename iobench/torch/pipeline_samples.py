@@ -56,11 +56,6 @@ class PipelineSamples:
 
     In a worker a sample that cannot be made is handed on as its error: torch would send a
     traceback as text, of many lines.
-
-    Parameters
-    ----------
-    pipeline : Pipeline
-        How a sample is made; picklable unless processes are forked.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -136,13 +131,7 @@ def _new_method() -> Callable[..., Any]:
 
 
 class Stacking:
-    """The collate function: torch's own, over the arrays of the samples.
-
-    Parameters
-    ----------
-    spec : SampleSpec
-        What each sample has to be.
-    """
+    """The collate function: torch's own, over the arrays of the samples."""
 
     def __init__(self, spec: SampleSpec) -> None:
         self._spec = spec
@@ -180,13 +169,7 @@ def _not_stacked(error: Exception, worker: int, samples: Sequence[int]) -> Worke
 
 
 def tensors_of(sample: Sample, spec: SampleSpec, number: int) -> dict[str, torch.Tensor]:
-    """Return the arrays of a sample as tensors that share their memory.
-
-    Raises
-    ------
-    SampleError
-        If they are not what the spec says.
-    """
+    """Return the arrays of a sample as tensors that share their memory."""
     spec.check(sample, where=f"sample {number}")
     return {name: torch.from_numpy(_acceptable(sample[name])) for name in spec.names}
 

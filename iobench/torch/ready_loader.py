@@ -33,22 +33,6 @@ class ReadyLoader(MeasuredWorkers):
     Which samples make up a batch, and when a pass ends, is the loader's business: a plan says how
     many batches, and their numbers and epochs are the loader's. Between rounds workers stay alive
     and keep what they have made ready.
-
-    Parameters
-    ----------
-    loader : torch.utils.data.DataLoader
-        The user's; it stays as it is.
-    passes : callable
-        ``passes(epoch, begin)`` returns the batches of one pass as arrays; it calls ``begin`` with
-        the loader for its iterator.
-    run : RunDirectory
-        Where the workers write their span files.
-    recorder : Recorder
-        The consumer's.
-    detail : Detail
-        How finely stages are recorded.
-    unit_costs : mapping of str to int
-        What recording one span costs, ns.
     """
 
     without_workers = "num_workers=0"

@@ -54,13 +54,7 @@ _installed: list[Callable[[], None]] = []
 
 
 def role_of_pass(recording: Recording, loader: Any) -> str:
-    """Return what a pass is for that begins now; ``""`` where nothing tells.
-
-    Parameters
-    ----------
-    loader : torch.utils.data.DataLoader
-        As the script has it, by whose names it may be known.
-    """
+    """Return what a pass is for that begins now; ``""`` where nothing tells."""
     frames = frames_above()
     for frame in frames:
         role = _of_framework(frame)

@@ -13,13 +13,7 @@ if TYPE_CHECKING:
 
 
 class EpochSampler(Sampler):  # type: ignore[misc]
-    """Sample numbers of one rank's epoch, in the order of a loader.
-
-    Parameters
-    ----------
-    loader : RingLoader
-        Whose order; `set_epoch` is passed on to it.
-    """
+    """Sample numbers of one rank's epoch, in the order of a loader."""
 
     def __init__(self, loader: RingLoader) -> None:
         self._loader = loader
@@ -46,11 +40,6 @@ class EpochBatches(Sampler):  # type: ignore[misc]
 
     A stock loader with the same batches: ``DataLoader(store, batch_sampler=loader.batch_sampler,
     collate_fn=iobench.torch.collate)``.
-
-    Parameters
-    ----------
-    loader : RingLoader
-        Whose order.
     """
 
     def __init__(self, loader: RingLoader) -> None:

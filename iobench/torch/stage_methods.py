@@ -53,13 +53,7 @@ os.register_at_fork(after_in_child=_unlock_fork)
 
 
 class StageMethods:
-    """The stages of one dataset; ``with`` it, they are timed.
-
-    Parameters
-    ----------
-    dataset : object
-        The user's; torch's ``Subset`` and ``ConcatDataset`` are looked into.
-    """
+    """The stages of one dataset; ``with`` it, they are timed."""
 
     def __init__(self, dataset: Any) -> None:
         found = dict.fromkeys(

@@ -28,13 +28,7 @@ class StageSum:
 
 
 class StageSums:
-    """Sums of one batch at a time; batches that are not timed are split as the others were.
-
-    Attributes
-    ----------
-    all_ns : int
-        What the batches took that others are split as.
-    """
+    """Sums of one batch at a time; batches that are not timed are split as the others were."""
 
     def __init__(self) -> None:
         self._batch: dict[Stage, StageSum] = {}

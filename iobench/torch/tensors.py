@@ -36,13 +36,7 @@ def as_tensor(leaf: Any) -> Any:
 
 
 def check_tensors(spec: SampleSpec) -> None:
-    """Check that torch has the dtypes of a sample.
-
-    Raises
-    ------
-    OptionError
-        Naming the variable whose dtype it has not.
-    """
+    """Check that torch has the dtypes of a sample."""
     for variable in spec:
         try:
             torch.from_numpy(np.empty(0, dtype=variable.dtype))
@@ -54,18 +48,7 @@ def check_tensors(spec: SampleSpec) -> None:
 
 
 class TensorCast:
-    """Makes tensors, those of floating-point numbers in one dtype.
-
-    Parameters
-    ----------
-    dtype : torch.dtype or str
-        As of ``dtype=`` of a loader.
-
-    Raises
-    ------
-    OptionError
-        If torch has no such dtype, or it is none of floating-point numbers.
-    """
+    """Makes tensors, those of floating-point numbers in one dtype."""
 
     def __init__(self, dtype: Any) -> None:
         found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
@@ -106,11 +89,6 @@ def collate(samples: Sequence[Any]) -> Any:
 
     For ``torch.utils.data.DataLoader(store, collate_fn=iobench.torch.collate, ...)``. What comes
     from elsewhere goes through torch's own ``default_collate``.
-
-    Parameters
-    ----------
-    samples : sequence
-        What the dataset returned.
     """
     if isinstance(samples, StackedSamples):
         return {name: as_tensor(array) for name, array in samples.arrays.items()}

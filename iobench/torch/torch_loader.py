@@ -29,34 +29,6 @@ class TorchLoader(MeasuredWorkers):
     What is recorded of a batch is what `iobench.torch.DataLoader` records in a script; waits and
     the numbers of batches are those of the measured loop. Batches are new memory each: they stay
     valid as long as their arrays are kept.
-
-    Parameters
-    ----------
-    pipeline : Pipeline
-        How a sample is made; must be picklable unless processes are forked.
-    batch_size : int
-        Samples a batch; the plan decides, this is for symmetry with the other loaders.
-    workers : int
-        Loading processes; 0 means the consumer loads for itself.
-    prefetch : int
-        Batches each worker may be ahead (torch's ``prefetch_factor``).
-    run : RunDirectory
-        Where the workers write their span files.
-    recorder : Recorder
-        The consumer's.
-    detail : Detail
-        How finely stages are recorded.
-    unit_costs : mapping of str to int
-        What recording one span costs, ns.
-    pin : bool
-        Whether batches are pinned, for a loop that copies them to a device.
-    start_method : str or None
-        As in `multiprocessing`; None takes torch's default.
-
-    Raises
-    ------
-    OptionError
-        If ``workers`` is below 0, or ``prefetch`` or ``batch_size`` below 1.
     """
 
     without_workers = "--workers 0"
@@ -122,13 +94,7 @@ class TorchLoader(MeasuredWorkers):
 
 
 class _PlanSampler:
-    """A batch sampler that draws from the round's plan.
-
-    Attributes
-    ----------
-    drawn : deque of PlannedBatch
-        Drawn and not yet delivered, in order.
-    """
+    """A batch sampler that draws from the round's plan."""
 
     def __init__(self, recording: MeasuredRecording) -> None:
         self._recording = recording

@@ -54,25 +54,7 @@ _OWN_FRAME: Final = re.compile(
 
 
 class WorkerSpec:
-    """What a worker needs to know to record; picklable.
-
-    Parameters
-    ----------
-    run : Path
-        The run directory.
-    batches : bool
-        Whether the loader makes batches of samples.
-    stateful : bool
-        Whether it is torchdata's ``StatefulDataLoader``.
-    digests : bool
-        Whether a digest of every batch is kept.
-    started_ns : int
-        When the training process began to start the workers.
-    keep_nbytes : int
-        What the rank keeps of spans.
-    loop : Path or None
-        Span file of the training process.
-    """
+    """What a worker needs to know to record; picklable."""
 
     def __init__(
         self,

@@ -50,13 +50,7 @@ def plugin_downloads(
     example: str = "",
     install: str = INSTALL,
 ) -> Downloads:
-    """Return the one call of a dataset's plugin that fetches the files chosen.
-
-    Raises
-    ------
-    OptionError
-        If none were: the whole of a data set is never fetched by default.
-    """
+    """Return the one call of a dataset's plugin that fetches the files chosen."""
     if not is_chosen:
         raise OptionError(
             f"--download of {dataset.name}: say what to fetch, e.g. --option {example}"
@@ -85,24 +79,6 @@ def plugin_baseline(
     """Return how samples are taken out of what a plugin opens, in workers of torch's loader.
 
     The plugin is opened once here, for the first sample, which says what all samples are.
-
-    Parameters
-    ----------
-    own : Dataset
-        Ours, indexed.
-    requests : mapping of str to PluginRequest
-        What to open, by the sources of the parts.
-    select : callable
-        Returns what a sample takes, by its ``where`` in ``index``; picklable.
-    package : str
-        The plugin's, as pip calls it.
-
-    Raises
-    ------
-    MissingExtraError
-        If CliMetLab or the plugin is not installed.
-    MissingFileError, FileFormatError
-        If a file is gone, or the plugin cannot open the files.
     """
     absent = [
         each
@@ -135,14 +111,7 @@ def plugin_baseline(
 def joined_files(
     own: Recipe, places: Sequence[tuple[str, int]]
 ) -> Callable[[Where], list[VariablePart]]:
-    """Return what takes a recipe's samples out of files that a plugin joins.
-
-    Parameters
-    ----------
-    places : sequence of (str, int)
-        Of each file the request that opens it, and the index along the sample dimension at which
-        it begins there.
-    """
+    """Return what takes a recipe's samples out of files that a plugin joins."""
     return functools.partial(_joined_parts, own, places)
 
 

@@ -29,30 +29,7 @@ def decode_message(
     where: str = "a GRIB message",
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Decode the values of a message, on one core, without the GIL.
-
-    Parameters
-    ----------
-    buffer : bytes-like
-        A whole message.
-    dtype : {np.float32, np.float64}
-        Of the values; float32 is equal to float64 rounded.
-    where : str
-        Which message, for errors.
-    out : ndarray, optional
-        Filled and returned instead of a new array: contiguous, of ``dtype`` and of as many values
-        as the message holds.
-
-    Returns
-    -------
-    ndarray, shape (numberOfValues,)
-        In the message's own order; points the bitmap leaves out are NaN.
-
-    Raises
-    ------
-    FileFormatError
-        If ecCodes cannot decode it, or it does not fill ``out``.
-    """
+    """Decode the values of a message, on one core, without the GIL."""
     packing = simple_packing(buffer)
     if packing is not None and _agrees(packing, buffer, where):
         values = np.empty(packing.count, dtype) if out is None else out
@@ -136,13 +113,7 @@ def _values(codes: ModuleType, handle: int) -> NDArray[np.float64]:
 
 
 def load_eccodes() -> ModuleType:
-    """Return ecCodes.
-
-    Raises
-    ------
-    MissingExtraError
-        If it is not installed.
-    """
+    """Return ecCodes."""
     try:
         import eccodes
     except ImportError as error:

@@ -41,38 +41,19 @@ class GribCoordinate(msgspec.Struct, frozen=True, eq=False):
 
 
 class GribFiles(msgspec.Struct, frozen=True, eq=False):
-    """What some GRIB files hold together.
+    """What some GRIB files hold together."""
 
-    Parameters
-    ----------
-    path : Path
-        The first of them.
-    skipped : mapping of str to str
-        Which others there are, and why they were left out.
-    along : mapping of str to GribCoordinate
-        Where samples lie along each of their dimensions.
-    """
-
-    path: Path
+    path: Path  # the first of them
     dims: Mapping[str, int]
     variables: Mapping[str, StoredVariable]
+    # which others there are, and why they were left out
     skipped: Mapping[str, str] = msgspec.field(default_factory=dict)
+    # where samples lie along each of their dimensions
     along: Mapping[str, GribCoordinate] = msgspec.field(default_factory=dict)
 
 
 class FieldCube:
-    """A variable of GRIB files.
-
-    Parameters
-    ----------
-    rows : ndarray of int64
-        Its messages.
-
-    Attributes
-    ----------
-    places : ndarray of int64, shape (messages,)
-        Where each message lies in it, all axes flattened.
-    """
+    """A variable of GRIB files."""
 
     def __init__(self, index: GribIndex, name: str, rows: NDArray[np.int64]) -> None:
         self.index, self.name, self.rows = index, name, rows
@@ -193,13 +174,7 @@ class FieldCube:
 
 
 def find_fields(index: GribIndex, is_needed: Callable[[str], bool]) -> list[FieldCube]:
-    """Return the variables of the files, in order of first appearance.
-
-    Raises
-    ------
-    FileFormatError
-        If one that is needed lacks a message, has one twice, or is on several grids.
-    """
+    """Return the variables of the files, in order of first appearance."""
     unnamed = np.where(index["paramId"] == 0, index["parameter"], "")
     keys = np.rec.fromarrays([unnamed, *(index[key] for key in _IDENTITY)])
     described = np.flatnonzero(index["problem"] == "")

@@ -44,21 +44,7 @@ MAPPINGS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 
 
 def describe_grid(message: memoryview | bytes, dims: Sequence[str]) -> list[Coordinate]:
-    """Return latitudes and longitudes of a message's points, and its grid mapping.
-
-    Parameters
-    ----------
-    message : bytes-like
-        A whole message.
-    dims : sequence of str
-        The dimensions of its values: ``latitude`` and ``longitude`` in either order, ``y`` and
-        ``x``, or one of points in no rows.
-
-    Returns
-    -------
-    list of Coordinate
-        None where ecCodes knows no places of the points.
-    """
+    """Return latitudes and longitudes of a message's points, and its grid mapping."""
     codes = load_eccodes()
     handle = codes.codes_new_from_message(bytes(message))
     try:

@@ -45,18 +45,12 @@ class _Stream(ctypes.Structure):
 
 
 class CodedIntegers(msgspec.Struct, frozen=True):
-    """How integers of at most 32 bits were coded.
-
-    Parameters
-    ----------
-    bits, block_size, rsi, flags : int
-        As of ``struct aec_stream``; of flags, the order of bytes is what is wanted here.
-    """
+    """How integers of at most 32 bits were coded."""
 
     bits: int
     block_size: int
     rsi: int
-    flags: int
+    flags: int  # as of ``struct aec_stream``; of flags, the order of bytes is what is wanted here
 
     @property
     def is_decoded_here(self) -> bool:

@@ -25,15 +25,7 @@ HISTORY = 4096
 
 
 class HeadReader:
-    """Reads the beginnings of messages, of a remote file some ahead.
-
-    Parameters
-    ----------
-    opened : SourceBytes
-        The file.
-    nbytes : int
-        Of a beginning.
-    """
+    """Reads the beginnings of messages, of a remote file some ahead."""
 
     def __init__(self, opened: SourceBytes, nbytes: int) -> None:
         self._opened = opened
@@ -49,15 +41,7 @@ class HeadReader:
         return self._from_page(offset, self._nbytes) or self._opened.read_at(offset, self._nbytes)
 
     def read_after(self, offset: int, length: int, *, with_nbytes: int) -> bytes:
-        """Return the bytes behind a message, with its own last few.
-
-        Parameters
-        ----------
-        offset, length : int
-            Of the message.
-        with_nbytes : int
-            How many of its last bytes to return before the others.
-        """
+        """Return the bytes behind a message, with its own last few."""
         start, nbytes = offset + length - with_nbytes, self._nbytes + with_nbytes
         if self._is_local:
             return self._opened.read_at(start, nbytes)

@@ -72,18 +72,10 @@ _GRID = ("Ni", "Nj", "numberOfValues", "gridType", "scanningMode")
 
 
 class GribIndex(msgspec.Struct, frozen=True, eq=False):
-    """Every message of some GRIB files, one row each, in file order.
+    """Every message of some GRIB files, one row each, in file order."""
 
-    Parameters
-    ----------
-    files : tuple of Path
-        What the column ``file`` counts.
-    columns : mapping of str to ndarray, shape (messages,)
-        The columns of `GRIB_COLUMNS`.
-    """
-
-    files: tuple[Path, ...]
-    columns: Mapping[str, NDArray[Any]]
+    files: tuple[Path, ...]  # what the column ``file`` counts
+    columns: Mapping[str, NDArray[Any]]  # (messages,): The columns of `GRIB_COLUMNS`
 
     def __len__(self) -> int:
         return len(self.columns["offset"])
@@ -92,18 +84,7 @@ class GribIndex(msgspec.Struct, frozen=True, eq=False):
         return self.columns[column]
 
     def rows(self, **wanted: Any) -> NDArray[np.int64]:
-        """Return the rows whose columns equal what is wanted, or are among it.
-
-        Parameters
-        ----------
-        **wanted : value or sequence of values
-            By column, e.g. ``shortName="t", level=(500, 850)``.
-
-        Returns
-        -------
-        ndarray of int64
-            Row numbers, ascending.
-        """
+        """Return the rows whose columns equal what is wanted, or are among it."""
         keep = np.ones(len(self), dtype=bool)
         for column, values in wanted.items():
             keep &= np.isin(self.columns[column], np.atleast_1d(values))
@@ -128,14 +109,7 @@ class GribIndex(msgspec.Struct, frozen=True, eq=False):
 
 
 def inspect_messages(path: Path, advance: Callable[[int], None]) -> GribIndex:
-    """Return the index of one file; calls ``advance(nbytes)`` as it goes.
-
-    Raises
-    ------
-    FileFormatError
-        If it is empty, not GRIB, cut short or damaged, or changes meanwhile: one error, with the
-        offset of the message. One that ecCodes reads and cannot describe has a ``problem``.
-    """
+    """Return the index of one file; calls ``advance(nbytes)`` as it goes."""
     opened = open_source_file(path)
     columns = _columns(load_eccodes(), opened, path, advance)
     opened.check()

@@ -125,12 +125,6 @@ def grib_messages(opened: SourceBytes, path: Path) -> Iterator[GribMessage]:
     between and after messages are padding (MARS fills up to multiples of 120 bytes, some writers to
     whole blocks), bulletins have some lines of text before and after a message. Anything else is an
     error, so that a damaged file never gives fewer messages.
-
-    Raises
-    ------
-    FileFormatError
-        If the file is empty, is not GRIB, a message is cut short or damaged, or holds several
-        fields.
     """
     size = opened.nbytes
     heads = HeadReader(opened, HEAD_NBYTES)

@@ -33,34 +33,19 @@ END = b"7777"
 
 
 class SimplePacking(msgspec.Struct, frozen=True):
-    """Where a message's integers are, and what they mean: (X * 2^E + R) * 10^-D.
-
-    Parameters
-    ----------
-    edition, bits, count : int
-        Of GRIB; of one value; of values.
-    start, nbytes : int
-        Where in the message the integers are.
-    reference : float
-        R.
-    binary_scale, decimal_scale : int
-        E and D.
-    grid : tuple of int
-        Of which kind the grid is: template, and whether its rows are of equal length.
-    coded : CodedIntegers or None
-        How the integers are coded; None: they lie as they are.
-    """
+    """Where a message's integers are, and what they mean: (X * 2^E + R) * 10^-D."""
 
     edition: int
     bits: int
-    count: int
+    count: int  # of GRIB; of one value; of values
     start: int
-    nbytes: int
-    reference: float
+    nbytes: int  # where in the message the integers are
+    reference: float  # R
     binary_scale: int
-    decimal_scale: int
+    decimal_scale: int  # E and D
+    # of which kind the grid is: template, and whether its rows are of equal length
     grid: tuple[int, bool] = (0, True)
-    coded: CodedIntegers | None = None
+    coded: CodedIntegers | None = None  # how the integers are coded; None: they lie as they are
 
     @property
     def kind(self) -> Hashable:

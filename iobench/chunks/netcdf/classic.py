@@ -128,20 +128,7 @@ class _Header:
 
 
 def read_classic_header(path: Path, opened: SourceBytes) -> ClassicHeader:
-    """Return the dimensions, the variables and the attributes of a classic NetCDF file.
-
-    Parameters
-    ----------
-    path : Path
-        Named in errors.
-    opened : SourceBytes
-        The file.
-
-    Raises
-    ------
-    FileFormatError
-        If the header is damaged, or the file ends before a variable does: names both.
-    """
+    """Return the dimensions, the variables and the attributes of a classic NetCDF file."""
     size = opened.nbytes
     for limit in (HEADER_NBYTES, LARGEST_HEADER_NBYTES):
         content = opened.read_at(0, min(limit, size))

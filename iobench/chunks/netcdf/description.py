@@ -28,25 +28,13 @@ NOT_KEPT: Final = frozenset((
 
 
 class DescribedVariable(msgspec.Struct, frozen=True, eq=False):
-    """A variable as its source describes it.
-
-    Parameters
-    ----------
-    dims, shape : tuple
-        Of texts without the dimension along which their letters are.
-    attributes : mapping
-        JSON-ready, without those of how numbers are stored.
-    is_number : bool
-        Whether it has numbers.
-    texts : ndarray of str, optional
-        The texts it has; None where it has none, or too many.
-    """
+    """A variable as its source describes it."""
 
     dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    attributes: Mapping[str, Any]
-    is_number: bool = True
-    texts: NDArray[np.str_] | None = None
+    shape: tuple[int, ...]  # of texts without the dimension along which their letters are
+    attributes: Mapping[str, Any]  # JSON-ready, without those of how numbers are stored
+    is_number: bool = True  # whether it has numbers
+    texts: NDArray[np.str_] | None = None  # the texts it has; None where it has none, or too many
 
 
 class DescribedFile(msgspec.Struct, frozen=True, eq=False):
@@ -57,13 +45,7 @@ class DescribedFile(msgspec.Struct, frozen=True, eq=False):
 
 
 def describe_netcdf(path: Path, group: str = "") -> DescribedFile:
-    """Return what a NetCDF file says of its variables, without reading their numbers.
-
-    Raises
-    ------
-    FileFormatError, MissingFileError, StorageError, MissingExtraError
-        As `iobench.chunks.netcdf.file.inspect_netcdf`.
-    """
+    """Return what a NetCDF file says of its variables, without reading their numbers."""
     opened = open_source_file(path)
     if opened.read_at(0, 4) in CLASSIC_MAGIC:
         return _described_classic(path, opened)

@@ -75,20 +75,7 @@ class NetcdfFile(msgspec.Struct, frozen=True, eq=False):
 
 
 def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:
-    """Return what a NetCDF file holds: NetCDF-4 (HDF5) or classic, told by its first bytes.
-
-    Parameters
-    ----------
-    group : str
-        Whose variables are meant; those of the root by default.
-
-    Raises
-    ------
-    FileFormatError
-        If it is neither, is cut short or damaged.
-    MissingFileError, StorageError, MissingExtraError
-        If it cannot be read, or a library is missing.
-    """
+    """Return what a NetCDF file holds: NetCDF-4 (HDF5) or classic, told by its first bytes."""
     opened = open_source_file(path)
     if isinstance(opened, OpenFile):
         open_files.expect({opened.path: (opened.nbytes, opened.version)})
@@ -134,13 +121,7 @@ def make_box(
     axis: int = -1,
     of_all: bool = False,
 ) -> Box:
-    """Return a box of a variable of a file; ``axis`` is the sample dimension, -1 without it.
-
-    Raises
-    ------
-    FileFormatError
-        If only the NetCDF library knows how the variable is stored.
-    """
+    """Return a box of a variable of a file; ``axis`` is the sample dimension, -1 without it."""
     variable, path = file.variables[name], range_file(file.path)
     check_known(path, variable)
     return Box(path, variable, tuple(start), tuple(stop), (axis,), of_all)
@@ -344,15 +325,7 @@ def _groups(file: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def open_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> Iterator[tuple[Any, Any]]:
-    """Yield a NetCDF-4 file as h5netcdf opens it, and as h5py does.
-
-    Raises
-    ------
-    MissingExtraError
-        If one of these is not installed.
-    FileFormatError
-        If the file cannot be opened, or what is asked of it meanwhile cannot be read.
-    """
+    """Yield a NetCDF-4 file as h5netcdf opens it, and as h5py does."""
     try:
         import h5netcdf
         import h5py

@@ -23,11 +23,6 @@ class PageReader(io.RawIOBase):
     """A file for reading that keeps the pages read last.
 
     HDF5 asks for headers of some hundred bytes and nodes of some KiB, many of them side by side.
-
-    Parameters
-    ----------
-    opened : SourceBytes
-        The file.
     """
 
     def __init__(self, opened: SourceBytes) -> None:

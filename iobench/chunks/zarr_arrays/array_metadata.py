@@ -21,13 +21,7 @@ MAX_NBYTES = 1 << 60
 
 
 def lengths(described: Any, itemsize: int, *, least: int = 0) -> tuple[int, ...]:
-    """Return the lengths of an array, or of its chunks, as metadata give them.
-
-    Raises
-    ------
-    ValueError
-        If they are no whole numbers from ``least``, or those of an array that nothing can hold.
-    """
+    """Return the lengths of an array, or of its chunks, as metadata give them."""
     if not isinstance(described, list) or len(described) > MAX_RANK:
         raise ValueError(f"lengths {described!r:.80}, expected a list of up to {MAX_RANK}")
     if any(type(length) is not int or length < least for length in described):
@@ -38,13 +32,7 @@ def lengths(described: Any, itemsize: int, *, least: int = 0) -> tuple[int, ...]
 
 
 def fill_number(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a fill value as a number of ``dtype``.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is no number, or one that the dtype does not have.
-    """
+    """Return a fill value as a number of ``dtype``."""
     number = np.array(value)
     usable = not number.ndim and number.dtype.kind in "biufc"
     if usable and dtype.kind in "iu":
@@ -56,64 +44,28 @@ def fill_number(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 class StoredArray(msgspec.Struct, frozen=True, eq=False):
-    """An array as its metadata describes it.
+    """An array as its metadata describes it."""
 
-    Parameters
-    ----------
-    shape : tuple of int
-        May be of length 0.
-    dims : tuple of str or None
-        None where the dimensions have no names.
-    dtype : str
-        Of the stored numbers, with byte order; ``""`` where they are no numbers or dates.
-    fill : number or None
-        What chunks hold that were never written; None: not said.
-    storage : ChunkManifest or None
-        None: only zarr can read it; ``only_zarr`` says why.
-    attributes : mapping
-        As in the store.
-    """
-
-    shape: tuple[int, ...]
-    dims: tuple[str, ...] | None
-    dtype: str
-    fill: Any
-    storage: ChunkManifest | None
+    shape: tuple[int, ...]  # may be of length 0
+    dims: tuple[str, ...] | None  # None where the dimensions have no names
+    dtype: str  # of the stored numbers, with byte order; ``""`` where they are no numbers or dates
+    fill: Any  # what chunks hold that were never written; None: not said
+    storage: ChunkManifest | None  # none: only zarr can read it; ``only_zarr`` says why
     only_zarr: str
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Any]  # as in the store
 
 
 class ZarrStore(msgspec.Struct, frozen=True, eq=False):
-    """What a Zarr store holds, without its numbers.
+    """What a Zarr store holds, without its numbers."""
 
-    Parameters
-    ----------
-    path : Path
-        Its folder.
-    zarr_format : int
-        2 or 3.
-    dims : mapping of str to int
-        Lengths of all dimensions.
-    variables : mapping of str to StoredVariable
-        The numeric arrays of the root group.
-    dates : mapping of str to StoredVariable
-        Its arrays of datetime64 and timedelta64.
-    skipped : mapping of str to str
-        For each array or group left out, why.
-    attributes : mapping
-        Those of the root group.
-    described : mapping of str to mapping
-        All attributes of each of ``variables`` and ``dates``.
-    others : mapping of str to ZarrStore
-        The stores that hold arrays, by name, where several were merged.
-    """
-
-    path: Path
-    zarr_format: int
-    dims: Mapping[str, int]
-    variables: Mapping[str, StoredVariable]
-    dates: Mapping[str, StoredVariable]
-    skipped: Mapping[str, str]
-    attributes: Mapping[str, Any]
+    path: Path  # its folder
+    zarr_format: int  # 2 or 3
+    dims: Mapping[str, int]  # lengths of all dimensions
+    variables: Mapping[str, StoredVariable]  # the numeric arrays of the root group
+    dates: Mapping[str, StoredVariable]  # its arrays of datetime64 and timedelta64
+    skipped: Mapping[str, str]  # for each array or group left out, why
+    attributes: Mapping[str, Any]  # those of the root group
+    # all attributes of each of ``variables`` and ``dates``
     described: Mapping[str, Mapping[str, Any]]
+    # the stores that hold arrays, by name, where several were merged
     others: Mapping[str, ZarrStore] = msgspec.field(default_factory=dict)

@@ -31,11 +31,6 @@ def check_held(store: Path, variable: StoredVariable) -> None:
 
     Lengths are what memory is asked for: a shape of a billion times is a few bytes of JSON. Nothing
     is counted of small arrays, nor of stores elsewhere, whose chunks it takes minutes to list.
-
-    Raises
-    ------
-    FileFormatError
-        If so: names store and array.
     """
     if variable.storage is None or is_url(variable.folder) or not variable.shape:
         return

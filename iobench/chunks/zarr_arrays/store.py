@@ -45,15 +45,6 @@ def inspect_zarr(path: Path) -> ZarrStore:
     """Return what the store in folder ``path`` holds: a group with its arrays, or one array.
 
     Consolidated metadata is used where there is any, as zarr and xarray do.
-
-    Raises
-    ------
-    FileFormatError
-        If there is no metadata, it is damaged, or a dimension has two lengths.
-    StorageError
-        If it cannot be read.
-    MissingExtraError
-        If a library is missing.
     """
     forget_source_files(str(path))
     if (path / VERSION3).is_file():
@@ -70,13 +61,6 @@ def check_for_library(path: Path) -> None:
     """Check all metadata of a local store that is about to be opened whole, by xarray and zarr.
 
     Whatever they might read: files and consolidated metadata, of both versions.
-
-    Raises
-    ------
-    FileFormatError
-        If an array may not be made: names file and array.
-    StorageError
-        If metadata cannot be read.
     """
     if path.suffix in (".n5", ".zip"):  # zarr 2 goes by the name, and reads other files
         raise FileFormatError(f"{path}: is opened as something else by zarr; rename the folder")

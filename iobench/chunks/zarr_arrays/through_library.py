@@ -27,15 +27,7 @@ ZARR_ERRORS = (ValueError, KeyError, TypeError, NotImplementedError, OSError, Ru
 
 
 def check_through_zarr(variable: StoredVariable) -> None:
-    """Open an array through zarr, or say why neither can read it.
-
-    Raises
-    ------
-    FileFormatError
-        If zarr cannot open it: names store, array and codec.
-    MissingExtraError
-        If zarr is missing.
-    """
+    """Open an array through zarr, or say why neither can read it."""
     _opened(os.getpid(), variable.folder, _said(variable))
 
 

@@ -23,13 +23,7 @@ SPECIAL_FILLS: dict[Any, Any] = {"NaN": np.nan, "Infinity": np.inf, "-Infinity":
 
 
 def array_of_version2(metadata: Mapping[str, Any], attributes: Mapping[str, Any]) -> StoredArray:
-    """Return what a ``.zarray`` and a ``.zattrs`` say.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError
-        If they are not as version 2 asks.
-    """
+    """Return what a ``.zarray`` and a ``.zattrs`` say."""
     if metadata["zarr_format"] != 2:
         raise ValueError(f"zarr_format {metadata['zarr_format']} in a .zarray")
     dtype = _dtype(metadata["dtype"])

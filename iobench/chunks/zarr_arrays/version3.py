@@ -46,13 +46,7 @@ class _OnlyZarrError(Exception):
 
 
 def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
-    """Return what the ``zarr.json`` of an array says.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError
-        If it is not as version 3 asks.
-    """
+    """Return what the ``zarr.json`` of an array says."""
     dtype = _dtype(metadata["data_type"])
     shape = lengths(metadata["shape"], np.dtype(dtype).itemsize if dtype else 1)
     storage, only_zarr = None, ""
@@ -75,13 +69,7 @@ def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
 
 
 def check_safe(metadata: Mapping[str, Any]) -> None:
-    """Check what zarr would make of a ``zarr.json`` before it does, by codecs that we know.
-
-    Raises
-    ------
-    KeyError, ValueError, TypeError
-        If it holds something else than numbers and texts, or names a codec that may not be made.
-    """
+    """Check what zarr would make of a ``zarr.json`` before it does, by codecs that we know."""
     if _named(metadata["data_type"])[0] not in TEXTS and not _dtype(metadata["data_type"]):
         raise ValueError(f"data type {metadata['data_type']!r:.80}")
     described = list(metadata["codecs"])

@@ -42,15 +42,7 @@ class IndexedObject:
         return f"a {self.kind}, {apart}"
 
     def samples(self) -> tuple[SampleIndex, NamedArrays]:
-        """Return one sample for each number, and the first.
-
-        Raises
-        ------
-        OptionError
-            If there is none.
-        SampleError
-            If the first one cannot be made or has no numbers.
-        """
+        """Return one sample for each number, and the first."""
         name = self._opener.name
         with in_one_line(f"{name}: len() raised"):
             length = len(self._value)

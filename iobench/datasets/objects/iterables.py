@@ -42,16 +42,11 @@ class BatchLoader(Protocol):
 
 
 class ReadyBatches(msgspec.Struct, frozen=True):
-    """A loader's own batches.
-
-    Parameters
-    ----------
-    passes : callable
-        ``passes(epoch, begin)`` returns those of one pass; it calls ``begin`` with the loader for
-        its iterator.
-    """
+    """A loader's own batches."""
 
     loader: Any
+    # ``passes(epoch, begin)`` returns those of one pass; it calls ``begin`` with the loader for its
+    # iterator
     passes: Callable[[int, Callable[[Any], Iterator[Any]]], Iterator[NamedArrays]]
 
     @property
@@ -122,13 +117,7 @@ class IterableObject:
         return f"a ready DataLoader {workers}"
 
     def samples(self) -> tuple[SampleIndex, NamedArrays]:
-        """Return an index without samples, whose spec is the first one's, and that; set `passes`.
-
-        Raises
-        ------
-        OptionError
-            If there is no first one.
-        """
+        """Return an index without samples, whose spec is the first one's, and that; set `passes`."""
         name = self._opener.name
         where = f"the first {'batch' if self._batched else 'sample'} of {name}"
         with in_one_line(f"{where}: making it raised"):

@@ -43,15 +43,6 @@ class LabelledObject:
     What is lazy is opened again by each process that reads, where it has a name; what lies in
     memory is shared with forked processes. Dask, where it is used, works in the thread that asks:
     the workers are processes already.
-
-    Parameters
-    ----------
-    opener : Opener
-        Of the dataset.
-    value : xarray.Dataset
-        The dataset.
-    selection : Selection
-        Sample dimension and variables.
     """
 
     kind = "xarray.Dataset"
@@ -78,13 +69,7 @@ class LabelledObject:
         return f"an {self.kind}, one sample an index of {' and '.join(self._dims)}"
 
     def samples(self) -> tuple[SampleIndex, NamedArrays]:
-        """Return one sample for each index, and the first.
-
-        Raises
-        ------
-        OptionError
-            If a dimension has no index.
-        """
+        """Return one sample for each index, and the first."""
         name = self._opener.name
         if self._value is None:
             self._value = as_dataset(self._opener.open())

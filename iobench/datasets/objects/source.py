@@ -48,16 +48,6 @@ class ObjectDataset:
 
     ``title``, ``fused``, ``passes``, ``ready`` and ``batch_size`` are known once ``files`` and
     ``samples`` have run.
-
-    Attributes
-    ----------
-    passes : SamplePasses or None
-        What to iterate over where no sample can be had by its number: an iterable dataset or a
-        DataLoader. The index then has no samples, only what one is.
-    batch_size : int or None
-        Of a DataLoader, whose batches are handed on as they are.
-    ready : ReadyBatches or None
-        Of a DataLoader that makes batches: how to ask it for them.
     """
 
     published: PublishedStep | None = None
@@ -74,28 +64,14 @@ class ObjectDataset:
         self._part: Part | None = None
 
     def files(self, locator: Locator) -> list[Path]:
-        """Open the object and return the files behind it, as far as it tells.
-
-        Raises
-        ------
-        OptionError
-            If it cannot be made, or is nothing that has samples.
-        """
+        """Open the object and return the files behind it, as far as it tells."""
         if self._part is None:
             self._part = _part_of(self._opener, self._selection)
             self.title, self.fused = self._part.title, self._part.fused
         return list(self._part.files)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return the samples; the first is made, and says what they are.
-
-        Raises
-        ------
-        OptionError
-            If there is none, or making the first one raises.
-        SampleError
-            If it has no numbers.
-        """
+        """Return the samples; the first is made, and says what they are."""
         self.files(locator)
         part = self._opened
         watch = stopwatch()
@@ -114,13 +90,7 @@ class ObjectDataset:
         return replace(index, provenance=facts, setup={"first sample": watch()})
 
     def downloads(self) -> Downloads:
-        """Return what to ask CliMetLab for; nobody knows which files that are.
-
-        Raises
-        ------
-        OptionError
-            If it is not one of CliMetLab's.
-        """
+        """Return what to ask CliMetLab for; nobody knows which files that are."""
         opener = self._opener
         if not isinstance(opener, ClimetlabObject):
             raise OptionError(f"--download: is for CliMetLab's datasets, not for {self.name}")
@@ -155,26 +125,7 @@ def object_dataset(
     variables: Sequence[str] | None = None,
     target_variables: Sequence[str] | None = None,
 ) -> ObjectDataset:
-    """Make a dataset of a Python object.
-
-    Parameters
-    ----------
-    target : str or object
-        ``package.module:callable``, ``climetlab:NAME``, or the object itself: a map-style dataset
-        (``__len__`` and ``__getitem__``), an iterable one, an ``xarray.Dataset`` or ``DataArray``,
-        or torch's ``DataLoader``.
-    options : mapping of str to object, optional
-        Arguments of the callable or of ``climetlab.load_dataset``; text as `parse_value` reads it.
-    sample_dim : str, optional
-        Of an ``xarray.Dataset``: the dimension along which one index is one sample.
-    variables, target_variables : sequence of str, optional
-        Of an ``xarray.Dataset``, as of files of one's own.
-
-    Raises
-    ------
-    OptionError
-        If the target is not spelled so, or options are given for an object that is there already.
-    """
+    """Make a dataset of a Python object."""
     named = dict(options or {})
     opener: Opener
     if not isinstance(target, str):

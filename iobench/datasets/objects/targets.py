@@ -27,30 +27,14 @@ REASON_LIMIT: Final = 500
 
 
 class Opener(Protocol):
-    """Makes an object, or has it; travels to the workers instead of it.
+    """Makes an object, or has it; travels to the workers instead of it."""
 
-    Attributes
-    ----------
-    name : str
-        What it is called in reports.
-    makes_it_anew : bool
-        Whether ``open`` makes another one each time.
-    facts : mapping
-        What says which object it is, JSON-ready.
-    """
-
-    name: str
-    makes_it_anew: bool
-    facts: Mapping[str, Any]
+    name: str  # what it is called in reports
+    makes_it_anew: bool  # whether ``open`` makes another one each time
+    facts: Mapping[str, Any]  # what says which object it is, JSON-ready
 
     def open(self) -> Any:
-        """Return the object.
-
-        Raises
-        ------
-        IobenchError
-            If it cannot be made; says why in one line.
-        """
+        """Return the object."""
         ...
 
 
@@ -77,18 +61,6 @@ class NamedObject:
     """What ``package.module:callable`` returns; what is not callable is taken as it is.
 
     The folder in which it was named is importable, as with ``python -m``.
-
-    Parameters
-    ----------
-    target : str
-        Module and, after the colon, its attribute.
-    options : mapping of str to object
-        Keyword arguments; text is read by `parse_value`, except where the callable says ``str``.
-
-    Raises
-    ------
-    OptionError
-        If the target is not spelled so.
     """
 
     makes_it_anew = True
@@ -102,14 +74,7 @@ class NamedObject:
         self._folder = str(Path.cwd())
 
     def open(self) -> Any:
-        """Import the module and call the callable.
-
-        Raises
-        ------
-        OptionError
-            If there is no such module or attribute, importing or calling it raises, or an option
-            is none of the callable's.
-        """
+        """Import the module and call the callable."""
         found = self._find()
         if not callable(found):
             if self.options:

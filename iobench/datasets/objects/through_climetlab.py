@@ -21,18 +21,6 @@ class ClimetlabObject:
     """``climetlab.load_dataset(NAME, **arguments).to_xarray()``, with the network cut off.
 
     Files are those of ``CLIMETLAB_MIRROR`` and of CliMetLab's cache.
-
-    Parameters
-    ----------
-    dataset : str
-        Its name.
-    options : mapping of str to object
-        Arguments of ``load_dataset``; text is read by `parse_value`.
-
-    Raises
-    ------
-    OptionError
-        If the name is empty.
     """
 
     makes_it_anew = True
@@ -46,19 +34,7 @@ class ClimetlabObject:
         self.facts: Mapping[str, Any] = {"object": self.name, "options": told(self.arguments)}
 
     def open(self) -> Any:
-        """Return the ``xarray.Dataset``.
-
-        Raises
-        ------
-        MissingExtraError
-            If CliMetLab cannot be imported.
-        UnknownNameError
-            If no installed plugin has the name.
-        MissingFileError
-            If a file is neither in the mirror nor in the cache.
-        OptionError
-            If CliMetLab or the plugin raises anything else.
-        """
+        """Return the ``xarray.Dataset``."""
         import_climetlab(self.name)
         with (
             in_one_line(f"{self.name}: load_dataset or to_xarray raised"),

@@ -33,19 +33,6 @@ def named_arrays(value: Any, *, where: str) -> NamedArrays:
     and lists their numbers; levels are joined with ``/``. A list of nothing but numbers is one
     array, a sample that is a single array or number is called ``0``. Strings, dates and whatever
     else is not a number are left out.
-
-    Parameters
-    ----------
-    value : object
-        Mappings, tuples and lists, however deep, of arrays, tensors of torch or TensorFlow, and
-        numbers.
-    where : str
-        Which sample, for messages.
-
-    Raises
-    ------
-    SampleError
-        If two arrays would have one name, or a tensor cannot be had as an array.
     """
     arrays = NamedArrays()
     for path, leaf in _leaves(value, ()):
@@ -63,22 +50,7 @@ def named_arrays(value: Any, *, where: str) -> NamedArrays:
 
 
 def spec_of(arrays: NamedArrays, *, where: str, batched: bool = False) -> SampleSpec:
-    """Return what a sample is that has such arrays.
-
-    Parameters
-    ----------
-    arrays : NamedArrays
-        Of a sample, or of a batch with a leading axis.
-    where : str
-        Which, for messages.
-    batched : bool
-        Whether the first axis counts samples.
-
-    Raises
-    ------
-    SampleError
-        If there is no array, or one of a batch has no axis.
-    """
+    """Return what a sample is that has such arrays."""
     if not arrays:
         told = ", ".join(f"{name} {reason}" for name, reason in arrays.left_out.items())
         raise SampleError(

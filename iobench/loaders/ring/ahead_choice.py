@@ -42,20 +42,11 @@ class TimedReads(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadSpeeds:
-    """How long a read takes alone, and how much comes in when several are under way.
+    """How long a read takes alone, and how much comes in when several are under way."""
 
-    Parameters
-    ----------
-    nbytes : int
-        Of a read.
-    alone_ns : int
-        A read's time, where it is the only one.
-    rates : mapping of int to float
-        Bytes per second by reads in flight at once.
-    """
-
-    nbytes: int
-    alone_ns: int
+    nbytes: int  # of a read
+    alone_ns: int  # A read's time, where it is the only one
+    # bytes per second by reads in flight at once
     rates: Mapping[int, float] = field(default_factory=dict)
 
     @property
@@ -72,42 +63,20 @@ class ReadSpeeds:
 
 @dataclass(frozen=True, slots=True)
 class AheadChoice:
-    """How far ahead batches are filled, and why.
-
-    Parameters
-    ----------
-    threads, depth : int
-        Of the ring.
-    in_flight : int
-        Reads that a thread has under way, where it can say so.
-    speeds : ReadSpeeds or None
-        What was measured.
-    why : str
-        In words.
-    """
+    """How far ahead batches are filled, and why."""
 
     threads: int
-    depth: int
-    in_flight: int
-    speeds: ReadSpeeds | None
-    why: str
+    depth: int  # of the ring
+    in_flight: int  # reads that a thread has under way, where it can say so
+    speeds: ReadSpeeds | None  # what was measured
+    why: str  # in words
 
     def __str__(self) -> str:
         return f"{self.threads} threads, {self.depth} buffers: {self.why}"
 
 
 def measure(reads: TimedReads, clock: Callable[[], int], max_ns: int = MAX_NS) -> ReadSpeeds | None:
-    """Return how fast reads are; None where there are too few of them to tell.
-
-    Parameters
-    ----------
-    reads : TimedReads
-        What is read.
-    clock : callable
-        Returns ns.
-    max_ns : int
-        When no further step begins; later where reads take so long that it would be the first one.
-    """
+    """Return how fast reads are; None where there are too few of them to tell."""
     alone = []
     begun_ns = clock()
     for _ in range(N_ALONE):
@@ -141,21 +110,7 @@ def choose_ahead(
     depth: int,
     max_bytes: int,
 ) -> AheadChoice:
-    """Return how many threads and buffers keep enough reads in flight.
-
-    Parameters
-    ----------
-    speeds : ReadSpeeds or None
-        What was measured; None where there was nothing to wait for.
-    batch_reads : int
-        Reads that a thread has under way at once when it fills a batch, at most.
-    buffer_nbytes : int
-        Of one batch.
-    threads, depth : int
-        What is taken otherwise; never less, unless memory says so.
-    max_bytes : int
-        For all buffers.
-    """
+    """Return how many threads and buffers keep enough reads in flight."""
     if speeds is None:
         why = "what is read is in the page cache, or cannot be measured"
         return AheadChoice(threads, depth, batch_reads, None, why)

@@ -65,20 +65,7 @@ class BatchMemory:
 
 
 class BatchLayout:
-    """Where in a buffer the arrays of a batch lie: one after the other, each aligned.
-
-    Parameters
-    ----------
-    spec : SampleSpec
-        Of one sample.
-    batch_size : int
-        Samples of the largest batch.
-
-    Attributes
-    ----------
-    nbytes : int
-        Bytes of a buffer.
-    """
+    """Where in a buffer the arrays of a batch lie: one after the other, each aligned."""
 
     def __init__(self, spec: SampleSpec, batch_size: int) -> None:
         self._parts: list[tuple[str, tuple[int, ...], np.dtype[Any], int]] = []
@@ -98,24 +85,12 @@ class BatchLayout:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A buffer on its way to the consumer, filled or given up.
+    """A buffer on its way to the consumer, filled or given up."""
 
-    Attributes
-    ----------
-    key : int
-        Number of the lease.
-    value : object
-        The arrays of the batch, or what was made of them.
-    error : BaseException, optional
-        Why there is none. Its traceback holds the arrays.
-    worker : int
-        The process that filled it; -1 for a thread.
-    """
-
-    key: int
-    value: Any
-    error: BaseException | None = None
-    worker: int = -1
+    key: int  # number of the lease
+    value: Any  # the arrays of the batch, or what was made of them
+    error: BaseException | None = None  # why there is none. Its traceback holds the arrays
+    worker: int = -1  # the process that filled it; -1 for a thread
 
 
 class BufferPool:
@@ -124,33 +99,6 @@ class BufferPool:
     ``take`` is called by reader threads, ``grow`` and ``hand_out`` by the consumer. Buffers come
     back from wherever their last holder dies: in any thread, at any moment, in the middle of a
     garbage collection. So that end takes no lock.
-
-    Parameters
-    ----------
-    spec : SampleSpec
-        Of one sample.
-    batch_size : int
-        Samples of the largest batch.
-    depth : int
-        Buffers there are from the start; the system backs them with memory when first filled.
-    max_bytes : int, optional
-        What all buffers may take; by default half of the memory that is free now.
-    prepare : callable, optional
-        Called with each new buffer: registers it with a device.
-    new_memory : callable, optional
-        Makes a buffer of so many bytes; by default pages of this process.
-
-    Attributes
-    ----------
-    nbytes : int
-        Bytes of one buffer.
-    n_buffers, n_grown : int
-        Buffers there are; how many had to be added since all others were held.
-
-    Raises
-    ------
-    OptionError
-        If ``depth`` buffers take more than ``max_bytes``; with the sum.
     """
 
     def __init__(
@@ -206,13 +154,7 @@ class BufferPool:
         return self._shrunk_to(memory)
 
     def take_or_grow(self) -> BatchMemory:
-        """Return a buffer nobody holds, one more where there is none.
-
-        Raises
-        ------
-        OptionError
-            As `grow`.
-        """
+        """Return a buffer nobody holds, one more where there is none."""
         while True:
             with suppress(Empty):
                 if (memory := self._free.get_nowait()) is not None:
@@ -288,13 +230,7 @@ class BufferPool:
         return (self.n_buffers + 1) * self.nbytes <= self._max_bytes
 
     def grow(self) -> None:
-        """Add a buffer.
-
-        Raises
-        ------
-        OptionError
-            Where that would take more than ``max_bytes``.
-        """
+        """Add a buffer."""
         if not self.can_grow:
             total = (self.n_buffers + 1) * self.nbytes
             raise OptionError(
@@ -313,13 +249,7 @@ class BufferPool:
 
 
 class ScratchRows:
-    """Memory for samples of one spec, used again, and larger when more are wanted.
-
-    Parameters
-    ----------
-    spec : SampleSpec
-        Of one sample.
-    """
+    """Memory for samples of one spec, used again, and larger when more are wanted."""
 
     def __init__(self, spec: SampleSpec) -> None:
         self._spec = spec

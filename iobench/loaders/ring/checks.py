@@ -32,16 +32,6 @@ class ExtentChecks:
 
     They are those in ``iobench.crc32c``; of a TFRecord store without that file, those behind each
     record.
-
-    Parameters
-    ----------
-    store : Store
-        Its manifest is there.
-
-    Raises
-    ------
-    StoreError
-        If there are no checksums, or not of this store.
     """
 
     def __init__(self, store: Store) -> None:
@@ -103,15 +93,7 @@ class ExtentChecks:
 
 
 class SampleChecks:
-    """The checksums that some samples' extents shall have, row by row.
-
-    Parameters
-    ----------
-    checks : ExtentChecks
-        Of their store.
-    samples : ndarray of int64
-        Which samples.
-    """
+    """The checksums that some samples' extents shall have, row by row."""
 
     def __init__(
         self, checks: ExtentChecks, samples: NDArray[np.int64], expected: NDArray[np.uint32]

@@ -24,26 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleFacts:
-    """What is known of the samples of a source besides their arrays.
+    """What is known of the samples of a source besides their arrays."""
 
-    Parameters
-    ----------
-    index : callable, optional
-        Returns the index they are in.
-    held : sequence of int
-        Which samples of that index they are, in order.
-    placed : sequence of int
-        Which samples of the dataset they are, whose windows somebody placed.
-    statistics : mapping, optional
-        Of their values, as `Manifest.statistics`; None where nobody keeps them.
-    normalisation : mapping
-        What was done to them already, as `Manifest.normalisation`.
-    """
-
-    index: Callable[[], SampleIndex] | None = None
-    held: Sequence[int] = ()
+    index: Callable[[], SampleIndex] | None = None  # returns the index they are in
+    held: Sequence[int] = ()  # which samples of that index they are, in order
+    # which samples of the dataset they are, whose windows somebody placed
     placed: Sequence[int] = ()
+    # of their values, as `Manifest.statistics`; None where nobody keeps them
     statistics: Mapping[str, Any] | None = None
+    # what was done to them already, as `Manifest.normalisation`
     normalisation: Mapping[str, Any] | None = None
 
 
@@ -51,21 +40,6 @@ def composed(source: BatchSource, options: Mapping[str, Any], facts: SampleFacts
     """Return the samples that a loader's options ask for, made of those of a source.
 
     Items are cut and normalised before they are stacked to windows: each once.
-
-    Parameters
-    ----------
-    source : BatchSource
-        Of whole samples.
-    options : mapping
-        As of `iobench.loader`: ``patch``, ``patch_at``, ``normalise``, ``window``, ``split``,
-        ``seed``.
-    facts : SampleFacts
-        Of the source's samples.
-
-    Raises
-    ------
-    OptionError, UnknownNameError
-        Naming the option that cannot be met.
     """
     patch = options.get("patch")
     at = options.get("patch_at") or "random"

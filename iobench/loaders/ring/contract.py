@@ -48,11 +48,6 @@ class Filler(Protocol):
         """Write every byte of ``rows``: row ``i`` is sample ``samples[i]``.
 
         What it does is noted in ``log``: read, decode, verify and preprocess, apart.
-
-        Raises
-        ------
-        IobenchError
-            Naming the sample that could not be made. The rows are then thrown away.
         """
         ...
 
@@ -72,30 +67,14 @@ class PatchFiller(Filler, Protocol):
         rows: Rows,
         log: BatchLog,
     ) -> None:
-        """Write every byte of ``rows``: row ``i`` is a patch of sample ``samples[i]``.
-
-        Parameters
-        ----------
-        samples : ndarray of int64, shape (rows,)
-            Which samples; one may be there several times.
-        corners : ndarray of int64, shape (rows, dimensions)
-            Where each patch begins along the dimensions that are cut.
-        rows, log
-            As of `Filler.fill`; raises as that does.
-        """
+        """Write every byte of ``rows``: row ``i`` is a patch of sample ``samples[i]``."""
         ...
 
 
 class BatchSource(Protocol):
-    """Samples that a ring can load. Used by several threads at once.
+    """Samples that a ring can load. Used by several threads at once."""
 
-    Attributes
-    ----------
-    spec : SampleSpec
-        What a sample is.
-    """
-
-    spec: SampleSpec
+    spec: SampleSpec  # what a sample is
 
     def __len__(self) -> int: ...
 

@@ -38,29 +38,7 @@ def dataset_source(
     transform: Present | None = None,
     changed: Callable[[BatchSource], BatchSource] | None = None,
 ) -> BatchSource:
-    """Return what fills batches with the samples of a dataset.
-
-    Parameters
-    ----------
-    samples : NumberedSamples
-        Which samples of what.
-    batch_size : int
-        Samples of the largest batch.
-    processes : bool, optional
-        Whether each reader thread leaves the work to a process, which imports the script it was
-        started from. Never by default; where they would help, the source's ``note`` says so: of a
-        dataset that may be used by one thread alone, or holds Python's lock for more than
-        `GIL_LIMIT` of the time (measured on some samples).
-    transform : callable, optional
-        What the processes make of a batch.
-    changed : callable, optional
-        What is made of them: windows, parts, patches.
-
-    Raises
-    ------
-    OptionError, WorkerError
-        Of processes; see `ProcessSource`.
-    """
+    """Return what fills batches with the samples of a dataset."""
     pipeline = dataset_pipeline(samples.dataset, samples.index, samples.numbers)
     alone = not getattr(samples.dataset, "thread_safe", False)
     note = "" if processes is not None else _why_processes(samples.dataset.name, pipeline, alone)

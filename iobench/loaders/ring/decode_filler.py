@@ -40,30 +40,12 @@ class SampleExtents(Protocol):
     def of(
         self, samples: NDArray[np.int64], laps: Laps
     ) -> Iterator[tuple[int, Iterable[memoryview]]]:
-        """Yield for each row, in any order, the bytes of its extents; each until the next one.
-
-        Raises
-        ------
-        StoreError, StorageError
-            Naming the file that is missing, ends too early, or cannot be read.
-        """
+        """Yield for each row, in any order, the bytes of its extents; each until the next one."""
         ...
 
 
 class DecodeFiller:
-    """Fills rows with what a store decodes.
-
-    Parameters
-    ----------
-    store : Store
-        Any.
-    extents : SampleExtents
-        Brings their bytes.
-    checks : ExtentChecks, optional
-        Compares what was read.
-    decoder : RowDecoder, optional
-        Decodes extent by extent to where the arrays shall be; else the store decodes samples.
-    """
+    """Fills rows with what a store decodes."""
 
     def __init__(
         self,
@@ -176,13 +158,7 @@ class AnyExtents:
 
 
 class ObjectExtents:
-    """Extents of a store elsewhere: those of a batch by requests for ranges, many at once.
-
-    Parameters
-    ----------
-    in_flight : callable
-        Returns how many requests may be under way at once.
-    """
+    """Extents of a store elsewhere: those of a batch by requests for ranges, many at once."""
 
     files: FileSet | None = None
 
@@ -209,20 +185,7 @@ class ObjectExtents:
 
 
 class LocalExtents:
-    """Extents of files of this machine, one after another in the order they lie in.
-
-    Parameters
-    ----------
-    files : FileSet
-        Its files.
-    is_mapped : bool
-        Whether what is in the page cache is taken from there: reading it first would be a copy,
-        half as dear as decoding is.
-    aligned : AlignedReader, optional
-        Reads around the page cache what is not in it, where ``is_direct`` says so.
-    is_direct : callable, optional
-        Called with ``files`` and ``aligned``.
-    """
+    """Extents of files of this machine, one after another in the order they lie in."""
 
     def __init__(
         self,

@@ -40,43 +40,22 @@ N_COMPARED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class DirectChoice:
-    """Whether what is not cached is read around the page cache, and why.
+    """Whether what is not cached is read around the page cache, and why."""
 
-    Parameters
-    ----------
-    is_direct : bool
-        Whether it is.
-    speeds : mapping of str to float
-        Bytes per second of ``"direct"`` and ``"cached"`` where they were compared.
-    """
-
-    is_direct: bool
+    is_direct: bool  # whether it is
+    # bytes per second of ``"direct"`` and ``"cached"`` where they were compared
     speeds: Mapping[str, float]
 
 
 class AlignedReader:
-    """Reads extents around the page cache, one at a time, for one thread.
-
-    Parameters
-    ----------
-    files : FileSet
-        Opened with ``O_DIRECT``.
-    """
+    """Reads extents around the page cache, one at a time, for one thread."""
 
     def __init__(self, files: FileSet) -> None:
         self._files = files
         self._room = mmap.mmap(-1, SECTOR)
 
     def read(self, file: int, offset: int, nbytes: int) -> memoryview:
-        """Return the bytes of an extent, until the next one is read.
-
-        Raises
-        ------
-        OptionError
-            If the file system cannot do it.
-        StoreError
-            If the file ends before.
-        """
+        """Return the bytes of an extent, until the next one is read."""
         first = offset // SECTOR * SECTOR
         length = -(-(offset + nbytes) // SECTOR) * SECTOR - first
         if len(self._room) < length:
@@ -104,15 +83,7 @@ class AlignedReader:
 
 
 class DirectReads:
-    """Reads extents, or parts of them, around the page cache; see `Reads`.
-
-    Parameters
-    ----------
-    ranges : SampleRanges
-        What is read of a sample.
-    reader : AlignedReader
-        Of the thread.
-    """
+    """Reads extents, or parts of them, around the page cache; see `Reads`."""
 
     def __init__(self, ranges: SampleRanges, reader: AlignedReader) -> None:
         self._ranges = ranges
@@ -146,22 +117,7 @@ class DirectReads:
 
 
 def choose_direct(table: ExtentTable, files: FileSet, reader: AlignedReader) -> DirectChoice | None:
-    """Compare reading around the page cache with reading through it, on what is not in it.
-
-    Parameters
-    ----------
-    table : ExtentTable
-        Where extents are; at least one sample.
-    files : FileSet
-        Read through the cache.
-    reader : AlignedReader
-        Reads around it.
-
-    Returns
-    -------
-    DirectChoice or None
-        None where too little of the store is not in the cache.
-    """
+    """Compare reading around the page cache with reading through it, on what is not in it."""
     random = np.random.default_rng(0)
     tried = np.unique(random.integers(0, len(table), 8 * N_COMPARED))
     random.shuffle(tried)

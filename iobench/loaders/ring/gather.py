@@ -42,27 +42,16 @@ _Group = tuple[int, "slice | NDArray[np.intp]", "NDArray[np.int64]"]
 
 @dataclass(frozen=True, slots=True)
 class ExtentGrid:
-    """Extents of one number at equal distances: runs of samples, each in a file.
+    """Extents of one number at equal distances: runs of samples, each in a file."""
 
-    Parameters
-    ----------
-    firsts : ndarray of int64
-        First sample of each run, ascending, and the number of samples as its last.
-    files : list of int
-        File of each run, by number.
-    starts : list of int
-        Where a run begins in its file: at most ``lead`` bytes before its first extent.
-    leads : list of int
-        How far the extents are from the places of the grid, for its last one to end in the file.
-    pitch : int
-        From one extent to the next.
-    """
-
+    # first sample of each run, ascending, and the number of samples as its last
     firsts: NDArray[np.int64]
-    files: list[int]
+    files: list[int]  # file of each run, by number
+    # where a run begins in its file: at most ``lead`` bytes before its first extent
     starts: list[int]
+    # how far the extents are from the places of the grid, for its last one to end in the file
     leads: list[int]
-    pitch: int
+    pitch: int  # from one extent to the next
 
     def groups(self, samples: NDArray[np.int64]) -> Iterator[_Group]:
         """Yield the samples of each run among these."""
@@ -84,19 +73,7 @@ class ExtentGrid:
 def find_grid(
     table: ExtentTable, number: int, length: int, sizes: Sequence[int]
 ) -> ExtentGrid | None:
-    """Return how the extents of this number lie, None where there is no order to it.
-
-    Parameters
-    ----------
-    table : ExtentTable
-        Where extents are; at least one sample.
-    number : int
-        Which extent of each sample.
-    length : int
-        Bytes of each.
-    sizes : sequence of int
-        Bytes of each file, by number.
-    """
+    """Return how the extents of this number lie, None where there is no order to it."""
     file, offset = table.file[:, number], table.offset[:, number]
     changes = np.flatnonzero(file[1:] != file[:-1]) + 1
     firsts = np.concatenate(([0], changes, [len(file)])).astype(np.int64)
@@ -119,15 +96,7 @@ def find_grid(
 
 
 class MappedReads:
-    """Takes some of the extents of samples from mappings; see `iobench.loaders.ring.reads.Reads`.
-
-    Parameters
-    ----------
-    extents : mapping of int to (ExtentGrid, tuple of FieldPart)
-        Which of a sample's extents, where they lie, and what they are made of.
-    files : FileSet
-        Of the store.
-    """
+    """Takes some of the extents of samples from mappings; see `iobench.loaders.ring.reads.Reads`."""
 
     def __init__(
         self,

@@ -105,19 +105,7 @@ class ChoosesReads(Protocol):
 
 
 class LocalReads:
-    """Chooses how one thread reads samples of files of this machine.
-
-    Parameters
-    ----------
-    source : ChoosingSource
-        Whose thread it is.
-    fields : FieldLayout
-        Where variables lie.
-    files : StoreFiles
-        Of the source.
-    plan : RangePlan
-        What is read of each sample.
-    """
+    """Chooses how one thread reads samples of files of this machine."""
 
     def __init__(
         self,
@@ -196,21 +184,6 @@ class InPlaceFiller:
     """Fills rows of variables that lie in the extents as memory has them.
 
     Samples that are laid out otherwise than the first one of the store are decoded whole.
-
-    Parameters
-    ----------
-    store : ExtentStore
-        Whose samples.
-    fields : FieldLayout
-        Where variables lie.
-    ways : ChoosesReads
-        How they are read.
-    others : DecodeFiller
-        Decodes whole samples.
-    checks : ExtentChecks, optional
-        Compares whole extents.
-    files : FileSet, optional
-        Of a store of this machine.
     """
 
     def __init__(

@@ -54,47 +54,6 @@ class RingLoader:
     """Yields batches that reader threads have filled ahead, into buffers used again and again.
 
     A batch is valid as long as anyone holds it. Iterating again begins the next epoch.
-
-    Parameters
-    ----------
-    source : BatchSource
-        What fills the buffers.
-    order : BatchOrder
-        Which samples make up which batch.
-    threads : int, optional
-        Reader threads; by default as many as there are CPUs, at most 4, fewer than ``depth``.
-    depth : int
-        Buffers.
-    max_bytes : int, optional
-        What buffers may take in all, where batches are held; half of the free memory by default.
-    present : callable, optional
-        Makes what is yielded of the arrays of a batch; runs in the reader threads.
-    find_rank : callable, optional
-        Where the order's rank and number of ranks were found: asked again when an epoch begins.
-    device : DeviceCopies, optional
-        Takes batches to a device; buffers come back once they are copied.
-    recorder : Recorder, optional
-        Where reader threads note what they do.
-    why : str
-        What ``threads`` and ``depth`` were chosen by.
-    dataset : object, optional
-        What the samples are, by number.
-    facts : SampleFacts, optional
-        What is known of the samples that these are made of.
-    samples : mapping of str to str
-        What the samples are, for a state: window, split, patch.
-
-    Attributes
-    ----------
-    dataset : object
-        What the samples are, by number: as many as the loader has, and ``[i]`` is one of them.
-    epoch : int
-        The epoch that the next iteration is of, or the one that is going on.
-
-    Raises
-    ------
-    OptionError
-        If an option is out of its range, or the buffers do not fit into memory.
     """
 
     def __init__(
@@ -185,13 +144,7 @@ class RingLoader:
         return self.epoch * len(self.order) + self._n_taken - 1, self.epoch
 
     def tell_spans(self, recorder: Recorder) -> bool:
-        """Let reader threads note there what they do, from the next epoch on.
-
-        Returns
-        -------
-        bool
-            Whether they can: where processes fill batches these would have to.
-        """
+        """Let reader threads note there what they do, from the next epoch on."""
         can = not isinstance(self.source, OwnMemory)
         self._recorder = recorder if can else None
         return can
@@ -223,28 +176,7 @@ class RingLoader:
     def coordinates(
         self, batch: int | None = None, epoch: int | None = None
     ) -> dict[str, NDArray[Any]]:
-        """Return where and when the samples of a batch are.
-
-        Parameters
-        ----------
-        batch : int, optional
-            Its place in the epoch, of this rank; by default the one that was handed out last.
-        epoch : int, optional
-            By default the one that is going on.
-
-        Returns
-        -------
-        dict of str to ndarray
-            ``"sample"``: numbers in the store, of a window one for each item in the order of
-            ``Window.offsets``. ``"y_start"``, for each dimension that patches are cut along: where
-            they begin. Then all coordinates that the store keeps, by name: those of samples
-            (times as datetime64) as ``"sample"``, those of the grid once, or of each patch.
-
-        Raises
-        ------
-        OptionError
-            If there is no such batch, or none was handed out.
-        """
+        """Return where and when the samples of a batch are."""
         number = self._n_taken - 1 if batch is None else batch
         if not 0 <= number < len(self):
             what = "no batch was handed out" if batch is None else f"batch {batch} of {len(self)}"
@@ -329,11 +261,6 @@ class RingLoader:
         """Say which epoch the next iteration is of; its order depends on it.
 
         After `load_state_dict`, saying the epoch it is in anyway changes nothing.
-
-        Raises
-        ------
-        OptionError
-            If it is negative.
         """
         if epoch < 0:
             raise OptionError(f"set_epoch({epoch}): expected 0 or more")
@@ -376,13 +303,7 @@ class RingLoader:
         return {"normalise": told} if means else {}
 
     def load_state_dict(self, state: Mapping[str, int | bool | str]) -> None:
-        """Make the next iteration go on after the batches that were handed out.
-
-        Raises
-        ------
-        OptionError
-            If the state is of a loader with other batches.
-        """
+        """Make the next iteration go on after the batches that were handed out."""
         known = self._identity()
         for name in (*known, "split", "patch", "normalise"):
             value = known.get(name)

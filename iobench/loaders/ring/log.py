@@ -22,26 +22,7 @@ N_LISTED: Final = 16
 
 
 class BatchLog:
-    """Notes spans of one thread's batches.
-
-    Parameters
-    ----------
-    recorder : Recorder or None
-        Where spans go; None: nowhere, and times are read only where somebody asks.
-    is_ended : callable
-        Whether nobody wants the batch any more; asked by who waits for something else.
-
-    Attributes
-    ----------
-    now_ns : callable
-        The clock.
-    batch, epoch : int
-        Of the batch being made.
-    room_ns : int
-        Since when there was room for it.
-    worker : int
-        The process that made it; -1 for the thread itself.
-    """
+    """Notes spans of one thread's batches."""
 
     def __init__(
         self,
@@ -100,17 +81,7 @@ class BatchLog:
         sample: int = -1,
         label: str = "",
     ) -> None:
-        """Note one stretch of work for the batch.
-
-        Parameters
-        ----------
-        start_ns, end_ns : int
-            Of ``now_ns``.
-        nbytes, cpu_ns, sample : int
-            Bytes handled, CPU time of the thread, sample number; -1 where unknown.
-        label : str
-            As of `stage_name`.
-        """
+        """Note one stretch of work for the batch."""
         if self.recorder is not None:
             number = self.recorder.string(label) if label else 0
             self.recorder.emit(
@@ -131,11 +102,6 @@ class Laps:
     Reading and decoding take turns extent by extent, while the bytes are still in the cache of the
     processor: a span for each turn would cost more than small ones take. So each kind gets one, one
     after another; their sum is the time it took.
-
-    Parameters
-    ----------
-    log : BatchLog
-        Where spans go in the end. Where it records nothing, the clock is not read.
     """
 
     def __init__(self, log: BatchLog) -> None:

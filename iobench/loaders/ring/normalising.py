@@ -36,20 +36,13 @@ LONG: Final = 1 << 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeanStd:
-    """What one variable is normalised by: ``values * std + mean`` are its values again.
+    """What one variable is normalised by: ``values * std + mean`` are its values again."""
 
-    Parameters
-    ----------
-    mean, std : ndarray of float32 (float64 of variables that are neither float32 nor float16)
-        Of shapes that fit the variable, in a batch and in a window too. ``std`` is 1 where all
-        values are equal.
-    of : str
-        The split whose statistics these are, ``"all"`` of all samples; else empty.
-    """
-
+    # of shapes that fit the variable, in a batch and in a window too. ``std`` is 1 where all values
+    # are equal
     mean: NDArray[Any]
     std: NDArray[Any]
-    of: str = ""
+    of: str = ""  # the split whose statistics these are, ``"all"`` of all samples; else empty
 
 
 def means_of(
@@ -58,26 +51,7 @@ def means_of(
     statistics: Mapping[str, Any] | None,
     done: Mapping[str, Any],
 ) -> dict[str, MeanStd]:
-    """Return what variables are normalised by.
-
-    Parameters
-    ----------
-    normalise : bool, sequence of str, or mapping of str to (mean, std)
-        Whether all floating-point variables are, or which variables, by the statistics; or by what.
-    spec : SampleSpec
-        Of a sample.
-    statistics : mapping, optional
-        As of `Manifest.statistics`: those of the split ``"train"`` are taken if there is one. None
-        where there is no store.
-    done : mapping
-        As of `Manifest.normalisation`.
-
-    Raises
-    ------
-    OptionError
-        If a variable is not there, no number, or without statistics; or if it was normalised
-        before.
-    """
+    """Return what variables are normalised by."""
     if isinstance(normalise, Mapping):
         return {name: _given(_named(name, spec), each) for name, each in normalise.items()}
     if normalise is True:
@@ -202,13 +176,6 @@ class NormalisedSource(WrappedSource):
 
     Taken in float32 of float32 and float16 numbers, as tensors of these would be, else in float64
     and rounded once. Missing values (NaN) stay missing.
-
-    Parameters
-    ----------
-    source : BatchSource
-        Of the samples.
-    means : mapping of str to MeanStd
-        By what, by variable.
     """
 
     def __init__(self, source: BatchSource, means: Mapping[str, MeanStd]) -> None:

@@ -37,15 +37,7 @@ class RangeViews(NamedTuple):
 
 
 class ObjectReads:
-    """Reads extents of objects, or parts of them, to rows; see `Reads`.
-
-    Parameters
-    ----------
-    ranges : SampleRanges
-        What is read of a sample.
-    in_flight : callable
-        Returns how many requests may be under way at once.
-    """
+    """Reads extents of objects, or parts of them, to rows; see `Reads`."""
 
     def __init__(self, ranges: SampleRanges, in_flight: Callable[[], int]) -> None:
         self._ranges = ranges
@@ -87,15 +79,7 @@ class ObjectReads:
 def extents_of_objects(
     table: ExtentTable, samples: NDArray[np.int64], memory: memoryview, *, in_flight: int
 ) -> tuple[list[memoryview], int]:
-    """Read all extents of samples to memory, one behind the other.
-
-    Returns
-    -------
-    list of memoryview
-        The bytes of each extent, sample by sample.
-    int
-        How many bytes were read for that.
-    """
+    """Read all extents of samples to memory, one behind the other."""
     lengths = table.length[samples].reshape(-1)
     views = [
         memory[end - length : end]
@@ -114,20 +98,6 @@ def fill_objects(paths: Sequence[Path], ranges: Sequence[RangeViews], *, in_flig
     """Read ranges of objects by requests, many at once; return how many bytes came in.
 
     Ranges that lie near each other are one request, with what lies between; long ones several.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        The objects, by number.
-    ranges : sequence of RangeViews
-        What of them, and where to.
-    in_flight : int
-        Requests that may be under way at once.
-
-    Raises
-    ------
-    StoreError, StorageError
-        Naming the object that is missing, ends too early, or cannot be read.
     """
     whole = joined(ranges, _between)
     nbytes = sum(one.nbytes for one, _ in whole)

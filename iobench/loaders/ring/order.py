@@ -70,13 +70,6 @@ class Permutation:
     power of two that holds them, and values beyond ``n`` are permuted again until they are within
     (Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002): no memory, however
     many there are.
-
-    Parameters
-    ----------
-    n : int
-        How many.
-    seed, epoch : int
-        What the order depends on; the seed may be a text.
     """
 
     def __init__(self, n: int, *, seed: int | str, epoch: int) -> None:
@@ -139,15 +132,6 @@ class BlockPermutation:
     The store is cut into blocks of consecutive samples; blocks come in random order, and samples
     in random order within `MIXED_BLOCKS` blocks. So storage is read a block at a time, once, and
     a batch has samples of about as many places as blocks are mixed.
-
-    Parameters
-    ----------
-    n : int
-        How many samples.
-    block : int
-        Samples of a block.
-    seed, epoch : int
-        What the order depends on.
     """
 
     def __init__(self, n: int, block: int, *, seed: int, epoch: int) -> None:
@@ -206,25 +190,6 @@ class BatchOrder:
     takes batches ``r``, ``r + world_size``, and so on. All ranks get the same number: with
     ``drop_last`` what does not go round is left out; without, the last round is filled up with
     the first batches of the epoch, so that every sample comes at least once.
-
-    Parameters
-    ----------
-    n_samples, batch_size : int
-        At least 1.
-    shuffle : bool or str
-        Random order, another one each epoch; else as stored. ``"blocks:N"`` for a
-        `BlockPermutation` of blocks of N samples.
-    seed : int
-        Of the random order.
-    drop_last : bool
-        Whether a last batch of fewer samples is left out.
-    rank, world_size : int
-        Which training process of how many.
-
-    Raises
-    ------
-    OptionError
-        If a number is out of its range, or nothing would be left.
     """
 
     def __init__(

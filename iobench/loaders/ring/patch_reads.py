@@ -53,11 +53,6 @@ def patches_of(source: BatchSource, sizes: PatchSizes) -> BatchSource:
     Of a store no more is read than the patches touch, where their bytes can be found and that is
     cheaper; whole samples are made, and cut, of datasets, of what is encoded as a whole, with
     ``verify`` (a checksum is of a whole extent) and with ``direct``. ``choice`` says which.
-
-    Raises
-    ------
-    OptionError
-        As `PatchSizes`.
     """
     if not isinstance(source, StoreSource):
         return CutSamples(source, sizes, f"{source.spec.nbytes} bytes of samples are made, and cut")
@@ -132,27 +127,14 @@ class PatchPiece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldArray:
-    """Where one variable lies in an extent of each sample, in chunks of one shape.
+    """Where one variable lies in an extent of each sample, in chunks of one shape."""
 
-    Parameters
-    ----------
-    extent : int
-        Which of a sample's extents.
-    cut : PatchCut
-        What patches take of it.
-    shape, chunk : tuple of int
-        Of the array that the extent holds, and of its chunks.
-    start : int
-        Where in the extent the first chunk begins.
-    lengths, starts : ndarray of int64, shape (samples, chunks), optional
-        Of compressed chunks: their bytes, and where they begin.
-    """
-
-    extent: int
-    cut: PatchCut
+    extent: int  # which of a sample's extents
+    cut: PatchCut  # what patches take of it
     shape: tuple[int, ...]
-    chunk: tuple[int, ...]
-    start: int
+    chunk: tuple[int, ...]  # of the array that the extent holds, and of its chunks
+    start: int  # where in the extent the first chunk begins
+    # (samples, chunks): Of compressed chunks: their bytes, and where they begin
     lengths: NDArray[np.int64] | None = None
     starts: NDArray[np.int64] | None = None
 
@@ -250,19 +232,7 @@ class Wanted(NamedTuple):
 
 
 class StorePatches(WrappedSource):
-    """Patches of a store's samples; see `patches_of`.
-
-    Parameters
-    ----------
-    source : StoreSource
-        Of whole samples.
-    sizes : PatchSizes
-        Of patches.
-    held : list of HeldArray
-        Where variables lie.
-    whole_nbytes : int
-        Of a sample, as stored.
-    """
+    """Patches of a store's samples; see `patches_of`."""
 
     def __init__(
         self,

@@ -34,21 +34,12 @@ SCRATCH_NBYTES: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class PatchCut:
-    """What patches take of one variable.
+    """What patches take of one variable."""
 
-    Parameters
-    ----------
-    variable : Variable
-        The whole one.
-    columns : tuple of int
-        For each axis which of the dimensions that are cut it is; -1 for none.
-    sizes : tuple of int
-        Of a patch, along each axis.
-    """
-
-    variable: Variable
+    variable: Variable  # the whole one
+    # for each axis which of the dimensions that are cut it is; -1 for none
     columns: tuple[int, ...]
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # of a patch, along each axis
 
     @property
     def part(self) -> Variable:
@@ -72,32 +63,7 @@ class PatchCut:
 
 
 class PatchSizes:
-    """How large patches are, checked against a sample.
-
-    Parameters
-    ----------
-    sizes : mapping of str to int
-        By dimension.
-    spec : SampleSpec
-        Of whole samples.
-
-    Attributes
-    ----------
-    dims : tuple of str
-        Those that are cut.
-    lengths, sizes : tuple of int
-        Of the whole sample and of a patch, along these.
-    cuts : dict of str to PatchCut
-        Of the variables that have any of them.
-    part : SampleSpec
-        What a patch is.
-
-    Raises
-    ------
-    OptionError
-        If no variable has a dimension, or variables of different lengths do, or it is shorter than
-        the patch.
-    """
+    """How large patches are, checked against a sample."""
 
     def __init__(self, sizes: Mapping[str, int], spec: SampleSpec) -> None:
         if not isinstance(sizes, Mapping) or not sizes:
@@ -162,19 +128,7 @@ class PatchSizes:
 
 
 class CutSamples(WrappedSource):
-    """Patches of samples that are made whole and then cut; see `PatchSource`.
-
-    Parameters
-    ----------
-    source : BatchSource
-        Of whole samples.
-    sizes : PatchSizes
-        Of patches.
-    choice : str
-        Why.
-    at_once_nbytes : int, optional
-        Whole samples that are held at once; by default those of a batch.
-    """
+    """Patches of samples that are made whole and then cut; see `PatchSource`."""
 
     def __init__(
         self,
@@ -236,22 +190,6 @@ class PatchSource(WrappedSource):
     It is not laid across the ends of a dimension, so that places near these are in fewer patches.
     ``"centre"``: the middle of each sample, always. ``"tiles"``: samples are the tiles that cover
     each sample, sample after sample; the last ones are moved back to the edge.
-
-    Parameters
-    ----------
-    source : BatchSource
-        Whose fillers are `PatchFiller`.
-    sizes : PatchSizes
-        Of patches.
-    at : {"random", "tiles", "centre"}
-        Where they are.
-    seed : int
-        Of random places.
-
-    Raises
-    ------
-    OptionError
-        For another ``at``.
     """
 
     def __init__(self, source: BatchSource, sizes: PatchSizes, at: str, seed: int) -> None:

@@ -21,21 +21,7 @@ if TYPE_CHECKING:
 
 
 class PipelineSource:
-    """Makes the samples of a batch one after the other, each into its row.
-
-    Parameters
-    ----------
-    pipeline : Pipeline
-        How a sample is made. Its steps are called by several threads at once.
-    one_thread : bool
-        Unless they may be used by one thread alone.
-    detail : Detail
-        How finely steps are recorded, where anything is.
-    unit_costs : mapping of str to int, optional
-        What recording one span costs, ns.
-    note : str
-        What is to be told of how samples are made.
-    """
+    """Makes the samples of a batch one after the other, each into its row."""
 
     def __init__(
         self,

@@ -34,13 +34,7 @@ class Cast(Protocol):
 
 
 def float_cast(dtype: Any) -> ArrayCast:
-    """Return the cast to what ``dtype=`` names.
-
-    Raises
-    ------
-    OptionError
-        If it names no dtype, or none of floating-point numbers.
-    """
+    """Return the cast to what ``dtype=`` names."""
     try:
         found: np.dtype[Any] | None = np.dtype(dtype)
     except TypeError:
@@ -80,17 +74,7 @@ class ArrayCast:
 
 
 class Presenter:
-    """Makes what a loader yields of the arrays of a batch, in its reader threads.
-
-    Parameters
-    ----------
-    transform : callable, optional
-        The user's, given the arrays of the whole batch; it may change them and return them.
-    cast : Cast, optional
-        Applied to the arrays, or to what the transform returns.
-    convert : callable, optional
-        Makes of each array what the framework wants.
-    """
+    """Makes what a loader yields of the arrays of a batch, in its reader threads."""
 
     def __init__(
         self,
@@ -103,13 +87,7 @@ class Presenter:
         self._convert = convert
 
     def __call__(self, arrays: dict[str, NDArray[Any]]) -> Any:
-        """Return the batch as it is yielded.
-
-        Raises
-        ------
-        OptionError
-            If the transform returns no container of arrays.
-        """
+        """Return the batch as it is yielded."""
         value: Any = arrays
         cast: Callable[[Any], Any] | None = self.cast
         if self.transform is not None:

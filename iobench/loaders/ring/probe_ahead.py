@@ -47,20 +47,6 @@ def ahead_of(
     What is in the page cache is not measured. Else some 40 MB of the store are read, and less where
     more at once bring nothing, or time is over: some 30 ms for a local store, a second for a remote
     one. How many requests each thread may make is said to the store's source.
-
-    Parameters
-    ----------
-    source : BatchSource
-        What fills batches.
-    batch_size : int
-        Samples a batch.
-    threads, depth : int
-        As `choose_ahead`.
-    max_bytes : int, optional
-        For all buffers; by default as `BufferPool`.
-    clock : callable
-        Returns ns.
-
     """
     found = innermost(source)
     store = found.store if isinstance(found, StoreSource) else None

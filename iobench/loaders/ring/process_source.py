@@ -51,35 +51,6 @@ class ProcessSource:
     """Samples of another source, made and transformed in processes that reader threads feed.
 
     Each batch goes to the process that has fewest to make, which makes them in their order.
-
-    Parameters
-    ----------
-    source : BatchSource
-        What fills batches; picklable unless processes are forked.
-    batch_size : int
-        Samples of the largest batch.
-    processes : int, optional
-        How many; by default as many as there are reader threads.
-    transform : callable, optional
-        From a dict of arrays, the batch as their first axis, to another one. Importable in a
-        fresh interpreter; its arrays have the same shapes and dtypes for every batch, but for the
-        number of samples.
-    start_method : {"forkserver", "spawn", "fork"}, optional
-        By default the first that the system has. Who forks calls `start` before there are threads.
-    run_directory : Path, optional
-        Where processes write their spans.
-
-    Attributes
-    ----------
-    spec : SampleSpec
-        What a sample is after the transform; the first batch is made to find out.
-
-    Raises
-    ------
-    OptionError
-        If the source or transform cannot be sent to a process.
-    WorkerError
-        If it cannot be imported there, or the process ends.
     """
 
     def __init__(
@@ -151,13 +122,7 @@ class ProcessSource:
         self._processes.fill(self._start)
 
     def filler(self) -> Filler:
-        """Return a filler whose batches are made in processes.
-
-        Raises
-        ------
-        WorkerError
-            If this process was forked from the one that the source is of.
-        """
+        """Return a filler whose batches are made in processes."""
         if self._pid != os.getpid():
             raise WorkerError("the loader is of the process that was forked: make a new one")
         return _ProcessFiller(self)
@@ -338,13 +303,7 @@ class _Process:
 
 
 class _Processes:
-    """All processes of a source.
-
-    Parameters
-    ----------
-    most : int or None
-        How many there may be; None: as many as batches are made at once.
-    """
+    """All processes of a source."""
 
     def __init__(self, most: int | None) -> None:
         self._most = most

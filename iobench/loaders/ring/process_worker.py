@@ -51,34 +51,16 @@ DESCRIBE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class ProcessJob:
-    """Everything a process of the ring is started with.
+    """Everything a process of the ring is started with."""
 
-    Parameters
-    ----------
-    source : BatchSource
-        What fills batches; picklable.
-    transform : callable or None
-        What the user makes of them; importable.
-    batch_size : int
-        Samples of the largest batch.
-    spec : SampleSpec
-        What a sample of a batch is, as far as that is known.
-    run_directory : Path or None
-        Where spans go.
-    n_processes : int or None
-        How many there will be, where that is known.
-    worker, started_ns : int
-        Its number, and when it was started.
-    """
-
-    source: BatchSource
-    transform: Present | None
-    batch_size: int
-    spec: SampleSpec
-    run_directory: Path | None
-    n_processes: int | None
+    source: BatchSource  # what fills batches; picklable
+    transform: Present | None  # what the user makes of them; importable
+    batch_size: int  # samples of the largest batch
+    spec: SampleSpec  # what a sample of a batch is, as far as that is known
+    run_directory: Path | None  # where spans go
+    n_processes: int | None  # how many there will be, where that is known
     worker: int = -1
-    started_ns: int = 0
+    started_ns: int = 0  # its number, and when it was started
 
 
 def run_process(connection: Connection, memory: SharedFile, packed: bytes | ProcessJob) -> None:
@@ -238,13 +220,7 @@ class _Worker:
 
 
 def spec_of_batch(made: Any, inside: SampleSpec, n_samples: int) -> SampleSpec:
-    """Return what a sample of a transformed batch is.
-
-    Raises
-    ------
-    SampleError
-        If it is no mapping of names to arrays with the samples as their first axis.
-    """
+    """Return what a sample of a transformed batch is."""
     if not isinstance(made, dict) or not made:
         raise SampleError(
             f"the transform returned {type(made).__name__}, expected a dict of arrays by name"

@@ -47,33 +47,15 @@ class ExtentRange:
 
 @dataclass(frozen=True, slots=True)
 class RangePlan:
-    """What is read of each sample.
+    """What is read of each sample."""
 
-    Parameters
-    ----------
-    ranges : tuple of ExtentRange
-        In the order of extents, and of their bytes.
-    around_nbytes : mapping of int to int
-        By extent: bytes around variables that are kept, to be compared.
-    """
-
-    ranges: tuple[ExtentRange, ...]
+    ranges: tuple[ExtentRange, ...]  # in the order of extents, and of their bytes
+    # by extent: bytes around variables that are kept, to be compared
     around_nbytes: Mapping[int, int]
 
 
 def plan_of(layout: FieldLayout, call_nbytes: int, *, keeps_all: bool = False) -> RangePlan:
-    """Return what is read of each sample.
-
-    Parameters
-    ----------
-    layout : FieldLayout
-        Where variables lie in the extents.
-    call_nbytes : int
-        What a call is worth: `CALL_NBYTES` or `REQUEST_NBYTES`.
-    keeps_all : bool
-        Keep all bytes around variables, as checksums of whole extents need them; each extent is
-        then one range.
-    """
+    """Return what is read of each sample."""
     ranges: list[ExtentRange] = []
     around_nbytes: dict[int, int] = {}
     for number, parts in enumerate(layout.extents):

@@ -13,11 +13,6 @@ def find_rank(rank: int | None = None, world_size: int | None = None) -> tuple[i
 
     What is given counts; else ``torch.distributed`` where the script has initialised it; else
     ``RANK`` and ``WORLD_SIZE`` of the environment, as ``torchrun`` sets them; else 0 of 1.
-
-    Raises
-    ------
-    OptionError
-        If only one of the two is given, or the environment says no whole numbers.
     """
     if rank is not None and world_size is not None:
         return rank, world_size

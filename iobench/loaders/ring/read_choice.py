@@ -33,21 +33,13 @@ N_LOOKED_AT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ReadChoice:
-    """How each extent of a sample is read, and what that was decided by.
+    """How each extent of a sample is read, and what that was decided by."""
 
-    Parameters
-    ----------
-    ways : tuple of str
-        ``"pread"`` or ``"gather"`` for each extent of a sample.
-    speeds : mapping of int to mapping of str to float
-        Bytes per second measured, by length of extents and way; empty where there was nothing to
-        choose.
-    is_final : bool
-        False where the store was not in the page cache, so that nothing could be compared yet.
-    """
-
-    ways: tuple[str, ...]
+    ways: tuple[str, ...]  # ``"pread"`` or ``"gather"`` for each extent of a sample
+    # bytes per second measured, by length of extents and way; empty where there was nothing to
+    # choose
     speeds: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    # False where the store was not in the page cache, so that nothing could be compared yet
     is_final: bool = True
 
     def __str__(self) -> str:
@@ -68,21 +60,7 @@ def choose_reads(
     files: FileSet,
     make: Callable[[int, str], Reads],
 ) -> ReadChoice:
-    """Compare ways to read each extent of a sample, once for extents of the same length.
-
-    Parameters
-    ----------
-    table : ExtentTable
-        Where extents are; at least one sample.
-    extents : sequence of tuple of FieldPart
-        What each extent of a sample is made of.
-    can_gather : sequence of bool
-        Which of them can be gathered at all.
-    files : FileSet
-        For looking what is cached.
-    make : callable
-        From number of an extent and way to what reads it.
-    """
+    """Compare ways to read each extent of a sample, once for extents of the same length."""
     numbers = [number for number, can in enumerate(can_gather) if can]
     ways = [PREAD] * len(extents)
     speeds: dict[int, dict[str, float]] = {}

@@ -41,46 +41,12 @@ class Reads(Protocol):
         laps: Laps,
         checks: SampleChecks | None = None,
     ) -> None:
-        """Fill the rows of these samples.
-
-        Parameters
-        ----------
-        samples : ndarray of int64
-            Which samples.
-        octets : mapping of str to ndarray of uint8
-            Rows of each variable.
-        gaps : mapping of int to ndarray of uint8
-            By number of the extent: rows for the bytes of it that are no variable's.
-        laps : Laps
-            Notes what it took.
-        checks : SampleChecks, optional
-            Compares whole extents, which are then read whole.
-
-        Raises
-        ------
-        StoreError
-            Naming the file of the first extent that is not there or not as written.
-        """
+        """Fill the rows of these samples."""
         ...
 
 
 class SampleRanges:
-    """What is read of each sample, for one thread: where it lies, and where its pieces go.
-
-    Parameters
-    ----------
-    table : ExtentTable
-        Where extents are.
-    ranges : sequence of ExtentRange
-        What is read of a sample, and what it is made of; whole extents where there are checks.
-
-    Attributes
-    ----------
-    extents : list of int
-        Which of a sample's extents each range is of.
-    lengths : list of int
-        Bytes of each range.
-    """
+    """What is read of each sample, for one thread: where it lies, and where its pieces go."""
 
     def __init__(self, table: ExtentTable, ranges: Sequence[ExtentRange]) -> None:
         self.table = table
@@ -119,15 +85,7 @@ class SampleRanges:
 
 
 class RowReads:
-    """Reads some of each sample's extents, or parts of them, to rows, in the order they lie in.
-
-    Parameters
-    ----------
-    ranges : SampleRanges
-        What is read of a sample.
-    files : FileSet
-        Of the store.
-    """
+    """Reads some of each sample's extents, or parts of them, to rows, in the order they lie in."""
 
     def __init__(self, ranges: SampleRanges, files: FileSet) -> None:
         self._ranges = ranges

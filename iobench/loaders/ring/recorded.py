@@ -18,17 +18,7 @@ MADE_BY = "threads"
 
 
 class RecordedLoader:
-    """A loader that a script's recording knows of, once it is asked for a batch.
-
-    Parameters
-    ----------
-    kind, name : str
-        Its class, with the module, and what it loads: as reports show it.
-    sample_nbytes : int
-        Of a sample in a batch.
-    **settings
-        As of `LoaderFacts`.
-    """
+    """A loader that a script's recording knows of, once it is asked for a batch."""
 
     def __init__(self, kind: str, name: str, sample_nbytes: int, **settings: Any) -> None:
         self._kind, self._name, self._settings = kind, name, settings

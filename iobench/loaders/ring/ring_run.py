@@ -39,32 +39,6 @@ class RingRun:
     """Reader threads and what they have ready: all of an iteration that threads may keep alive.
 
     They begin with `start`: by then somebody has to see to it that `stop` is called.
-
-    Parameters
-    ----------
-    source : BatchSource
-        What fills buffers.
-    batches : iterator of RingBatch
-        Which, in order; drawn a little ahead.
-    pool : BufferPool
-        Where to.
-    threads : int
-        How many fill at once; 0: the consumer does, in its own thread.
-    ahead : int
-        Batches made ahead of the consumer, at most.
-    present : callable, optional
-        Makes what is handed out of the arrays, in the reader thread.
-    device : DeviceCopies, optional
-        Copies what was made to a device, in the reader thread.
-    recorder : Recorder, optional
-        Where threads note what they do.
-    recorder_now : callable, optional
-        Instead, for each batch: where they do so now.
-
-    Attributes
-    ----------
-    made_by : int
-        The process that made the batch taken last; -1 where there is none.
     """
 
     def __init__(
@@ -231,11 +205,6 @@ class RingRun:
         """Return the next batch, waiting for it; None after the last, or when stopped.
 
         Several threads may take; each batch goes to one of them.
-
-        Raises
-        ------
-        IobenchError
-            What a thread ended in; OptionError if all buffers are held and no more are allowed.
         """
         with self._taking:
             return self._take()
@@ -290,19 +259,7 @@ class RingRun:
             )
 
     def stop(self, patience_s: float | None = None) -> bool:
-        """End the threads, after the batch each is at; safe to call twice and from any thread.
-
-        Parameters
-        ----------
-        patience_s : float, optional
-            How long to wait for them in all; by default as long as it takes.
-
-        Returns
-        -------
-        bool
-            Whether all have ended. One of them that stops the others, since a collection of
-            garbage happened there, waits for none: they may wait for what it has locked.
-        """
+        """End the threads, after the batch each is at; safe to call twice and from any thread."""
         if os.getpid() != self.pid:
             return True  # a forked child has none
         self._stopping = True

@@ -34,16 +34,7 @@ class SharedFile:
         self._unused: deque[tuple[int, int]] = deque()  # size and offset of buffers that are gone
 
     def new_memory(self, nbytes: int) -> BatchMemory:
-        """Return a further buffer.
-
-        Raises
-        ------
-        StorageError
-            If the system has no memory for it: said here, for who touches pages that cannot be
-            had is killed.
-        WorkerError
-            If the file is closed, or of the process that this one was forked from.
-        """
+        """Return a further buffer."""
         if self._descriptor < 0 or self._pid != os.getpid():
             whose = "is closed" if self._descriptor < 0 else "is of the process that was forked"
             raise WorkerError(f"the loader {whose}: make a new one")

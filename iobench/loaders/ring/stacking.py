@@ -31,11 +31,6 @@ class StackReader:
 
     Each thread, and each process after a fork, has its own way to the files; buffers are those of
     batches that nobody holds any more.
-
-    Parameters
-    ----------
-    source : BatchSource
-        Of the samples.
     """
 
     def __init__(self, source: BatchSource) -> None:
@@ -54,17 +49,7 @@ class StackReader:
         return (StackReader, (self._source,))
 
     def read(self, indices: Sequence[int]) -> StackedSamples:
-        """Return these samples, each as a row of one array a variable.
-
-        Raises
-        ------
-        IndexError
-            If there is no such sample.
-        StoreError, StorageError
-            If one cannot be read.
-        OptionError
-            If so many batches are held that there is no memory for one more.
-        """
+        """Return these samples, each as a row of one array a variable."""
         samples = np.asarray(indices, dtype=np.int64).reshape(-1)
         outside = (samples < -self._n_samples) | (samples >= self._n_samples)
         if outside.any():
@@ -97,18 +82,7 @@ class StackReader:
 
 
 class SourceSamples:
-    """The samples of a source by number: windows or patches, as a map-style dataset.
-
-    Parameters
-    ----------
-    source : BatchSource
-        Of the samples.
-
-    Attributes
-    ----------
-    spec : SampleSpec
-        What a sample is.
-    """
+    """The samples of a source by number: windows or patches, as a map-style dataset."""
 
     def __init__(self, source: BatchSource) -> None:
         self.spec: SampleSpec = source.spec

@@ -44,39 +44,7 @@ IN_FLIGHT: Final = 16
 
 
 class StoreSource:
-    """The samples of a store, for a ring; see `BatchSource`.
-
-    Parameters
-    ----------
-    store : Store
-        An open store of any format.
-    verify : bool
-        Whether each extent is compared with its checksum.
-    direct : bool or "auto"
-        Whether what is not in the page cache is read around it (``O_DIRECT``), which a store larger
-        than memory would only turn over; ``"auto"``: where that is faster, measured when it is
-        first needed.
-
-    Attributes
-    ----------
-    spec : SampleSpec
-        What a sample is.
-    fields : FieldLayout or None
-        Where variables lie in the store's extents; None where each sample has to be decoded.
-    choice : ReadChoice or None
-        How extents are read, and the figures that decided it: known from the first batch on.
-    direct_choice : DirectChoice or None
-        The same for ``direct``: known once something was not in the page cache.
-    in_flight : int
-        Requests that each thread may have under way at once, where the store is remote.
-
-    Raises
-    ------
-    StoreError
-        If there are no checksums to verify.
-    OptionError
-        If ``direct`` is asked for where there is no such thing: for remote stores.
-    """
+    """The samples of a store, for a ring; see `BatchSource`."""
 
     def __init__(
         self,

@@ -26,19 +26,7 @@ Corners = NDArray[np.int64] | None
 
 
 class WrappedSource:
-    """Samples that are made of those of another source; a subclass has the fillers.
-
-    Parameters
-    ----------
-    source : BatchSource
-        The other one.
-    spec : SampleSpec
-        What is made of its samples.
-    what : str
-        What these are, for errors.
-    choice : str
-        What was decided about them, in words.
-    """
+    """Samples that are made of those of another source; a subclass has the fillers."""
 
     def __init__(self, source: BatchSource, spec: SampleSpec, what: str, choice: str = "") -> None:
         refuse_own_memory(source, what)
@@ -105,15 +93,7 @@ class WrappedFiller:
 
 
 class SelectedSamples(WrappedSource):
-    """Some samples of another source, in their order: those of a split.
-
-    Parameters
-    ----------
-    source : BatchSource
-        Of all samples.
-    numbers : sequence or array of int
-        Which.
-    """
+    """Some samples of another source, in their order: those of a split."""
 
     def __init__(self, source: BatchSource, numbers: Sequence[int] | NDArray[np.int64]) -> None:
         super().__init__(source, source.spec, "a split")

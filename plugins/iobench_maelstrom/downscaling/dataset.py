@@ -75,17 +75,7 @@ def months_option(known: Sequence[str]) -> Option:
 
 
 class Downscaling(Recipe):
-    """What both tiers of application A5 have in common; see `Recipe`.
-
-    Attributes
-    ----------
-    number : int
-        Of the tier.
-    upstream_splits : mapping of str to str
-        Upstream's names of splits, to ours.
-    augmented : mapping of str to (str, str)
-        Upstream's names of single files: the file's name and its split.
-    """
+    """What both tiers of application A5 have in common; see `Recipe`."""
 
     number: int
     upstream_splits: Mapping[str, str] = {
@@ -353,24 +343,7 @@ class DownscalingTier2(Downscaling):
 
 
 def downscaling(**options: str) -> Downscaling:
-    """Return tier 1 or 2, whose name and title say which.
-
-    Parameters
-    ----------
-    tier : {"1", "2"}, optional
-        By default 2, which the published timing is of.
-    months : str, optional
-        As of the tier.
-    dataset : str, optional
-        As of the tier.
-    variant : str, optional
-        As of tier 2.
-
-    Raises
-    ------
-    OptionError
-        For any other option or value.
-    """
+    """Return tier 1 or 2, whose name and title say which."""
     number = options.pop("tier", "2")
     if number not in ("1", "2"):
         raise OptionError(f"tier {number!r}: expected 1 or 2")

@@ -126,15 +126,7 @@ def _days(starts: Sequence[str]) -> NDArray[np.datetime64]:
 
 
 class Ens10(PublishedFiles):
-    """ENS-10's fields as the D2.3 U-Net read them.
-
-    Attributes
-    ----------
-    has_target : bool
-        Whether samples have the ERA5 target.
-    task : Task
-        Which fields, which target.
-    """
+    """ENS-10's fields as the D2.3 U-Net read them."""
 
     name = "maelstrom-ens10"
     keys = (Key("date", ALL_DATES),)
@@ -194,13 +186,7 @@ class Ens10(PublishedFiles):
         return forecast_url(key["date"], self.task.dtype)
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return the forecasts' files and, last, the target's.
-
-        Raises
-        ------
-        MissingFileError
-            Naming what is missing, where it was looked for and how to get it.
-        """
+        """Return the forecasts' files and, last, the target's."""
         paths = self._own_files(locator) or super().files(locator)
         if not self.has_target:
             return paths
@@ -235,13 +221,7 @@ class Ens10(PublishedFiles):
         return [file.path for file in own if file.month + file.day in dates]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per start date and year, in order of time.
-
-        Raises
-        ------
-        FileFormatError
-            If a forecast lacks a variable or member, or the target a time.
-        """
+        """Return one sample per start date and year, in order of time."""
         forecasts = files[:-1] if self.has_target else files
         index = index_grib(forecasts, cache_dir=locator.cache_dir, progress=locator.progress)
         self._layout, where = find_messages(index, self.task)
@@ -368,13 +348,7 @@ class Ens10(PublishedFiles):
     def _parts_of(
         self, starts: Mapping[FileRange[str], int], where: Sequence[FileRange[str]]
     ) -> list[VariablePart]:
-        """Return what xarray has to read of a sample.
-
-        Raises
-        ------
-        FileFormatError
-            If the members of a variable are in several files.
-        """
+        """Return what xarray has to read of a sample."""
         layout, level = self.layout, self.task.level
         labels = {"time": starts[where[0]], "step": LEAD_HOURS}
         if level:
@@ -402,13 +376,7 @@ class Ens10(PublishedFiles):
         return ens10_through_plugin(self, index)
 
     def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; the plugin takes one start date at a time.
-
-        Raises
-        ------
-        OptionError
-            If none was asked for: all of them are never fetched by default.
-        """
+        """Return what ``--download`` fetches; the plugin takes one start date at a time."""
         # The target is nowhere to be had by itself.
         others = (self.task.target_url,) if self.has_target else ()
         return download_each(self, {"dtype": self.task.dtype}, "date=0101,0104", others)

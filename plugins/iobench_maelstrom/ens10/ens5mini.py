@@ -124,13 +124,7 @@ class Ens5mini(Recipe):
             )
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per forecast, in order of time.
-
-        Raises
-        ------
-        FileFormatError
-            If a file is of another schema, cut short, or holds a forecast another file has.
-        """
+        """Return one sample per forecast, in order of time."""
         index = super().samples(files, locator)
         self._statistics, setup = normalisation_of(
             self,
@@ -211,13 +205,7 @@ class Ens5mini(Recipe):
         return ens5mini_through_plugin(self, index)
 
     def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; the plugin takes one month at a time.
-
-        Raises
-        ------
-        OptionError
-            If none was asked for: all of them are never fetched by default.
-        """
+        """Return what ``--download`` fetches; the plugin takes one month at a time."""
         return download_each(self, {}, "date=01")
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:

@@ -28,24 +28,6 @@ def kept_folder(
     """Return a folder, and whether it had to be made.
 
     It is written under a temporary name and renamed; another process's is as good.
-
-    Parameters
-    ----------
-    place : Path
-        Where it is kept.
-    name : str
-        Of the folder.
-    about : mapping
-        JSON-ready: what the files depend on. Others under that name are not taken.
-    write : callable
-        Writes the files into a folder.
-    what : str
-        What it is, for the error.
-
-    Raises
-    ------
-    StorageError
-        If the place does not take it.
     """
     folder = place / name
     if _holds(folder, about):

@@ -22,21 +22,11 @@ NORTH_TO_SOUTH = 0
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the samples of an index have in common.
+    """What the samples of an index have in common."""
 
-    Parameters
-    ----------
-    starts : tuple of str
-        Start date (``YYYYMMDD``) of each sample, ascending.
-    members : tuple of int
-        Perturbation numbers, the same in all samples.
-    shape : tuple of int
-        Latitudes and longitudes.
-    """
-
-    starts: tuple[str, ...]
-    members: tuple[int, ...]
-    shape: tuple[int, int]
+    starts: tuple[str, ...]  # start date (``YYYYMMDD``) of each sample, ascending
+    members: tuple[int, ...]  # perturbation numbers, the same in all samples
+    shape: tuple[int, int]  # latitudes and longitudes
 
     @property
     def n_members(self) -> int:
@@ -50,13 +40,7 @@ class Layout:
 
 
 def find_messages(index: GribIndex, task: Task) -> tuple[Layout, list[list[FileRange[str]]]]:
-    """Return what samples are like, and where the messages of each are, by variable and member.
-
-    Raises
-    ------
-    FileFormatError
-        If a forecast lacks a variable or member or has one twice, or grids differ.
-    """
+    """Return what samples are like, and where the messages of each are, by variable and member."""
     parameters = [field.param_id for field in task.fields]
     place: dict[str, Any] = {"typeOfLevel": "surface"}
     if task.level:

@@ -51,16 +51,7 @@ class MemberSource(Protocol):
 def member_moments(
     fields: NDArray[np.float32], mean: NDArray[np.float32], deviation: NDArray[np.float32]
 ) -> None:
-    """Write mean and standard deviation (ddof 0) over the members into ``mean``, ``deviation``.
-
-    Parameters
-    ----------
-    fields : ndarray of float32, shape (members, points)
-        Fields of one variable.
-    mean, deviation : ndarray of float32, shape (points,)
-        Filled. Differences to the first member are averaged, so that large values (pressure) lose
-        no digits.
-    """
+    """Write mean and standard deviation (ddof 0) over the members into ``mean``, ``deviation``."""
     n_members = np.float32(len(fields))
     scratch = np.empty((len(fields), min(CHUNK, fields.shape[1])), dtype=np.float32)
     for start in range(0, fields.shape[1], CHUNK):
@@ -148,26 +139,7 @@ def normalisation_of(
     n_variables: int,
     n_values: int,
 ) -> tuple[PointStatistics, dict[str, float]]:
-    """Return the statistics over samples and, where they had to be computed, the seconds.
-
-    Parameters
-    ----------
-    source : MemberSource
-        Reads them.
-    samples : sequence
-        Where each is.
-    about : dict
-        What they depend on: `describe_samples`.
-    locator : Locator
-        Says where they are kept, and is told of variables done.
-    n_variables, n_values : int
-        Variables of a sample, numbers of all samples.
-
-    Raises
-    ------
-    StorageError
-        If they cannot be written.
-    """
+    """Return the statistics over samples and, where they had to be computed, the seconds."""
 
     def write(folder: Path) -> None:
         parts = _moments(source, samples, locator, n_variables, n_values)
@@ -238,17 +210,7 @@ def _part_moments(job: tuple[MemberSource, int, Sequence[Where]], advance: Advan
 def describe_samples(
     files: Sequence[str], samples: Sequence[Any], *, n_members: int
 ) -> dict[str, Any]:
-    """Return what statistics over ``samples`` depend on, JSON-ready, with a ``key`` for all of it.
-
-    Parameters
-    ----------
-    files : sequence of str
-        The files they were computed from; their sizes and times count.
-    samples : sequence
-        Where each sample is, by the files' numbers; its ``repr`` counts.
-    n_members : int
-        Members of each variable.
-    """
+    """Return what statistics over ``samples`` depend on, JSON-ready, with a ``key`` for all of it."""
     paths = [as_path(file) for file in files]
     states = [(path.name, path.stat()) for path in paths]
     about: dict[str, Any] = {

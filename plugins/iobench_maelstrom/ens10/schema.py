@@ -138,27 +138,14 @@ TOY_CHANNELS = _channels([f"{v.name}{level}" for v in PRESSURE_VARIABLES for lev
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One of the D2.3 U-Net's tasks: what it read, and what it was to say.
+    """One of the D2.3 U-Net's tasks: what it read, and what it was to say."""
 
-    Parameters
-    ----------
-    dtype : str
-        ``sfc`` or ``pl``, as upstream.
-    fields : tuple of GribField
-        What a sample is made of, all at one level.
-    target, target_units : str
-        Name of the target in a sample, and its units.
-    target_variable : str
-        Its name in ERA5's file.
-    target_url : str
-        Where that is. No location is published: beside the forecasts, in a folder of its own.
-    """
-
-    dtype: str
-    fields: tuple[GribField, ...]
+    dtype: str  # ``sfc`` or ``pl``, as upstream
+    fields: tuple[GribField, ...]  # what a sample is made of, all at one level
     target: str
-    target_units: str
-    target_variable: str
+    target_units: str  # name of the target in a sample, and its units
+    target_variable: str  # its name in ERA5's file
+    # where that is. No location is published: beside the forecasts, in a folder of its own
     target_url: str
 
     @property
@@ -215,11 +202,6 @@ def parse_dates(text: str) -> tuple[str, ...]:
     """Return the start dates (``MMDD``) in a comma list of ``MMDD`` or ``YYYYMMDD``.
 
     The year is ignored, as upstream: a file holds the same day of 20 years.
-
-    Raises
-    ------
-    OptionError
-        If one of them is not a start date of the data set.
     """
     return _parsed(text, {4: slice(4), 8: slice(4, 8)}, "MMDD or YYYYMMDD", "MMDD", ALL_DATES)
 
@@ -228,11 +210,6 @@ def parse_months(text: str) -> tuple[str, ...]:
     """Return the months (``MM``) in a comma list of ``MM``, ``MMDD`` or ``YYYYMMDD``.
 
     Only the month counts, as upstream: a file holds all starts of its month in ten years.
-
-    Raises
-    ------
-    OptionError
-        If one of them names no month.
     """
     parts = {2: slice(2), 4: slice(2), 8: slice(4, 6)}
     return _parsed(text, parts, "MM, MMDD or YYYYMMDD", "MM", ALL_MONTHS)

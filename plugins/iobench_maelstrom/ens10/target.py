@@ -34,13 +34,7 @@ class Target:
     shape: tuple[int, ...]
 
     def range_of(self, start: str) -> FileRange[str]:
-        """Return where the field valid at the end of the forecast of ``start`` is.
-
-        Raises
-        ------
-        FileFormatError
-            If the file does not hold that time.
-        """
+        """Return where the field valid at the end of the forecast of ``start`` is."""
         time = valid_time(start)
         found = np.flatnonzero(self.times == time)
         if found.size != 1:
@@ -64,13 +58,7 @@ def valid_time(start: str) -> np.datetime64:
 
 
 def open_target(path: Path, task: Task, cache_dir: Path) -> Target:
-    """Return where the fields of an ERA5 target file are; what it holds is kept.
-
-    Raises
-    ------
-    FileFormatError
-        If the file is not NetCDF, or the variable is not a contiguous float (time, lat, lon).
-    """
+    """Return where the fields of an ERA5 target file are; what it holds is kept."""
     [file], name = inspect_files([path], cache_dir=cache_dir), task.target_variable
     dims = ("time", "latitude", "longitude")
     if missing := {name, *dims[:2]} - set(file.variables):

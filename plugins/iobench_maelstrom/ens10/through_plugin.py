@@ -63,13 +63,7 @@ def _requests(
     paths: Sequence[Path],
     arguments: Mapping[str, str],
 ) -> dict[str, PluginRequest]:
-    """Return what to ask the plugin for by date or month, of which a file holds all years.
-
-    Raises
-    ------
-    MissingFileError
-        If one is spread over several files: the plugin reads the published one.
-    """
+    """Return what to ask the plugin for by date or month, of which a file holds all years."""
     found: dict[str, Path] = {}
     for date, path in zip(dates, paths, strict=True):
         if found.setdefault(date, path) != path:
@@ -89,13 +83,7 @@ def _requests(
 def download_each(
     own: PublishedFiles, arguments: Mapping[str, str], example: str, others: tuple[str, ...] = ()
 ) -> Downloads:
-    """Return what ``--download`` fetches of the dates chosen: the plugin takes one at a time.
-
-    Raises
-    ------
-    OptionError
-        If none was chosen: all of them are never fetched by default.
-    """
+    """Return what ``--download`` fetches of the dates chosen: the plugin takes one at a time."""
     if not own.chosen["date"]:
         raise OptionError(f"--download of {own.name}: say what to fetch, e.g. --option {example}")
     calls = tuple(

@@ -118,13 +118,7 @@ class CosmoFlow(SplitFolders):
         return f"{self.name}-{self.layout}"
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample a file.
-
-        Raises
-        ------
-        FileFormatError
-            If the first file, or of HDF5 any, is damaged or of another schema.
-        """
+        """Return one sample a file."""
         if self.is_hdf5:
             self.open(files, locator, ("x", "y"))
             shape = self.opened[0].variables["x"].shape

@@ -118,13 +118,7 @@ class DeepCam(SplitFolders):
         return [*files, stats]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample a file.
-
-        Raises
-        ------
-        FileFormatError
-            If a file is damaged or of another schema than the first, or ``stats.h5`` does not fit.
-        """
+        """Return one sample a file."""
         *paths, stats = files
         self.open(paths, locator, (DATA, LABELS))
         shape = self.opened[0].variables[DATA].shape

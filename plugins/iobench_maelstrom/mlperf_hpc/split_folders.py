@@ -49,27 +49,7 @@ Where = tuple[int, int]
 
 
 class SplitFolders(PublishedFiles, ChunkedFields):
-    """Files of ``train``, ``validation`` and ``test``, a sample each.
-
-    Attributes
-    ----------
-    suffix : str
-        How the names of the samples' files end.
-    group : str
-        Of the variables in HDF5 files.
-    n_published : mapping of str to int
-        Files of each split.
-    tiny_files, ordinary_files : tuple of int
-        Of each split, in a stand-in for tests and in one by default.
-    spec : SampleSpec
-        Known once the files are open.
-    paths : tuple of str
-        Of the samples' files, as ranges name them.
-    opened : tuple of NetcdfFile
-        What is in them, where they are HDF5.
-    left_out : mapping of str to str
-        Coordinates that samples do not have, and why.
-    """
+    """Files of ``train``, ``validation`` and ``test``, a sample each."""
 
     suffix: str
     group: ClassVar[str] = ""
@@ -86,13 +66,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
         self.opened: tuple[NetcdfFile, ...] = ()
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return the samples' files: of the chosen folders all, else of those at hand.
-
-        Raises
-        ------
-        MissingFileError
-            If there is none, or none of a folder that was chosen.
-        """
+        """Return the samples' files: of the chosen folders all, else of those at hand."""
         chosen: Sequence[str] = self.chosen["split"]
         found = {
             split: listed_files(locator, f"{self.url}/{split}", self.suffix)
@@ -133,13 +107,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        """Return a plain xarray loop, through h5netcdf; of HDF5 files alone.
-
-        Raises
-        ------
-        OptionError
-            If the files are no HDF5.
-        """
+        """Return a plain xarray loop, through h5netcdf; of HDF5 files alone."""
         if not self.opened:
             raise OptionError(
                 f"--pipeline upstream: the plain loop reads HDF5, {self.name} has {self.suffix} "
@@ -156,13 +124,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
         return [VariablePart(str(file.path), name, {}) for name in file.variables]
 
     def open(self, files: Sequence[Path], locator: Locator, names: Sequence[str]) -> None:
-        """Find out where the variables of HDF5 files lie, which are as those of the first file.
-
-        Raises
-        ------
-        FileFormatError
-            If one lacks a variable, has it in another shape, or is damaged.
-        """
+        """Find out where the variables of HDF5 files lie, which are as those of the first file."""
         found = inspect_files(
             files, cache_dir=locator.cache_dir, progress=locator.progress, group=self.group
         )

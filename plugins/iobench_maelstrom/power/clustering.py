@@ -96,13 +96,7 @@ class ClusteringFields(PressureLevels):
         self.parts: tuple[tuple[str, str, int], ...] = ()
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return ERA5's files, else two forecasts for each day.
-
-        Raises
-        ------
-        MissingFileError
-            Naming what is missing by URL.
-        """
+        """Return ERA5's files, else two forecasts for each day."""
         own = [file.path for file in own_files(locator) or () if is_era5(file.path)]
         era5 = own or locator.find([f"{BUCKET_URL}/{name}" for name in ERA5_NAMES])
         found = [path for path in era5 if path is not None]
@@ -179,13 +173,7 @@ class ClusteringFields(PressureLevels):
         }
 
     def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return how the crops are taken out of what the real plugin opens.
-
-        Raises
-        ------
-        OptionError
-            If they are of ERA5's file, which the plugin does not know.
-        """
+        """Return how the crops are taken out of what the real plugin opens."""
         if is_era5(files[0]):
             raise OptionError(
                 f"--pipeline climetlab: the plugin does not know {files[0]}; give --data-dir with "

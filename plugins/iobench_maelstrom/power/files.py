@@ -51,13 +51,7 @@ if TYPE_CHECKING:
 
 
 def parse_days(text: str) -> tuple[str, ...]:
-    """Return the days of a comma list of ``YYYY-MM-DD``, in order.
-
-    Raises
-    ------
-    OptionError
-        If one of them is not a day of the data set.
-    """
+    """Return the days of a comma list of ``YYYY-MM-DD``, in order."""
     days = {entry.strip() for entry in text.split(",")}
     for day in sorted(days - set(ALL_DAYS)):
         raise OptionError(
@@ -86,15 +80,9 @@ Call = tuple[str, dict[str, Any], list[str]]
 
 
 class PowerRecipe(Recipe):
-    """A data set of A6; all variables of its files that have the recipe's axes are fields.
+    """A data set of A6; all variables of its files that have the recipe's axes are fields."""
 
-    Attributes
-    ----------
-    schema_name : str
-        In provenances.
-    """
-
-    schema_name: str
+    schema_name: str  # in provenances
     terms_of_use = TERMS
     citation = CITATION
     synthesis_version = STAND_IN_VERSION
@@ -139,13 +127,7 @@ class PowerRecipe(Recipe):
         )
 
     def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches, of weather that of the days asked for.
-
-        Raises
-        ------
-        OptionError
-            If none are: all of it is never fetched by default.
-        """
+        """Return what ``--download`` fetches, of weather that of the days asked for."""
         days = self.chosen.get("date", ())
         if "date" in self.chosen and not days:
             raise OptionError(
@@ -181,11 +163,6 @@ def run_files(recipe: Recipe, prefixes: Sequence[str], locator: Locator) -> list
     """Return the weather files, those of the first prefix first, each in order of time.
 
     Without days asked for it is those at hand; a day at hand only in part is an error.
-
-    Raises
-    ------
-    MissingFileError
-        As `existing_files`.
     """
     days: Sequence[str] = recipe.chosen["date"]
     if not days:
@@ -200,13 +177,7 @@ def run_files(recipe: Recipe, prefixes: Sequence[str], locator: Locator) -> list
 
 
 def run_times(files: Sequence[NetcdfFile], n_steps: int | None) -> list[NDArray[np.datetime64]]:
-    """Return the times of weather files, the first ``n_steps`` of each; None for all.
-
-    Raises
-    ------
-    FileFormatError
-        If a file has fewer, or does not follow in time on the one before.
-    """
+    """Return the times of weather files, the first ``n_steps`` of each; None for all."""
     for file in files:
         if file.dims["time"] < (n_steps or 1):
             raise FileFormatError(

@@ -93,11 +93,6 @@ class Radiation(ChunkedFields, RadiationFiles):
     """Columns of the raw radiation files, with both baselines; options as upstream's.
 
     Each of ``file_numbers`` is a pair of files.
-
-    Attributes
-    ----------
-    outputs : mapping
-        Which targets: the values of `OUTPUT_OPTIONS`.
     """
 
     name = "maelstrom-radiation"
@@ -160,13 +155,7 @@ class Radiation(ChunkedFields, RadiationFiles):
         return [*inputs, *outputs]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per column, in the order of date, time step, patch and column.
-
-        Raises
-        ------
-        FileFormatError
-            If a file has another schema, naming the variable or dimension, or is cut short.
-        """
+        """Return one sample per column, in the order of date, time step, patch and column."""
         half = len(files) // 2
         if not half or len(files) != 2 * len(self.file_numbers):
             raise OptionError(

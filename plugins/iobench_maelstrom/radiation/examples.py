@@ -84,13 +84,7 @@ class Frames:
 
 
 def frames_of(files: Sequence[Path], locator: Locator) -> list[_FileFrames]:
-    """Return where the frames of TFRecord files are: as kept, else found out now and kept.
-
-    Raises
-    ------
-    FileFormatError
-        As `index_frames`.
-    """
+    """Return where the frames of TFRecord files are: as kept, else found out now and kept."""
     found = catalogued(files, FRAMES, cache_dir=locator.cache_dir, progress=locator.progress)
     return found.found
 
@@ -100,11 +94,6 @@ def index_frames(path: Path) -> _FileFrames:
 
     Where all have the size of the first, that is seen from the size of the file and the header
     of the last frame; else every header is read.
-
-    Raises
-    ------
-    FileFormatError
-        If the file is empty, cut short, or no TFRecord file: names the offset.
     """
     size = path.stat().st_size
     try:
@@ -139,11 +128,6 @@ class ColumnDecoder:
 
     Published examples differ in their floats alone: where these lie is kept from one example to
     the next, and holds for each whose other bytes are the same.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The features wanted.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -151,20 +135,7 @@ class ColumnDecoder:
         self._layout: _Layout | None = None
 
     def decode(self, frame: memoryview, *, where: str) -> Mapping[str, NDArray[Any]]:
-        """Return the features as float32 arrays, views of the frame.
-
-        Parameters
-        ----------
-        frame : memoryview
-            The example with its header and footer.
-        where : str
-            File and offset, for messages.
-
-        Raises
-        ------
-        FileFormatError
-            If a checksum is wrong, or a feature is missing or of another size.
-        """
+        """Return the features as float32 arrays, views of the frame."""
         data = checked_frame(frame, where)
         layout = self._layout
         if layout is not None and layout.holds_for(data):

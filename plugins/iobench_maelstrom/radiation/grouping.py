@@ -55,14 +55,7 @@ CHANNELS = {
 
 
 def group_inputs(columns: Mapping[str, Field]) -> dict[str, Field]:
-    """Return the five groups of inputs.
-
-    Parameters
-    ----------
-    columns : mapping of str to ndarray
-        The 25 input variables, float32, without a column dimension or all with it in front;
-        ``aerosol_mmr`` as (level, aerosol type).
-    """
+    """Return the five groups of inputs."""
     scalars = [
         columns[each.name] if each.dims else columns[each.name][..., None] for each in SCALARS
     ]
@@ -81,32 +74,13 @@ def group_inputs(columns: Mapping[str, Field]) -> dict[str, Field]:
 
 
 def heating_rate(down: Field, up: Field, pressure: Field, scale: int) -> Field:
-    """Return how fast each layer is heated by the divergence of the net flux.
-
-    Parameters
-    ----------
-    down, up : ndarray, shape (..., half levels)
-        Fluxes, W m-2.
-    pressure : ndarray, shape (..., half levels)
-        Pa, increasing.
-    scale : int
-        1 for K s-1, 86400 for K d-1.
-
-    Returns
-    -------
-    ndarray, shape (..., levels)
-    """
+    """Return how fast each layer is heated by the divergence of the net flux."""
     net = down - up
     rate: Field = (-(G_CP * scale)) * np.diff(net, axis=-1) / np.diff(pressure, axis=-1)
     return rate
 
 
 def boundaries(down: Field, up: Field, *, net_at_top: bool) -> Field:
-    """Return the flux that leaves (or the net one that enters) at the top, and both at the ground.
-
-    Returns
-    -------
-    ndarray, shape (..., 3)
-    """
+    """Return the flux that leaves (or the net one that enters) at the top, and both at the ground."""
     top = down[..., 0] - up[..., 0] if net_at_top else up[..., 0]
     return np.stack([top, down[..., -1], up[..., -1]], axis=-1)

@@ -20,13 +20,7 @@ Norms = Mapping[str, "tuple[NDArray[Any], NDArray[Any]]"]
 
 
 def read_norms(files: Sequence[Path], names: Sequence[str], cache_dir: Path) -> Norms:
-    """Return the norms in the files of these groups; what they hold is kept.
-
-    Raises
-    ------
-    FileFormatError
-        If a file lacks mean or deviation, has another number of them, or a deviation is 0.
-    """
+    """Return the norms in the files of these groups; what they hold is kept."""
     norms = {}
     found = inspect_files(files, cache_dir=cache_dir)
     for path, file, name in zip(files, found, names, strict=True):

@@ -90,31 +90,7 @@ class _Rows:
 
 
 class Pairs:
-    """The open pairs of files; picklable.
-
-    Parameters
-    ----------
-    files : sequence of pairs of NetcdfFile
-        Inputs and outputs.
-    inputs : sequence of str
-        The variables wanted of the inputs.
-    outputs : sequence of str or None
-        Those wanted of the outputs; None: all that have columns.
-
-    Attributes
-    ----------
-    needs_library : bool
-        Whether a variable can be read through the NetCDF library alone.
-    n_columns : tuple of int
-        Columns of each pair.
-    fluxes : tuple of str
-        Variables of the outputs, but for the pressure.
-
-    Raises
-    ------
-    FileFormatError
-        Naming the first variable or dimension that differs from the schema or the first file.
-    """
+    """The open pairs of files; picklable."""
 
     def __init__(
         self, files: Sequence[Pair], inputs: Sequence[str], outputs: Sequence[str] | None

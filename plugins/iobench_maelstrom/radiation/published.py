@@ -50,19 +50,7 @@ FLUX_OPTIONS = (
 
 
 class RadiationFiles(PublishedFiles):
-    """Files of A3, by radiation scheme and ``keys``, all of which are required.
-
-    Attributes
-    ----------
-    subsets : mapping of str to tuple
-        Upstream's: the values of each key.
-    stand_in_subsets : tuple of str
-        Whose files a stand-in has, and others of ``2020`` where it is larger.
-    columns : (int, int, int)
-        In a file of a tiny stand-in, an ordinary one, and as published.
-    solver : str
-        Whose outputs are the targets.
-    """
+    """Files of A3, by radiation scheme and ``keys``, all of which are required."""
 
     published: PublishedStep | None = PublishedStep(
         forward_ns=42_000_000,

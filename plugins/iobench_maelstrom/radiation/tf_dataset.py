@@ -99,13 +99,6 @@ class RadiationTf(RadiationFiles):
 
     Where the files are (upstream's ``path``) and their order (``shuffle_files``) are the locator's
     and the loader's.
-
-    Attributes
-    ----------
-    view : mapping
-        What of a column a sample has, and how changed: the values of `VIEW_OPTIONS`.
-    norms : Norms or None
-        Of the inputs, where they are normalised; known once the files are open.
     """
 
     name = "maelstrom-radiation-tf"
@@ -191,13 +184,7 @@ class RadiationTf(RadiationFiles):
         return plugin_downloads(self, arguments, install=install)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per example, file after file.
-
-        Raises
-        ------
-        FileFormatError
-            If a file is cut short or is no TFRecord file, naming the offset.
-        """
+        """Return one sample per example, file after file."""
         view, names = self.view, self.view["input_fields"]
         n_files = len(files) - (len(names) if view["norm"] else 0)
         indexed = frames_of(files[:n_files], locator)

@@ -34,13 +34,7 @@ SOURCE: Final = (
 def tf_batches(
     own: RadiationTf, files: Sequence[Path], index: SampleIndex, batch_size: int
 ) -> Baseline:
-    """Return a ``tf.data`` pipeline over TFRecord files, without those of norms.
-
-    Raises
-    ------
-    MissingExtraError
-        If TensorFlow cannot be imported.
-    """
+    """Return a ``tf.data`` pipeline over TFRecord files, without those of norms."""
     tf = import_tensorflow("maelstrom-radiation-tf --pipeline upstream")
     parse, paths = _parser(tf, own), [str(path) for path in files]
     where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
@@ -96,16 +90,6 @@ def import_tensorflow(who: str) -> Any:
 
     Nothing is run yet, so a process may still be forked; one that was after TensorFlow ran cannot
     run it again.
-
-    Parameters
-    ----------
-    who : str
-        Names what needs it, in the error.
-
-    Raises
-    ------
-    MissingExtraError
-        If it cannot be imported; says what installs it.
     """
     with _quiet():
         try:

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 def columns_through_plugin(
     own: Radiation, files: Sequence[Path], index: SampleIndex, n_columns: Sequence[int]
 ) -> Baseline:
-    """Return how columns are taken out of the plugin's dataset; ``n_columns`` are each pair's.
-
-    Raises
-    ------
-    OptionError
-        If the plugin cannot do what the options ask for.
-    """
+    """Return how columns are taken out of the plugin's dataset; ``n_columns`` are each pair's."""
     if own.outputs["all_outputs"] and not own.raw_inputs:
         raise OptionError(
             "--pipeline climetlab: the plugin fails on all_outputs=true with grouped inputs, whose "

@@ -24,23 +24,13 @@ class Patch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PatchGrid:
-    """Patches side by side, without overlap; what is left over at the far edges is not used.
-
-    Parameters
-    ----------
-    n_files, n_leads : int
-        Files, and lead times in each.
-    y_range, x_range : tuple of int
-        First row or column used and the one after the last.
-    shape : tuple of int
-        Rows and columns of a patch.
-    """
+    """Patches side by side, without overlap; what is left over at the far edges is not used."""
 
     n_files: int
-    n_leads: int
+    n_leads: int  # files, and lead times in each
     y_range: tuple[int, int]
-    x_range: tuple[int, int]
-    shape: tuple[int, int]
+    x_range: tuple[int, int]  # first row or column used and the one after the last
+    shape: tuple[int, int]  # rows and columns of a patch
 
     @classmethod
     def of(
@@ -52,13 +42,7 @@ class PatchGrid:
         y_range: tuple[int, int] | None,
         x_range: tuple[int, int] | None,
     ) -> PatchGrid:
-        """Return the patches of files of ``leads_y_x`` lead times, rows and columns.
-
-        Raises
-        ------
-        OptionError
-            If a range reaches beyond the grid, or no patch fits.
-        """
+        """Return the patches of files of ``leads_y_x`` lead times, rows and columns."""
         n_leads, n_y, n_x = leads_y_x
         rows = _inside("y_range", y_range, n_y)
         columns = _inside("x_range", x_range, n_x)

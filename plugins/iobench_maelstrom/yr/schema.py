@@ -124,11 +124,6 @@ def parse_dates(text: str) -> tuple[str, ...]:
     """Return the dates (``YYYYMMDD``) of a list as upstream takes it.
 
     Dates are ``YYYY-MM-DD`` or ``YYYYMMDD``, separated by commas or slashes; ``A/to/B`` is a range.
-
-    Raises
-    ------
-    OptionError
-        If one of them is not a date of the data set.
     """
     parts = [part.strip() for part in re.split("[,/]", text)]
     dates: list[str] = []
