@@ -48,7 +48,7 @@ def grid_pieces_of(
 
 
 class GridPiece(Piece, frozen=True):
-    """A chunk; start and stop are those of the samples that share it, then along other dimensions."""
+    """A chunk; start and stop are of the samples that share it, then along other dimensions."""
 
     inner: Piece  # the chunk in the variable as it is stored
 

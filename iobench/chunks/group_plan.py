@@ -129,7 +129,7 @@ def _neighbours_nbytes(variables: Sequence[SharedDecoding]) -> int:
 
 
 class BandMemory(msgspec.Struct, frozen=True):
-    """What a group takes that is decoded in bands and put aside, while the one before is written."""
+    """What a group takes that is decoded in bands, while the one before is written."""
 
     least_nbytes: int  # less is too little
     # for pieces on the way, and for bands; the rest is for samples that are taken back

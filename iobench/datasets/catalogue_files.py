@@ -113,7 +113,7 @@ class Parts:
         self.parts = parts
 
     def find(self, key: bytes, state: bytes) -> Entry | None:
-        """Return what is kept under a key of that state; None where nothing is, or it is damaged."""
+        """Return the entry of a key of that state; None where there is none, or it is damaged."""
         for part in self.parts:
             number = part.number(key)
             entry = None if number is None else part.entry(number, state)

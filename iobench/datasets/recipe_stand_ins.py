@@ -69,7 +69,7 @@ def smooth_values(
     dtype: DTypeLike = "f4",
     bits: int = 0,
 ) -> NDArray[Any]:
-    """Return waves with noise between two bounds, which follow from the key alone, on any machine."""
+    """Return waves with noise between two bounds; the key alone decides, on any machine."""
     numbers = [zlib.crc32(each.encode()) if isinstance(each, str) else each for each in random_key]
     random = np.random.default_rng(numbers)
     made = np.dtype(dtype)

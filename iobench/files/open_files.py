@@ -199,7 +199,7 @@ class OpenFiles:
         return {**found, **told}
 
     def renew(self, paths: Iterable[str]) -> None:
-        """Expect nothing any more of source files that have changed, for who looks into them anew."""
+        """Forget what was known of source files that have changed."""
         chosen = set(paths)
         with self._lock:
             known = [key for key in {**self._files, **self._expected} if key[1] is SOURCE_FILE]

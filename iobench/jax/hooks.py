@@ -147,7 +147,7 @@ def _derived(own: Hashable) -> Any:
 
 
 class GrainPass:
-    """Records one pass over a pipeline from its first batch on: grain makes iterators of its own."""
+    """Records one pass over a pipeline from its first batch on."""
 
     def __init__(self, recording: Recording, dataset: Any, requested_ns: int) -> None:
         self.resumed = False

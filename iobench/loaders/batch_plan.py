@@ -122,7 +122,7 @@ def _of_epoch(
 
 
 class BatchPlan:
-    """Hands out an endless plan round by round, until a limit of batches is reached or it is ended."""
+    """Hands out an endless plan round by round, until a limit of batches or its end."""
 
     def __init__(
         self,

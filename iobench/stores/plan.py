@@ -150,7 +150,7 @@ class StoreRequest(msgspec.Struct, frozen=True):
     wait_s: float | None = None
 
     def check_container(self) -> bool:
-        """Begin a shard elsewhere and drop it: what the format refuses is said before any is made."""
+        """Begin a shard and drop it, so that a format refuses before any sample is made."""
         spec, encoding = self.index.spec, self.encoding
         if encoding is not None:
             some = dict.fromkeys(encoding.unknown_ranges(spec), (0.0, 1.0))

@@ -117,7 +117,7 @@ class IterableObject:
         return f"a ready DataLoader {workers}"
 
     def samples(self) -> tuple[SampleIndex, NamedArrays]:
-        """Return an index without samples, whose spec is the first one's, and that; set `passes`."""
+        """Return an index without samples, with the spec of the first one, and the first one."""
         name = self._opener.name
         where = f"the first {'batch' if self._batched else 'sample'} of {name}"
         with in_one_line(f"{where}: making it raised"):

@@ -96,7 +96,7 @@ def find_grid(
 
 
 class MappedReads:
-    """Takes some of the extents of samples from mappings; see `iobench.loaders.ring.reads.Reads`."""
+    """Copies some of the extents of samples from mappings of their files."""
 
     def __init__(
         self,

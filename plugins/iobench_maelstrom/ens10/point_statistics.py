@@ -210,7 +210,7 @@ def _part_moments(job: tuple[MemberSource, int, Sequence[Where]], advance: Advan
 def describe_samples(
     files: Sequence[str], samples: Sequence[Any], *, n_members: int
 ) -> dict[str, Any]:
-    """Return what statistics over ``samples`` depend on, JSON-ready, with a ``key`` for all of it."""
+    """Return what statistics over ``samples`` depend on, with a ``key`` of all of it."""
     paths = [as_path(file) for file in files]
     states = [(path.name, path.stat()) for path in paths]
     about: dict[str, Any] = {

@@ -81,6 +81,6 @@ def heating_rate(down: Field, up: Field, pressure: Field, scale: int) -> Field:
 
 
 def boundaries(down: Field, up: Field, *, net_at_top: bool) -> Field:
-    """Return the flux that leaves (or the net one that enters) at the top, and both at the ground."""
+    """Return the flux that leaves (or the net one) at the top, and both at the ground."""
     top = down[..., 0] - up[..., 0] if net_at_top else up[..., 0]
     return np.stack([top, down[..., -1], up[..., -1]], axis=-1)
