@@ -11,8 +11,7 @@ from iobench.conversion.early_samples import decoded_samples
 from iobench.conversion.memory_bound import LEAST_NBYTES, memory_bound
 from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.sample_groups import names_apart
-from iobench.datasets.split_by import chosen_splits
-from iobench.datasets.splits import select_splits
+from iobench.datasets.selection import chosen_splits, select_splits
 from iobench.errors import OptionError
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.files.scratch import free_nbytes

@@ -36,17 +36,7 @@ from iobench.datasets.file_agreement import (
     mixed_units,
 )
 from iobench.datasets.file_coordinates import netcdf_meteorology, zarr_meteorology
-from iobench.datasets.inspected_netcdf import inspect_files, whole_variable, whole_variables
-from iobench.datasets.merged_files import (
-    holder,
-    merged_files,
-    variables_of_files,
-    with_one_dtype,
-)
-from iobench.datasets.plain_loop import open_plainly
-from iobench.datasets.positions import are_missing, exact_times
-from iobench.datasets.rows import SampleGrid, SampleRows
-from iobench.datasets.selection import (
+from iobench.datasets.file_variables import (
     Selection,
     check_dimensions,
     check_not_in_groups,
@@ -57,6 +47,16 @@ from iobench.datasets.selection import (
     sample_variable,
     with_file_dim,
 )
+from iobench.datasets.inspected_netcdf import inspect_files, whole_variable, whole_variables
+from iobench.datasets.merged_files import (
+    holder,
+    merged_files,
+    variables_of_files,
+    with_one_dtype,
+)
+from iobench.datasets.plain_loop import open_plainly
+from iobench.datasets.positions import are_missing, exact_times
+from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.files.urls import URL, range_file
 from iobench.samples import SampleSpec
 

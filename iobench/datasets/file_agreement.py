@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from iobench.datasets.cf_coordinates import HORIZONTAL, MAX_NBYTES
+from iobench.datasets.file_variables import holds_times, numbers_of, units_of
 from iobench.datasets.merged_files import holder
-from iobench.datasets.selection import holds_times, numbers_of, units_of
 from iobench.errors import FileFormatError
 from iobench.files.urls import URL
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.selection import SourceFile
+    from iobench.datasets.file_variables import SourceFile
 
 Order = Mapping[str, "NDArray[np.int64]"]
 """Of a file that lies otherwise than the first: the index there of each index, by dimension."""

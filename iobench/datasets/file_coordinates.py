@@ -18,9 +18,9 @@ from iobench.coordinates import Meteorology, json_attributes
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.cf_coordinates import LeftOutError, SourceValues, cf_meteorology
 from iobench.datasets.file_agreement import Agreement, is_far, same_values
+from iobench.datasets.file_variables import numbers_of
 from iobench.datasets.inspected_netcdf import whole_variables
 from iobench.datasets.merged_files import holder
-from iobench.datasets.selection import numbers_of
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:

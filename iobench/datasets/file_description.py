@@ -11,9 +11,7 @@ from iobench.chunks.grib.field_cubes import describe_fields
 from iobench.chunks.single_codec import codec_name
 from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 from iobench.chunks.zarr_arrays.store import inspect_zarr
-from iobench.datasets.grib_index import index_grib
-from iobench.datasets.inspected_netcdf import inspect_files
-from iobench.datasets.selection import (
+from iobench.datasets.file_variables import (
     EACH_FILE,
     SourceFile,
     check_not_in_groups,
@@ -22,6 +20,8 @@ from iobench.datasets.selection import (
     numbers_of,
     units_of,
 )
+from iobench.datasets.grib_index import index_grib
+from iobench.datasets.inspected_netcdf import inspect_files
 from iobench.datasets.user_files import file_kind
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from iobench.chunks.grib.field_cubes import (
 )
 from iobench.coordinates import Meteorology
 from iobench.datasets.chunked_samples import ChunkedSamples
+from iobench.datasets.file_variables import check_sample_dims, lacking
 from iobench.datasets.grib_coordinates import grib_meteorology
 from iobench.datasets.grib_index import index_grib
-from iobench.datasets.selection import check_sample_dims, lacking
 from iobench.errors import FileFormatError, OptionError
 
 if TYPE_CHECKING:

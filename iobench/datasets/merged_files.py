@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.datasets.selection import sample_names
+from iobench.datasets.file_variables import sample_names
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iobench.datasets.selection import Selection, SourceFile
+    from iobench.datasets.file_variables import Selection, SourceFile
 
 
 def variables_of_files(

@@ -1,280 +1,456 @@
-"""What a user asks of their own files: a sample dimension, variables, targets.
-
-And what follows from that for any source with named dimensions: which variables make a sample,
-whether files fit together.
-"""
+"""Which samples are taken: of a split, of intervals of their coordinates, of windows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+import datetime
+import difflib
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
-from iobench.errors import FileFormatError, OptionError
-from iobench.samples import Variable
+from iobench.coordinates import SAMPLE_DIM
+from iobench.datasets.positions import coordinate_times, spell_times, time_positions
+from iobench.errors import OptionError, UnknownNameError
+from iobench.samples import Window
+from iobench.stores.value_statistics import ALL_SAMPLES
+from iobench.windows import WindowPlacement, place_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
+    from numpy.typing import NDArray
 
-    from iobench.chunks.chunk_manifest import StoredVariable
-    from iobench.samples import Role
+    from iobench.datasets.contract import SampleIndex
+
+DATE: Final = re.compile(
+    r"(\d{4})(?:-(\d{2})(?:-(\d{2})(?:[T ](\d{2})(?::?(\d{2})(?::?(\d{2}))?)?)?)?)?Z?"
+)
+LEAST: Final = (0, 1, 1, 0, 0, 0)
+MOST: Final = (9999, 12, 31, 23, 59, 59)
+OPEN: Final = ("", "..")
+MOST_GAPS: Final = 3
+STEP_TOLERANCE: Final = 1.5
+"""Neighbours further apart than so many of the commonest step have a gap between them."""
 
 
-EACH_FILE: Final = "file"
-"""As a sample dimension: each file is a sample."""
+class Interval(msgspec.Struct, frozen=True):
+    """A closed interval of a coordinate of samples."""
 
+    name: str  # of the split; ``""``: it holds for all splits
+    coordinate: str
+    # dates or numbers as text; ``""`` for no bound. A date includes all that begins with it: 2015
+    # the whole year, 2015-12-31 the whole day
+    first: str
+    last: str
+    given: str = ""  # how it was given, for messages
 
-class SourceFile(Protocol):
-    """A source file, or store, with named dimensions."""
+    @classmethod
+    def parse(cls, text: str) -> Interval:
+        """Return what ``--split-by`` spells.
+
+        Examples
+        --------
+        >>> Interval.parse("valid:time=2016").spelled
+        'time=2016'
+        """
+        named, equals, interval = text.partition("=")
+        name, colon, coordinate = named.rpartition(":")
+        first, is_range, last = (part.strip() for part in interval.partition("/"))
+        ends = [first, last if is_range else first]
+        is_wrong = not coordinate.strip() or (colon and not name.strip()) or "/" in last
+        if not equals or is_wrong or all(end in OPEN for end in ends):
+            raise OptionError(
+                f"--split-by {text}: expected a coordinate and an interval, as "
+                "time=2010-01-01/2015-12-31 or valid:time=2016, one end perhaps open: time=2017/.."
+            )
+        if name.strip() == ALL_SAMPLES:
+            raise OptionError(
+                f"--split-by {text}: {ALL_SAMPLES} is the name of all samples; name the split "
+                "otherwise"
+            )
+        first, last = ("" if end in OPEN else end for end in ends)
+        return cls(name.strip(), coordinate.strip(), first, last)
 
     @property
-    def path(self) -> Path:
-        """Where it is."""
-        ...
+    def spelled(self) -> str:
+        """The interval as `parse` takes it, without the name."""
+        if self.first == self.last:
+            return f"{self.coordinate}={self.first}"
+        return f"{self.coordinate}={self.first or '..'}/{self.last or '..'}"
 
-    @property
-    def dims(self) -> Mapping[str, int]:
-        """Lengths of its dimensions."""
-        ...
-
-    @property
-    def variables(self) -> Mapping[str, StoredVariable]:
-        """Its numeric variables."""
-        ...
-
-    @property
-    def skipped(self) -> Mapping[str, str]:
-        """What was left out, and why."""
-        ...
+    def __str__(self) -> str:
+        name = f"{self.name}:" if self.name else ""
+        return self.given or f"--split-by {name}{self.spelled}"
 
 
-File = TypeVar("File", bound=SourceFile)
+def select_samples(index: SampleIndex, select: Mapping[str, Any]) -> NDArray[np.int64]:
+    """Return the numbers of the samples whose coordinates lie in closed intervals.
 
+    Parameters
+    ----------
+    index : SampleIndex
+        Of a dataset, or of a store.
+    select : mapping of str to value, or to pair of values
+        By coordinate, the first and the last value that are taken, either of them None for no
+        bound, or one value. A coordinate is a dimension that samples are along, or another that has
+        a value for each sample. Dates are texts, in UTC, and include all that begins with them
+        (``"2020"``, ``"2020-01"``, ``"2020-01-31T18"``), or datetime objects of any kind, to the
+        second; bounds of other coordinates are numbers.
 
-class Selection(msgspec.Struct, frozen=True):
-    """The choices of a user."""
+    Returns
+    -------
+    ndarray of int64
+        Sample numbers, ascending: samples that lie in all intervals.
 
-    # dimension along which one index is one sample, or several with commas, the slowest first;
-    # None: not chosen yet
-    sample_dim: str | None
-    # names to use, in any order; empty: all that have the sample dimensions
-    variables: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()  # which of them a model is trained towards
-    group: str = ""  # of NetCDF files, whose variables are meant; of the root by default
+    Raises
+    ------
+    UnknownNameError
+        If samples have no such coordinate; lists those they have.
+    OptionError
+        If a bound is neither date nor number, or no sample is left.
 
-    def asks_for(self, name: str) -> bool:
-        """Return whether a variable was named."""
-        return name in self.variables or name in self.targets
-
-    def role(self, name: str) -> Role:
-        """Return whether a variable is an input or a target."""
-        return "target" if name in self.targets else "input"
-
-    def check_names(self, existing: Sequence[str], skipped: Mapping[str, str]) -> None:
-        """Raise OptionError if a chosen variable is not there, listing those that are."""
-        options = {"--variables": self.variables, "--target-variables": self.targets}
-        for option, names in options.items():
-            unknown = [name for name in names if name not in existing]
-            if unknown:
-                raise OptionError(
-                    f"{option}: no variable {_with_reasons(unknown, skipped)}; the files have "
-                    f"{', '.join(existing)}"
-                )
-
-
-def check_sample_dims(
-    sample_dim: str | None, dimensions: Mapping[str, int], files: Sequence[Path]
-) -> tuple[str, ...]:
-    """Return the sample dimensions, or raise OptionError listing those that exist."""
-    asked = tuple(dim.strip() for dim in (sample_dim or "").split(","))
-    if len(set(asked)) < len(asked):
-        raise OptionError(f"--sample-dim {sample_dim}: expected each dimension once")
-    missing = [dim for dim in asked if dim not in dimensions]
-    if sample_dim is not None and not missing:
-        return asked
-    listed = ", ".join(f"{dim} ({length})" for dim, length in dimensions.items()) or "none"
-    if sample_dim is None:
-        once = [dim for dim, length in dimensions.items() if length == 1 and len(files) == 1]
-        more = f"; of {once[0]} there is one: name more files, or their folder" if once else ""
-        raise OptionError(
-            f"{files[0]}: say which dimension counts samples with --sample-dim; dimensions "
-            f"(lengths): {listed}{more}"
-        )
-    which = "such dimension" if len(asked) == 1 else f"dimension {missing[0]!r}"
-    more = f"; where each file is a sample, it is {EACH_FILE!r}" if len(files) > 1 else ""
-    raise OptionError(
-        f"--sample-dim {sample_dim}: {files[0]} has no {which}; dimensions (lengths): {listed}"
-        f"{more}"
-    )
-
-
-def check_not_in_groups(file: SourceFile) -> None:
-    """Raise OptionError if a file has its variables in groups alone."""
-    groups = [name.rstrip("/") for name in file.skipped if name.endswith("/")]
-    if groups and not file.variables:
-        raise OptionError(
-            f"{file.path}: its variables lie in groups ({', '.join(groups)}); name one: "
-            f"{file.path}#{groups[0]}"
-        )
-
-
-def choose_variables(
-    file: SourceFile, selection: Selection, dims: Sequence[str]
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the variables of a sample, and for all others why they are left out."""
-    selection.check_names(list(file.variables), file.skipped)
-    reasons = _reasons(file, selection, dims)
-    chosen = tuple(name for name, why in reasons.items() if not why)
-    if not chosen:
-        raise OptionError(
-            f"--sample-dim {','.join(dims)}: no variable of {file.path} has "
-            f"{'it' if len(dims) == 1 else 'all of them'}; the file has "
-            + ", ".join(f"{v.name} ({', '.join(v.dims)})" for v in file.variables.values())
-            + (f"; left out: {_with_reasons(file.skipped, file.skipped)}" if file.skipped else "")
-        )
-    return chosen, {**file.skipped, **{name: why for name, why in reasons.items() if why}}
-
-
-def sample_names(file: SourceFile, selection: Selection, dims: Sequence[str]) -> tuple[str, ...]:
-    """Return the variables of a file that are part of a sample."""
-    return tuple(name for name, why in _reasons(file, selection, dims).items() if not why)
-
-
-def _reasons(file: SourceFile, selection: Selection, dims: Sequence[str]) -> dict[str, str]:
-    """Return for each variable of a file why it is no part of a sample, ``""`` if it is."""
-    helpers = helper_names(file)
-    there = {dim for each in file.variables.values() for dim in each.dims}
-    # A dimension that the file has one index of, and no variable has, is that of the file itself.
-    along = [dim for dim in dims if dim in there or file.dims.get(dim) != 1]
-    return {
-        name: _left_out(each, selection, along, helpers) for name, each in file.variables.items()
-    }
-
-
-def numbers_of(file: SourceFile) -> dict[str, StoredVariable]:
-    """Return the variables of a file that are numbers or dates."""
-    return {**file.variables, **getattr(file, "dates", {})}
-
-
-def units_of(file: SourceFile, name: str) -> str:
-    """Return the units of a variable, ``""`` where it has none."""
-    found = numbers_of(file).get(name)
-    return "" if found is None else found.attributes.get("units", "")
-
-
-def holds_times(file: SourceFile, name: str) -> bool:
-    """Return whether there is a variable that holds times: dates, or numbers by their units."""
-    found = numbers_of(file).get(name)
-    is_date = found is not None and "M8" in found.packing.stored
-    return is_date or " since " in units_of(file, name)
-
-
-def with_file_dim(file: File, sample_dim: str | None) -> File:
-    """Return a file with sample dimensions that files have one index of each: scalars, `EACH_FILE`.
-
-    Its variables are repeated along it: each file is a sample.
+    Examples
+    --------
+    >>> select_samples(index, {"time": ("2020-01", "2020-06"), "number": 0})  # doctest: +SKIP
+    array([  0,  10,  20, ...])
     """
-    numbers = numbers_of(file)
-    one = {
-        dim: 1
-        for dim in (sample_dim or "").split(",")
-        if dim not in file.dims and (dim == EACH_FILE or (dim in numbers and not numbers[dim].dims))
-    }
-    return replace(file, dims={**one, **file.dims}) if one else file  # type: ignore[type-var]
+    if not isinstance(select, Mapping):
+        raise OptionError(
+            f"select={select!r}: expected intervals by coordinate, as "
+            "{'time': ('2020-01', '2020-06')}"
+        )
+    inside = np.ones(len(index), dtype=np.bool_)
+    for name, bounds in select.items():
+        given = f"select={{{name!r}: {bounds!r}}}"
+        ends = bounds if isinstance(bounds, list | tuple) else (bounds, bounds)
+        if len(ends) != 2 or all(end is None for end in ends):
+            raise OptionError(f"{given}: expected one value, or the first and the last one")
+        first, last = map(_bound, ends)
+        interval = Interval("", name, first, last, given)
+        inside &= _Values(index, interval).within(interval, inside, allow_gaps=True)
+    return np.flatnonzero(inside)
 
 
-def _with_reasons(names: Iterable[str], reasons: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} ({reasons[name]})" if name in reasons else name for name in names)
+def _bound(value: Any) -> str:
+    """Return a bound of `select_samples` as text."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="s"))
+    if isinstance(value, datetime.date) or hasattr(value, "calendar"):
+        return str(value.isoformat())[:19]
+    return str(value)
 
 
-def _left_out(
-    variable: StoredVariable, selection: Selection, dims: Sequence[str], helpers: set[str]
-) -> str:
-    """Return why a variable is no part of a sample, ``""`` if it is."""
-    if selection.asks_for(variable.name):
-        return ""
-    if selection.variables:
-        return "not asked for"
-    if variable.name in helpers:
-        return "a coordinate"
-    if not dims and not variable.dims:
-        return "a single number"
-    return lacking(dims, variable.dims)
+def split_index(
+    index: SampleIndex, given: Sequence[Interval], *, allow_gaps: bool = False
+) -> SampleIndex:
+    """Return the index with the splits that intervals make.
+
+    Intervals of one name and coordinate are joined; of several coordinates a sample has to lie in
+    all. Those without a name hold for every split, and for the dataset's own where no other is
+    named; their samples are a split of that spelling.
+    """
+    if not given:
+        return index
+    known = {each.coordinate: _Values(index, each) for each in given}
+    taken = np.ones(len(index), dtype=np.bool_)
+    chosen: dict[str, NDArray[np.bool_]] = {}
+    # Those that hold for all come first: gaps are looked for in what they leave.
+    for name in sorted({each.name for each in given}):
+        parts = [each for each in given if each.name == name]
+        inside = taken.copy()
+        for coordinate in dict.fromkeys(each.coordinate for each in parts):
+            own = [each for each in parts if each.coordinate == coordinate]
+            values = known[coordinate]
+            within = [values.within(each, inside, allow_gaps=allow_gaps) for each in own]
+            inside &= np.logical_or.reduce(within)
+        if not inside.any():
+            raise OptionError(f"{' and '.join(map(str, parts))}: no sample lies in all of them")
+        if name:
+            chosen[name] = inside
+        else:
+            taken = inside
+    _check_disjoint(index, chosen, given)
+    if chosen:
+        order = dict.fromkeys(each.name for each in given if each.name)
+        splits = {name: np.flatnonzero(chosen[name]).tolist() for name in order}
+    else:
+        splits = {
+            name: [number for number in numbers if taken[number]]
+            for name, numbers in index.splits.items()
+        }
+        splits[_joined(given)] = np.flatnonzero(taken).tolist()
+    return replace(index, splits=splits)
 
 
-def lacking(dims: Sequence[str], there: Sequence[str]) -> str:
-    """Return which dimension a variable lacks of the samples', in words; ``""`` if none."""
-    missing = [dim for dim in dims if dim not in there]
-    return f"lacks the dimension {missing[0]}" if missing else ""
+def _joined(given: Sequence[Interval]) -> str:
+    return ", ".join(each.spelled for each in given if not each.name)
 
 
-def helper_names(file: SourceFile) -> set[str]:
-    """Return the names of variables that only describe others."""
-    names = {name for name in file.variables if name in file.dims}
-    for variable in file.variables.values():
-        for key in ("coordinates", "bounds"):
-            names.update(variable.attributes.get(key, "").split())
-    return names
+def chosen_splits(split: str | None, given: Sequence[Interval]) -> tuple[str, ...]:
+    """Return the splits whose samples are taken; none where all samples are."""
+    if split is not None:
+        return (split,)
+    named = tuple(dict.fromkeys(each.name for each in given if each.name))
+    return named or ((_joined(given),) if given else ())
 
 
-def sample_variable(
-    variable: StoredVariable, selection: Selection, dims: Sequence[str]
-) -> Variable:
-    """Return what one index of a variable along each of the sample dimensions is in a sample."""
-    lengths = zip(variable.dims, variable.shape, strict=True)
-    kept = [(dim, n) for dim, n in lengths if dim not in dims]
-    return Variable(
-        name=variable.name,
-        shape=tuple(length for _, length in kept),
-        dtype=variable.packing.dtype,
-        dims=tuple(name for name, _ in kept),
-        units=variable.attributes.get("units", ""),
-        role=selection.role(variable.name),
+def _check_disjoint(
+    index: SampleIndex, chosen: Mapping[str, NDArray[np.bool_]], given: Sequence[Interval]
+) -> None:
+    for one, other in itertools.combinations(chosen, 2):
+        both = np.flatnonzero(chosen[one] & chosen[other])
+        if both.size:
+            spelled = [
+                f"{name} ({', '.join(each.spelled for each in given if each.name == name)})"
+                for name in (one, other)
+            ]
+            names = index.coordinate
+            first = names[both[0]] if len(names) else f"sample {both[0]}"
+            raise OptionError(
+                f"--split-by: {' and '.join(spelled)} have {both.size} samples in common, the "
+                f"first: {first}; let one end before the other begins"
+            )
+
+
+class _Values:
+    """The value of a coordinate for each sample, as times and as numbers that bounds compare to."""
+
+    def __init__(self, index: SampleIndex, interval: Interval) -> None:
+        values, self.times = _values_of(index, interval)
+        self.numbers = values if self.times is None else _date_numbers(self.times)
+        if self.numbers.dtype.kind not in "biuf":
+            raise OptionError(f"{interval}: {interval.coordinate} is text, expected dates, numbers")
+
+    def within(
+        self, interval: Interval, among: NDArray[np.bool_], *, allow_gaps: bool
+    ) -> NDArray[np.bool_]:
+        """Return which samples lie in an interval; raise where none does, or some are missing."""
+        bound = _number_bound if self.times is None else _date_bound
+        low, high = bound(interval, interval.first, LEAST), bound(interval, interval.last, MOST)
+        if low > high:
+            raise OptionError(f"{interval}: {interval.first} is after {interval.last}")
+        inside: NDArray[np.bool_] = (low <= self.numbers) & (self.numbers <= high)
+        if not (inside & among).any():
+            there = np.flatnonzero(among)
+            ends = there[np.unique(self.numbers[among], return_index=True)[1][[0, -1]]]
+            has = " to ".join(self._spell(ends))
+            raise OptionError(f"{interval}: no sample lies in it; {interval.coordinate} is {has}")
+        if not allow_gaps and (gaps := self._gaps(interval, inside & among, low, high)):
+            raise OptionError(
+                f"{interval}: there is {', '.join(gaps)}; add the files that hold it, ask for what "
+                "is there, or take it with --allow-gaps"
+            )
+        return inside
+
+    def _spell(self, samples: NDArray[np.int64]) -> list[str]:
+        if self.times is not None:
+            return spell_times(self.times[samples])
+        return [f"{value:g}" for value in self.numbers[samples].tolist()]
+
+    def _gaps(
+        self, interval: Interval, inside: NDArray[np.bool_], low: float, high: float
+    ) -> list[str]:
+        """Return what is missing in an interval or at its ends, in words."""
+        numbers, samples = np.unique(self.numbers, return_index=True)
+        positions, units = numbers.astype(np.float64), ""
+        if self.times is not None:
+            positions, units = time_positions(self.times[samples])
+        steps, counts = np.unique(np.round(np.diff(positions), 6), return_counts=True)
+        if not steps.size:
+            return []
+        step = float(steps[np.argmax(counts)])
+        held = np.searchsorted(numbers, np.unique(self.numbers[inside]))
+        first, last = held[0], held[-1]
+        gaps = []
+        if interval.first and self._moved(samples[first], positions[first] - step, units) >= low:
+            gaps.append(f"nothing before {self._spell(samples[[first]])[0]}")
+        wide = np.flatnonzero(np.diff(positions[held]) > STEP_TOLERANCE * step)
+        for at in wide[:MOST_GAPS].tolist():
+            before, after = self._spell(samples[held[[at, at + 1]]])
+            gaps.append(f"nothing between {before} and {after}")
+        if interval.last and self._moved(samples[last], positions[last] + step, units) <= high:
+            gaps.append(f"nothing after {self._spell(samples[[last]])[0]}")
+        return gaps
+
+    def _moved(self, sample: int, position: float, units: str) -> float:
+        """Return the number of a sample that lies at another position, as bounds are."""
+        if self.times is None:
+            return position
+        if units == "months":
+            years, month = divmod(int(position), 12)
+            return float(((1970 + years) * 100 + month + 1) * 10**8 + self.numbers[sample] % 10**8)
+        one = self.times[sample : sample + 1]
+        seconds = position - time_positions(one)[0][0]
+        distance = np.timedelta64(round(seconds * 10**6), "us")
+        moved = one + (distance if one.dtype.kind == "M" else distance.astype(object))
+        return float(_date_numbers(moved)[0])
+
+
+def _values_of(index: SampleIndex, interval: Interval) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return the values of a coordinate, one for each sample, and as times if it is of times."""
+    name, labels = interval.coordinate, index.meteorology
+    coordinate = next(
+        (one for one in labels.coordinates if one.name == name and one.dims in ((SAMPLE_DIM,), ())),
+        None,
+    )
+    if coordinate is not None and "grid_mapping_name" not in coordinate.attributes:
+        values = np.broadcast_to(coordinate.values, (len(index),))
+        return values, coordinate_times(values, coordinate.attributes)
+    if name in index.dims or (not index.dims and name == "time"):
+        axis = index.along(name if index.dims else "")
+        if len(axis.positions):
+            positions = np.asarray(axis.positions, dtype=np.float64)
+            if axis.units == "seconds":
+                return positions, np.rint(positions * 10**6).astype("M8[us]")
+            if axis.units == "months":
+                return positions, np.rint(positions).astype("M8[M]").astype("M8[us]")
+            return positions, None
+    there = [each.name for each in labels.coordinates if each.of_samples and each.values.ndim == 1]
+    listed = dict.fromkeys([*index.dims, *there])
+    near = difflib.get_close_matches(name, listed, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UnknownNameError(
+        f"{interval}: samples have no coordinate {name!r}; {hint}they have "
+        f"{', '.join(listed) or 'none'}"
     )
 
 
-def check_same_schema(
-    files: Sequence[SourceFile], names: Sequence[str], sample_dims: Sequence[str]
-) -> None:
-    """Raise FileFormatError if a file differs from the first but in its number of samples."""
-    first = files[0]
-    expected = [_schema(first, name, sample_dims) for name in names]
-    for file in files:
-        check_dimensions(file, first, sample_dims)
-        found = [_schema(file, name, sample_dims) for name in names]
-        if found == expected:
-            continue
-        different = next(n for n in range(len(names)) if found[n] != expected[n])
-        raise FileFormatError(
-            f"{file.path}: variable {names[different]!r} is {_spelled(found[different])}, expected "
-            f"{_spelled(expected[different])} as in {first.path}; give files of one kind at a "
-            "time, or leave the variable out with --variables"
+def _date_numbers(times: NDArray[Any]) -> NDArray[np.float64]:
+    """Return times as the digits of their dates, YYYYMMDDhhmmss, whatever the calendar.
+
+    So they are compared with dates that their calendar may lack: 31 December of 360 days.
+    """
+    if times.dtype.kind == "M":
+        parts = [times.astype(f"M8[{unit}]") for unit in "YMDhms"]
+        fields = [parts[0].astype(np.int64) + 1970] + [
+            (inner - outer.astype(inner.dtype)).astype(np.int64) + least
+            for (outer, inner), least in zip(itertools.pairwise(parts), LEAST[1:], strict=True)
+        ]
+    else:
+        names = ("year", "month", "day", "hour", "minute", "second")
+        fields = [np.array([getattr(time, name) for time in times]) for name in names]
+    numbers = np.zeros(len(times), dtype=np.int64)
+    for field in fields:
+        numbers = numbers * 100 + field
+    found = numbers.astype(np.float64)
+    if times.dtype.kind == "M":
+        found[np.isnat(times)] = np.nan
+    return found
+
+
+def _date_bound(interval: Interval, text: str, rest: tuple[int, ...]) -> float:
+    """Return a bound as `_date_numbers` are; fields it does not have are those of ``rest``."""
+    match = DATE.fullmatch(text) if text else None
+    given = [int(part) for part in match.groups() if part is not None] if match else []
+    fields = [*given, *rest[len(given) :]]
+    is_date = all(low <= n <= high for low, n, high in zip(LEAST, fields, MOST, strict=True))
+    if text and (match is None or not is_date):
+        raise OptionError(
+            f"{interval}: {text!r} is no date; expected one as 2015, 2015-12, 2015-12-31 or "
+            "2015-12-31T18:00, in UTC"
         )
+    number = 0
+    for field in fields:
+        number = number * 100 + field
+    return float(number)
 
 
-def check_dimensions(file: SourceFile, first: SourceFile, sample_dims: Sequence[str]) -> None:
-    """Raise FileFormatError if a file lacks a sample dimension."""
-    for dim in sample_dims:
-        if dim not in file.dims:
-            raise FileFormatError(f"{file.path}: lacks the dimension {dim} of {first.path}")
+def _number_bound(interval: Interval, text: str, rest: tuple[int, ...]) -> float:
+    try:
+        return float(text) if text else (-np.inf if rest is LEAST else np.inf)
+    except ValueError:
+        raise OptionError(
+            f"{interval}: {text!r} is no number, and {interval.coordinate} has no dates"
+        ) from None
 
 
-_Schema = tuple[str, list[tuple[str, int | None]]]
-"""A dtype, and the dimensions with their lengths: None of a sample dimension."""
+def select_split(index: SampleIndex, name: str) -> Sequence[int]:
+    """Return the sample numbers of a split, e.g. ``"train"``."""
+    splits = index.splits
+    if not splits:
+        raise UnknownNameError(f"--split {name}: this dataset has no splits; leave out --split")
+    if name not in splits:
+        listed = ", ".join(f"{split} ({len(numbers)})" for split, numbers in splits.items())
+        near = difflib.get_close_matches(name, splits, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UnknownNameError(f"--split {name}: no such split; {hint}splits (samples): {listed}")
+    if not len(splits[name]):
+        raise OptionError(f"--split {name}: no sample of it is in these files")
+    return splits[name]
 
 
-def _schema(file: SourceFile, name: str, sample_dims: Sequence[str]) -> _Schema | None:
-    variable = file.variables.get(name)
-    if variable is None:
-        return None
-    lengths = zip(variable.dims, variable.shape, strict=True)
-    return variable.packing.dtype, [(dim, None if dim in sample_dims else n) for dim, n in lengths]
+def select_splits(index: SampleIndex, names: Sequence[str]) -> Sequence[int]:
+    """Return the sample numbers of some splits, ascending where they are several."""
+    if len(names) == 1:
+        return select_split(index, names[0])
+    return sorted({number for name in names for number in select_split(index, name)})
 
 
-def _spelled(schema: _Schema | None) -> str:
-    if schema is None:
-        return "missing"
-    dtype, lengths = schema
-    return f"{dtype} ({', '.join(dim if n is None else f'{dim} {n}' for dim, n in lengths)})"
+def place_index_windows(
+    index: SampleIndex, window: Window, *, split: str | Sequence[str] | None = None
+) -> WindowPlacement:
+    """Return where a window fits in the samples of a dataset, or of one or more of its splits.
+
+    Of several, all items of a window are of the same one.
+    """
+    option = f"--window={window.spelled}"
+    try:
+        axis = index.along(window.dim)
+    except OptionError as error:
+        hint = f"{index.dims[0]}={window.spelled}"
+        raise OptionError(f"{option}: {error}, as --window {hint}") from None
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{option}: {error}") from None
+    if not len(axis.positions):
+        raise OptionError(f"{option}: no evenly spaced sample coordinate: windows need one")
+    splits = (split,) if isinstance(split, str) else tuple(split or ())
+    within = select_splits(index, splits) if splits else None
+    placed = place_windows(
+        axis.positions, window, rows=axis.rows, within=within, names=index.coordinate
+    )
+    if len(splits) > 1:
+        placed = _within_one_split(placed, [select_split(index, name) for name in splits])
+    if not len(placed):
+        n_samples = len(index) if within is None else len(within)
+        of_split = f" of {' and '.join(splits)}" if splits else ""
+        reasons = [
+            f"{number} {what}"
+            for number, what in (
+                (placed.n_at_ends, "too near an end"),
+                (placed.n_at_gaps, "too near a gap"),
+                (placed.n_at_split, "at the edge of the split"),
+            )
+            if number
+        ]
+        raise OptionError(
+            f"{option}: fits nowhere in the {n_samples} samples{of_split} "
+            f"({', '.join(reasons)}); take a shorter window or more files"
+        )
+    return placed
+
+
+def _within_one_split(placed: WindowPlacement, splits: Sequence[Sequence[int]]) -> WindowPlacement:
+    """Return the windows all of whose items are of one split."""
+    whole = np.zeros(len(placed), dtype=np.bool_)
+    for numbers in splits:
+        whole |= np.isin(placed.centres, numbers) & np.isin(placed.items, numbers).all(axis=1)
+    return replace(
+        placed,
+        centres=placed.centres[whole],
+        items=placed.items[whole],
+        n_at_split=placed.n_at_split + len(placed) - int(whole.sum()),
+    )
+
+
+def why_no_windows(index: SampleIndex) -> str:
+    """Return why none fits samples that lie in rows: they are not evenly spaced; else nothing."""
+    try:
+        place_windows(index.positions, Window((0,)), rows=index.rows, names=index.coordinate)
+    except OptionError as error:
+        return str(error)
+    return ""

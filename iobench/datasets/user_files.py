@@ -23,10 +23,10 @@ from iobench.chunks.zarr_arrays.store import is_zarr
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples, NetcdfSamples, ZarrSamples
 from iobench.datasets.contract import as_decoded
+from iobench.datasets.file_variables import Selection
 from iobench.datasets.grib_samples import GribSamples
 from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop, open_plainly
-from iobench.datasets.selection import Selection
 from iobench.errors import (
     FileFormatError,
     IobenchError,

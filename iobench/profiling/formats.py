@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from iobench.cpus import available_cpus
 from iobench.datasets.baseline import SamplePasses
 from iobench.datasets.objects.source import ObjectDataset
+from iobench.datasets.selection import chosen_splits, select_splits
 from iobench.datasets.setup_processes import stopwatch
-from iobench.datasets.split_by import chosen_splits
-from iobench.datasets.splits import select_splits
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.loaders.gil import reader_threads
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline

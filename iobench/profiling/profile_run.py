@@ -28,7 +28,7 @@ from iobench.datasets.baseline import SamplePasses
 from iobench.datasets.contract import PlannedDataset
 from iobench.datasets.expected_reads import expected_reads
 from iobench.datasets.objects.values import named_arrays
-from iobench.datasets.split_by import chosen_splits
+from iobench.datasets.selection import chosen_splits
 from iobench.errors import OptionError
 from iobench.files.urls import is_url
 from iobench.loaders.batch_plan import BatchPlan, plan_batches, plan_epochs

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.split_by import split_index
+from iobench.datasets.selection import split_index
 from iobench.errors import IobenchError
 from iobench.registry import dataset_names, find_dataset
 from iobench.stores.sample_numbers import places_among

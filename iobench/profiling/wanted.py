@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from iobench.datasets.split_by import chosen_splits
-from iobench.datasets.splits import place_index_windows, select_splits
+from iobench.datasets.selection import chosen_splits, place_index_windows, select_splits
 from iobench.errors import OptionError, UnknownNameError
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.windowed import WindowSource, windowed_pipeline

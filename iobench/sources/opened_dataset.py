@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.contract import make_sample
-from iobench.datasets.split_by import chosen_splits
-from iobench.datasets.splits import place_index_windows, select_splits
+from iobench.datasets.selection import chosen_splits, place_index_windows, select_splits
 from iobench.errors import OptionError, parameters_named, with_parameters
 from iobench.files.open_files import FileIdentities
 from iobench.files.urls import as_path

@@ -20,8 +20,8 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.objects.targets import is_object_target
 from iobench.datasets.patterns import FilePattern
+from iobench.datasets.selection import split_index
 from iobench.datasets.setup_processes import stopwatch
-from iobench.datasets.split_by import split_index
 from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import data_files, user_files
 from iobench.errors import MissingFileError, OptionError

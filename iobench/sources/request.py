@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from iobench.datasets.split_by import SplitBy
+from iobench.datasets.selection import Interval
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[str, ...] = ()  # for the user's own files and arrays
     # of the user's own files, which of them a model is trained towards
     target_variables: tuple[str, ...] = ()
-    # splits by coordinates, as `iobench.datasets.split_by.SplitBy` spells them; instead of the
+    # splits by coordinates, as `iobench.datasets.selection.Interval` spells them; instead of the
     # dataset's own where they have names
     split_by: tuple[str, ...] = ()
     allow_gaps: bool = False  # whether dates may be missing in them
@@ -56,10 +56,10 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed}: expected 0 or more")
         if self.allow_gaps and not self.split_by:
-            raise OptionError("--allow-gaps: of intervals of --split-by; give one, or leave it out")
+            raise OptionError("--allow-gaps needs --split-by")
         _ = self.splits_by  # read, to be refused here where one is wrong
 
     @property
-    def splits_by(self) -> tuple[SplitBy, ...]:
+    def splits_by(self) -> tuple[Interval, ...]:
         """What `split_by` spells."""
-        return tuple(map(SplitBy.parse, self.split_by))
+        return tuple(map(Interval.parse, self.split_by))

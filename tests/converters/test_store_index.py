@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.datasets.splits import place_index_windows
+from iobench.datasets.selection import place_index_windows
 from iobench.errors import StoreError
 from iobench.samples import Window
 from iobench.stores.finished_store import open_store

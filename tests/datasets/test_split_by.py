@@ -1,16 +1,22 @@
 """Splits by coordinates: which samples they hold, and what is refused."""
 
+import datetime
 import itertools
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from iobench.coordinates import Coordinate, Meteorology
 from iobench.datasets.contract import SampleAxis, SampleIndex
-from iobench.datasets.split_by import SplitBy, split_index
-from iobench.datasets.splits import place_index_windows
+from iobench.datasets.selection import (
+    Interval,
+    place_index_windows,
+    select_samples,
+    split_index,
+)
 from iobench.errors import OptionError, UnknownNameError
 from iobench.samples import SampleSpec, Variable, Window
 
@@ -42,7 +48,7 @@ SIX_HOURLY = every(6, "2014-12-01", "2017-01-01")
 
 
 def splits(index, *texts, allow_gaps=False):
-    made = split_index(index, list(map(SplitBy.parse, texts)), allow_gaps=allow_gaps)
+    made = split_index(index, list(map(Interval.parse, texts)), allow_gaps=allow_gaps)
     return {
         name: [index.coordinate[number] for number in numbers]
         for name, numbers in made.splits.items()
@@ -128,7 +134,7 @@ def test_months_are_no_gap():
     monthly = [f"{year}-{month:02}-16" for year in (2014, 2015, 2016) for month in range(1, 13)]
     index = dated(monthly)
     assert len(splits(index, "a:time=2015/2016")["a"]) == 24
-    with pytest.raises(OptionError, match="nothing behind 2016-12-16T00"):
+    with pytest.raises(OptionError, match="nothing after 2016-12-16T00"):
         splits(index, "a:time=2015/2017")
     yearly = dated([f"{year}-07-01" for year in range(2000, 2010)])
     assert len(splits(yearly, "a:time=2004/2008")["a"]) == 5
@@ -148,8 +154,8 @@ def without(times, *beginnings):
             without(SIX_HOURLY, "2015-06-05"), "2015/2016",
             "nothing between 2015-06-04T18 and 2015-06-06T00",
         ),
-        (without(SIX_HOURLY, "2016-12-31T18"), "2015/2016", "nothing behind 2016-12-31T12"),
-        (SIX_HOURLY, "2015/2017", "nothing behind 2016-12-31T18"),
+        (without(SIX_HOURLY, "2016-12-31T18"), "2015/2016", "nothing after 2016-12-31T12"),
+        (SIX_HOURLY, "2015/2017", "nothing after 2016-12-31T18"),
     ],
 )  # fmt: skip
 def test_an_interval_with_a_gap_is_refused_unless_it_is_allowed(times, interval, missing):
@@ -194,13 +200,13 @@ def test_a_coordinate_that_is_not_there_is_told():
 @pytest.mark.parametrize("text", ["time", "=2015", ":time=2015", "time=", "time=../..", "t=1/2/3"])
 def test_other_spellings_are_told_how(text):
     with pytest.raises(OptionError, match="expected a coordinate and an interval, as time=2010"):
-        SplitBy.parse(text)
+        Interval.parse(text)
 
 
 def test_a_split_called_as_all_samples_is_refused():
-    with pytest.raises(OptionError, match="all:time=2015: all is what all samples are called"):
-        SplitBy.parse("all:time=2015")
-    assert SplitBy.parse("all:number:time=2015").name == "all:number"
+    with pytest.raises(OptionError, match="all:time=2015: all is the name of all samples"):
+        Interval.parse("all:time=2015")
+    assert Interval.parse("all:number:time=2015").name == "all:number"
 
 
 @pytest.mark.parametrize("date", ["15", "2015-13", "2015-1-1", "2015-01-01T24", "yesterday"])
@@ -210,15 +216,59 @@ def test_what_is_no_date_is_told(date):
 
 
 def test_bounds_in_the_wrong_order_are_told():
-    with pytest.raises(OptionError, match="time=2016/2015: 2016 is behind 2015"):
+    with pytest.raises(OptionError, match="time=2016/2015: 2016 is after 2015"):
         splits(dated(SIX_HOURLY), "time=2016/2015")
 
 
 def test_windows_of_several_splits_cross_none():
     index = dated(every(6, "2015-01-01", "2015-01-05"))
     index = split_index(
-        index, [SplitBy.parse("a:time=2015-01-01/2015-01-02"), SplitBy.parse("b:time=2015-01-03")]
+        index, [Interval.parse("a:time=2015-01-01/2015-01-02"), Interval.parse("b:time=2015-01-03")]
     )
     placed = place_index_windows(index, Window.parse("time=-1,0:1"), split=["a", "b"])
     assert placed.centres.tolist() == [1, 2, 3, 4, 5, 6, 9, 10]
     assert (placed.n_at_ends, placed.n_at_split) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "first", "last"),
+    [
+        (("2015-01", "2015-06"), "2015-01-01T00", "2015-06-30T18"),
+        ("2015", "2015-01-01T00", "2015-12-31T18"),
+        (("2016-12-30", None), "2016-12-30T00", "2016-12-31T18"),
+        ((None, np.datetime64("2014-12-02T06")), "2014-12-01T00", "2014-12-02T06"),
+        ([datetime.datetime(2015, 3, 1), "2015-03"], "2015-03-01T00", "2015-03-31T18"),
+    ],
+)
+def test_samples_are_selected_by_an_interval(bounds, first, last):
+    numbers = select_samples(dated(without(SIX_HOURLY, "2015-02")), {"time": bounds})
+    held = [time for time in without(SIX_HOURLY, "2015-02") if first <= time <= last]
+    names = dated(without(SIX_HOURLY, "2015-02")).coordinate
+    assert numbers.dtype == np.int64
+    assert [names[number] for number in numbers] == held
+
+
+def test_samples_are_selected_by_several_coordinates():
+    levels = Coordinate("level", ("sample",), np.tile([500.0, 850.0], 4))
+    index = dated(every(6, "2015-01-01", "2015-01-03"))
+    known = Meteorology(("time",), (*index.meteorology.coordinates, levels))
+    index = replace(index, meteorology=known)
+    assert select_samples(index, {"time": "2015-01-02", "level": 850}).tolist() == [5, 7]
+    assert select_samples(index, {"level": (600, None)}).tolist() == [1, 3, 5, 7]
+    assert select_samples(index, {}).tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("select", "message"),
+    [
+        ({"tiem": "2015"}, r"select=\{'tiem': '2015'\}: samples have no .* did you mean time"),
+        ({"time": ("2030", None)}, r"select=\{'time': \('2030', None\)\}: no sample lies in it; t"),
+        ({"time": (1, 2, 3)}, "expected one value, or the first and the last one"),
+        ({"time": (None, None)}, "expected one value, or the first and the last one"),
+        ({"time": 15}, r"select=\{'time': 15\}: '15' is no date"),
+        ("2015", "select='2015': expected intervals by coordinate, as"),
+    ],
+)
+def test_what_cannot_be_selected_names_the_parameter(select, message):
+    with pytest.raises((OptionError, UnknownNameError), match=message):
+        select_samples(dated(SIX_HOURLY), select)

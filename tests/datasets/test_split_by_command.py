@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.datasets.splits import place_index_windows, select_split
+from iobench.datasets.selection import place_index_windows, select_split
 from iobench.samples import Window
 from iobench.stores.finished_store import open_store
 

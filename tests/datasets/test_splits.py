@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iobench.datasets.contract import SampleAxis, SampleIndex
-from iobench.datasets.splits import place_index_windows, select_split
+from iobench.datasets.selection import place_index_windows, select_split
 from iobench.errors import OptionError, UnknownNameError
 from iobench.samples import SampleSpec, Variable, Window
 
@@ -68,7 +68,7 @@ def test_gaps_of_other_splits_are_not_listed():
 
 
 def test_samples_in_no_row_have_no_windows():
-    with pytest.raises(OptionError, match="--window=0:1: the samples of this dataset are in no"):
+    with pytest.raises(OptionError, match="--window=0:1: no evenly spaced sample coordinate"):
         place_index_windows(index(), Window.parse("0:1"))
 
 

@@ -12,7 +12,7 @@ import xarray
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets.splits import place_index_windows
+from iobench.datasets.selection import place_index_windows
 from iobench.datasets.user_files import user_files
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import dataset_pipeline

@@ -13,7 +13,7 @@ import pytest
 from iobench.datasets import inspected_netcdf as inspected
 from iobench.datasets.contract import make_sample, sample_steps
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.splits import place_index_windows
+from iobench.datasets.selection import place_index_windows
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Window

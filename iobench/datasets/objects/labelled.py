@@ -16,16 +16,16 @@ from iobench.chunks.chunk_manifest import StoredVariable
 from iobench.chunks.grib.field_cubes import GribFiles
 from iobench.chunks.packing import Packing
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.objects.targets import in_one_line
-from iobench.datasets.objects.values import NamedArrays
-from iobench.datasets.positions import time_positions
-from iobench.datasets.rows import SampleGrid, SampleRows
-from iobench.datasets.selection import (
+from iobench.datasets.file_variables import (
     Selection,
     check_sample_dims,
     choose_variables,
     sample_variable,
 )
+from iobench.datasets.objects.targets import in_one_line
+from iobench.datasets.objects.values import NamedArrays
+from iobench.datasets.positions import time_positions
+from iobench.datasets.rows import SampleGrid, SampleRows
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec
 

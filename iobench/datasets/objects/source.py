@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from iobench.datasets.download import Downloads, PluginDownload
+from iobench.datasets.file_variables import Selection
 from iobench.datasets.objects.indexed import IndexedObject
 from iobench.datasets.objects.iterables import (
     IterableObject,
@@ -21,7 +22,6 @@ from iobench.datasets.objects.iterables import (
 from iobench.datasets.objects.labelled import LabelledObject, as_dataset
 from iobench.datasets.objects.targets import CLIMETLAB, HeldObject, NamedObject
 from iobench.datasets.objects.through_climetlab import ClimetlabObject
-from iobench.datasets.selection import Selection
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, SampleError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets.splits import place_index_windows, select_split
+from iobench.datasets.selection import place_index_windows, select_split
 from iobench.errors import OptionError, parameters_named
 from iobench.loaders.ring.normalising import NormalisedSource, means_of
 from iobench.loaders.ring.patch_reads import patches_of

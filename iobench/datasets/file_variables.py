@@ -1,0 +1,280 @@
+"""What a user asks of their own files: a sample dimension, variables, targets.
+
+And what follows from that for any source with named dimensions: which variables make a sample,
+whether files fit together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from iobench.errors import FileFormatError, OptionError
+from iobench.samples import Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from iobench.chunks.chunk_manifest import StoredVariable
+    from iobench.samples import Role
+
+
+EACH_FILE: Final = "file"
+"""As a sample dimension: each file is a sample."""
+
+
+class SourceFile(Protocol):
+    """A source file, or store, with named dimensions."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        ...
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """Lengths of its dimensions."""
+        ...
+
+    @property
+    def variables(self) -> Mapping[str, StoredVariable]:
+        """Its numeric variables."""
+        ...
+
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """What was left out, and why."""
+        ...
+
+
+File = TypeVar("File", bound=SourceFile)
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """The choices of a user."""
+
+    # dimension along which one index is one sample, or several with commas, the slowest first;
+    # None: not chosen yet
+    sample_dim: str | None
+    # names to use, in any order; empty: all that have the sample dimensions
+    variables: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()  # which of them a model is trained towards
+    group: str = ""  # of NetCDF files, whose variables are meant; of the root by default
+
+    def asks_for(self, name: str) -> bool:
+        """Return whether a variable was named."""
+        return name in self.variables or name in self.targets
+
+    def role(self, name: str) -> Role:
+        """Return whether a variable is an input or a target."""
+        return "target" if name in self.targets else "input"
+
+    def check_names(self, existing: Sequence[str], skipped: Mapping[str, str]) -> None:
+        """Raise OptionError if a chosen variable is not there, listing those that are."""
+        options = {"--variables": self.variables, "--target-variables": self.targets}
+        for option, names in options.items():
+            unknown = [name for name in names if name not in existing]
+            if unknown:
+                raise OptionError(
+                    f"{option}: no variable {_with_reasons(unknown, skipped)}; the files have "
+                    f"{', '.join(existing)}"
+                )
+
+
+def check_sample_dims(
+    sample_dim: str | None, dimensions: Mapping[str, int], files: Sequence[Path]
+) -> tuple[str, ...]:
+    """Return the sample dimensions, or raise OptionError listing those that exist."""
+    asked = tuple(dim.strip() for dim in (sample_dim or "").split(","))
+    if len(set(asked)) < len(asked):
+        raise OptionError(f"--sample-dim {sample_dim}: expected each dimension once")
+    missing = [dim for dim in asked if dim not in dimensions]
+    if sample_dim is not None and not missing:
+        return asked
+    listed = ", ".join(f"{dim} ({length})" for dim, length in dimensions.items()) or "none"
+    if sample_dim is None:
+        once = [dim for dim, length in dimensions.items() if length == 1 and len(files) == 1]
+        more = f"; of {once[0]} there is one: name more files, or their folder" if once else ""
+        raise OptionError(
+            f"{files[0]}: say which dimension counts samples with --sample-dim; dimensions "
+            f"(lengths): {listed}{more}"
+        )
+    which = "such dimension" if len(asked) == 1 else f"dimension {missing[0]!r}"
+    more = f"; where each file is a sample, it is {EACH_FILE!r}" if len(files) > 1 else ""
+    raise OptionError(
+        f"--sample-dim {sample_dim}: {files[0]} has no {which}; dimensions (lengths): {listed}"
+        f"{more}"
+    )
+
+
+def check_not_in_groups(file: SourceFile) -> None:
+    """Raise OptionError if a file has its variables in groups alone."""
+    groups = [name.rstrip("/") for name in file.skipped if name.endswith("/")]
+    if groups and not file.variables:
+        raise OptionError(
+            f"{file.path}: its variables lie in groups ({', '.join(groups)}); name one: "
+            f"{file.path}#{groups[0]}"
+        )
+
+
+def choose_variables(
+    file: SourceFile, selection: Selection, dims: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the variables of a sample, and for all others why they are left out."""
+    selection.check_names(list(file.variables), file.skipped)
+    reasons = _reasons(file, selection, dims)
+    chosen = tuple(name for name, why in reasons.items() if not why)
+    if not chosen:
+        raise OptionError(
+            f"--sample-dim {','.join(dims)}: no variable of {file.path} has "
+            f"{'it' if len(dims) == 1 else 'all of them'}; the file has "
+            + ", ".join(f"{v.name} ({', '.join(v.dims)})" for v in file.variables.values())
+            + (f"; left out: {_with_reasons(file.skipped, file.skipped)}" if file.skipped else "")
+        )
+    return chosen, {**file.skipped, **{name: why for name, why in reasons.items() if why}}
+
+
+def sample_names(file: SourceFile, selection: Selection, dims: Sequence[str]) -> tuple[str, ...]:
+    """Return the variables of a file that are part of a sample."""
+    return tuple(name for name, why in _reasons(file, selection, dims).items() if not why)
+
+
+def _reasons(file: SourceFile, selection: Selection, dims: Sequence[str]) -> dict[str, str]:
+    """Return for each variable of a file why it is no part of a sample, ``""`` if it is."""
+    helpers = helper_names(file)
+    there = {dim for each in file.variables.values() for dim in each.dims}
+    # A dimension that the file has one index of, and no variable has, is that of the file itself.
+    along = [dim for dim in dims if dim in there or file.dims.get(dim) != 1]
+    return {
+        name: _left_out(each, selection, along, helpers) for name, each in file.variables.items()
+    }
+
+
+def numbers_of(file: SourceFile) -> dict[str, StoredVariable]:
+    """Return the variables of a file that are numbers or dates."""
+    return {**file.variables, **getattr(file, "dates", {})}
+
+
+def units_of(file: SourceFile, name: str) -> str:
+    """Return the units of a variable, ``""`` where it has none."""
+    found = numbers_of(file).get(name)
+    return "" if found is None else found.attributes.get("units", "")
+
+
+def holds_times(file: SourceFile, name: str) -> bool:
+    """Return whether there is a variable that holds times: dates, or numbers by their units."""
+    found = numbers_of(file).get(name)
+    is_date = found is not None and "M8" in found.packing.stored
+    return is_date or " since " in units_of(file, name)
+
+
+def with_file_dim(file: File, sample_dim: str | None) -> File:
+    """Return a file with sample dimensions that files have one index of each: scalars, `EACH_FILE`.
+
+    Its variables are repeated along it: each file is a sample.
+    """
+    numbers = numbers_of(file)
+    one = {
+        dim: 1
+        for dim in (sample_dim or "").split(",")
+        if dim not in file.dims and (dim == EACH_FILE or (dim in numbers and not numbers[dim].dims))
+    }
+    return replace(file, dims={**one, **file.dims}) if one else file  # type: ignore[type-var]
+
+
+def _with_reasons(names: Iterable[str], reasons: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({reasons[name]})" if name in reasons else name for name in names)
+
+
+def _left_out(
+    variable: StoredVariable, selection: Selection, dims: Sequence[str], helpers: set[str]
+) -> str:
+    """Return why a variable is no part of a sample, ``""`` if it is."""
+    if selection.asks_for(variable.name):
+        return ""
+    if selection.variables:
+        return "not asked for"
+    if variable.name in helpers:
+        return "a coordinate"
+    if not dims and not variable.dims:
+        return "a single number"
+    return lacking(dims, variable.dims)
+
+
+def lacking(dims: Sequence[str], there: Sequence[str]) -> str:
+    """Return which dimension a variable lacks of the samples', in words; ``""`` if none."""
+    missing = [dim for dim in dims if dim not in there]
+    return f"lacks the dimension {missing[0]}" if missing else ""
+
+
+def helper_names(file: SourceFile) -> set[str]:
+    """Return the names of variables that only describe others."""
+    names = {name for name in file.variables if name in file.dims}
+    for variable in file.variables.values():
+        for key in ("coordinates", "bounds"):
+            names.update(variable.attributes.get(key, "").split())
+    return names
+
+
+def sample_variable(
+    variable: StoredVariable, selection: Selection, dims: Sequence[str]
+) -> Variable:
+    """Return what one index of a variable along each of the sample dimensions is in a sample."""
+    lengths = zip(variable.dims, variable.shape, strict=True)
+    kept = [(dim, n) for dim, n in lengths if dim not in dims]
+    return Variable(
+        name=variable.name,
+        shape=tuple(length for _, length in kept),
+        dtype=variable.packing.dtype,
+        dims=tuple(name for name, _ in kept),
+        units=variable.attributes.get("units", ""),
+        role=selection.role(variable.name),
+    )
+
+
+def check_same_schema(
+    files: Sequence[SourceFile], names: Sequence[str], sample_dims: Sequence[str]
+) -> None:
+    """Raise FileFormatError if a file differs from the first but in its number of samples."""
+    first = files[0]
+    expected = [_schema(first, name, sample_dims) for name in names]
+    for file in files:
+        check_dimensions(file, first, sample_dims)
+        found = [_schema(file, name, sample_dims) for name in names]
+        if found == expected:
+            continue
+        different = next(n for n in range(len(names)) if found[n] != expected[n])
+        raise FileFormatError(
+            f"{file.path}: variable {names[different]!r} is {_spelled(found[different])}, expected "
+            f"{_spelled(expected[different])} as in {first.path}; give files of one kind at a "
+            "time, or leave the variable out with --variables"
+        )
+
+
+def check_dimensions(file: SourceFile, first: SourceFile, sample_dims: Sequence[str]) -> None:
+    """Raise FileFormatError if a file lacks a sample dimension."""
+    for dim in sample_dims:
+        if dim not in file.dims:
+            raise FileFormatError(f"{file.path}: lacks the dimension {dim} of {first.path}")
+
+
+_Schema = tuple[str, list[tuple[str, int | None]]]
+"""A dtype, and the dimensions with their lengths: None of a sample dimension."""
+
+
+def _schema(file: SourceFile, name: str, sample_dims: Sequence[str]) -> _Schema | None:
+    variable = file.variables.get(name)
+    if variable is None:
+        return None
+    lengths = zip(variable.dims, variable.shape, strict=True)
+    return variable.packing.dtype, [(dim, None if dim in sample_dims else n) for dim, n in lengths]
+
+
+def _spelled(schema: _Schema | None) -> str:
+    if schema is None:
+        return "missing"
+    dtype, lengths = schema
+    return f"{dtype} ({', '.join(dim if n is None else f'{dim} {n}' for dim, n in lengths)})"
