@@ -36,7 +36,7 @@ STEP_TOLERANCE: Final = 1.5
 """Neighbours further apart than so many of the commonest step have a gap between them."""
 
 
-class Interval(msgspec.Struct, frozen=True):
+class CoordinateInterval(msgspec.Struct, frozen=True):
     """A closed interval of a coordinate of samples."""
 
     name: str  # of the split; ``""``: it holds for all splits
@@ -48,12 +48,12 @@ class Interval(msgspec.Struct, frozen=True):
     given: str = ""  # how it was given, for messages
 
     @classmethod
-    def parse(cls, text: str) -> Interval:
+    def parse(cls, text: str) -> CoordinateInterval:
         """Return what ``--split-by`` spells.
 
         Examples
         --------
-        >>> Interval.parse("valid:time=2016").spelled
+        >>> CoordinateInterval.parse("valid:time=2016").spelled
         'time=2016'
         """
         named, equals, interval = text.partition("=")
@@ -129,7 +129,7 @@ def select_samples(index: SampleIndex, select: Mapping[str, Any]) -> NDArray[np.
         if len(ends) != 2 or all(end is None for end in ends):
             raise OptionError(f"{given}: expected one value, or the first and the last one")
         first, last = map(_bound, ends)
-        interval = Interval("", name, first, last, given)
+        interval = CoordinateInterval("", name, first, last, given)
         inside &= _Values(index, interval).within(interval, inside, allow_gaps=True)
     return np.flatnonzero(inside)
 
@@ -146,7 +146,7 @@ def _bound(value: Any) -> str:
 
 
 def split_index(
-    index: SampleIndex, given: Sequence[Interval], *, allow_gaps: bool = False
+    index: SampleIndex, given: Sequence[CoordinateInterval], *, allow_gaps: bool = False
 ) -> SampleIndex:
     """Return the index with the splits that intervals make.
 
@@ -187,11 +187,11 @@ def split_index(
     return replace(index, splits=splits)
 
 
-def _joined(given: Sequence[Interval]) -> str:
+def _joined(given: Sequence[CoordinateInterval]) -> str:
     return ", ".join(each.spelled for each in given if not each.name)
 
 
-def chosen_splits(split: str | None, given: Sequence[Interval]) -> tuple[str, ...]:
+def chosen_splits(split: str | None, given: Sequence[CoordinateInterval]) -> tuple[str, ...]:
     """Return the splits whose samples are taken; none where all samples are."""
     if split is not None:
         return (split,)
@@ -200,7 +200,7 @@ def chosen_splits(split: str | None, given: Sequence[Interval]) -> tuple[str, ..
 
 
 def _check_disjoint(
-    index: SampleIndex, chosen: Mapping[str, NDArray[np.bool_]], given: Sequence[Interval]
+    index: SampleIndex, chosen: Mapping[str, NDArray[np.bool_]], given: Sequence[CoordinateInterval]
 ) -> None:
     for one, other in itertools.combinations(chosen, 2):
         both = np.flatnonzero(chosen[one] & chosen[other])
@@ -220,14 +220,14 @@ def _check_disjoint(
 class _Values:
     """The value of a coordinate for each sample, as times and as numbers that bounds compare to."""
 
-    def __init__(self, index: SampleIndex, interval: Interval) -> None:
+    def __init__(self, index: SampleIndex, interval: CoordinateInterval) -> None:
         values, self.times = _values_of(index, interval)
         self.numbers = values if self.times is None else _date_numbers(self.times)
         if self.numbers.dtype.kind not in "biuf":
             raise OptionError(f"{interval}: {interval.coordinate} is text, expected dates, numbers")
 
     def within(
-        self, interval: Interval, among: NDArray[np.bool_], *, allow_gaps: bool
+        self, interval: CoordinateInterval, among: NDArray[np.bool_], *, allow_gaps: bool
     ) -> NDArray[np.bool_]:
         """Return which samples lie in an interval; raise where none does, or some are missing."""
         bound = _number_bound if self.times is None else _date_bound
@@ -253,7 +253,7 @@ class _Values:
         return [f"{value:g}" for value in self.numbers[samples].tolist()]
 
     def _gaps(
-        self, interval: Interval, inside: NDArray[np.bool_], low: float, high: float
+        self, interval: CoordinateInterval, inside: NDArray[np.bool_], low: float, high: float
     ) -> list[str]:
         """Return what is missing in an interval or at its ends, in words."""
         numbers, samples = np.unique(self.numbers, return_index=True)
@@ -291,7 +291,9 @@ class _Values:
         return float(_date_numbers(moved)[0])
 
 
-def _values_of(index: SampleIndex, interval: Interval) -> tuple[NDArray[Any], NDArray[Any] | None]:
+def _values_of(
+    index: SampleIndex, interval: CoordinateInterval
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Return the values of a coordinate, one for each sample, and as times if it is of times."""
     name, labels = interval.coordinate, index.meteorology
     coordinate = next(
@@ -343,7 +345,7 @@ def _date_numbers(times: NDArray[Any]) -> NDArray[np.float64]:
     return found
 
 
-def _date_bound(interval: Interval, text: str, rest: tuple[int, ...]) -> float:
+def _date_bound(interval: CoordinateInterval, text: str, rest: tuple[int, ...]) -> float:
     """Return a bound as `_date_numbers` are; fields it does not have are those of ``rest``."""
     match = DATE.fullmatch(text) if text else None
     given = [int(part) for part in match.groups() if part is not None] if match else []
@@ -360,7 +362,7 @@ def _date_bound(interval: Interval, text: str, rest: tuple[int, ...]) -> float:
     return float(number)
 
 
-def _number_bound(interval: Interval, text: str, rest: tuple[int, ...]) -> float:
+def _number_bound(interval: CoordinateInterval, text: str, rest: tuple[int, ...]) -> float:
     try:
         return float(text) if text else (-np.inf if rest is LEAST else np.inf)
     except ValueError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from iobench.datasets.selection import Interval
+from iobench.datasets.selection import CoordinateInterval
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[str, ...] = ()  # for the user's own files and arrays
     # of the user's own files, which of them a model is trained towards
     target_variables: tuple[str, ...] = ()
-    # splits by coordinates, as `iobench.datasets.selection.Interval` spells them; instead of the
+    # splits by coordinates, as `iobench.datasets.selection.CoordinateInterval` spells them; instead of the
     # dataset's own where they have names
     split_by: tuple[str, ...] = ()
     allow_gaps: bool = False  # whether dates may be missing in them
@@ -60,6 +60,6 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
         _ = self.splits_by  # read, to be refused here where one is wrong
 
     @property
-    def splits_by(self) -> tuple[Interval, ...]:
+    def splits_by(self) -> tuple[CoordinateInterval, ...]:
         """What `split_by` spells."""
-        return tuple(map(Interval.parse, self.split_by))
+        return tuple(map(CoordinateInterval.parse, self.split_by))

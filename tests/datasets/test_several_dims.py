@@ -18,7 +18,7 @@ from iobench.chunks.decoded_chunks import forget_decoded
 from iobench.datasets.contract import make_sample
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.rows import SampleGrid, SampleRows
-from iobench.datasets.selection import Interval, place_index_windows, split_index
+from iobench.datasets.selection import CoordinateInterval, place_index_windows, split_index
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Window
 from iobench.windows import place_windows
@@ -309,7 +309,7 @@ def test_grib_names_date_and_member(real, open_user_files):
 def test_grib_is_split_by_date_and_member(real, open_user_files):
     index = open_user_files(real(MEMBERS), sample_dim="number,time").index
     asked = ("train:time=2017-01-01", "valid:time=2017-01-02/2017-01-02T12", "number=0/4")
-    made = split_index(index, [Interval.parse(text) for text in asked])
+    made = split_index(index, [CoordinateInterval.parse(text) for text in asked])
     assert {name: len(numbers) for name, numbers in made.splits.items()} == {
         "train": 10, "valid": 10
     }  # fmt: skip

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from iobench.coordinates import Coordinate, Meteorology
 from iobench.datasets.contract import SampleAxis, SampleIndex
 from iobench.datasets.selection import (
-    Interval,
+    CoordinateInterval,
     place_index_windows,
     select_samples,
     split_index,
@@ -48,7 +48,7 @@ SIX_HOURLY = every(6, "2014-12-01", "2017-01-01")
 
 
 def splits(index, *texts, allow_gaps=False):
-    made = split_index(index, list(map(Interval.parse, texts)), allow_gaps=allow_gaps)
+    made = split_index(index, list(map(CoordinateInterval.parse, texts)), allow_gaps=allow_gaps)
     return {
         name: [index.coordinate[number] for number in numbers]
         for name, numbers in made.splits.items()
@@ -200,13 +200,13 @@ def test_a_coordinate_that_is_not_there_is_told():
 @pytest.mark.parametrize("text", ["time", "=2015", ":time=2015", "time=", "time=../..", "t=1/2/3"])
 def test_other_spellings_are_told_how(text):
     with pytest.raises(OptionError, match="expected a coordinate and an interval, as time=2010"):
-        Interval.parse(text)
+        CoordinateInterval.parse(text)
 
 
 def test_a_split_called_as_all_samples_is_refused():
     with pytest.raises(OptionError, match="all:time=2015: all is the name of all samples"):
-        Interval.parse("all:time=2015")
-    assert Interval.parse("all:number:time=2015").name == "all:number"
+        CoordinateInterval.parse("all:time=2015")
+    assert CoordinateInterval.parse("all:number:time=2015").name == "all:number"
 
 
 @pytest.mark.parametrize("date", ["15", "2015-13", "2015-1-1", "2015-01-01T24", "yesterday"])
@@ -223,7 +223,11 @@ def test_bounds_in_the_wrong_order_are_told():
 def test_windows_of_several_splits_cross_none():
     index = dated(every(6, "2015-01-01", "2015-01-05"))
     index = split_index(
-        index, [Interval.parse("a:time=2015-01-01/2015-01-02"), Interval.parse("b:time=2015-01-03")]
+        index,
+        [
+            CoordinateInterval.parse("a:time=2015-01-01/2015-01-02"),
+            CoordinateInterval.parse("b:time=2015-01-03"),
+        ],
     )
     placed = place_index_windows(index, Window.parse("time=-1,0:1"), split=["a", "b"])
     assert placed.centres.tolist() == [1, 2, 3, 4, 5, 6, 9, 10]
