@@ -42,8 +42,8 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[str, ...] = ()  # for the user's own files and arrays
     # of the user's own files, which of them a model is trained towards
     target_variables: tuple[str, ...] = ()
-    # splits by coordinates, as `iobench.datasets.selection.CoordinateInterval` spells them; instead of the
-    # dataset's own where they have names
+    # splits by coordinates, as `CoordinateInterval.parse` takes them; instead of the dataset's own
+    # where they have names
     split_by: tuple[str, ...] = ()
     allow_gaps: bool = False  # whether dates may be missing in them
     tiny: bool = False
