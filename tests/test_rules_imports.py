@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 OURS = {
     "iobench": ROOT,
     "iobench_maelstrom": ROOT / "plugins",
+    "iobench_mlperf_hpc": ROOT / "plugins",
     "iobench_converters": ROOT / "converters",
 }
 
@@ -282,7 +283,9 @@ def test_core_imports_no_plugin_and_no_converter() -> None:
     assert [str(found) for found in core if found.name.split(".")[0] != "iobench"] == []
 
 
-@pytest.mark.parametrize("package", ["iobench_maelstrom", "iobench_converters"])
+@pytest.mark.parametrize(
+    "package", ["iobench_maelstrom", "iobench_mlperf_hpc", "iobench_converters"]
+)
 def test_plugins_and_converters_import_public_names_only(package: str) -> None:
     theirs = [found for found in among_us() if found.module.split(".")[0] == package]
     assert theirs

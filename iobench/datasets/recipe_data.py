@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, get_args, overload
 
 import msgspec
+import numpy as np
 
 if TYPE_CHECKING:
     from iobench.samples import Role
 
 FileKey = Mapping[str, str]
 """What tells a file from the others: the value of each `Key`."""
+ZScore = Literal["", "all", "point"]
 T = TypeVar("T")
 
 
@@ -75,9 +77,22 @@ class Field(msgspec.Struct, frozen=True):
     dims: tuple[str, ...] = ()
     dtype: str = "f4"
     is_static: bool = False
-    zscore: Literal["", "all", "point"] = ""
+    zscore: ZScore = ""
     role: Role = "input"
     noise: float = 0.7
+
+    def mistakes(self) -> Iterator[str]:
+        """Yield which of these a recipe cannot have."""
+        try:
+            is_number = np.dtype(self.dtype).kind in "fiu"
+        except TypeError:
+            is_number = False
+        if not is_number:
+            yield f"field {self.name!r} has dtype {self.dtype!r}, expected a number's, as 'f4'"
+        if self.zscore not in get_args(ZScore):
+            yield f"field {self.name!r} has zscore {self.zscore!r}, expected 'all' or 'point'"
+        if self.role not in ("input", "target"):
+            yield f"field {self.name!r} has role {self.role!r}, expected 'input' or 'target'"
 
 
 class Stack(msgspec.Struct, frozen=True):

@@ -113,35 +113,45 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
         ("history", "made up by iobench: a stand-in"),
     )
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Refuse data of a class that do not fit together, in one line for its author."""
+        super().__init_subclass__(**more)
+        for mistake in cls._mistakes():
+            name = getattr(cls, "name", "a recipe")
+            raise IobenchError(f"{name}: {mistake}; correct class {cls.__name__}")
+
     def __init__(self, **options: str) -> None:
-        for mistake in self._mistakes():
-            raise IobenchError(f"{self.name}: {mistake}; mend class {type(self).__name__}")
         super().__init__(**options)
         self.opened: tuple[NetcdfFile, ...] = ()
         self.normalisation = Normalisation({})
         self._one_nbytes: int | None = None  # what reading a sample brings, once it is known
 
-    def _mistakes(self) -> Iterator[str]:
-        """Yield what of the class's data does not fit together, for its author."""
-        if self.time_unit not in NUMPY_UNITS:
+    @classmethod
+    def _mistakes(cls) -> Iterator[str]:
+        """Yield what of a class's data does not fit together; a base class may lack some."""
+        fields, axes = getattr(cls, "fields", ()), getattr(cls, "axes", ())
+        dims, names = [each.name for each in axes], [each.name for each in fields]
+        if cls.time_unit not in NUMPY_UNITS:
             expected = ", ".join(NUMPY_UNITS)
-            yield f"time_unit is {self.time_unit!r}, expected one of NumPy's: {expected}"
-        axes, fields = [each.name for each in self.axes], [each.name for each in self.fields]
-        for each in self.fields:
+            yield f"time_unit is {cls.time_unit!r}, expected one of NumPy's: {expected}"
+        for each in fields:
+            yield from each.mistakes()
+            if names.count(each.name) > 1:
+                yield f"field {each.name!r} is there {names.count(each.name)} times, expected once"
             for dim in each.dims:
-                if dim not in axes:
+                if dim not in dims:
                     yield f"field {each.name!r} has dimension {dim!r}, which is none of the axes"
-        for stack in self.stacks:
+        for stack in cls.stacks:
             for name in stack.fields:
-                if name not in fields:
+                if name not in names:
                     yield f"stack {stack.name!r} names {name!r}, which is none of the fields"
-        if type(self).file_url is PublishedFiles.file_url:
-            keys = {each.name for each in self.keys}
-            for _, part, _, _ in string.Formatter().parse(self.url):
+        if cls.file_url is PublishedFiles.file_url:
+            keys = {each.name for each in cls.keys}
+            for _, part, _, _ in string.Formatter().parse(cls.url):
                 if part is not None and part not in keys:
                     yield f"the URL has {{{part}}}, which is none of the keys"
-        first = self.keys[0].values if self.keys else ()
-        for value in (*self.tiny, *self.ordinary):
+        first = cls.keys[0].values if cls.keys else ()
+        for value in (*cls.tiny, *cls.ordinary):
             if value not in first:
                 yield f"a stand-in of {value!r}, which is no value of the first key"
 

@@ -69,6 +69,8 @@ from iobench.stores.shard_writer import ShardWriter as ShardWriter
 from iobench.stores.tally import Tally as Tally
 from iobench.stores.tfrecord import FRAME_NBYTES as FRAME_NBYTES
 from iobench.stores.tfrecord import HEADER_NBYTES as HEADER_NBYTES
+from iobench.stores.tfrecord import frame_data as frame_data
+from iobench.stores.tfrecord import frame_example as frame_example
 from iobench.stores.tfrecord import frame_footer as frame_footer
 from iobench.stores.tfrecord import frame_footers as frame_footers
 from iobench.stores.tfrecord import frame_header as frame_header

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.errors import StoreError
+from iobench.errors import FileFormatError, StoreError
 from iobench.files.atomic import storage_errors
 from iobench.files.crc32c import crc32c
-from iobench.stores.example import parse_example
+from iobench.stores.example import encode_example, parse_example
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -69,6 +69,28 @@ def parse_frame_header(header: bytes, available: int, *, where: str) -> int:
             "in the file; it is cut short or damaged"
         )
     return int(nbytes)
+
+
+def frame_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) -> list[Any]:
+    """Return the buffers that, one after the other, are an example with its frame."""
+    pieces = encode_example(features)
+    crc, nbytes = 0, 0
+    for piece in pieces:
+        crc = crc32c(piece, crc)
+        nbytes += len(piece)
+    return [frame_header(nbytes), *pieces, frame_footer(crc)]
+
+
+def frame_data(frame: memoryview, where: str) -> memoryview:
+    """Return the data of a record's frame; raise FileFormatError where a checksum is wrong."""
+    data = frame[HEADER_NBYTES:-FOOTER_NBYTES]
+    if frame[:HEADER_NBYTES] != frame_header(len(data)):
+        part = "length or checksum of the length"
+    elif frame[-FOOTER_NBYTES:] != frame_footer(crc32c(data)):
+        part = "checksum of the example's data"
+    else:
+        return data
+    raise FileFormatError(f"{where}: {part} is wrong; fetch the file again")
 
 
 def scan_frames(path: Path) -> Iterator[tuple[int, int]]:

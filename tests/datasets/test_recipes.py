@@ -226,8 +226,15 @@ def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path: Path
         ({"tiny": ("east",)}, "stand-in of 'east', which is no value of the first key"),
         ({"time_unit": "d"}, "time_unit is 'd', expected one of NumPy's: Y, M, D, h"),
         ({"time_unit": "hours"}, "time_unit is 'hours', expected one of NumPy's"),
+        ({"fields": (Field("height", dtype="float33"),)}, "field 'height' has dtype 'float33', e"),
+        ({"fields": (Field("height", dtype="M8[h]"),)}, "has dtype 'M8.h.', expected a number's"),
+        ({"fields": (Field("height"), Field("height"))}, "field 'height' is there 2 times"),
+        ({"fields": (Field("height", zscore="each"),)}, "has zscore 'each', expected 'all' or"),
+        ({"fields": (Field("height", role="label"),)}, "has role 'label', expected 'input' or"),
     ],
 )
-def test_an_author_is_told_what_does_not_fit(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(IobenchError, match=f"^sea: .*{message}.*; mend class Other$"):
-        type("Other", (Sea,), data)()
+def test_a_wrong_recipe_is_refused_where_its_class_is_made(
+    data: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(IobenchError, match=f"^sea: .*{message}.*; correct class Other$"):
+        type("Other", (Sea,), data)

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("iobench/", "plugins/iobench_maelstrom/", "converters/iobench_converters/")
+PACKAGES = (
+    "iobench/", "plugins/iobench_maelstrom/", "plugins/iobench_mlperf_hpc/",
+    "converters/iobench_converters/",
+)  # fmt: skip
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import time
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from iobench.chunks import single_codec
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, MissingFileError
 from iobench.loaders.compute import parse_compute
 from iobench.recording.digests import read_digests
 from iobench.testing import DatasetTests
-from iobench_maelstrom.mlperf_hpc.cosmoflow import LAYOUTS, CosmoFlow
-from iobench_maelstrom.mlperf_hpc.deepcam import CHANNELS, DeepCam
+from iobench_mlperf_hpc.cosmoflow import LAYOUTS, CosmoFlow
+from iobench_mlperf_hpc.deepcam import CHANNELS, DeepCam
 
 KINDS = {"deepcam": DeepCam, **dict.fromkeys(LAYOUTS, CosmoFlow)}
 
@@ -134,11 +132,6 @@ def test_cosmoflow_is_what_h5py_reads(opened, layout):
         np.testing.assert_array_equal(ours["x"], exact, strict=True)
 
 
-def test_all_layouts_have_samples_of_one_shape(opened):
-    shapes = {kind: opened(kind)[2].spec["x"].shape for kind in LAYOUTS}
-    assert set(shapes.values()) == {(16, 16, 16, 4)}
-
-
 # ---- files
 
 
@@ -170,7 +163,7 @@ def test_a_stand_in_is_a_share_of_the_published_files():
     plan = CosmoFlow().stand_in(scale=1e-4, tiny=False, seed=0)
     counts = [sum(key["split"] == split for key in plan.keys) for split in ("train", "validation")]
     assert counts == [52, 7]
-    assert CosmoFlow.n_published["train"] == 524_288
+    assert CosmoFlow.n_published[0] == 524_288
     part = DeepCam().synthesis_nbytes(scale=0.01, tiny=False)
     assert part == pytest.approx(0.088 * 2**40, rel=0.01)  # as MLCommons says
 
@@ -256,40 +249,6 @@ def test_a_cosmoflow_file_that_is_no_cube_is_refused(folder, tmp_path, shape):
         with_data_dir(CosmoFlow(layout="hdf5"), data, tmp_path)
 
 
-def test_unknown_layouts_are_refused_with_those_known():
-    with pytest.raises(OptionError, match="tfrecord-gzip, tfrecord, hdf5-gzip, hdf5"):
-        CosmoFlow(layout="tfrecords")
-
-
-# ---- what inflating takes
-
-
-@pytest.mark.quick_cases(0, thorough=1)
-@pytest.mark.parametrize("layout", ["tfrecord-gzip", "hdf5-gzip"])
-def test_time_in_inflate_is_decoding_and_not_reading(iobench_here, store_dir, monkeypatch, layout):
-    inflate, slept_s = single_codec._inflate, 0.05
-    calls = []
-
-    def slow(*arguments):
-        calls.append(None)
-        time.sleep(slept_s)
-        return inflate(*arguments)
-
-    monkeypatch.setattr(single_codec, "_inflate", slow)
-    monkeypatch.setattr(single_codec, "_inflated_whole", lambda *_: None)  # where it is installed
-    arguments = ("cosmoflow", "--tiny", "--store-dir", store_dir, "--option", f"layout={layout}")
-    done = iobench_here(
-        "profile", *arguments, "--workers", "0", "--batches", "4", "--compute", "none", "--json"
-    )
-    assert done.returncode == 0, done.stderr
-    (run,) = json.loads(done.stdout)["runs"]
-    stages = {each["stage"]: each["busy_ns"] for each in run["stages"]}
-    assert len(calls) >= 4
-    # Calls before the loop (the first file is looked into) are in no stage.
-    assert stages["decode"] >= 4e9 * slept_s
-    assert stages["read"] < 1e9 * slept_s
-
-
 # ---- an evaluation after each epoch
 
 
@@ -356,12 +315,3 @@ def test_an_evaluation_that_cannot_be_is_one_line(iobench_here, store_dir, argum
     assert done.returncode == 1
     assert said in done.stderr.splitlines()[-1]
     assert not Path("run").exists()  # so that it can be asked for again
-
-
-def test_published_epochs_are_five_figures_in_order():
-    for dataset in (DeepCam, CosmoFlow):
-        assert dataset.published is not None
-        for table in dataset.published.tables.values():
-            low, mean, median, high, stdev = table["epoch"]
-            assert 0 < low <= min(mean, median) <= max(mean, median) <= high
-            assert 0 < stdev <= high - low

@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "tests" / "support" / "faults.toml"
 SOURCES = ("", "plugins", "converters")
 """Folders of the tree from which Python imports its packages."""
-PACKAGES = ("iobench", "iobench_maelstrom", "iobench_converters")
+PACKAGES = ("iobench", "iobench_maelstrom", "iobench_mlperf_hpc", "iobench_converters")
 LIMIT_S = 300
 """For the tests of one fault; several times that for those of all faults without any."""
 FOUND, SURVIVED, NO_ANSWER = "found", "SURVIVED", "no answer"

@@ -63,12 +63,13 @@ class WeatherFields(PowerRecipe):
     ordinary = FIRST_DAYS[:1]
     n_taken: int | None = HOURS_PER_RUN
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **more: Any) -> None:
         level_type = cls.level_type
         cls.name = f"maelstrom-weather-{level_type.kind}-level"
         cls.schema_name = level_type.prefix
         cls.axes = tuple(Axis(dim) for dim in level_type.dims)
         cls.fields = tuple(v for v in level_type.variables if v.name in level_type.required)
+        super().__init_subclass__(**more)
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ from iobench.stores import (
     FRAME_NBYTES,
     HEADER_NBYTES,
     FeatureKind,
+    frame_data,
     frame_header,
     parse_example,
     scan_frames,
@@ -27,7 +28,6 @@ from iobench.stores import (
 from iobench_maelstrom.radiation.grouping import GROUPS
 from iobench_maelstrom.radiation.published import Starts
 from iobench_maelstrom.radiation.schema import LENGTHS
-from iobench_maelstrom.tfrecords import FETCH, checked_frame
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from iobench.datasets import Advance, Locator
 
 INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressure_hl")
+FETCH: Final = "fetch the file again"
 OUTPUT_FIELDS = ("sw", "lw", "hr_sw", "hr_lw")
 FEATURES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     **{name: GROUPS[name] for name in INPUT_FIELDS},
@@ -136,7 +137,7 @@ class ColumnDecoder:
 
     def decode(self, frame: memoryview, *, where: str) -> Mapping[str, NDArray[Any]]:
         """Return the features as float32 arrays, views of the frame."""
-        data = checked_frame(frame, where)
+        data = frame_data(frame, where)
         layout = self._layout
         if layout is not None and layout.holds_for(data):
             return {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets import Advance, Field, FileKey, StandIn, netcdf4, smooth_values
-from iobench.stores import FeatureKind
+from iobench.stores import FeatureKind, frame_example
 from iobench_maelstrom.radiation.grouping import COLUMN_CHANNELS, GROUPS, SCALAR_CHANNELS
 from iobench_maelstrom.radiation.schema import (
     FLUXES,
@@ -24,7 +24,6 @@ from iobench_maelstrom.radiation.schema import (
     SHARED,
     shape_of,
 )
-from iobench_maelstrom.tfrecords import framed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,7 +128,7 @@ def write_examples(plan: StandIn, key: FileKey, path: Path, advance: Advance) ->
             features = _features(min(AT_ONCE, plan.n_steps - start), *numbers, start)
             for number in range(len(features["sca_inputs"])):
                 named = [(k, FeatureKind.FLOAT, v[number]) for k, v in features.items()]
-                stream.writelines(framed(named))
+                stream.writelines(frame_example(named))
             advance(len(features["sca_inputs"]) * EXAMPLE_NBYTES)
 
 

@@ -37,8 +37,6 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from iobench.samples import Sample, SampleSpec
 
 SPLITS: Final = ("train", "validation", "test")
@@ -54,35 +52,40 @@ class SplitFolders(PublishedFiles, ChunkedFields):
     suffix: str
     group: ClassVar[str] = ""
     left_out: ClassVar[Mapping[str, str]] = {}
-    n_published: Mapping[str, int]
-    tiny_files: tuple[int, int, int]
-    ordinary_files: tuple[int, int, int]
-    spec: SampleSpec
+    n_published: ClassVar[tuple[int, int, int]]  # files of each split, as of the two below
+    tiny_files: ClassVar[tuple[int, int, int]]
+    ordinary_files: ClassVar[tuple[int, int, int]]
     keys = (Key("split", SPLITS, "Folders. By default all that are found."),)
+    terms_of_use = (
+        "No licence of the data is stated where the benchmark publishes them (mlcommons/hpc, its "
+        "README); ask NERSC before handing them on"
+    )
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
         self.paths: tuple[str, ...] = ()
-        self.opened: tuple[NetcdfFile, ...] = ()
+        self.opened: tuple[NetcdfFile, ...] = ()  # of HDF5 files
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the samples' files: of the chosen folders all, else of those at hand."""
         chosen: Sequence[str] = self.chosen["split"]
-        found = {
+        by_split = {
             split: listed_files(locator, f"{self.url}/{split}", self.suffix)
             for split in chosen or SPLITS
         }
-        missing = [split for split, files in found.items() if not files]
-        if missing and (chosen or len(missing) == len(found)):
+        missing = [split for split, files in by_split.items() if not files]
+        if missing and (chosen or len(missing) == len(by_split)):
             raise MissingFileError(
                 f"{self.name}: no file *{self.suffix} of {' nor '.join(missing)} in "
                 f"{locator.searched()}; fetch {self.url} and name the folder that holds "
                 f"{', '.join(SPLITS)} with --data-dir"
             )
-        return [file for files in found.values() for file in files]
+        return [file for files in by_split.values() for file in files]
 
-    def index(self, files: Sequence[Path], locator: Locator, **facts: Any) -> SampleIndex:
-        """Return the samples of these files, one each; the spec is known."""
+    def index(
+        self, spec: SampleSpec, files: Sequence[Path], locator: Locator, **facts: Any
+    ) -> SampleIndex:
+        """Return the samples of these files, one each."""
         self.paths = tuple(map(range_file, files))
         splits: dict[str, Sequence[int]] = {}
         for split in SPLITS:
@@ -90,7 +93,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
             if numbers:  # side by side, as `files` returns them
                 splits[split] = range(numbers[0], numbers[-1] + 1)
         return SampleIndex(
-            spec=self.spec,
+            spec=spec,
             where=Computed(len(files), _only_sample),
             splits=splits,
             coordinate=Computed(len(files), [file.stem for file in files].__getitem__),
@@ -99,7 +102,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
         )
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
-        """Return the sample of what was decoded."""
+        """Return the sample of the decoded arrays."""
         raise NotImplementedError
 
     # ---- files that are HDF5
@@ -113,9 +116,8 @@ class SplitFolders(PublishedFiles, ChunkedFields):
                 f"--pipeline upstream: the plain loop reads HDF5, {self.name} has {self.suffix} "
                 "files; iobench run -- python train.py measures a script that reads them"
             )
-        group = self.group or None
         open_source = functools.partial(
-            open_plainly, engine="h5netcdf", group=group, phony_dims="access"
+            open_plainly, engine="h5netcdf", group=self.group or None, phony_dims="access"
         )
         return make_plain_loop(index.spec, index, self._parts_of, self.preprocess, open_source)
 
@@ -123,13 +125,13 @@ class SplitFolders(PublishedFiles, ChunkedFields):
         file = self.opened[where[0]]
         return [VariablePart(str(file.path), name, {}) for name in file.variables]
 
-    def open(self, files: Sequence[Path], locator: Locator, names: Sequence[str]) -> None:
+    def open(self, files: Sequence[Path], locator: Locator, names: Sequence[str]) -> NetcdfFile:
         """Find out where the variables of HDF5 files lie, which are as those of the first file."""
-        found = inspect_files(
+        every = inspect_files(
             files, cache_dir=locator.cache_dir, progress=locator.progress, group=self.group
         )
-        shapes = {name: each.shape for name, each in found[0].variables.items()}
-        for file in found:
+        shapes = {name: each.shape for name, each in every[0].variables.items()}
+        for file in every:
             for name in names:
                 variable = file.variables.get(name)
                 if variable is None or variable.shape != shapes.get(name):
@@ -143,17 +145,18 @@ class SplitFolders(PublishedFiles, ChunkedFields):
                         f"{file.path}: variable {name!r} is stored with {variable.only_library}, "
                         "which iobench does not read; write it again, with gzip or none"
                     )
-        self.opened = tuple(only_variables(file, names) for file in found)
-        every = [(each, each.storage) for file in self.opened for each in file.variables.values()]
-        self._find_chunks("sample", every)
+        self.opened = tuple(only_variables(file, names) for file in every)
+        stored = [each for file in self.opened for each in file.variables.values()]
+        self._find_chunks("sample", [(each, each.storage) for each in stored])
+        return self.opened[0]
 
-    def read_hdf5(self, where: Where) -> Raw:
+    def read(self, where: Where) -> Raw:
         """Return what is stored of all variables of a file: chunks as they are compressed."""
         file = self.opened[where[0]]
         boxes = [where_slab(file, each, dim=None, index=-1) for each in file.variables.values()]
         return read_boxes(self._chunks, boxes, where)
 
-    def decode_hdf5(self, raw: Raw, where: Where) -> dict[str, NDArray[Any]]:
+    def decode(self, raw: Raw, where: Where) -> Arrays:
         """Return the variables of a file by name."""
         return dict(zip(self.opened[where[0]].variables, raw.arrays(), strict=True))
 
@@ -163,12 +166,11 @@ class SplitFolders(PublishedFiles, ChunkedFields):
         """Return what a stand-in holds; ``scale`` is the share of the files of each split."""
         counts: Sequence[int] = self.tiny_files if tiny else self.ordinary_files
         if scale is not None and not tiny:
-            counts = tuple(max(1, round(scale * self.n_published[split])) for split in SPLITS)
+            counts = [max(1, round(scale * count)) for count in self.n_published]
         keys: list[FileKey] = []
         for split, count in zip(SPLITS, counts, strict=True):
-            keys += [
-                {"split": split, "name": self.stand_in_file(len(keys) + n)} for n in range(count)
-            ]
+            names = [self.stand_in_file(len(keys) + number) for number in range(count)]
+            keys += [{"split": split, "name": name} for name in names]
         return StandIn(seed, tuple(keys), 0, tiny)
 
     def stand_in_file(self, number: int) -> str:
@@ -177,7 +179,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
 
     def file_url(self, key: FileKey) -> str:
         """Return where a file is published."""
-        return f"{self.url}/{key['split']}/{key['name']}"
+        return "/".join((self.url, *key.values()))
 
 
 def _only_sample(number: int) -> Where:

@@ -22,7 +22,6 @@ from iobench.datasets import (
     FileKey,
     Locator,
     PublishedStep,
-    Raw,
     SampleIndex,
     StandIn,
     inspect_files,
@@ -31,7 +30,7 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.mlperf_hpc.split_folders import SplitFolders, Where, h5py_library
+from iobench_mlperf_hpc.split_folders import SplitFolders, Where, h5py_library
 
 GROUP: Final = "climate"
 DATA, LABELS, RELAXED_LABELS = "data", "labels_0", "labels_1"
@@ -61,7 +60,6 @@ class DeepCam(SplitFolders):
     ``data`` is ``(maxval - minval)^-1 * (x - minval)`` by channel, channels first, float32; the
     extremes are those of ``stats.h5``. ``label`` is 0, 1 (tropical cyclone) or 2 (atmospheric
     river), int64. Both are bit for bit what ``CamDataset`` returns.
-
     """
 
     name = "deepcam"
@@ -72,13 +70,9 @@ class DeepCam(SplitFolders):
     left_out: ClassVar = {
         "time": "in names of files alone, whose parts of a day no source explains"
     }
-    n_published = {"train": 121_266, "validation": 15_158, "test": 15_159}  # noqa: RUF012
+    n_published = (121_266, 15_158, 15_159)
     """Logs of results (``train_samples``, ``eval_samples``); the rest by ``split_data.py``."""
     tiny_files, ordinary_files = (6, 3, 2), (16, 4, 2)
-    terms_of_use = (
-        "No licence of the data is stated where the benchmark publishes them (mlcommons/hpc, its "
-        "README); ask NERSC before handing them on"
-    )
     citation = "Kurth et al. 2018, https://arxiv.org/abs/1810.01993"
     published = PublishedStep(
         forward_ns=89_360_000,
@@ -120,32 +114,32 @@ class DeepCam(SplitFolders):
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample a file."""
         *paths, stats = files
-        self.open(paths, locator, (DATA, LABELS))
-        shape = self.opened[0].variables[DATA].shape
-        labels = self.opened[0].variables[LABELS]
+        first = self.open(paths, locator, (DATA, LABELS))
+        shape, labels = first.variables[DATA].shape, first.variables[LABELS]
         if len(shape) != 3 or shape[2] != len(CHANNELS) or labels.shape != shape[:2]:
             raise FileFormatError(
                 f"{paths[0]}: {DATA} is {shape} and {LABELS} {labels.shape}, expected "
                 f"(latitude, longitude, {len(CHANNELS)}) and its first two; fetch the file again"
             )
         self._read_extremes(stats, locator)
-        dims = ("latitude", "longitude")
-        self.spec = SampleSpec((
+        dims, by_channel = ("latitude", "longitude"), (shape[2], *shape[:2])
+        spec = SampleSpec((
             Variable(
-                "data", (shape[2], *shape[:2]), "<f4", ("channel", *dims), "1",
-                channels=tuple(CHANNELS),
+                "data", by_channel, "<f4", ("channel", *dims), "1", channels=tuple(CHANNELS)
             ),
             Variable("label", shape[:2], "<i8", dims, "1", "target"),
         ))  # fmt: skip
-        known = hashlib.sha256(self._shift.tobytes() + self._scale.tobytes()).hexdigest()
-        formula = "(x - minval) * (1 / (maxval - minval)), by channel"
-        told = {"formula": formula, "files": [stats.name], "sha256": known}
-        return self.index(paths, locator, normalisation=told)
+        normalisation = {
+            "formula": "(x - minval) * (1 / (maxval - minval)), by channel",
+            "files": [stats.name],
+            "sha256": hashlib.sha256(self._shift.tobytes() + self._scale.tobytes()).hexdigest(),
+        }
+        return self.index(spec, paths, locator, normalisation=normalisation)
 
     def _read_extremes(self, stats: Path, locator: Locator) -> None:
         """Find out each channel's minimum, and what its distance from there is divided by."""
         (file,) = inspect_files([stats], cache_dir=locator.cache_dir, group=GROUP)
-        found = []
+        extremes = []
         for name in ("minval", "maxval"):
             values = whole_variable(file, name) if name in file.variables else np.empty(0)
             if values.shape != (len(CHANNELS),):
@@ -153,8 +147,8 @@ class DeepCam(SplitFolders):
                     f"{stats}: {GROUP}/{name} has {values.size} numbers, expected one for each of "
                     f"{len(CHANNELS)} channels; fetch the file again"
                 )
-            found.append(values)
-        low, high = found
+            extremes.append(values)
+        low, high = extremes
         if not (high > low).all():
             raise FileFormatError(
                 f"{stats}: channel {int(np.argmin(high - low))} has no maxval above its minval; "
@@ -162,14 +156,6 @@ class DeepCam(SplitFolders):
             )
         scale = 1.0 / (high - low)  # in the dtype of the file, as upstream
         self._shift, self._scale = low.astype(np.float32), scale.astype(np.float32)
-
-    def read(self, where: Where) -> Raw:
-        """Return what is stored of data and labels."""
-        return self.read_hdf5(where)
-
-    def decode(self, raw: Raw, where: Where) -> Arrays:
-        """Return data, channels last, and labels."""
-        return self.decode_hdf5(raw, where)
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return data between 0 and 1, channels first, and labels of 64 bits."""
@@ -195,10 +181,6 @@ class DeepCam(SplitFolders):
         day = np.datetime64("1996-01-01") + np.timedelta64(number // 8, "D")
         return f"data-{day}-{number % 8:02}-1.h5"
 
-    def file_url(self, key: FileKey) -> str:
-        """Return where a file is published."""
-        return super().file_url(key) if "split" in key else f"{self.url}/{key['name']}"
-
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         """Return about the bytes of a file of a stand-in: data, and labels of 4 bytes, twice."""
         n_pixels = int(np.prod(TINY_GRID if plan.tiny else GRID))
@@ -216,7 +198,7 @@ class DeepCam(SplitFolders):
                 low, high = np.array([*CHANNELS.values()], dtype=np.float32).T
                 group["minval"], group["maxval"] = low, high
                 group["mean"], group["sqmean"] = (low + high) / 2, (low**2 + high**2) / 2
-                group["count"] = sum(self.n_published.values())
+                group["count"] = sum(self.n_published)
             else:
                 shape = TINY_GRID if plan.tiny else GRID
                 low, high = np.array([*CHANNELS.values()]).T

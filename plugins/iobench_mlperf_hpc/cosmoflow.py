@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,23 +23,20 @@ from iobench.datasets import (
     Advance,
     Arrays,
     FileKey,
-    Inspection,
     Locator,
     Option,
     PublishedStep,
     Raw,
     SampleIndex,
     StandIn,
-    catalogued,
     inflated_file,
     range_file,
     read_whole_files,
 )
 from iobench.errors import FileFormatError, StoreError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench.stores import FeatureKind, parse_example
-from iobench_maelstrom.mlperf_hpc.split_folders import SplitFolders, Where, h5py_library
-from iobench_maelstrom.tfrecords import checked_frame, framed
+from iobench.stores import FeatureKind, frame_data, frame_example, parse_example
+from iobench_mlperf_hpc.split_folders import SplitFolders, Where, h5py_library
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,13 +72,9 @@ class CosmoFlow(SplitFolders):
     name = "cosmoflow"
     title = "Parameters of universes from their matter: regression, TFRecord or HDF5 (MLPerf HPC)"
     options = (Option("layout", "Which files.", "tfrecord-gzip", tuple(LAYOUTS)),)
-    n_published = {"train": 524_288, "validation": 65_536, "test": 65_536}  # noqa: RUF012
+    n_published = (524_288, 65_536, 65_536)
     """Of MLPerf HPC v1.0 on; how large ``test`` is, is not published: as large as validation."""
     tiny_files, ordinary_files = (8, 4, 2), (64, 16, 8)
-    terms_of_use = (
-        "No licence of the data is stated where the benchmark publishes them (mlcommons/hpc, its "
-        "README); ask NERSC before handing them on"
-    )
     citation = "Mathuriya et al. 2018, https://arxiv.org/abs/1808.04728"
     published = PublishedStep(
         forward_ns=8_660_000,
@@ -110,7 +104,7 @@ class CosmoFlow(SplitFolders):
         self.is_hdf5 = self.layout.startswith("hdf5")
         self.url = f"{URL}/{LAYOUTS[self.layout]}"
         self.suffix = ".hdf5" if self.is_hdf5 else ".tfrecord"
-        self._side = 0
+        self._shape: tuple[int, ...] = (MAX_SIDE,) * 3 + (REDSHIFTS,)
 
     @property
     def stand_in_name(self) -> str:
@@ -118,58 +112,64 @@ class CosmoFlow(SplitFolders):
         return f"{self.name}-{self.layout}"
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample a file."""
+        """Return one sample a file, of the shape of the first one's."""
         if self.is_hdf5:
-            self.open(files, locator, ("x", "y"))
-            shape = self.opened[0].variables["x"].shape
-            self._side = shape[0] if shape else 0
+            shape = self.open(files, locator, ("x", "y")).variables["x"].shape
         else:
-            # All others have to be like the first; found out once and kept.
-            (n_counts,), _ = catalogued(files[:1], COUNTED, cache_dir=locator.cache_dir)
-            self._side = round((n_counts / REDSHIFTS) ** (1 / 3))
-            shape = (n_counts,)
-        if shape not in ((self._side**3 * REDSHIFTS,), self._shape):
+            path = range_file(files[0])
+            shape = self._features(_content(path), path)[0].shape
+        side = round((math.prod(shape) / REDSHIFTS) ** (1 / 3))
+        self._shape = (side, side, side, REDSHIFTS)
+        if shape not in ((math.prod(self._shape),), self._shape):
             raise FileFormatError(
                 f"{files[0]}: x has shape {shape}, expected a cube of {REDSHIFTS} redshifts; fetch "
                 "the file again"
             )
         dims = ("x", "y", "z", "redshift")
-        self.spec = SampleSpec((
+        spec = SampleSpec((
             Variable("x", self._shape, "<f4", dims, "1"),
             Variable("y", (PARAMETERS,), "<f4", ("parameter",), "1", "target"),
         ))  # fmt: skip
-        told = {"formula": "log(x + 1)"}
-        return self.index(files, locator, layout=self.layout, normalisation=told)
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return (self._side,) * 3 + (REDSHIFTS,)
+        scale = {"formula": "log(x + 1)"}
+        return self.index(spec, files, locator, layout=self.layout, normalisation=scale)
 
     def read(self, where: Where) -> Raw:
         """Return a TFRecord file as it lies, or what is stored of HDF5's variables."""
-        if self.is_hdf5:
-            return self.read_hdf5(where)
-        return [_content(self.paths[where[0]])]
+        return super().read(where) if self.is_hdf5 else [_content(self.paths[where[0]])]
 
     def decode(self, raw: Raw, where: Where) -> Arrays:
         """Return counts and parameters: of what is inflated and, of TFRecords, checked."""
+        path = self.paths[where[0]]
         if self.is_hdf5:
-            found = self.decode_hdf5(raw, where)
-            counts, parameters = found["x"], found["y"].astype(np.float32, copy=False)
+            arrays = super().decode(raw, where)
+            counts, parameters = arrays["x"], arrays["y"].astype(np.float32, copy=False)
         else:
-            path = self.paths[where[0]]
-            counts, parameters = _features(_inflated(raw[0], self._side, path), path)
-            if counts.size != self._side**3 * REDSHIFTS:
-                raise FileFormatError(
-                    f"{self.paths[where[0]]}: x has {counts.size} numbers, expected {self._shape}; "
-                    "fetch the file again"
-                )
-        if counts.dtype != np.int16 or parameters.shape != (PARAMETERS,):
+            counts, parameters = self._features(raw[0], path)
+        is_cube = counts.dtype == np.int16 and counts.size == math.prod(self._shape)
+        if not is_cube or parameters.shape != (PARAMETERS,):
             raise FileFormatError(
-                f"{self.paths[where[0]]}: x is {counts.dtype} and y {parameters.shape}, expected "
-                f"int16 and ({PARAMETERS},); fetch the file again"
+                f"{path}: x has {counts.size} numbers of {counts.dtype} and y {parameters.shape}, "
+                f"expected {self._shape} of int16 and ({PARAMETERS},); fetch the file again"
             )
         return {"x": counts.reshape(self._shape), "y": parameters}
+
+    def _features(
+        self, content: memoryview, path: str
+    ) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+        """Return the features of the only example of a file, inflated where it is gzip."""
+        if bytes(content[:2]) == GZIP_MAGIC:
+            limit = 2 * math.prod(self._shape) + OVERHEAD_NBYTES
+            content = memoryview(inflated_file(content, limit, path))
+        try:
+            features = parse_example(frame_data(content, path))
+            (counts,) = features["x"].values()
+            return np.frombuffer(counts, dtype="<i2"), features["y"].floats()
+        except FileFormatError:  # of its frame, which names the file
+            raise
+        except (StoreError, KeyError, ValueError) as error:
+            raise FileFormatError(
+                f"{path}: is no example of one string x and floats y ({error}); fetch it again"
+            ) from error
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the logarithm of one more than the counts, and the parameters."""
@@ -204,7 +204,7 @@ class CosmoFlow(SplitFolders):
                 file.create_dataset("y", data=parameters)
         else:
             example = [("x", FeatureKind.BYTES, counts), ("y", FeatureKind.FLOAT, parameters)]
-            content = b"".join(map(bytes, framed(example)))
+            content = b"".join(map(bytes, frame_example(example)))
             if self.layout == "tfrecord-gzip":
                 content = gzip.compress(content, 6, mtime=0)  # TensorFlow's level
             path.write_bytes(content)
@@ -216,36 +216,6 @@ def _content(path: str) -> memoryview:
     if content is None:
         raise FileFormatError(f"{path}: is gone; fetch the file again")
     return content
-
-
-def _inflated(content: memoryview, side: int, path: str) -> memoryview:
-    if bytes(content[:2]) != GZIP_MAGIC:
-        return content
-    limit = side**3 * REDSHIFTS * 2 + OVERHEAD_NBYTES
-    return memoryview(inflated_file(content, limit, path))
-
-
-def _features(content: memoryview, path: str) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
-    """Return the features of the only example of a file."""
-    try:
-        features = parse_example(checked_frame(content, path))
-        (counts,) = features["x"].values()
-        return np.frombuffer(counts, dtype="<i2"), features["y"].floats()
-    except FileFormatError:  # of its frame, which names the file
-        raise
-    except (StoreError, KeyError, ValueError) as error:
-        raise FileFormatError(
-            f"{path}: is no example of one string x and floats y ({error}); fetch the file again"
-        ) from error
-
-
-def _count(path: Path, advance: Advance) -> int:
-    name = range_file(path)
-    return _features(_inflated(_content(name), MAX_SIDE, name), name)[0].size
-
-
-COUNTED: Final = Inspection("cosmoflow counts 1", _count, (), in_processes=False)
-"""How many counts a file has."""
 
 
 @functools.cache

@@ -1,0 +1,1 @@
+"""DeepCAM and CosmoFlow, the data sets of MLPerf HPC."""
