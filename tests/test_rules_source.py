@@ -40,7 +40,8 @@ UNPICKLES = {
     "iobench/datasets/plain_loop.py", "iobench/datasets/setup_processes.py",
     "iobench/storage/darshan_reader.py", "iobench/storage/darshan_log.py",
     "iobench/torch/measured_workers.py",
-    "iobench/testing/datasets.py", "iobench/testing/stores.py",
+    "iobench/testing/datasets.py",
+    "iobench/testing/loaders.py", "iobench/testing/stores.py",
     "iobench/loaders/ring/process_worker.py", "iobench/loaders/ring/process_source.py",
     "converters/iobench_converters/on_dask.py", "iobench/adapters/table.py",
 }  # fmt: skip

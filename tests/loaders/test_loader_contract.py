@@ -1,0 +1,51 @@
+"""Every loader of iobench keeps the contract of loaders, whatever the container and framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import iobench
+from iobench.testing import LoaderTests
+
+
+class TestThreads(LoaderTests):
+    def open_loader(self, store, batch_size, **options):
+        return iobench.loader(store, batch_size, **options)
+
+
+class TestThreadsOverZarr(TestThreads):
+    format = "zarr"
+
+
+class TestThreadsOverTfrecord(TestThreads):
+    format = "tfrecord"
+
+
+class TestOneThread(TestThreads):
+    def open_loader(self, store, batch_size, **options):
+        return iobench.loader(store, batch_size, threads=1, depth=3, **options)
+
+
+class TestProcesses(LoaderTests):
+    forks = False
+
+    def open_loader(self, store, batch_size, **options):
+        return iobench.loader(store, batch_size, processes=True, **options)
+
+    @pytest.mark.xfail(reason="issue 39: a loader with processes cannot be pickled yet")
+    def test_a_pickled_loader_gives_the_same(self, store):
+        super().test_a_pickled_loader_gives_the_same(store)
+
+
+class TestTensorsOfTorch(LoaderTests):
+    def open_loader(self, store: Any, batch_size: int, **options: Any) -> Any:
+        pytest.importorskip("torch", reason="its tensors are what is tested")
+        return iobench.loader(store, batch_size, framework="torch", **options)
+
+
+class TestTensorsOfTensorflow(LoaderTests):
+    def open_loader(self, store: Any, batch_size: int, **options: Any) -> Any:
+        pytest.importorskip("tensorflow", reason="its tensors are what is tested")
+        return iobench.loader(store, batch_size, framework="tensorflow", **options)
