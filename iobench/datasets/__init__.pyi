@@ -27,7 +27,7 @@ from iobench.datasets.baseline import MapStyle as MapStyle
 from iobench.datasets.baseline import SamplePasses as SamplePasses
 from iobench.datasets.catalogue import Inspection as Inspection
 from iobench.datasets.catalogue import catalogued as catalogued
-from iobench.datasets.catalogue_files import make_index_folder as make_index_folder
+from iobench.datasets.catalogue import make_index_folder as make_index_folder
 from iobench.datasets.cf_coordinates import SamplePlaces as SamplePlaces
 from iobench.datasets.contract import Arrays as Arrays
 from iobench.datasets.contract import BandedDataset as BandedDataset

@@ -1,8 +1,8 @@
-"""What was found out about source files, kept from one start to the next.
+"""What inspecting source files found, kept from one start to the next.
 
 A file is known by its path, size, time of change and inode (behind a URL: its ETag), and by how it
-was inspected. What is missing, damaged or out of date is found out anew. Nothing is written beside
-the data.
+was inspected. What is missing, damaged or out of date is found anew. The outcomes of one
+inspection of a list of files are one file, written whole; nothing is written beside the data.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ import functools
 import hashlib
 import json
 import os
-import secrets
 import stat
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 
 from iobench.cpus import available_cpus
-from iobench.datasets.catalogue_files import (
-    DIGEST_NBYTES,
-    Entry,
-    open_parts,
-    write_part,
-)
 from iobench.datasets.contract import Progress, no_progress
-from iobench.datasets.plain_values import Kinds, describe_kinds, pack_value, unpack_value
 from iobench.datasets.setup_processes import Advance, run_jobs, stopwatch
+from iobench.files.atomic import write_atomically
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL
 from iobench.recording.clocks import SYSTEM_CLOCK
+from iobench.stores.places import make_item
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iobench.datasets.plain_values import Packed
-
 Found = TypeVar("Found")
 
+DIGEST_NBYTES: Final = 16
+SUFFIX: Final = ".catalogue-2"
+MAX_NBYTES: Final = 1 << 30
+"""Of all catalogues of a folder: the oldest go first."""
+MAX_FILE_NBYTES: Final = 1 << 26
+"""A catalogue larger than this has the files of the latest list alone."""
 YOUNG_NS: Final = 2 * 10**9
 """A file changed so lately may change again within one tick of its file system's clock."""
 TRIAL_S: Final = 0.5
@@ -47,8 +47,9 @@ WORTH_S: Final = 2.0
 """Processes take about a second to start: files are inspected in them if so much is left."""
 FILES_PER_JOB: Final = 16
 WRITE_S: Final = 30.0
-WRITE_NBYTES: Final = 64 << 20
-"""What was found out is written so often, so that little is lost if the process is killed."""
+"""Outcomes are written so often, so that little is lost if the process is killed."""
+SCALARS: Final = (type(None), bool, int, float, str)
+ARRAY_KINDS: Final = "biufcmMSU"
 
 
 class Inspection(msgspec.Struct, Generic[Found], frozen=True):
@@ -61,7 +62,7 @@ class Inspection(msgspec.Struct, Generic[Found], frozen=True):
     inspect: Callable[[Path, Advance], Found]
     # the structs that its outcomes are made of, besides numbers, texts, tuples, mappings by text,
     # arrays and the file's path
-    kinds: Kinds
+    kinds: tuple[type[msgspec.Struct], ...]
     # whether it is picklable and worth processes where many files take seconds
     in_processes: bool = True
 
@@ -81,8 +82,10 @@ def catalogued(
     progress: Progress = no_progress,
 ) -> Catalogued[Found]:
     """Return what there is to know of each file: as kept, else found out now and kept."""
-    catalogue = _Catalogue(inspection, cache_dir)
-    sources = catalogue.sources(files)
+    if not files:
+        return Catalogued([], 0)
+    catalogue = _Catalogue(inspection, files, cache_dir)
+    sources = catalogue.sources
     total = sum(source.weight for source in sources)
     done = 0
 
@@ -91,13 +94,13 @@ def catalogued(
         done += nbytes
         progress(done, total)
 
-    found = catalogue.known(sources)
+    found = catalogue.known()
     missing = [number for number in range(len(sources)) if number not in found]
     advance(sum(source.weight for number, source in enumerate(sources) if number in found))
     try:
-        for number, (value, packed) in _inspected(sources, missing, inspection, advance):
+        for number, value in _inspected(sources, missing, inspection, advance):
             found[number] = value
-            catalogue.keep(sources[number], value, packed)
+            catalogue.keep(sources[number], value)
     finally:
         catalogue.write()
     return Catalogued([found[number] for number in range(len(sources))], len(missing))
@@ -115,73 +118,107 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class _Catalogue(Generic[Found]):
-    """What is kept of one inspection."""
+    """The outcomes of one inspection of files that begin with one of a folder."""
 
-    def __init__(self, inspection: Inspection[Found], folder: Path) -> None:
-        self.inspection, self.folder = inspection, folder
-        self.about = json.dumps([inspection.name, describe_kinds(inspection.kinds)]).encode()
-        self.new: list[Entry] = []
-        self.new_nbytes = 0
+    def __init__(self, inspection: Inspection[Found], files: Sequence[Path], folder: Path) -> None:
+        self.inspection = inspection
+        kinds = [[kind.__qualname__, *kind.__struct_fields__] for kind in inspection.kinds]
+        about = json.dumps([inspection.name, kinds]).encode()
+        whole = functools.cache(lambda path: os.fsencode(path.resolve()))
+        # A link is known by its own name: its state is that of the file it leads to.
+        names = [
+            str(path).encode()
+            if isinstance(path, URL)
+            else whole(path.parent) + b"/" + os.fsencode(path.name)
+            for path in files
+        ]
+        self.file = folder / f"{_digest(about + names[0].rpartition(b'/')[0]).hex()}{SUFFIX}"
+        self.sources = [
+            _Source(path, _digest(about + name), *_state(path))
+            for path, name in zip(files, names, strict=True)
+        ]
+        # What is found holds for the files as they are now: who reads another one is told so.
+        open_files.expect({str(each.path): each.identity for each in self.sources if each.identity})
+        self.rows: dict[bytes, tuple[bytes, bytes]] = _read(self.file)
+        self.n_new = 0
         self.watch = stopwatch()
 
-    def sources(self, files: Sequence[Path]) -> list[_Source]:
-        """Return the files as they are now."""
-        whole = functools.cache(lambda folder: os.fsencode(folder.resolve()))
-        found = [self._source(path, whole) for path in files]
-        # What is learnt holds for the files as they are now: who reads another one is told so.
-        open_files.expect({str(each.path): each.identity for each in found if each.identity})
-        return found
-
-    def _source(self, path: Path, whole: Callable[[Path], bytes]) -> _Source:
-        # A link is known by its own name: its state is that of the file it leads to.
-        remote = isinstance(path, URL)
-        named = str(path).encode() if remote else whole(path.parent) + b"/" + os.fsencode(path.name)
-        key = _digest(self.about + b"\0" + named)
-        state, is_young, nbytes, identity = _state(path)
-        return _Source(path, key, state, is_young, max(1, nbytes), identity)
-
-    def known(self, sources: Sequence[_Source]) -> dict[int, Found]:
+    def known(self) -> dict[int, Found]:
         """Return what is kept of files, by their number."""
         found = {}
-        with open_parts(self.folder) as parts:
-            for number, source in enumerate(sources):
-                entry = parts.find(source.key, source.state) if source.state else None
-                if entry is not None:
-                    with suppress(ValueError):
-                        found[number] = unpack_value(
-                            (entry.text, entry.content), self.inspection.kinds, source.path
-                        )
+        for number, source in enumerate(self.sources):
+            state, row = self.rows.get(source.key, (b"", b""))
+            if state == source.state:
+                made = msgspec.msgpack.decode(row)
+                found[number] = _value(made, self.inspection.kinds, source.path)
         return found
 
-    def keep(self, source: _Source, value: Found, packed: Packed | None) -> None:
-        """Keep what was found out, if the file is still as it was before.
+    def keep(self, source: _Source, value: Found) -> None:
+        """Keep an outcome, if the file is still as it was before.
 
         One behind a URL is known by what it was when it was looked up: inspecting it looks again.
         """
         if source.state is None or source.is_young:
             return
-        state, is_young, _, _ = _state(source.path)
+        state, is_young, *_ = _state(source.path)
         if state != source.state or is_young:
             return
-        if packed is None:
-            packed = _packed(value, self.inspection, source.path)
-        if packed is None:
-            return
-        self.new.append(Entry(source.key, source.state, SYSTEM_CLOCK.wall_ns(), *packed))
-        self.new_nbytes += len(packed[1])
-        if self.watch() > WRITE_S or self.new_nbytes > WRITE_NBYTES:
-            self.write()
+        # An attribute that is neither number nor text, or is beyond 64 bits: it is not kept.
+        with suppress(TypeError, OverflowError):
+            row = _row(value, self.inspection.kinds, source.path)
+            self.rows[source.key] = source.state, msgspec.msgpack.encode(row)
+            self.n_new += 1
+            if self.watch() > WRITE_S:
+                self.write()
 
     def write(self) -> None:
-        """Write what is new; where that cannot be, it has served this call."""
-        if self.new:
+        """Write all outcomes; where that cannot be, they have served this call."""
+        if self.n_new and (self.file.is_file() or not self.file.exists()):
             with suppress(OSError):  # a StorageError, or the folder was removed meanwhile
-                write_part(self.folder, self.new, name=secrets.token_hex(8))
-        self.new, self.new_nbytes, self.watch = [], 0, stopwatch()
+                make_index_folder(self.file.parent)
+                content = _packed(self.rows)
+                if len(content) > MAX_FILE_NBYTES:
+                    own = {source.key for source in self.sources}
+                    content = _packed({key: row for key, row in self.rows.items() if key in own})
+                write_atomically(self.file, content)
+                _remove_oldest(self.file)
+        self.n_new, self.watch = 0, stopwatch()
+
+
+def make_index_folder(folder: Path) -> None:
+    """Make a folder for outcomes of inspections, so that ``iobench cache`` lists it."""
+    make_item(folder, kind="index", title="indexes of source files")
 
 
 def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=DIGEST_NBYTES).digest()
+
+
+def _packed(rows: Mapping[bytes, tuple[bytes, bytes]]) -> bytes:
+    content = zlib.compress(msgspec.msgpack.encode(rows), 1)
+    return _digest(content) + content
+
+
+def _read(file: Path) -> dict[bytes, tuple[bytes, bytes]]:
+    """Return what a catalogue has; nothing where it is missing or damaged."""
+    with suppress(OSError):
+        content = file.read_bytes() if file.is_file() else b""
+        if _digest(content[DIGEST_NBYTES:]) == content[:DIGEST_NBYTES]:
+            packed = zlib.decompress(content[DIGEST_NBYTES:])
+            rows: dict[bytes, tuple[bytes, bytes]] = msgspec.msgpack.decode(packed)
+            return rows
+    return {}
+
+
+def _remove_oldest(latest: Path) -> None:
+    """Remove catalogues of other lists while all together are too large."""
+    files = [file for file in latest.parent.glob(f"*{SUFFIX}") if file != latest]
+    by_age = sorted(((file.stat().st_mtime_ns, file) for file in files), reverse=True)
+    nbytes = latest.stat().st_size
+    for _, file in by_age:
+        nbytes += file.stat().st_size
+        if nbytes > MAX_NBYTES:
+            file.unlink()
 
 
 def _state(path: Path) -> tuple[bytes | None, bool, int, tuple[int, int] | None]:
@@ -192,7 +229,7 @@ def _state(path: Path) -> tuple[bytes | None, bool, int, tuple[int, int] | None]
     try:
         told = path.stat()
     except OSError:
-        return None, False, 0, None  # who reads it says why
+        return None, False, 1, None  # who reads it says why
     if isinstance(path, URL):
         identity = None
         version: list[int | str] = [told.etag or told.st_mtime_ns]  # type: ignore[attr-defined]
@@ -203,10 +240,7 @@ def _state(path: Path) -> tuple[bytes | None, bool, int, tuple[int, int] | None]
         is_young = abs(SYSTEM_CLOCK.wall_ns() - told.st_mtime_ns) < YOUNG_NS
         is_known = stat.S_ISREG(told.st_mode)
     state = _digest(json.dumps([told.st_size, *version]).encode()) if is_known else None
-    return state, is_young, told.st_size, identity
-
-
-_Outcome = tuple[Found, "Packed | None"]
+    return state, is_young, max(1, told.st_size), identity
 
 
 def _inspected(
@@ -214,21 +248,17 @@ def _inspected(
     missing: Sequence[int],
     inspection: Inspection[Found],
     advance: Advance,
-) -> Iterator[tuple[int, _Outcome[Found]]]:
-    """Yield (number, what was found out, and as it is kept) of files, in any order."""
+) -> Iterator[tuple[int, Found]]:
+    """Yield (number, outcome) of files, in any order; in processes where seconds are left."""
     watch = stopwatch()
     for place, number in enumerate(missing):
-        yield number, (_inspect(sources[number], inspection, advance), None)
+        yield number, _inspect(sources[number], inspection, advance)
         rest = missing[place + 1 :]
         left_s = watch() / (place + 1) * len(rest)
         if inspection.in_processes and watch() > TRIAL_S and left_s > WORTH_S:
-            yield from _in_processes(sources, rest, inspection, advance)
-            return
-
-
-def _in_processes(
-    sources: Sequence[_Source], rest: Sequence[int], inspection: Inspection[Found], advance: Advance
-) -> Iterator[tuple[int, _Outcome[Found]]]:
+            break
+    else:
+        return
     length = max(1, min(FILES_PER_JOB, len(rest) // (4 * available_cpus())))
     shares = [rest[start : start + length] for start in range(0, len(rest), length)]
     jobs = [(inspection, [sources[number] for number in share]) for share in shares]
@@ -240,23 +270,12 @@ def _in_processes(
         done = so_far
 
     for job, outcomes in run_jobs(_inspect_share, jobs, progress=move):
-        for number, (value, packed) in zip(shares[job], outcomes, strict=True):
-            if packed is not None:
-                value = unpack_value(packed, inspection.kinds, sources[number].path)
-            yield number, (value, packed)
+        yield from zip(shares[job], outcomes, strict=True)
 
 
-def _inspect_share(
-    job: tuple[Inspection[Any], Sequence[_Source]], advance: Advance
-) -> list[tuple[Any, Packed | None]]:
-    """Inspect files in a process of their own: what can be kept comes back as it is kept."""
+def _inspect_share(job: tuple[Inspection[Any], Sequence[_Source]], advance: Advance) -> list[Any]:
     inspection, sources = job
-    outcomes = []
-    for source in sources:
-        value = _inspect(source, inspection, advance)
-        packed = _packed(value, inspection, source.path)
-        outcomes.append((value if packed is None else None, packed))
-    return outcomes
+    return [_inspect(source, inspection, advance) for source in sources]
 
 
 def _inspect(source: _Source, inspection: Inspection[Found], advance: Advance) -> Found:
@@ -272,8 +291,39 @@ def _inspect(source: _Source, inspection: Inspection[Found], advance: Advance) -
     return value
 
 
-def _packed(value: Any, inspection: Inspection[Any], path: Path) -> Packed | None:
-    try:
-        return pack_value(value, inspection.kinds, path)
-    except TypeError:
-        return None  # an attribute that is neither number nor text: it is inspected each time
+def _row(value: Any, kinds: Sequence[type], path: Path) -> Any:
+    """Return a value as msgpack has it; raise TypeError of what `_value` cannot make again."""
+    if type(value) in SCALARS:
+        return value
+    if type(value) in (tuple, list):
+        return ["t" if type(value) is tuple else "l", *(_row(each, kinds, path) for each in value)]
+    if isinstance(value, Mapping) and all(type(key) is str for key in value):
+        return ["d", {key: _row(each, kinds, path) for key, each in value.items()}]
+    if type(value) in kinds:
+        fields = (_row(getattr(value, name), kinds, path) for name in value.__struct_fields__)
+        return ["c", kinds.index(type(value)), *fields]
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in ARRAY_KINDS:
+        shape = value.shape if isinstance(value, np.ndarray) else None
+        return ["a", value.dtype.str, shape, value.tobytes()]
+    if type(value) is type(path) and value == path:
+        return ["p"]
+    raise TypeError(f"a {type(value).__name__} cannot be kept")
+
+
+def _value(row: Any, kinds: Sequence[type], path: Path) -> Any:
+    """Return the value that `_row` was given; its arrays cannot be written."""
+    if type(row) is not list:
+        return row
+    what, *rest = row
+    if what == "p":
+        return path
+    if what == "a":
+        dtype, shape, content = rest
+        values = np.frombuffer(content, dtype) if content else np.empty(0, dtype)
+        return values[0] if shape is None else values.reshape(shape)
+    if what == "d":
+        return {key: _value(each, kinds, path) for key, each in rest[0].items()}
+    if what == "c":
+        return kinds[rest[0]](*(_value(each, kinds, path) for each in rest[1:]))
+    made = [_value(each, kinds, path) for each in rest]
+    return tuple(made) if what == "t" else made

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iobench.chunks.netcdf.file import inspect_netcdf
-from iobench.datasets import catalogue, catalogue_files
+from iobench.datasets import catalogue
 from iobench.datasets import inspected_netcdf as netcdf_inspected
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.inspected_netcdf import inspect_files
@@ -88,9 +86,11 @@ def test_a_set_of_files_is_one_file(tmp_path, kept):
     folders = [tmp_path / f"day-{n}" for n in range(40)]
     for folder in folders:
         folder.mkdir()
-    contents([put(folder / "a.bin", b"abc") for folder in folders], kept)
-    contents([put(tmp_path / "more.bin", b"more")], kept)
-    assert len([path for path in kept.iterdir() if not path.name.startswith(".")]) == 1
+    files = [put(folder / "a.bin", b"abc") for folder in folders]
+    for some in (files[:30], files):
+        contents(some, kept)
+        assert len(list(kept.glob(f"*{catalogue.SUFFIX}"))) == 1
+    assert list(map(times_inspected, files)) == [1] * 40
 
 
 def test_a_name_says_nothing(tmp_path, kept):
@@ -200,7 +200,7 @@ def test_a_damaged_catalogue_is_never_an_error_nor_believed(tmp_path_factory, da
     contents(files, kept)
     [part] = kept.glob("*.catalogue-*")
     content = bytearray(part.read_bytes())
-    place = data.draw(st.integers(0, len(content) - 1))
+    place = data.draw(st.integers(0, 999)) * len(content) // 1000
     how = data.draw(st.sampled_from(["cut", "flip", "zero", "swap", "more"]))
     if how == "cut":
         del content[place:]
@@ -219,49 +219,35 @@ def test_a_damaged_catalogue_is_never_an_error_nor_believed(tmp_path_factory, da
     assert list(map(times_inspected, files)) == before, "it is made anew"
 
 
-def test_a_folder_or_a_pipe_in_place_of_a_part_is_none(files, kept):
-    kept.mkdir()
-    os.mkfifo(kept / f"pipe{catalogue_files.SUFFIX}")
-    (kept / f"folder{catalogue_files.SUFFIX}").mkdir()
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_folder_or_a_pipe_in_place_of_a_catalogue_is_none(files, kept, make):
+    contents(files, kept)
+    [part] = kept.glob("*.catalogue-*")
+    part.unlink()
+    make(part)
     assert contents(files, kept) == [file.read_bytes() for file in files]
 
 
-PROCESS = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {folder!r})
-import test_catalogue as here
-kept, *files = map(Path, sys.argv[1:])
-for file in files:
-    here.contents([file], kept)
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(120)
-def test_processes_at_once_lose_nothing(tmp_path, kept):
-    files = [put(tmp_path / f"{n}.bin", bytes([n]) * 500) for n in range(40)]
-    program = PROCESS.format(folder=str(Path(__file__).parent))
-    running = [
-        subprocess.Popen([sys.executable, "-c", program, kept, *files[start::4], *files[:2]])
-        for start in range(4)
-    ]
-    assert [process.wait(timeout=100) for process in running] == [0] * 4
-    before = list(map(times_inspected, files))
-    assert contents(files, kept) == [file.read_bytes() for file in files]
-    assert list(map(times_inspected, files)) == before
-    assert not list(kept.glob("*.iobench-tmp"))
-
-
-def test_a_catalogue_is_bounded_and_loses_the_oldest(tmp_path, kept, monkeypatch):
-    monkeypatch.setattr(catalogue_files, "MAX_NBYTES", 20_000)
+def test_catalogues_are_bounded_and_lose_the_oldest(tmp_path, kept, monkeypatch):
+    monkeypatch.setattr(catalogue, "MAX_NBYTES", 20_000)
     rng = np.random.default_rng(0)
-    files = [put(tmp_path / f"{n}.bin", rng.bytes(1000)) for n in range(60)]
+    folders = [tmp_path / f"{n}" for n in range(10)]
+    for folder in folders:
+        folder.mkdir()
+    files = [put(folder / "a.bin", rng.bytes(5000)) for folder in folders]
     for file in files:
         contents([file], kept)
-    assert sum(path.stat().st_size for path in kept.iterdir()) < 40_000
-    contents(files[-4:], kept)
-    assert [times_inspected(file) for file in files[-4:]] == [1] * 4
+    assert sum(path.stat().st_size for path in kept.iterdir()) < 21_000
+    contents(files[-1:], kept)
+    assert times_inspected(files[-1]) == 1
+
+
+def test_a_large_catalogue_has_the_latest_list_alone(tmp_path, kept, monkeypatch):
+    monkeypatch.setattr(catalogue, "MAX_FILE_NBYTES", 2_000)
+    files = [put(tmp_path / f"{n}.bin", os.urandom(900)) for n in range(4)]
+    for some in (files[:2], files[2:], files[2:], files[:2]):
+        contents(some, kept)
+    assert list(map(times_inspected, files)) == [2, 2, 1, 1]
 
 
 @pytest.mark.thorough
