@@ -6,6 +6,7 @@ from iobench.testing.findings import FindingTests as FindingTests
 from iobench.testing.loaders import LoaderTests as LoaderTests
 from iobench.testing.sketched_runs import CONSUMER as CONSUMER
 from iobench.testing.sketched_runs import SketchedRun as SketchedRun
+from iobench.testing.stand_ins import StandInTests as StandInTests
 from iobench.testing.stores import EVERY_DTYPE as EVERY_DTYPE
 from iobench.testing.stores import StoreTests as StoreTests
 from iobench.testing.stores import flip_bit as flip_bit

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import pickle
+import shutil
+import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +24,11 @@ from iobench.datasets.contract import (
     make_sample,
     no_progress,
 )
+from iobench.errors import IobenchError
 from iobench.testing.stores import random_sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from iobench.samples import Sample, SampleSpec
 
@@ -92,6 +97,9 @@ class MadeUpDataset:
 class DatasetTests:
     """What every dataset keeps. A subclass overrides the fixtures ``dataset`` and ``files``."""
 
+    reads_files = True
+    """Whether samples come from the files that are given: not so of an object in memory."""
+
     @pytest.fixture
     def dataset(self) -> Dataset:
         """Return the dataset under test; the subclass gives it."""
@@ -123,6 +131,71 @@ class DatasetTests:
         check_samples(dataset, index)
         check_copy(dataset, index)
         check_same_index(index, dataset.samples(files, locator))
+
+    @pytest.mark.timeout(120)
+    def test_a_forked_child_makes_the_same(self, dataset: Dataset, index: SampleIndex) -> None:
+        """A worker that is forked makes the samples of its parent, and disturbs none of them."""
+        expected = bits(make_sample(dataset, index.where[0]))
+        context = multiprocessing.get_context("fork")
+        results = context.SimpleQueue()
+
+        def child() -> None:
+            results.put(bits(make_sample(dataset, index.where[0])) == expected)
+            os._exit(0)
+
+        process = context.Process(target=child)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
+            process.start()
+        assert results.get()
+        process.join(60)
+        assert bits(make_sample(dataset, index.where[0])) == expected
+
+    @pytest.mark.parametrize("left", [0.5, 0.0, -1], ids=["cut short", "empty", "missing"])
+    def test_damage_is_named_and_nothing_else_is_read(
+        self,
+        dataset: Dataset,
+        files: list[Path],
+        locator: Any,
+        tmp_path_factory: pytest.TempPathFactory,
+        left: float,
+    ) -> None:
+        """Of files one of which is damaged, samples are what they were, or an error names it."""
+        copies = copy_files(files, tmp_path_factory.mktemp("copies"))
+        damaged = max((each for each in copies if each.is_file()), key=_size, default=None)
+        if damaged is None or not self.reads_files:
+            pytest.skip("the dataset reads no single files")
+        copied = pickle.loads(pickle.dumps(dataset))
+        index = copied.samples(copies, locator)
+        expected = [bits(make_sample(copied, where)) for where in index.where]
+        if left < 0:
+            damaged.unlink()
+        else:
+            os.truncate(damaged, int(_size(damaged) * left))
+        errors = []
+        for where, before in zip(index.where, expected, strict=True):
+            try:
+                assert bits(make_sample(copied, where)) == before
+            except IobenchError as error:
+                errors.append(str(error))
+        assert errors or left < 0  # a file that is open is there although it has no name
+        assert all(damaged.name in error for error in errors)
+
+
+def copy_files(files: Sequence[Path], folder: Path) -> list[Path]:
+    """Copy files and folders into a folder, as they lie below the one they share."""
+    shared = Path(os.path.commonpath([file.parent for file in files] or [folder]))
+    copies = []
+    for file in files:
+        target = folder / file.relative_to(shared)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if file.is_dir() else shutil.copyfile)(file, target)
+        copies.append(target)
+    return copies
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size
 
 
 def check_index(index: SampleIndex) -> None:

@@ -1,11 +1,9 @@
-"""What the stand-ins of all names share: sizes told before, bytes of the seed alone, digests."""
+"""The stand-ins of all names keep the contract of stand-ins, and their values."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +11,7 @@ import pytest
 
 from iobench.datasets.locate import FileLocator
 from iobench.registry import find_dataset
+from iobench.testing import StandInTests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,16 +40,8 @@ CASES = {
 
 None of CosmoFlow, whose counts are drawn by functions that machines round in their own ways.
 """
-WRITE = """\
-import sys
-from pathlib import Path
-from iobench.registry import find_dataset
-
-name, *option = sys.argv[2:]
-dataset = find_dataset(name, **dict(each.split("=") for each in option))
-files = dataset.planned_files(dataset.stand_in(scale=None, tiny=True, seed=0))
-min(files, key=lambda each: each.nbytes).write(Path(sys.argv[1]), lambda nbytes: None)
-"""
+SEEDLESS = ("maelstrom-constants-a-b",)
+"""Which holds coefficients alone."""
 
 
 def made(case):
@@ -74,38 +65,27 @@ def test_what_is_read_of_a_stand_in_of_this_version(case, tiny_root, tmp_path: P
     assert digest.hexdigest()[:16] == CASES[case]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_sizes_are_told_before_writing(case, tiny_root):
-    dataset = made(case)
-    root = tiny_root(dataset)
-    for planned in dataset.planned_files(dataset.stand_in(scale=None, tiny=True, seed=0)):
-        path = root / planned.name
-        written = path.stat().st_size
-        if path.suffix in (".nc", ".h5", ".hdf5") or "gzip" in case:
-            assert planned.nbytes == pytest.approx(written, rel=0.01, abs=20 << 10)
-        else:
-            assert planned.nbytes == written
+class TestStandIns(StandInTests):
+    @pytest.fixture(params=CASES)
+    def case(self, request):
+        return request.param
 
+    @pytest.fixture
+    def dataset(self, case):
+        return made(case)
 
-@pytest.mark.timeout(60)
-@pytest.mark.quick_cases(3)
-@pytest.mark.parametrize("case", CASES)
-def test_the_seed_alone_decides_the_bytes_in_any_process(case, tiny_root, tmp_path: Path):
-    dataset = made(case)
-    plans = [dataset.stand_in(scale=None, tiny=True, seed=seed) for seed in (0, 1)]
-    files = [dataset.planned_files(plan) for plan in plans]
-    number = min(range(len(files[0])), key=lambda each: files[0][each].nbytes)
-    shared = (tiny_root(dataset) / files[0][number].name).read_bytes()
-    there = tmp_path / "there"
-    subprocess.run([sys.executable, "-c", WRITE, str(there), *case.split()], check=True, timeout=50)
-    assert there.read_bytes() == shared
-    other = tmp_path / "other"
-    files[1][number].write(other, lambda nbytes: None)
-    assert (other.read_bytes() == shared) == (case in SEEDLESS)
+    @pytest.fixture
+    def seed_matters(self, case):
+        return case not in SEEDLESS
 
+    @pytest.fixture
+    def root(self, dataset, tiny_root):
+        return tiny_root(dataset)
 
-SEEDLESS = ("maelstrom-constants-a-b", "maelstrom-power", "deepcam")
-"""Whose smallest file is the same in all: coefficients, extremes of channels."""
+    @pytest.mark.quick_cases(3)
+    @pytest.mark.timeout(120)
+    def test_the_seed_alone_decides_the_bytes(self, dataset, root, tmp_path, seed_matters):
+        super().test_the_seed_alone_decides_the_bytes(dataset, root, tmp_path, seed_matters)
 
 
 def test_names_of_stand_ins_differ():

@@ -28,7 +28,7 @@ from iobench.chunks.hdf5_filters import UnknownFilterError, filter_name, hdf5_co
 from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
 from iobench.chunks.packing import CODING, Packing, packing_of, unpack
-from iobench.errors import FileFormatError, IobenchError, MissingExtraError
+from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
 from iobench.files.open_file import OpenFile
 from iobench.files.open_files import open_files
 from iobench.files.source_files import open_source_file
@@ -138,7 +138,10 @@ def read_through_library(
             "variable out with --variables"
         )
     selection = tuple(index if name == dim else slice(None) for name in variable.dims)
-    version = file.path.stat()
+    try:
+        version = file.path.stat()
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{file.path}: no such file any more") from error
     key = os.getpid(), str(file.path.absolute()), version.st_ino, version.st_mtime_ns
     name = f"{file.group}/{variable.name}" if file.group else variable.name
     with file.path.open("rb") as opened:

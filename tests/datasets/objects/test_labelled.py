@@ -65,6 +65,8 @@ def own_files(own_module):
 
 
 class TestLazy(DatasetTests):
+    reads_files = False
+
     @pytest.fixture
     def dataset(self, own_files):
         return object_dataset("mydata:lazily", sample_dim="time")

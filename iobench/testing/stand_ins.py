@@ -1,0 +1,113 @@
+"""The contract of stand-ins as tests: subclass `StandInTests`, give the dataset, run pytest."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
+from iobench.errors import IobenchError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOLERANCE = 0.01
+"""By how much a compressed file may differ from what was said before it was written."""
+HEADER_NBYTES = 20 << 10
+"""What a library may put into a file beside its values."""
+
+
+class StandInTests:
+    """What the stand-in of every dataset keeps. A subclass overrides the fixture ``dataset``.
+
+    Examples
+    --------
+    >>> class TestMine(StandInTests):  # doctest: +SKIP
+    ...     @pytest.fixture
+    ...     def dataset(self):
+    ...         return MyDataset()
+    """
+
+    @pytest.fixture
+    def dataset(self) -> Any:
+        """Return the dataset, a `iobench.datasets.Synthesizer`; the subclass gives it."""
+        raise NotImplementedError("override the fixture 'dataset'")
+
+    @pytest.fixture
+    def seed_matters(self) -> bool:
+        """Return whether another seed gives other bytes; not so where no value is random."""
+        return True
+
+    @pytest.fixture
+    def root(self, dataset: Any, tmp_path: Path) -> Path:
+        """Return the folder of its tiny stand-in of seed 0, which no test changes."""
+        _synthesize(dataset, tmp_path / "root", seed=0)
+        return tmp_path / "root"
+
+    def test_bytes_are_told_before_writing(self, dataset: Any, root: Path) -> None:
+        """What is said to be written is written."""
+        told = dataset.synthesis_nbytes(scale=None, tiny=True)
+        written = [len(content) for content in _contents(root).values()]
+        assert told == pytest.approx(sum(written), rel=TOLERANCE, abs=len(written) * HEADER_NBYTES)
+
+    def test_a_larger_share_takes_more_bytes(self, dataset: Any) -> None:
+        """``scale`` is the share of samples, of which there is one at least."""
+        told = [dataset.synthesis_nbytes(scale=scale, tiny=False) for scale in (1e-6, 0.5, 1.0)]
+        assert 0 < told[0] <= told[1] <= told[2]
+
+    @pytest.mark.timeout(120)
+    def test_the_seed_alone_decides_the_bytes(
+        self, dataset: Any, root: Path, tmp_path: Path, seed_matters: bool
+    ) -> None:
+        """Another process writes the same files, another seed the same names."""
+        process = multiprocessing.get_context("spawn").Process(
+            target=_synthesize, args=(dataset, tmp_path / "again", 0)
+        )
+        process.start()
+        _synthesize(dataset, tmp_path / "other", seed=1)
+        process.join(100)
+        assert process.exitcode == 0
+        first, again, other = (
+            _contents(folder) for folder in (root, tmp_path / "again", tmp_path / "other")
+        )
+        assert list(first) == list(again) == list(other)
+        assert [name for name in first if first[name] != again[name]] == []
+        assert (first != other) == seed_matters
+
+    def test_samples_are_numbers(self, dataset: Any, root: Path, tmp_path: Path) -> None:
+        """The dataset finds the files by their names, and every value it makes is finite."""
+        locator = FileLocator(stand_in=root, cache_dir=tmp_path / "cache")
+        index = dataset.samples(dataset.files(locator), locator)
+        assert len(index) > 0
+        for number in sorted({0, len(index) // 2, len(index) - 1}):
+            for name, array in make_sample(dataset, index.where[number]).items():
+                assert np.issubdtype(array.dtype, np.integer) or np.isfinite(array).all(), name
+
+    def test_files_that_are_gone_are_named(self, dataset: Any, root: Path, tmp_path: Path) -> None:
+        """Without its files a dataset says at which URL they are published."""
+        copy = tmp_path / "copy"
+        shutil.copytree(root, copy)
+        for name in _contents(root):
+            (copy / name).unlink()
+        locator = FileLocator(stand_in=copy, cache_dir=tmp_path / "cache")
+        with pytest.raises(IobenchError, match="://"):
+            dataset.samples(dataset.files(locator), locator)
+
+
+def _synthesize(dataset: Any, root: Path, seed: int) -> None:
+    root.mkdir()
+    dataset.synthesize(root, scale=None, tiny=True, seed=seed)
+
+
+def _contents(root: Path) -> dict[str, bytes]:
+    """Return the bytes of the files below a folder, but for its own marks."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and not path.name.startswith((".", "stand-in."))
+    }
