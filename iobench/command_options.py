@@ -287,12 +287,6 @@ REPORT: Final = (
         "--trace", "Write it as a trace for Perfetto: .json or .json.gz.", "path", metavar="FILE"
     ),
     CommandOption(
-        "--torch-trace",
-        "With --trace: add what torch.profiler wrote of the same run; repeatable.",
-        "paths",
-        metavar="FILE",
-    ),
-    CommandOption(
         "--parquet", "Write its spans as a table, one row per span.", "path", metavar="FILE"
     ),
     CommandOption(

@@ -16,7 +16,6 @@ from iobench.cli.documents import (
     write_document,
     write_text,
 )
-from iobench.errors import OptionError
 from iobench.masking import as_typed
 from iobench.report.document import Command, Document, Section, properties
 from iobench.report.one_screen import one_screen
@@ -41,15 +40,12 @@ def report(
     html: Path | None,
     darshan: Sequence[Path],
     trace: Path | None,
-    torch_trace: Sequence[Path],
     parquet: Path | None,
     mlflow: str | None,
     wandb: str | None,
 ) -> None:
     """Print what a run measured, and write or log what else is named."""
     spelled = shown_as(json=json, markdown=markdown, renderer=renderer or "")
-    if torch_trace and trace is None:
-        raise OptionError("--torch-trace: needs --trace, into which it is merged; give both")
     if holds_several(run) and not any(
         (html, darshan, trace, parquet, mlflow, wandb, markdown, renderer)
     ):
@@ -60,7 +56,7 @@ def report(
     if trace is not None:
         from iobench.report.timeline.chrome_trace import write_trace
 
-        write_trace(trace, runs, torch_trace)
+        write_trace(trace, runs)
         say_written(trace, "open it in ui.perfetto.dev or chrome://tracing")
     if parquet is not None:
         from iobench.report.timeline.arrow_table import write_parquet

@@ -146,7 +146,6 @@ WRONG = {
     """,
     "report": """
         empty | run.json
-        RUN --torch-trace a.json | --trace
     """,
     "cache": """
         --remove full | full

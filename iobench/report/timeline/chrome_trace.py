@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 import msgspec
 import numpy as np
 
-from iobench.errors import FileFormatError, ProfileError
+from iobench.errors import ProfileError
 from iobench.files.atomic import whole_file
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.model import machine_of, sub_lanes, timeline_of, wall_offsets
-from iobench.report.timeline.torch_trace import TorchTrace
 from iobench.report.timeline.trace_events import (
     EVENTS_AT_ONCE,
     Event,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from iobench.analysis.placement import ProcessPlacement
     from iobench.analysis.run import RankRun, Run
-    from iobench.runs.contents import Process
 
 COMPRESSION: Final = 1
 
@@ -50,28 +48,18 @@ class SpanArgs(msgspec.Struct, omit_defaults=True, gc=False, rename={"nbytes": "
     sum_of_samples: int | None = None
 
 
-def write_trace(
-    path: Path | str, runs: Sequence[Run], torch_traces: Sequence[Path | str] = ()
-) -> None:
-    """Write runs as a trace, compressed if its name ends in ``.gz``, torch's by wall time in it."""
+def write_trace(path: Path | str, runs: Sequence[Run]) -> None:
+    """Write runs as a trace, compressed if its name ends in ``.gz``."""
     parts = [part for run in runs for part in run.parts]
     offsets = wall_offsets(process for part in parts for process in part.processes)
-    extents = [_extent(part, offsets) for part in parts if len(part.spans)]
-    if not extents:
+    firsts = [_first_ns(part, offsets) for part in parts if len(part.spans)]
+    if not firsts:
         names = ", ".join(dict.fromkeys(str(each.path) for each in runs)) or "no run"
         raise ProfileError(f"{names}: holds no span to write; expected a run that measured")
-    torch = [TorchTrace(each) for each in torch_traces]
-    for each in torch:
-        if not any(each.low_ns <= high and low <= each.high_ns for low, high in extents):
-            raise FileFormatError(
-                f"{each.path}: begins after the run ended, or ended before the run began; expected "
-                "a trace of torch.profiler of the same run"
-            )
-    base_ns = min(low for low, _ in [*extents, *((each.low_ns, 0) for each in torch)])
+    base_ns = min(firsts)
     about = {
         "base_wall_ns": str(base_ns),
         "runs": [*dict.fromkeys(part.path.name for part in parts)],
-        "torch_traces": [each.path.name for each in torch],
     }
     document = {"displayTimeUnit": "ms", "baseTimeNanoseconds": base_ns, "otherData": about}
     with whole_file(Path(path)) as plain:
@@ -80,12 +68,9 @@ def write_trace(
         packed = GzipFile("", "wb", COMPRESSION, plain, mtime=0) if packs else nullcontext(plain)
         with packed as file:
             writer = TraceWriter(cast("BinaryIO", file), document)
-            known: list[tuple[Process, int]] = []
             for part in parts:
                 run = f"{part.path.name} " if len({each.path for each in parts}) > 1 else ""
-                known += _write_rank(part, run, _moved(part, offsets) - base_ns, writer)
-            for each_torch in torch:
-                writer.add(each_torch.merged(known, base_ns, writer))
+                _write_rank(part, run, _moved(part, offsets) - base_ns, writer)
             file.write(b"\n]}\n")
 
 
@@ -94,21 +79,19 @@ def _moved(run: RankRun, offsets: Mapping[tuple[str, str], int]) -> NDArray[np.i
     return np.array([offsets[machine_of(process)] for process in run.processes], dtype=np.int64)
 
 
-def _extent(part: RankRun, offsets: Mapping[tuple[str, str], int]) -> tuple[int, int]:
-    """Return the first and last moment of a rank, wall clock; Darshan's calls may be earlier."""
+def _first_ns(part: RankRun, offsets: Mapping[tuple[str, str], int]) -> int:
+    """Return the first moment of a rank, wall clock; Darshan's calls may be earlier than spans."""
     moved, spans = _moved(part, offsets), part.spans
     moved_ns = moved[spans["process"]]
     lows = [int((spans["start_ns"] + moved_ns).min())]
     for one in part.placement.processes if part.placement is not None else ():
         start_ns = _calls_of(one)["start_ns"]
         lows += [int(start_ns.min() + moved[one.process])] if len(start_ns) else []
-    return min(lows), int((spans["end_ns"] + moved_ns).max())
+    return min(lows)
 
 
-def _write_rank(
-    part: RankRun, run: str, moved_ns: NDArray[np.int64], writer: TraceWriter
-) -> list[tuple[Process, int]]:
-    """Write all of one training process; return its processes and their numbers."""
+def _write_rank(part: RankRun, run: str, moved_ns: NDArray[np.int64], writer: TraceWriter) -> None:
+    """Write all of one training process."""
     several = len(part.ranks) > 1 or len({each.rank for each in part.processes}) > 1
     pids = []
     for process in part.processes:
@@ -123,7 +106,6 @@ def _write_rank(
     if part.placement is not None:
         for each in part.placement.processes:
             writer.add(_call_events(spans, each))
-    return list(zip(part.processes, pids, strict=True))
 
 
 class PlacedSpans:
