@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.datasets.baseline import PluginBaseline, UpstreamBaseline, pipelines_of
+import msgspec
+
+from iobench.datasets.baseline import PluginBaseline, SamplePasses, UpstreamBaseline, pipelines_of
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, MissingExtraError, OptionError
 from iobench.files.urls import URL
@@ -20,17 +22,29 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
 
 
+class OpenedBaseline(msgspec.Struct, frozen=True):
+    """A baseline, ready to run."""
+
+    baseline: Baseline
+    setup_s: float
+
+    def has_samples_of(self, source: Source) -> bool:
+        """Tell whether its samples have the numbers of our own."""
+        running = self.baseline.pipeline
+        return not isinstance(running, SamplePasses) and len(running.index) == len(source.index)
+
+
 def open_baselines(
     config: RunConfig, source: Source, screen: Screen, *, batch_size: int | None
-) -> Mapping[str, tuple[Baseline, dict[str, float]]]:
-    """Return each baseline that ``--pipeline`` names, with the seconds its set-up took.
+) -> Mapping[str, OpenedBaseline]:
+    """Return each baseline that ``--pipeline`` names.
 
-    With ``auto`` a plain loop over users' own files, where it reads the first sample; why it does
-    not is said.
+    With ``auto`` it is a plain loop over users' own files, where that reads the first sample; if
+    not, a note says why.
     """
-    found = {}
+    result = {}
     auto = config.pipelines == AUTO_PIPELINES
-    for name in _of_own_files(config, source) if auto else config.pipelines:
+    for name in _beside_own_files(config, source) if auto else config.pipelines:
         if name == "own":
             continue
         watch = stopwatch()
@@ -41,31 +55,29 @@ def open_baselines(
             if not auto:
                 raise
             screen.note(f"iobench's own reader is measured alone: {error}")
-            continue
-        found[name] = (baseline, {"opening": watch() - baseline.trial_s})
-    return found
+        else:
+            result[name] = OpenedBaseline(baseline, watch() - baseline.trial_s)
+    return result
 
 
-def _of_own_files(config: RunConfig, source: Source) -> tuple[str, ...]:
-    """Return what is measured beside our reader where nobody said."""
-    told_otherwise = (
+def _beside_own_files(config: RunConfig, source: Source) -> tuple[str, ...]:
+    is_alone = (
         SOURCE not in config.formats
         or config.window is not None
         or config.cache == "cold"  # one would warm it for the other
         or len(config.frameworks) > 1
+        or not getattr(source.dataset, "has_plain_loop", False)
     )
-    if told_otherwise or not getattr(source.dataset, "has_plain_loop", False):
-        return ()
-    return ("upstream",)
+    return () if is_alone else ("upstream",)
 
 
 def _open(name: str, source: Source, batch_size: int | None) -> Baseline:
     dataset, files, index = source.dataset, source.files, source.index
-    behind_url = next((file for file in files if isinstance(file, URL)), None)
-    if behind_url is not None and name in pipelines_of(dataset):
+    url = next((file for file in files if isinstance(file, URL)), None)
+    if url is not None and name in pipelines_of(dataset):
         raise OptionError(
-            f"--pipeline {name}: reads files of this machine through libraries that know no other, "
-            f"and {behind_url} lies behind a URL; leave it out, or copy the files here"
+            f"--pipeline {name}: reads local files only, and {url} is a URL; copy the files here, "
+            "or use --pipeline own"
         )
     if name == "upstream" and isinstance(dataset, UpstreamBaseline):
         return dataset.upstream(files, index, batch_size=batch_size)

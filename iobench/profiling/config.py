@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from msgspec.structs import replace
 
@@ -19,6 +19,9 @@ from iobench.registry import SOURCE, unknown_name
 from iobench.samples import Window
 from iobench.sources.request import SourceRequest
 from iobench.storage.probe import probe_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FRAMEWORKS: Final = ("native", "workers", "torch", "tensorflow", "dali")
 OF_STORES: Final = {"tensorflow", "dali"}
@@ -64,61 +67,13 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
         SourceRequest.__post_init__(self)
         if not self.targets:
             self._check_stores_alone()
-        for name in self.frameworks:
-            if name not in FRAMEWORKS:
-                raise unknown_name("framework", name, FRAMEWORKS)
-        if len(set(self.frameworks)) != len(self.frameworks) or not self.frameworks:
-            raise OptionError(
-                f"--framework {self.framework!r}: expected distinct names of frameworks"
-            )
-        own = [name for name in self.frameworks if name in OF_STORES]
-        if own and SOURCE in self.formats:
-            raise OptionError(
-                f"--framework {own[0]}: its readers know stores, not the original files; give "
-                "--format tfrecord, or another store format"
-            )
-        if own and self.window is not None:
-            raise OptionError(f"--framework {own[0]}: its readers know no --window; leave it out")
-        if len(self.frameworks) > 1 and self.cache == "cold":
-            raise OptionError(
-                f"--cache cold: {' and '.join(self.frameworks)} read the same files, and would "
-                "warm them for each other; profile one --framework at a time"
-            )
-        if self.cache not in CACHES:
-            raise unknown_name("--cache", self.cache, CACHES)
+        self._check_names()
         probe_seconds(self.limits)
         check_device(self.device)
         checked_name(self.name)
         parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
-        choices = [(each.name, sorted(each.options)) for each in self.choices]
-        if any(each in choices[:place] for place, each in enumerate(choices)) or (
-            not choices and self.targets
-        ):
-            raise OptionError(
-                f"--format {','.join(self.formats)!r}: expected distinct formats, or options of "
-                "them that differ"
-            )
-        for name in self.pipelines:
-            if name not in PIPELINES and self.pipelines != AUTO_PIPELINES:
-                raise unknown_name("pipeline", name, PIPELINES)
-        if len(set(self.pipelines)) != len(self.pipelines) or not self.pipelines:
-            raise OptionError(
-                f"--pipeline {','.join(self.pipelines)!r}: expected distinct names of pipelines"
-            )
-        if self.asks_for_others and SOURCE not in self.formats:
-            raise OptionError(
-                f"--pipeline {','.join(self.pipelines)}: says how the original files are loaded; "
-                f"add {SOURCE} to --format"
-            )
-        if self.cache == "cold" and len(self.pipelines) > 1:
-            raise OptionError(
-                f"--cache cold: {' and '.join(self.pipelines)} read the same files, and would warm "
-                "them for each other; profile one --pipeline at a time"
-            )
         if self.window is not None:
             Window.parse(self.window)
-            if self.asks_for_others:
-                raise OptionError("--window is for our own reading: leave --pipeline out")
         for option, value in (
             ("--batches", self.batches),
             ("--duration", self.duration_s),
@@ -128,34 +83,65 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
         ):
             if value is not None and not 0 < value < math.inf:
                 raise OptionError(f"{option} {value}: expected more than 0")
-        if self.batches is not None and self.epochs is not None:
-            raise OptionError("--batches and --epochs both say how long to run: give one of them")
-        if self.evaluate is not None:
-            self._check_evaluation()
         if self.workers is not None and self.workers < 0:
             raise OptionError(f"--workers {self.workers}: expected 0 or more")
+        self._check_combinations()
 
-    def _check_evaluation(self) -> None:
-        """Raise OptionError where no evaluation can follow the epochs."""
-        if self.epochs is None:
-            raise OptionError(
-                f"--evaluate {self.evaluate}: follows each epoch; say how many with --epochs"
-            )
-        if self.window is not None or OF_STORES & {*self.frameworks}:
-            other = "--window" if self.window is not None else f"--framework {self.framework}"
-            raise OptionError(
-                f"--evaluate {self.evaluate}: {other} has an order of its own; leave one of them "
-                "out"
-            )
-        if self.evaluate == self.training_split:
-            raise OptionError(
-                f"--evaluate {self.evaluate}: is what the epochs are over; give another split"
-            )
+    def _check_names(self) -> None:
+        """Raise where a name in a list is unknown or there twice."""
+        known_pipelines = PIPELINES if self.pipelines != AUTO_PIPELINES else AUTO_PIPELINES
+        lists = (
+            ("framework", self.frameworks, FRAMEWORKS),
+            ("pipeline", self.pipelines, known_pipelines),
+            ("--cache", (self.cache,), CACHES),
+        )
+        for what, names, known in lists:
+            for name in names:
+                if name not in known:
+                    raise unknown_name(what, name, known)
+        choices = [(each.name, sorted(each.options)) for each in self.choices]
+        for option, spelled, given, needed in (
+            ("--framework", self.framework, self.frameworks, True),
+            ("--pipeline", ",".join(self.pipelines), self.pipelines, True),
+            ("--format", ",".join(self.formats), choices, bool(self.targets)),
+        ):
+            if _has_twice(given) or (needed and not given):
+                raise OptionError(f"{option} {spelled!r}: expected one or more, all different")
 
-    @property
-    def training_split(self) -> str:
-        """The split that epochs with an evaluation are over."""
-        return self.split or "train"
+    def _check_combinations(self) -> None:
+        """Raise OptionError for options that cannot be combined."""
+        pipelines = ",".join(self.pipelines)
+        if self.asks_for_others and SOURCE not in self.formats:
+            raise OptionError(
+                f"--pipeline {pipelines}: loads the original files; add {SOURCE} to --format"
+            )
+        framework = next((name for name in self.frameworks if name in OF_STORES), None)
+        if framework and SOURCE in self.formats:
+            raise OptionError(
+                f"--framework {framework}: its readers know stores, not the original files; give "
+                "--format tfrecord, or another store format"
+            )
+        for one, is_one, other, is_other in (
+            ("--framework", framework is not None, "--window", self.window is not None),
+            ("--pipeline", self.asks_for_others, "--window", self.window is not None),
+            ("--batches", self.batches is not None, "--epochs", self.epochs is not None),
+            ("--evaluate", self.evaluate is not None, "--window", self.window is not None),
+            ("--evaluate", self.evaluate is not None, "--framework", framework is not None),
+        ):
+            if is_one and is_other:
+                raise OptionError(f"{one} cannot be combined with {other}")
+        if self.evaluate is not None and self.epochs is None:
+            raise OptionError(f"--evaluate {self.evaluate}: follows each epoch; needs --epochs")
+        if self.evaluate is not None and self.evaluate == self.training_split:
+            raise OptionError(
+                f"--evaluate {self.evaluate}: the epochs are over this split; give another"
+            )
+        for option, names in (("--framework", self.frameworks), ("--pipeline", self.pipelines)):
+            if self.cache == "cold" and len(names) > 1:
+                raise OptionError(
+                    f"--cache cold: {' and '.join(names)} read the same files, and would warm them "
+                    f"for each other; profile one {option} at a time"
+                )
 
     def _check_stores_alone(self) -> None:
         """Raise OptionError for what says how samples are made, where stores hold all there are."""
@@ -174,8 +160,8 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
         }
         if wrong := [option for option, is_given in given.items() if is_given]:
             raise OptionError(
-                f"{', '.join(wrong)}: {self.stores[0]} is a finished store, which is profiled as "
-                "it is; name the source that it was made of beside it, or leave the option out"
+                f"{', '.join(wrong)}: cannot be combined with {self.stores[0]}, a finished store, "
+                "which is profiled as it is; name the source it was made of beside it"
             )
 
     def of_store(self, store: str) -> Self:
@@ -197,6 +183,11 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
         return self.pipelines not in (("own",), AUTO_PIPELINES)
 
     @property
+    def training_split(self) -> str:
+        """The split that epochs with an evaluation are over."""
+        return self.split or "train"
+
+    @property
     def frameworks(self) -> tuple[str, ...]:
         """What `framework` names, one by one."""
         return tuple(name.strip() for name in self.framework.split(",") if name.strip())
@@ -210,3 +201,7 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
     def n_workers(self) -> int:
         """Loading processes or threads: as asked for, else one per usable CPU."""
         return available_cpus() if self.workers is None else self.workers
+
+
+def _has_twice(values: Sequence[object]) -> bool:
+    return any(value in values[:place] for place, value in enumerate(values))

@@ -43,28 +43,28 @@ def requests_of_folder(folder: Path) -> Requests:
     """Return the reads of a store's or a run's samples."""
     if (folder / MANIFEST_NAME).exists():
         store = open_store(folder)
-        nbytes, n_samples = store.manifest.nbytes, store.manifest.n_samples
         store.close()
-        return requests_of_samples(nbytes, n_samples, f"samples of the store {folder}")
-    runs = [folder] if (folder / "run.json").is_file() else _runs_below(folder)
+        return _per_sample(store.manifest.nbytes, len(store), f"samples of the store {folder}")
+    runs = [folder] if (folder / "run.json").is_file() else _runs_in(folder)
     if not runs:
-        raise OptionError(f"--like {folder}: is no store and no run; expected one of them")
+        raise OptionError(f"--like {folder}: expected a store or a run")
     about = RunFacts.from_config(RunDirectory.open(runs[0]).config, runs[0])
     if about.store is not None and about.store.n_samples:
-        return requests_of_samples(
-            about.store.nbytes or 0, about.store.n_samples, f"samples of the run {folder}"
-        )
+        like = f"samples of the run {folder}"
+        return _per_sample(about.store.nbytes or 0, about.store.n_samples, like)
     if about.sample_nbytes:
-        like = f"samples of the run {folder}, by their size in memory"
-        return Requests(about.sample_nbytes, like)
+        return Requests(about.sample_nbytes, f"samples of the run {folder}, as they are in memory")
     read_nbytes = middle_read_nbytes(open_profile(runs[0]))
     if read_nbytes is None:
         raise OptionError(f"--like {folder}: no read of the run was seen; name a store")
     return Requests(read_nbytes, f"the reads of the run {folder}")
 
 
-def requests_of_samples(nbytes: int, n_samples: int, like: str) -> Requests:
-    """Return reads of one sample each: what files hold, divided by the samples in them."""
+def _runs_in(folder: Path) -> list[Path]:
+    return sorted(file.parent for file in folder.glob("*/run.json")) if folder.is_dir() else []
+
+
+def _per_sample(nbytes: int, n_samples: int, like: str) -> Requests:
     if nbytes < 1 or n_samples < 1:
         raise OptionError(f"--like: {like} hold nothing")
     return Requests(-(-nbytes // n_samples), like)
@@ -80,15 +80,11 @@ def measured_limits(
     return replace(result, path=str(path.resolve()))
 
 
-def _runs_below(folder: Path) -> list[Path]:
-    return sorted(file.parent for file in folder.glob("*/run.json")) if folder.is_dir() else []
-
-
 SOME_SAMPLES: Final = 16
 
 
 class RunProbes:
-    """Probes of what the runs of a profile read, before them; of equal ones one."""
+    """Probes of what the runs of a profile read, before them; of equal reads one."""
 
     def __init__(self, duration_s: float | None, n_runs: int) -> None:
         self._duration_s = None if duration_s is None else duration_s / n_runs
@@ -99,17 +95,16 @@ class RunProbes:
         if self._duration_s is None:
             return {}
         requests, readers = requests_of_run(one, n_samples_all), max(1, one.threads or one.workers)
-        key, spent_ns = (tuple(one.files), requests.nbytes, readers), 0
-        if key not in self._found:
-            result = self._found[key] = self._probe(one.files, requests, readers)
-            spent_ns = 0 if isinstance(result, str) else result.spent_ns
-        result = self._found[key]
+        key = tuple(one.files), requests.nbytes, readers
+        is_first = key not in self._found
+        result = self._found[key] if not is_first else self._probe(one.files, requests, readers)
+        self._found[key] = result
         if isinstance(result, str):
             return {"no_storage_probe": result}
         return {
             "storage_limits": [msgspec.to_builtins(result)],
             "storage_probed": "before",
-            "storage_probe_s": spent_ns / 1e9,
+            "storage_probe_s": result.spent_ns / 1e9 if is_first else 0.0,
         }
 
     def _probe(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from iobench.errors import ProfileError, StorageError
@@ -23,7 +22,8 @@ from iobench.storage.darshan_setup import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from iobench.recording.run_directory import RunDirectory
@@ -33,18 +33,15 @@ if TYPE_CHECKING:
 class ProfileTracing:
     """What ``--darshan`` means for one profile; a context that is left after its loaders.
 
-    Entering does nothing: tracing begins with `begin`.
+    Entering does nothing: tracing begins with `begin`. Where a runtime is asked for, the process
+    that the command line started is replaced by one under the runtime, once.
     """
 
     def __init__(self, words: Sequence[str], screen: Screen) -> None:
-        """Find a runtime where one is asked for.
-
-        The process that the command line started is replaced by one under the runtime, once.
-        """
         is_auto, self._document = read_choice(words)
         self._screen = screen
         self._stack = ExitStack()
-        self._runs: tuple[RunDirectory, ...] = ()
+        self._runs: Sequence[RunDirectory] = ()
         self._setup: DarshanSetup | None = None
         self._runtime: Path | None = None
         if is_auto:
@@ -57,23 +54,26 @@ class ProfileTracing:
         """Return what ``run.json`` says of it before it has begun."""
         return self._document
 
-    def begin(self, out: Path, runs: Sequence[tuple[RunDirectory, Sequence[Path]]]) -> None:
+    def begin(
+        self, out: Path, runs: Sequence[RunDirectory], files: Sequence[Sequence[Path]]
+    ) -> None:
         """Trace this process from now on, and those that it starts."""
         if self._runtime is None:
             return
-        every = {path for _, files in runs for path in _folders(files)}
+        paths = {path.absolute() for each in files for path in each}
+        folders = {path if path.is_dir() else path.parent for path in paths}
         try:
-            setup = set_up(out, self._runtime, sys.executable, os.environ, every)
+            setup = set_up(out, self._runtime, sys.executable, os.environ, folders)
         except StorageError as error:
             self._refuse(str(error))
-            for run, _ in runs:
+            for run in runs:
                 run.update(darshan=self._document)
             return
         self._screen.note(setup.line())
-        self._setup, self._runs = setup, tuple(run for run, _ in runs)
+        self._setup, self._runs = setup, runs
         open_files.let_go()  # what is open already is not seen
         self._stack.enter_context(tracing(setup))
-        for run, _ in runs:
+        for run in runs:
             run.update(darshan=setup.document(run.path))
 
     def _refuse(self, reason: str) -> None:
@@ -93,23 +93,12 @@ class ProfileTracing:
         self._stack.close()
         if self._setup is None:
             return
-        pids = _pids(path for run in self._runs for path in run.span_files())
+        pids = set()
+        for path in (path for run in self._runs for path in run.span_files()):
+            with suppress(ProfileError):  # of a process that was killed at its start
+                pids.add(read_head(path).pid)
         for line in gather_logs(self._setup.folder, self._setup.mmap, pids):
             self._screen.note(line)
-
-
-def _folders(files: Iterable[Path]) -> set[Path]:
-    """Return the folders that files lie in, and those of them that are folders themselves."""
-    return {path if path.is_dir() else path.parent for path in map(Path.absolute, files)}
-
-
-def _pids(paths: Iterable[Path]) -> set[int]:
-    """Return which processes span files are of; one killed at its start may have left it empty."""
-    result = set()
-    for path in paths:
-        with suppress(ProfileError):  # whoever makes the report says so
-            result.add(read_head(path).pid)
-    return result
 
 
 def _runtime() -> Path:
@@ -121,5 +110,5 @@ def _runtime() -> Path:
     if sys.argv[1:2] == ["profile"]:
         restart_under(result)
     raise StorageError(
-        f"{result} must be there when a process starts; use the command iobench profile"
+        f"{result} must be loaded when a process starts; use the command iobench profile"
     )

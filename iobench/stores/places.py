@@ -303,11 +303,6 @@ def remember_place(path: Path, environ: Mapping[str, str] | None = None) -> None
             stream.write(f"{path}\n")
 
 
-def finished_stores(place: Path, title: str) -> list[Path]:
-    """Return where stores of a title (dataset and format, in words) lie in a place."""
-    return sorted(path for path in _marked(place, MAX_DEPTH) if mark_of(path) == ("store", title))
-
-
 def _marked(folder: Path, depth: int) -> Iterator[Path]:
     with suppress(OSError):
         if (folder / MARK_NAME).is_file():

@@ -11,8 +11,7 @@ import pytest
 from iobench.errors import OptionError
 from iobench.profiling.config import RunConfig
 from iobench.profiling.profile_run import profile
-from iobench.profiling.tracing import ProfileTracing, _pids
-from iobench.recording.run_directory import RunDirectory
+from iobench.profiling.tracing import ProfileTracing
 from iobench.storage.darshan_setup import find_runtime
 
 
@@ -29,7 +28,7 @@ class Notes:
 def test_off_says_nothing_and_sets_nothing(tmp_path: Path) -> None:
     screen, before = Notes(), dict(os.environ)
     with ProfileTracing(("off",), screen) as tracing:
-        tracing.begin(tmp_path, [])
+        tracing.begin(tmp_path, [], [])
     assert tracing.document()["state"] == "off"
     assert (screen.lines, dict(os.environ), list(tmp_path.iterdir())) == ([], before, [])
 
@@ -41,7 +40,7 @@ def test_without_a_runtime_it_measures_all_the_same(
         monkeypatch.setenv(name, "")
     screen = Notes()
     with ProfileTracing(("auto",), screen) as tracing:
-        tracing.begin(tmp_path, [])
+        tracing.begin(tmp_path, [], [])
     assert tracing.document()["state"] == "off"
     (line,) = screen.lines
     assert "not traced: no libdarshan.so" in line
@@ -93,11 +92,3 @@ def test_what_a_profile_reads_is_in_the_logs_of_its_processes(
     assert all(len(each.marks) >= 2 for each in trace.processes)
     pids = {process.pid for process in open_profile(run).processes}
     assert pids == {each.pid for each in trace.processes}
-
-
-def test_a_span_file_that_is_none_stops_no_profile(tmp_path: Path) -> None:
-    run = RunDirectory.create(tmp_path / "run", {})
-    run.recorder(role="consumer").close()
-    (whole,) = run.span_files()
-    (tmp_path / "empty").write_bytes(b"")
-    assert _pids([whole, tmp_path / "empty", tmp_path / "gone"]) == {os.getpid()}

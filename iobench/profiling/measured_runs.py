@@ -1,0 +1,330 @@
+"""One measured run of a profile: its loader, its plan of batches, and what ``run.json`` says."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import psutil
+
+from iobench.datasets.baseline import SamplePasses
+from iobench.datasets.contract import PlannedDataset
+from iobench.datasets.expected_reads import expected_reads
+from iobench.datasets.objects.values import named_arrays
+from iobench.datasets.selection import chosen_splits
+from iobench.errors import OptionError
+from iobench.files.urls import is_url
+from iobench.loaders.batch_plan import BatchPlan, plan_batches, plan_epochs
+from iobench.loaders.device_copies import DeviceCopies
+from iobench.loaders.iterable_loader import IterableLoader
+from iobench.loaders.measure import MeasuredPipeline
+from iobench.loaders.pipeline import Pipeline
+from iobench.loaders.planned_ring import PlannedRing
+from iobench.loaders.ready_ring import ReadyRing
+from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.stage_timer import Detail
+from iobench.masking import mask_options, mask_words
+from iobench.profiling.config import (
+    DEFAULT_BATCHES,
+    DEFAULT_PREFETCH,
+    DEFAULT_STEADY_S,
+    OF_STORES,
+    RunConfig,
+)
+from iobench.recording.digests import DigestLog
+from iobench.recording.process_io import ProcessIo
+from iobench.recording.run_directory import checked_name
+from iobench.recording.this_process import machine, package_versions, thread_settings
+from iobench.staging.staged_copy import staged_copy
+from iobench.storage.file_systems import counts_device_reads, near_places
+from iobench.storage.page_cache import evict, files_nbytes, residency
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import ExitStack
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from iobench.loaders.compute import Compute
+    from iobench.loaders.measured_loader import MeasuredLoader
+    from iobench.profiling.chosen_device import ChosenDevice
+    from iobench.profiling.formats import Prepared
+    from iobench.profiling.samples import ProfiledSamples
+    from iobench.recording.recorder import Recorder
+    from iobench.recording.run_directory import RunDirectory
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What all runs of a profile have in common."""
+
+    config: RunConfig
+    profiled: ProfiledSamples
+    device: ChosenDevice
+    compute: Compute  # the emulated training step
+    batch_size: int
+    unit_costs: Mapping[str, int | None]  # of recording, measured before
+
+    def limits(self, one: Prepared) -> tuple[int | None, float | None]:
+        """Return after how many batches, and after how many seconds of steady state, a run ends."""
+        config = self.config
+        if config.epochs is None:
+            if config.batches is None and config.duration_s is None:
+                return DEFAULT_BATCHES, DEFAULT_STEADY_S
+            return config.batches, config.duration_s
+        if not one.n_samples:
+            raise OptionError(
+                f"--epochs {config.epochs}: {one.label} does not say how many samples an epoch "
+                "has; give --batches"
+            )
+        size = self.batch_size
+        if one.evaluated is None:
+            return -(-config.epochs * one.n_samples // size), config.duration_s
+        if size > one.n_samples:
+            raise OptionError(
+                f"--batch-size {size}: an epoch that an evaluation follows has whole batches only, "
+                f"of {one.n_samples} samples; expected 1 to {one.n_samples}"
+            )
+        n_evaluated = -(-len(one.evaluated) // size)
+        return config.epochs * (one.n_samples // size + n_evaluated), config.duration_s
+
+    def start(self, one: Prepared, directory: RunDirectory, stack: ExitStack) -> MeasuredPipeline:
+        """Return a run that is ready: workers start with its first round."""
+        recorder = directory.recorder(role="consumer")
+        stack.callback(recorder.close)
+        accelerator = self.device.accelerator
+        copies = None if accelerator is None else DeviceCopies(accelerator, recorder)
+        loader = self._loader(one, directory, recorder, copies)
+        stack.callback(loader.close)
+        digests = DigestLog(directory.path) if self.config.digests else None
+        if digests is not None:
+            stack.callback(digests.close)
+        limit, limit_s = self.limits(one)
+        size, seed, drawn = self.batch_size, self.config.seed, _expects_order(one, loader)
+        if one.evaluated is not None and one.taken is not None:
+            batches = plan_epochs(one.evaluated, one.taken, size, seed=seed, drawn=drawn)
+        else:
+            n_samples = max(1, one.n_samples)
+            batches = plan_batches(n_samples, size, seed=seed, drawn=drawn, taken=one.taken)
+        is_cold = self.config.cache == "cold"
+        directory.update(**self.device.document(loader))
+        return MeasuredPipeline(
+            name=one.label,
+            loader=loader,
+            plan=BatchPlan(
+                batches,
+                limit=limit,
+                before_epoch=(lambda: evict(one.files)) if is_cold else None,
+                has_evaluations=one.evaluated is not None,
+            ),
+            recorder=recorder,
+            compute=self.compute,
+            steady_limit_ns=None if limit_s is None else round(limit_s * 1e9),
+            process_io=ProcessIo() if loader.workers == 0 else None,
+            after_round=loader.after_round,
+            digests=digests,
+            device=copies,
+        )
+
+    def _loader(
+        self,
+        one: Prepared,
+        directory: RunDirectory,
+        recorder: Recorder,
+        copies: DeviceCopies | None,
+    ) -> MeasuredLoader:
+        """Return what loads.
+
+        Loaders of ours are given ``copies``; a framework that copies batches to the device by
+        itself gets its ``place`` there; for others the loop copies.
+        """
+        recorded: dict[str, Any] = {
+            "run": directory,
+            "recorder": recorder,
+            "detail": Detail.AUTO,
+            "unit_costs": self.unit_costs,
+        }
+        work = one.work
+        place: Any = self.device.place_for(one.framework)
+        if one.ready is not None and one.ready.is_ours:
+            named = functools.partial(named_arrays, where=f"a batch of {one.label}")
+            return ReadyRing(one.ready.loader, named, recorder=recorder)
+        if one.ready is not None:
+            from iobench.torch.ready_loader import ReadyLoader
+
+            return ReadyLoader(one.ready.loader, one.ready.passes, **recorded)
+        if isinstance(work, SamplePasses):
+            return _iterable_loader(work)(work, self.batch_size, recorder=recorder)
+        if one.framework == "torch":
+            from iobench.torch.device import torch_pins
+            from iobench.torch.torch_loader import TorchLoader
+
+            return TorchLoader(
+                work,
+                self.batch_size,
+                workers=one.workers,
+                prefetch=one.prefetch or DEFAULT_PREFETCH,
+                pin=copies is not None and torch_pins(),
+                **recorded,
+            )
+        ahead: dict[str, Any] = {
+            "threads": one.threads,
+            "prefetch": max(1, one.prefetch),
+            "recorder": recorder,
+        }
+        if one.framework in OF_STORES and one.extents is None:
+            return self._store_loader(one, place=place, **ahead)
+        source = one.extents or PipelineSource(work, detail=Detail.AUTO, unit_costs=self.unit_costs)
+        ahead |= {"workers": one.workers, "run_directory": directory.path}
+        if one.framework == "tensorflow":
+            from iobench.tensorflow.ring_loader import TFRingLoader
+
+            return TFRingLoader(source, self.batch_size, place=place, **ahead)
+        return PlannedRing(source, self.batch_size, device=copies, **ahead)
+
+    def _store_loader(self, one: Prepared, **ahead: Any) -> MeasuredLoader:
+        """Return a framework's own reader of a store."""
+        spec = one.work.spec
+        if one.framework == "dali":
+            from iobench.dali.store_loader import DaliLoader
+
+            counts = [n_samples for n_samples, _ in one.shards]
+            files = [files for _, files in one.shards]
+            return DaliLoader(files, counts, spec, self.batch_size, **ahead)
+        from iobench.tensorflow.example_loader import TFExampleLoader
+
+        return TFExampleLoader(
+            [files[0] for _, files in one.shards], spec, self.batch_size, **ahead
+        )
+
+    def document(self, one: Prepared) -> dict[str, Any]:
+        """Return what ``run.json`` says of a run: all a report needs besides the spans."""
+        config, profiled = self.config, self.profiled
+        published, step = profiled.published, asdict(self.compute)
+        limit, limit_s = self.limits(one)
+        return {
+            "name": checked_name(config.name),
+            "dataset": profiled.name,
+            "title": profiled.title,
+            "format": one.format,
+            "pipeline": one.pipeline,
+            "source_kind": profiled.kind,
+            "spelled": one.spelled,
+            "sources": mask_words([str(target) for target in config.targets]),
+            "chunks": self._chunks(one),
+            "epoch": self._epoch(one),
+            "own_order": one.pipeline == "own" and isinstance(one.work, SamplePasses),
+            "described_by": one.described_by,
+            "framework": one.framework,
+            "label": None if one.label in (one.format, one.pipeline) else one.label,
+            "stand_in": profiled.stand_in,
+            "tiny": profiled.tiny,
+            "workers": one.workers,
+            "threads": one.threads,
+            "gil_share": one.gil_share,
+            "prefetch": one.prefetch,
+            "batch_size": self.batch_size,
+            "n_samples": one.n_samples,
+            "n_samples_all": len(profiled.index) or None,
+            "sample_nbytes": one.work.spec.nbytes,
+            "batches_per_step": step.pop("batches_per_step"),
+            "compute": step,
+            "published": None if published is None else _published(published),
+            "expected_workers": [f"worker-{number}" for number in range(one.workers)],
+            "cache": {
+                "asked": config.cache,
+                "resident_fraction_before": residency(one.files),
+            },
+            **near_places(one.files),
+            "cold_known": counts_device_reads(one.files),
+            "setup": {
+                what: round(seconds, 6)
+                for what, seconds in {**profiled.setup_s, **one.setup_s}.items()
+            },
+            "unit_costs": dict(self.unit_costs),
+            "store": one.store,
+            "staged_copy": _staged_copy(one.store),
+            "split": config.training_split
+            if one.evaluated is not None
+            else ", ".join(chosen_splits(config.split, config.splits_by)) or None,
+            "evaluated": None
+            if one.evaluated is None
+            else {"split": config.evaluate, "n_samples": len(one.evaluated)},
+            "windows": one.windows,
+            "machine": {**machine(), "memory_nbytes": psutil.virtual_memory().total},
+            "iobench_version": version("iobench"),
+            "versions": package_versions(),
+            "thread_settings": thread_settings(),
+            "command": shlex.join(mask_words(config.command)),
+            "files_hint": profiled.files_hint or str(one.files[0].parent if one.files else ""),
+            "n_files": len(one.files),
+            "files_nbytes": files_nbytes(one.files),
+            "options": mask_options(config.options),
+            "digests": config.digests,
+            "seed": config.seed,
+            "detail": Detail.AUTO.value,
+            "asked": {"batches": limit, "steady_s": limit_s, "workers": config.workers},
+        }
+
+    def _chunks(self, one: Prepared) -> dict[str, Any] | None:
+        """Return how the original files are cut into chunks that samples share; None of a store."""
+        dataset = None if self.profiled.source is None else self.profiled.source.dataset
+        if one.store is not None or not isinstance(dataset, PlannedDataset):
+            return None
+        chunking = dataset.chunking()
+        if chunking is None:
+            return None
+        dim = self.config.sample_dim
+        return {
+            **msgspec.structs.asdict(chunking),
+            "targets": mask_words(self.config.targets),
+            "options": ["--sample-dim", dim] if dim else [],
+        }
+
+    def _epoch(self, one: Prepared) -> dict[str, Any] | None:
+        """Return what epochs over all samples read of the original files, one by one; else None."""
+        profiled = self.profiled
+        is_plain = one.store is None and one.pipeline == "own" and not one.windows
+        if profiled.source is None or not is_plain:
+            return None
+        reads = expected_reads(profiled.source.dataset, profiled.index.where, max(1, one.workers))
+        return None if reads is None else msgspec.structs.asdict(reads)
+
+
+def _iterable_loader(passes: SamplePasses) -> type[IterableLoader]:
+    if passes.framework == "tensorflow":
+        from iobench.tensorflow.pipeline_loader import TFPipelineLoader
+
+        return TFPipelineLoader
+    return IterableLoader
+
+
+def _published(published: Any) -> dict[str, Any]:
+    return {
+        "exposed_io_s": published.exposed_io_s,
+        "source": published.source,
+        "tables": {source: dict(table) for source, table in published.tables.items()},
+    }
+
+
+def _staged_copy(store: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what the copy that is read says of how it was staged; None of what is no copy."""
+    path = None if store is None else store.get("path")
+    copy = None if path is None or is_url(path) else staged_copy(path)
+    return None if copy is None else copy.to_dict()
+
+
+def _expects_order(
+    one: Prepared, loader: MeasuredLoader
+) -> Callable[[NDArray[np.int64]], None] | None:
+    """Return what is given the order of an epoch, for datasets that use it."""
+    if isinstance(loader, PlannedRing):
+        return loader.expect
+    work = one.work
+    if one.workers or not isinstance(work, Pipeline) or work.dataset is None:
+        return None
+    return lambda order: work.expect(order.tolist(), follows=True)

@@ -1,0 +1,184 @@
+"""Which samples a profile is of, and which of them a run loads: of a split, of windows."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.selection import chosen_splits, split_index
+from iobench.datasets.selection import place_index_windows, select_splits
+from iobench.errors import IobenchError, OptionError, UnknownNameError
+from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.windowed import WindowSource, windowed_pipeline
+from iobench.profiling.config import DEFAULT_BATCHES
+from iobench.registry import dataset_names, find_dataset
+from iobench.samples import Window
+from iobench.stores.plan import probe_samples
+from iobench.stores.sample_numbers import places_among
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from iobench.datasets.contract import PublishedStep
+    from iobench.loaders.pipeline import Pipeline
+    from iobench.loaders.ring.contract import BatchSource
+    from iobench.profiling.config import RunConfig
+    from iobench.profiling.given_stores import GivenStore
+    from iobench.sources.opening import Source
+    from iobench.sources.request import Screen
+    from iobench.stores.contract import Store
+    from iobench.windows import WindowPlacement
+
+
+class ProfiledSamples(msgspec.Struct, frozen=True, kw_only=True):
+    """The samples that are loaded, whatever they lie in."""
+
+    name: str
+    title: str  # of the dataset
+    index: SampleIndex  # the samples, with their splits and what windows are laid over
+    published: PublishedStep | None  # the training step published of the dataset
+    kind: str | None = None  # of users' own files what they are
+    stand_in: bool = False
+    tiny: bool = False  # whether they are generated, and the small ones of the tests
+    files_hint: str = ""  # where the original files are from
+    setup_s: Mapping[str, float] = msgspec.field(default_factory=dict)  # seconds spent once
+    source: Source | None = None  # None where all there is are stores
+    # what the samples of the index are in the dataset; None where they have the same numbers
+    numbers: Sequence[int] | None = None
+
+    def held(self, samples: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        """Return those of some samples of the index that a store of these numbers holds."""
+        places = self.places(samples, numbers).tolist()
+        return [sample for sample, place in zip(samples, places, strict=True) if place >= 0]
+
+    def places(self, samples: Sequence[int], numbers: Sequence[int]) -> NDArray[np.int64]:
+        """Return where samples of the index lie in a store of these numbers; -1 where nowhere."""
+        wanted = np.asarray(samples, dtype=np.int64)
+        if self.numbers is not None:
+            own = np.fromiter(self.numbers, dtype=np.int64, count=len(self.numbers))
+            wanted = own[wanted]
+        return places_among(numbers, wanted)
+
+
+def samples_of_source(source: Source) -> ProfiledSamples:
+    """Return the samples of a source."""
+    dataset = source.dataset
+    return ProfiledSamples(
+        name=dataset.name,
+        title=dataset.title,
+        index=source.index,
+        published=dataset.published,
+        kind=source.index.provenance.get("kind"),
+        stand_in=source.stand_in,
+        tiny=source.tiny,
+        files_hint=str(source.files[0].parent) if source.files else "",
+        setup_s=source.setup_s,
+        source=source,
+    )
+
+
+def samples_of_stores(given: Sequence[GivenStore], config: RunConfig) -> ProfiledSamples:
+    """Return the samples of stores, those of the first one; their source need not exist."""
+    store, manifest = given[0].store, given[0].manifest
+    facts = manifest.provenance
+    request = facts.get("request", {})
+    published, title = None, ""
+    if manifest.dataset in dataset_names():
+        # It may need options that nobody gave here, or a package that is not installed.
+        with suppress(IobenchError):
+            dataset = find_dataset(manifest.dataset)
+            published, title = dataset.published, dataset.title
+    if config.window or config.split or config.split_by or config.evaluate:
+        index = split_index(store.index(), config.splits_by, allow_gaps=config.allow_gaps)
+    else:
+        index = SampleIndex(store.spec, range(len(store)), provenance=facts)
+    tiny = bool(request.get("tiny", False))
+    return ProfiledSamples(
+        name=manifest.dataset,
+        title=title,
+        index=index,
+        published=published,
+        stand_in=bool(facts.get("stand_in", False)) or tiny or "scale" in request,
+        tiny=tiny,
+        numbers=manifest.samples,
+    )
+
+
+class WantedSamples(msgspec.Struct, frozen=True):
+    """The samples a run needs, and the windows over them where those are what it loads."""
+
+    samples: list[int]
+    placement: WindowPlacement | None = None
+
+    @property
+    def windows(self) -> dict[str, Any] | None:
+        """Where windows were laid, as JSON-ready values."""
+        return None if self.placement is None else self.placement.to_dict()
+
+    def over(
+        self, items: Pipeline, samples: Sequence[int], places: ArrayLike | None = None
+    ) -> Pipeline:
+        """Return what is loaded, from a pipeline that has these samples at these places.
+
+        One after another by default.
+        """
+        if self.placement is None:
+            return items
+        table = self._among(self.placement, samples, places)
+        return windowed_pipeline(items, table, self.placement.window)
+
+    def over_store(self, store: Store, samples: Sequence[int], places: ArrayLike) -> BatchSource:
+        """Return what the ring fills batches with, from a store that has samples at places."""
+        extents = StoreSource(store)
+        if self.placement is None:
+            return extents
+        table = self._among(self.placement, samples, places)
+        return WindowSource(extents, table, self.placement.window)
+
+    @staticmethod
+    def _among(
+        placement: WindowPlacement, samples: Sequence[int], places: ArrayLike | None
+    ) -> NDArray[np.int64]:
+        windows = placement.among(samples)
+        if not len(windows):
+            raise OptionError(
+                f"--window={placement.window.spelled}: no window lies whole within the "
+                f"{len(samples)} available samples; take more batches, or --format source"
+            )
+        return windows if places is None else np.asarray(places, dtype=np.int64)[windows]
+
+
+def find_wanted(
+    config: RunConfig, index: SampleIndex, batch_size: int, screen: Screen
+) -> WantedSamples:
+    """Return what a run needs, in an order of which every beginning is spread evenly."""
+    splits = chosen_splits(config.split, config.splits_by)
+    if config.evaluate is not None:
+        try:
+            select_splits(index, (config.evaluate,))
+        except UnknownNameError as error:
+            raise UnknownNameError(str(error).replace("--split", "--evaluate", 1)) from None
+        splits = (config.training_split, config.evaluate)
+    placement = None
+    available: Sequence[int] = range(len(index))
+    if config.window is not None:
+        window = Window.parse(config.window)
+        placement = place_index_windows(index, window, split=splits)
+        available = range(len(placement))
+        screen.note(
+            f"window {window.spelled}: {len(placement)} samples; none at {placement.n_at_ends} "
+            f"ends, {placement.n_at_gaps} gaps and {placement.n_at_split} edges of the split"
+        )
+    elif splits:
+        available = list(select_splits(index, splits))
+    wanted = len(available)
+    if config.epochs is None and (config.batches or config.duration_s is None):
+        wanted = min(wanted, (config.batches or DEFAULT_BATCHES) * batch_size)
+    chosen = [available[place] for place in probe_samples(len(available), wanted)]
+    return WantedSamples(chosen if placement is None else placement.samples(chosen), placement)
