@@ -1,8 +1,7 @@
 """Collective operations of ``torch.distributed``, timed: for ``iobench run``.
 
 Methods of torch's ``ProcessGroup``, which all of its functions and FSDP end in, and ``Work.wait``
-are replaced. DistributedDataParallel reduces gradients in C++, and keeps the times of that itself:
-a logger of our own reads them.
+are replaced. DistributedDataParallel reduces gradients in C++: that is part of its backward pass.
 """
 
 from __future__ import annotations
@@ -15,19 +14,16 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from iobench.recording import activation
 from iobench.recording import span_file as layout
 from iobench.recording.kinds import Kind
-from iobench.recording.outside import thread_lane
 from iobench.recording.session import current_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.recording.recorder import Recorder
-    from iobench.recording.session import Recording
 
 NAMES: Final = {
     "allreduce": "all_reduce", "allreduce_coalesced": "all_reduce",
@@ -45,11 +41,9 @@ NAMES: Final = {
 """Methods of a process group, as versions of torch have them, and the operation each begins."""
 ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 WAIT: Final = "wait"
-HOOK: Final = "hook"
-GRADIENTS: Final = "gradients"
-BUFFERS: Final = "buffers"
-BUCKETS: Final = "buckets"
-"""In its second pass DistributedDataParallel agrees on which gradients are sent together."""
+REDUCED: Final = (
+    "gradients of DistributedDataParallel: they are reduced in C++, as a part of the backward pass"
+)
 
 _lock: Final = threading.RLock()
 _installed: Final[list[Callable[[], None]]] = []
@@ -57,7 +51,6 @@ _waited_at_once: Final[dict[int, tuple[int, int, int, bytes]]] = {}
 """By thread, the operation that it is going to wait for: its work, start, bytes, description."""
 _begun: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 """Operations that go on while the thread does something else, until it waits for them."""
-_reducers: Final[weakref.WeakKeyDictionary[Any, _Gradients]] = weakref.WeakKeyDictionary()
 
 
 def install() -> None:
@@ -82,12 +75,7 @@ def _install() -> None:
         if method in vars(dist.ProcessGroup):
             _replace(dist.ProcessGroup, method, functools.partial(_timed, name))
     _replace(dist.Work, "wait", _timed_wait)
-    _replace(dist, "_broadcast_coalesced", _timed_buffers)
-    _replace(dist, "_register_comm_hook", _with_timed_hook)
-    _replace(DistributedDataParallel, "__init__", _watched)
-    _replace(dist.Reducer, "prepare_for_forward", _told)
-    _replace(dist.Reducer, "_rebuild_buckets", _timed_rebuild)
-    _installed.append(register_optimizer_step_post_hook(_stepped).remove)
+    _replace(DistributedDataParallel, "__init__", _noted)
 
 
 def uninstall() -> None:
@@ -149,7 +137,7 @@ def _timed(name: str, original: Any) -> Any:
                 if work is not None and on_cpu:
                     _begun.add(work)
         except Exception as error:  # noqa: BLE001 - the operation is under way, and the script's
-            _misfits(error)
+            _note_misfit(error)
         return work
 
     # By this name pybind11 knows that a method of a group written in Python asks for torch's own.
@@ -157,8 +145,8 @@ def _timed(name: str, original: Any) -> Any:
     return begin
 
 
-def _misfits(error: Exception) -> None:
-    """Say that a version of torch has something else than is known here."""
+def _note_misfit(error: Exception) -> None:
+    """Note that a version of torch has something else than is known here."""
     recording = current_recording()
     if recording is not None:
         text = ADDRESS.sub("", f"{type(error).__name__}: {error}")
@@ -213,177 +201,11 @@ def _message(args: tuple[Any, ...]) -> tuple[int, bool]:
     return nbytes, on_cpu
 
 
-# -- DistributedDataParallel --------------------------------------------------------------
-
-
-def _timed_buffers(original: Any) -> Any:
-    def _broadcast_coalesced(*args: Any, **kwargs: Any) -> Any:
-        lane = thread_lane()
-        if lane is None:
-            return original(*args, **kwargs)
-        try:
-            nbytes, _ = _message(args[1:2])
-        except Exception as error:  # noqa: BLE001 - as for the operations
-            _misfits(error)
-            return original(*args, **kwargs)
-        start_ns = lane.now_ns()
-        try:
-            return original(*args, **kwargs)
-        finally:
-            lane.write(start_ns, lane.now_ns(), nbytes, -1, _described(lane.recorder, BUFFERS))
-
-    return _broadcast_coalesced
-
-
-def _timed_rebuild(original: Any) -> Any:
-    def _rebuild_buckets(self: Any) -> Any:
-        lane = thread_lane()
-        if lane is None:
-            return original(self)
-        start_ns = lane.now_ns()
-        rebuilt = original(self)
-        if rebuilt:
-            lane.write(start_ns, lane.now_ns(), 0, -1, _described(lane.recorder, BUCKETS))
-        return rebuilt
-
-    return _rebuild_buckets
-
-
-def _with_timed_hook(original: Any) -> Any:
-    """Time hooks that a script gives torch for its gradients; torch keeps the script's own."""
-
-    def _register_comm_hook(reducer: Any, state: Any, hook: Any) -> Any:
-        @functools.wraps(hook)
-        def timed(*args: Any) -> Any:
-            lane = thread_lane()
-            if lane is None:
-                return hook(*args)
-            start_ns = lane.now_ns()
-            try:
-                return hook(*args)
-            finally:
-                described = _described(lane.recorder, HOOK)
-                lane.write(start_ns, lane.now_ns(), -1, -1, described)
-
-        watched = _reducers.get(reducer)
-        if watched is not None:
-            watched.nbytes = 0  # its own operations tell
-        return original(reducer, state, timed)
-
-    return _register_comm_hook
-
-
-class _Gradients:
-    """Reads the times of the reductions of one reducer, whose own logger is left alone.
-
-    What torch tells is of the last backward pass, and of wall time.
-    """
-
-    def __init__(self, reducer: Any, nbytes: int) -> None:
-        self._logger = torch.distributed.Logger(reducer)
-        self.nbytes = nbytes
-        self._last = self.thread = 0
-        self._recorder: Recorder | None = None  # of a pass that is not told yet
-
-    def began(self, recorder: Recorder) -> None:
-        """Note that a forward pass begins, whose gradients are to be recorded."""
-        self.thread = get_ident()
-        self._recorder = recorder
-
-    def tell(self, recorder: Recorder) -> None:
-        """Write the last reduction, unless that was done."""
-        if self._recorder is not recorder:
-            return
-        try:
-            self._tell(recorder)
-        except Exception as error:  # noqa: BLE001 - between two steps of the script's
-            self._recorder = None
-            _misfits(error)
-
-    def _tell(self, recorder: Recorder) -> None:
-        self._logger.set_runtime_stats_and_log()
-        told = self._logger._get_ddp_logging_data().ints_map
-        end = told.get("backward_comm_time_end", 0)
-        if end <= self._last:
-            return
-        self._last, self._recorder = end, None
-        lane = thread_lane()
-        if lane is None:
-            return
-        clock = recorder.clock
-        now_ns = clock.now_ns()
-        shift_ns = now_ns - clock.wall_ns()
-        start_ns = told.get("backward_comm_time_start", 0) + shift_ns
-        held_ns = told.get("backward_compute_time_end", 0) + shift_ns
-        end_ns = end + shift_ns
-        if not 0 < start_ns <= held_ns <= end_ns <= now_ns:
-            raise ValueError("gradients: the wall clock was set while they were sent")
-        lane.write(held_ns, end_ns, self.nbytes, -1, _described(recorder, GRADIENTS))
-
-    def leave(self) -> None:
-        """Write the last reduction: the recording, or its window, ends."""
-        if self._recorder is not None:
-            self.tell(self._recorder)
-
-
-def _watched(original: Any) -> Any:
+def _noted(original: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         recording = current_recording()
-        if recording is None:
-            return
-        try:
-            _watch(recording, self)
-        except Exception as error:  # noqa: BLE001 - the model is made, whatever it is like
-            _misfits(error)
+        if recording is not None:
+            recording.add_unseen(REDUCED)
 
     return __init__
-
-
-def _watch(recording: Recording, model: Any) -> None:
-    """Read the times of a model's reductions, where they can be."""
-    if model.device_type != "cpu":
-        recording.add_unseen(
-            f"gradients of DistributedDataParallel on {model.device_type}: their reduction is "
-            "work of the device"
-        )
-        return
-    if torch.distributed.get_debug_level() != torch.distributed.DebugLevel.OFF:
-        recording.add_unseen(
-            "gradients of DistributedDataParallel: under TORCH_DISTRIBUTED_DEBUG torch's own times "
-            "go to its log, and are left as they are"
-        )
-        return
-    nbytes = sum(
-        each.nbytes
-        for name, each in model.module.named_parameters()
-        if each.requires_grad and name not in model.parameters_to_ignore
-    )
-    reducer = model.reducer
-    watched = _Gradients(reducer, nbytes)
-    reducer._set_ddp_runtime_logging_sample_rate(1)
-    _reducers[reducer] = watched
-    recording.open_log(watched)
-
-
-def _told(original: Any) -> Any:
-    def prepare_for_forward(self: Any) -> Any:
-        recorder = activation._active
-        if recorder is not None:
-            watched = _reducers.get(self)
-            if watched is not None:
-                watched.tell(recorder)
-                watched.began(recorder)
-        return original(self)
-
-    return prepare_for_forward
-
-
-def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-    recorder = activation._active
-    # Within a backward pass, and in what it waits for, a reducer may hold the lock that asking it
-    # for its times takes.
-    if recorder is not None and _reducers and torch._C._current_graph_task_id() < 0:
-        for watched in [*_reducers.values()]:
-            if watched.thread == get_ident():
-                watched.tell(recorder)

