@@ -154,14 +154,14 @@ class Settings(msgspec.Struct, frozen=True):
             named = functools.partial(named_arrays, where=f"a batch of {one.label}")
             return ReadyRing(one.ready.loader, named, recorder=recorder)
         if one.ready is not None:
-            from iobench.torch.ready_loader import ReadyLoader
+            from iobench.torch.measured_loaders import ReadyLoader
 
             return ReadyLoader(one.ready.loader, one.ready.passes, **recorded)
         if isinstance(work, SamplePasses):
             return _iterable_loader(work)(work, self.batch_size, recorder=recorder)
         if one.framework == "torch":
             from iobench.torch.device import torch_pins
-            from iobench.torch.torch_loader import TorchLoader
+            from iobench.torch.measured_loaders import TorchLoader
 
             return TorchLoader(
                 work,

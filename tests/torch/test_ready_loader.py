@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="the loader is PyTorch's")
 import drop_in_parts as parts  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from iobench.torch.ready_loader import ReadyLoader  # noqa: E402
+from iobench.torch.measured_loaders import ReadyLoader  # noqa: E402
 
 pytestmark = pytest.mark.timeout(60)
 EDGES = (Kind.SUBMIT_QUEUE, Kind.COLLATE, Kind.SERIALISE, Kind.UNPICKLE)

@@ -42,7 +42,7 @@ def consume_in_vain(run_directory, method, writer, gate):
 
 def consume_torch_in_vain(run_directory, gate):
     """The same through torch, whose workers start at the first batch."""
-    from iobench.torch.torch_loader import TorchLoader
+    from iobench.torch.measured_loaders import TorchLoader
 
     run = RunDirectory.open(run_directory)
     with (

@@ -1,0 +1,359 @@
+"""torch's ``DataLoader`` in a measured loop: over a pipeline, or a ready one of the user's."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+from iobench.errors import IobenchError, OptionError, WorkerError
+from iobench.loaders.contract import Batch, PlannedBatch
+from iobench.loaders.measured_loader import MeasuredLoader
+from iobench.loaders.stage_timer import Detail
+from iobench.recording.kinds import Kind
+from iobench.recording.measured_loop import MeasuredRecording
+from iobench.torch.data_loader import DataLoader
+from iobench.torch.observing import observed_iter
+from iobench.torch.pipeline_samples import samples_of, start_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from multiprocessing.process import BaseProcess
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.pipeline import Pipeline
+    from iobench.recording.recorder import Recorder
+    from iobench.recording.run_directory import RunDirectory
+
+T = TypeVar("T")
+Arrays = dict[str, "NDArray[Any]"]
+Passes = Callable[[int, Callable[[Any], Iterator[Any]]], Iterator[Arrays]]
+NOTHING: Final[Arrays] = {}
+JOIN_S: Final = 5.0
+DYING_S: Final = 1.0
+REASON_LIMIT: Final = 500
+SHARED_MEMORY: Final = (
+    "if /dev/shm is full, take a smaller --batch-size, fewer --workers, or --framework workers, "
+    "which does not use it"
+)
+
+
+class _WorkerLoader(MeasuredLoader):
+    """Rounds of a torch iterator whose workers stay alive between them, and their end."""
+
+    without_workers: ClassVar[str]
+    """How a user has the consumer load, which shows a failure itself."""
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        recorder: Recorder,
+        detail: Detail,
+        unit_costs: Mapping[str, int | None],
+        *,
+        workers: int,
+        prefetch: int,
+    ) -> None:
+        super().__init__(workers=workers, prefetch=prefetch)
+        self._recording = MeasuredRecording(
+            run, recorder, detail=detail.value, unit_costs=unit_costs
+        )
+        self._iterator: Any = None
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Let go of all that holds the iterator."""
+
+    def _unfinished(self) -> str:
+        """Return which batches are under way, as an error says it; empty where nobody knows."""
+        return ""
+
+    def worker_pids(self) -> list[int]:
+        """Return the process ids of the workers that run."""
+        return [process.pid or 0 for process in self._processes()]
+
+    def _processes(self) -> list[BaseProcess]:
+        return list(getattr(self._iterator, "_workers", ()))
+
+    def _last_worker(self) -> int:
+        """Return the worker that made the batch delivered last; -1 for the consumer."""
+        maker = self._recording.delivered[2]
+        return int(maker.removeprefix("worker-")) if maker.startswith("worker-") else -1
+
+    def _answer(self, ask: Callable[[], T]) -> T:
+        """Return what is asked for; name workers that have died meanwhile."""
+        # Torch raises RuntimeError for a dead worker; its half-sent batch may fail in other ways.
+        try:
+            return ask()
+        except (RuntimeError, OSError, EOFError) as error:
+            death = self._death(error)
+            if death is None:
+                raise
+            raise death from error
+
+    def _death(self, error: BaseException) -> WorkerError | None:
+        """Return the error that names dead workers and close; None if none has died."""
+        if isinstance(error, WorkerError):
+            return None
+        try:
+            dead = self._dead(error)
+        except RuntimeError:  # torch's SIGCHLD handler raises once, wherever the consumer is
+            dead = self._dead(error)
+        if not dead:
+            return None
+        unfinished = self._unfinished()
+        self.close()
+        return WorkerError(
+            f"{', '.join(dead)}{unfinished}: its spans are kept; look for the out-of-memory killer "
+            f"if this was SIGKILL, at /dev/shm if SIGBUS, or run with {self.without_workers} to "
+            "see the failure itself"
+        )
+
+    def _dead(self, error: BaseException) -> list[str]:
+        """Return which workers have ended, and how; waits for one whose connection broke."""
+        dead, processes = [], self._processes()
+        # A process that is killed closes its connections, and its sentinel, before it has ended.
+        patience_s = DYING_S if isinstance(error, ConnectionError | EOFError) else 0
+        ending = wait([process.sentinel for process in processes], patience_s)
+        for number, process in enumerate(processes):
+            process.join(None if process.sentinel in ending else 0)
+            code = process.exitcode
+            if code is not None:
+                how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited ({code})"
+                dead.append(f"worker-{number} (pid {process.pid}) {how}")
+        return dead
+
+    def _let_go(self) -> None:
+        """End the workers, killing those that do not end in time."""
+        processes, iterator = self._processes(), self._iterator
+        # What the iterator does when it is collected; a traceback may keep it alive for long.
+        shutdown = getattr(iterator, "_shutdown_workers", None)
+        self._iterator = None
+        self._forget()
+        if shutdown is not None:
+            # One that was killed may have held the lock of torch's event, which is then never free.
+            ending = threading.Thread(target=_run_quietly, args=(shutdown,), daemon=True)
+            if any((process.exitcode or 0) < 0 for process in processes):
+                ending.start()
+                ending.join(JOIN_S)
+            else:
+                ending.run()
+            del ending
+        del iterator, shutdown
+        self._recording.close()
+        for process in processes:
+            process.join(JOIN_S)
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Torch's SIGCHLD handler raises wherever the consumer is: in its compute stage, too.
+        death = self._death(error) if isinstance(error, RuntimeError) else None
+        self.close()
+        if death is not None:
+            raise death from error
+
+
+def _run_quietly(shutdown: Callable[[], None]) -> None:
+    # Torch's SIGCHLD handler raises again for a worker already known to be dead.
+    with contextlib.suppress(RuntimeError):
+        shutdown()
+
+
+class TorchLoader(_WorkerLoader):
+    """Loads a pipeline with the ``DataLoader`` of scripts; its workers stay alive.
+
+    What is recorded of a batch is what `iobench.torch.DataLoader` records in a script; waits and
+    the numbers of batches are those of the measured loop. Batches are new memory each: they stay
+    valid as long as their arrays are kept.
+    """
+
+    without_workers = "--workers 0"
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        batch_size: int,
+        *,
+        workers: int,
+        prefetch: int = 2,
+        run: RunDirectory,
+        recorder: Recorder,
+        detail: Detail = Detail.AUTO,
+        unit_costs: Mapping[str, int | None],
+        pin: bool = False,
+        start_method: str | None = None,
+    ) -> None:
+        if workers < 0 or prefetch < 1 or batch_size < 1:
+            raise OptionError(
+                f"workers {workers}, prefetch {prefetch}, batch size {batch_size}: "
+                "expected 0 or more workers, 1 or more of the others"
+            )
+        ahead = prefetch if workers else 0
+        super().__init__(run, recorder, detail, unit_costs, workers=workers, prefetch=ahead)
+        self.copied_from = "pinned" if pin else "pageable"
+        self._sampler = _PlanSampler(self._recording)
+        self._loader: Any = DataLoader(
+            samples_of(pipeline),
+            batch_sampler=self._sampler,
+            num_workers=workers,
+            pin_memory=pin,
+            worker_init_fn=start_worker if workers else None,
+            multiprocessing_context=start_method if workers else None,
+            persistent_workers=workers > 0,
+            prefetch_factor=prefetch if workers else None,
+        )
+
+    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
+        drawn = self._sampler.start(plan)
+        with self._recording.in_force():
+            self._iterator = self._answer(lambda: iter(self._loader))
+        while True:
+            tensors = self._answer(self._next)
+            if tensors is None:
+                return
+            # As in a plain loop only the consumer holds a batch, so that freeing it is not waiting.
+            arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+            ready = [Batch(drawn.popleft(), arrays, self._last_worker())]
+            del tensors, arrays
+            yield ready.pop()
+
+    def _next(self) -> Any:
+        try:
+            return next(self._iterator, None)
+        except Exception as error:
+            text = str(error)
+            if not text.startswith("Caught "):
+                raise
+            number = text.partition(" worker process ")[2].partition(".")[0]
+            self.close()
+            if isinstance(error, IobenchError):
+                raise type(error)(_original(error)) from error
+            reason = _in_one_line(error)
+            raise WorkerError(f"worker-{number}: {reason}; {SHARED_MEMORY}") from error
+
+    def _unfinished(self) -> str:
+        return f" with batches {[planned.batch for planned in self._sampler.drawn]} not delivered"
+
+    def _forget(self) -> None:
+        self._loader = None
+
+
+class _PlanSampler:
+    """A batch sampler that draws from the round's plan."""
+
+    def __init__(self, recording: MeasuredRecording) -> None:
+        self._recording = recording
+        self._plan: Iterator[PlannedBatch] = iter(())
+        self.drawn: deque[PlannedBatch] = deque()
+
+    def start(self, plan: Iterator[PlannedBatch]) -> deque[PlannedBatch]:
+        """Draw from this plan when iterated next; return what is drawn."""
+        self._plan = plan
+        self.drawn.clear()
+        return self.drawn
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for planned in self._plan:
+            self._recording.planned(planned.batch, planned.epoch)
+            self.drawn.append(planned)
+            yield list(planned.samples)
+
+
+class ReadyLoader(_WorkerLoader):
+    """Hands on the batches of a user's loader as they are, pass after pass.
+
+    Which samples make up a batch, and when a pass ends, is the loader's business: a plan says how
+    many batches, and their numbers and epochs are the loader's. Between rounds workers stay alive
+    and keep what they have made ready.
+    """
+
+    without_workers = "num_workers=0"
+    copied_from = None
+
+    def __init__(
+        self,
+        loader: Any,
+        passes: Passes,
+        *,
+        run: RunDirectory,
+        recorder: Recorder,
+        detail: Detail,
+        unit_costs: Mapping[str, int | None],
+    ) -> None:
+        workers: int = loader.num_workers
+        ahead = (loader.prefetch_factor or 1) if workers else 0
+        super().__init__(run, recorder, detail, unit_costs, workers=workers, prefetch=ahead)
+        self._loader = loader
+        self._passes = passes
+        self._epoch = 0
+        self._pass: Iterator[Arrays] | None = None
+
+    def _take(self, planned: PlannedBatch) -> Batch:
+        clock = self._recording.clock
+        start_ns = clock.now_ns()
+        try:
+            arrays = self._answer(self._next)
+        except Exception as error:
+            self.close()
+            if isinstance(error, IobenchError) and "\n" not in str(error):
+                raise
+            raise WorkerError(f"batch {planned.batch}: {_in_one_line(error)}") from error
+        number, epoch, maker = self._recording.delivered
+        if not maker:  # of a loader that cannot be looked into, which the report says
+            end_ns = clock.now_ns()
+            self._recording.recorder.emit(Kind.OPAQUE, start_ns, end_ns, batch=number, epoch=epoch)
+        return Batch(PlannedBatch(number, epoch, ()), arrays, self._last_worker())
+
+    def _next(self) -> Arrays:
+        """Return the next batch, of the next pass where one has ended."""
+        begun = False
+        while True:
+            if self._pass is None:
+                self._pass, begun = self._passes(self._epoch, self._begin), True
+            arrays = next(self._pass, NOTHING)
+            if arrays is not NOTHING:
+                return arrays
+            if begun:
+                raise WorkerError(f"pass {self._epoch} of the loader has no batch: nothing to load")
+            self._pass = None
+            self._epoch += 1
+
+    def _begin(self, loader: Any) -> Iterator[Any]:
+        self._iterator = None  # of the pass before, whose workers end now
+        with self._recording.in_force():
+            self._iterator = observed_iter(loader)
+        begun: Iterator[Any] = self._iterator
+        return begun
+
+    def _forget(self) -> None:
+        self._pass = None
+        if getattr(self._loader, "_iterator", None) is not None:
+            self._loader._iterator = None
+
+
+def _in_one_line(error: BaseException) -> str:
+    """Return what was raised; of a worker torch sends a whole traceback, which ends with it."""
+    lines = str(error).strip().splitlines() or [""]
+    if len(lines) > 1 and lines[0].startswith("Caught "):
+        return f"{lines[0].removesuffix('.')}: {lines[-1]}"[:REASON_LIMIT]
+    return f"{type(error).__name__}: {lines[0]}"[:REASON_LIMIT]
+
+
+def _original(error: IobenchError) -> str:
+    """Return the message of an error of ours, from the traceback that torch sends of a worker."""
+    name = f"{type(error).__module__}.{type(error).__qualname__}: "
+    return str(error).rpartition(name)[2].partition("\n")[0]
