@@ -20,7 +20,7 @@ from iobench.loaders.gil import reader_threads
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.masking import mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
-from iobench.profiling.samples import WantedSamples, find_wanted
+from iobench.profiling.profiled_samples import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores.places import choose_place, conversion_s, note_conversion
 from iobench.stores.plan import StoreRequest
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig
     from iobench.profiling.format_choice import FormatChoice
     from iobench.profiling.given_stores import GivenStore
-    from iobench.profiling.samples import ProfiledSamples
+    from iobench.profiling.profiled_samples import ProfiledSamples
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store

@@ -81,10 +81,10 @@ def _why_not_made_of(manifest: Manifest, source: Source) -> str:
     whole = any("blake2b" in each for each in known)
     now = _identity(source.dataset.name, index.spec, facts, facts.get("normalisation", {}))
     now["files"] = [fingerprint(file, whole=whole) for file in source.files]
+    if why := _difference(_of_manifest(manifest), now):
+        return why
     last = max((first + count - 1 for first, count in count_runs(manifest.samples)), default=-1)
-    if last >= len(index):
-        return f"it holds sample {last}, and there are {len(index)} now"
-    return _difference(_of_manifest(manifest), now)
+    return f"it holds sample {last}, and there are {len(index)} now" if last >= len(index) else ""
 
 
 def _of_manifest(manifest: Manifest) -> dict[str, Any]:

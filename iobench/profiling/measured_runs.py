@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.profiling.chosen_device import ChosenDevice
     from iobench.profiling.formats import Prepared
-    from iobench.profiling.samples import ProfiledSamples
+    from iobench.profiling.profiled_samples import ProfiledSamples
     from iobench.recording.recorder import Recorder
     from iobench.recording.run_directory import RunDirectory
 

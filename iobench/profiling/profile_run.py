@@ -25,7 +25,7 @@ from iobench.profiling.config import DEFAULT_BATCHES, RunConfig
 from iobench.profiling.formats import Prepared, prepare
 from iobench.profiling.given_stores import check_made_of, open_given
 from iobench.profiling.measured_runs import Settings
-from iobench.profiling.samples import samples_of_source, samples_of_stores
+from iobench.profiling.profiled_samples import samples_of_source, samples_of_stores
 from iobench.profiling.storage_limits import RunProbes
 from iobench.profiling.tracing import ProfileTracing
 from iobench.recording.digests import load_xxhash
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.profiling.samples import ProfiledSamples
+    from iobench.profiling.profiled_samples import ProfiledSamples
     from iobench.sources.request import Screen
 
 LONGEST_NAME: Final = 100

@@ -59,7 +59,7 @@ WRONG = {
         own.nc --format zarr:inner-chunk=height=4 | height
         own.nc --format zarr,codec=none | zarr:codec=none
         own.nc --format zarr:codec=none,codec=none | twice
-        own.nc --format zarr:codec=none,zarr,zarr:codec=none | distinct
+        own.nc --format zarr:codec=none,zarr,zarr:codec=none | all different
         own.nc gone.nc | gone.nc
         notes.txt --sample-dim time | notes.txt
         mine --format zarr | --format
@@ -98,7 +98,7 @@ WRONG = {
         empty | empty
         mine --duration 0 | --duration
         mine --like empty | --like
-        mine --like maelstrom-en10 | is no store and no run
+        mine --like maelstrom-en10 | a store or a run
         s3://bucket/data | s3
     """,
     "run": """

@@ -290,12 +290,12 @@ def test_a_server_that_is_too_busy_at_first(few_tries, months, tmp_path, monkeyp
     assert "\n" not in str(told.value)
 
 
-def test_other_pipelines_say_that_they_read_files_of_this_machine(months, iobench_here):
+def test_other_pipelines_say_that_they_read_local_files(months, iobench_here):
     _, inside = months
     done = iobench_here("profile", SMALL, "--data-dir", inside, "--pipeline", "climetlab")
     assert done.returncode == 1
     (line,) = [text for text in done.stderr.splitlines() if text.startswith("iobench: ")]
-    assert "--pipeline climetlab: reads files of this machine" in line
+    assert "--pipeline climetlab: reads local files only" in line
     assert "lies behind a URL; leave it out, or copy the files here" in line
 
 
