@@ -9,8 +9,12 @@ import msgspec
 import numpy as np
 
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.selection import chosen_splits, split_index
-from iobench.datasets.selection import place_index_windows, select_splits
+from iobench.datasets.selection import (
+    chosen_splits,
+    place_index_windows,
+    select_splits,
+    split_index,
+)
 from iobench.errors import IobenchError, OptionError, UnknownNameError
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.windowed import WindowSource, windowed_pipeline
