@@ -159,8 +159,7 @@ def iobench(tmp_path: Path) -> RunIobench:
 def s3_server() -> Iterator[str]:
     """Run an object store in memory, in this process, on loopback; return its address."""
     moto_server = pytest.importorskip("moto.server", reason="moto stands for S3")
-    pytest.importorskip("s3fs", reason="s3fs writes to S3")
-    pytest.importorskip("obstore", reason="obstore reads of S3")
+    pytest.importorskip("obstore", reason="obstore asks S3")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -179,24 +178,46 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing-key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing-secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_SKIP_SIGNATURE"):
         monkeypatch.delenv(name, raising=False)
-    from fsspec import get_filesystem_class
-    from fsspec.config import conf
+    from iobench.files.object_requests import forget_stores
 
-    from iobench.files import filesystems
-    from iobench.files.filesystems import open_filesystem
+    forget_stores()  # of other environments
+    name = f"iobench-{next(_BUCKETS)}"
+    s3_client().create_bucket(Bucket=name)
+    return name
+
+
+def s3_client() -> Any:
+    """Return a client of the server that the environment names, of another library than ours."""
+    return pytest.importorskip("boto3", reason="moto comes with boto3").client("s3")
+
+
+@pytest.fixture
+def begun_uploads(bucket: str) -> Callable[[], list[str]]:
+    """Return what lists the keys that were begun to be uploaded, and neither ended nor dropped."""
+
+    def listed() -> list[str]:
+        answer = s3_client().list_multipart_uploads(Bucket=bucket)
+        return [one["Key"] for one in answer.get("Uploads", ())]
+
+    return listed
+
+
+@pytest.fixture
+def put_files(bucket: str) -> Callable[..., str]:
+    """Return what puts a file or folder into the bucket, of which it returns the URL."""
     from iobench.files.urls import URL
 
-    # Read from the environment of the test in which fsspec was first imported.
-    monkeypatch.delitem(conf, "s3", raising=False)
-    # As is what leads to the server: one that an earlier test opened may lead elsewhere.
-    get_filesystem_class("s3").clear_instance_cache()
-    monkeypatch.setattr(filesystems, "_opened", {})
-    name = f"iobench-{next(_BUCKETS)}"
-    filesystem, _ = open_filesystem(URL(f"s3://{name}"))
-    filesystem.mkdir(name)
-    return name
+    def put(path: Path, name: str = "") -> str:
+        url = URL(f"s3://{bucket}/{name or path.name}")
+        for file in [path] if path.is_file() else path.rglob("*"):
+            if file.is_file():
+                inside = file.relative_to(path).as_posix()
+                (url if file == path else url / inside).write_bytes(file.read_bytes())
+        return url.with_secrets()
+
+    return put
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ from iobench.stores import (
     canonical_json,
     clear_scratch,
     crc32c_of_file,
-    drop_uploads,
     find_holder,
     find_writer,
     list_folders,
@@ -224,7 +223,6 @@ class Journal:
 
     def remove(self) -> None:
         """Remove the journal: the store is finished."""
-        drop_uploads(self._store)  # of a process that lost its shard, and then was killed
         remove_tree(self._path)
 
     def _entry(self, number: int) -> Path:

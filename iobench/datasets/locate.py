@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from iobench.datasets.contract import Locator, Progress, no_progress
 from iobench.errors import OptionError, StorageError
-from iobench.files.remote_ranges import states_of
+from iobench.files.objects import states_of
 from iobench.files.urls import URL, file_below, range_file
 from iobench.json_files import parse_json, read_json
 
@@ -203,14 +203,10 @@ class _RemoteFiles:
                 f"{asked[0].parent}: a web server lists no files, and {len(asked)} may be there; "
                 "choose some with --option, or name a place that can be listed (s3://...)"
             )
-        self._keep(states_of(asked))
-        folders: dict[URL, list[str]] = {}
-        for url in new:
-            if url.can_list:
-                folders.setdefault(url.parent, []).append(url.path.rpartition("/")[2])
-        for folder, names in folders.items():
-            prefix = os.path.commonprefix(names)  # noqa: RUF071
-            self._keep(folder.iterdir(prefix))
+        states = zip(asked, states_of(asked, may_hide=True), strict=True)
+        self._keep(url.with_state(state) for url, state in states if state is not None)
+        for folder in dict.fromkeys(url.parent for url in new if url.can_list):
+            self._keep(folder.iterdir())
 
     def _keep(self, urls: Iterable[URL]) -> None:
         self.found.update((url, url) for url in urls if url.is_file())

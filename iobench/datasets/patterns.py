@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from iobench.errors import MissingFileError, OptionError
-from iobench.files.urls import URL, as_path
+from iobench.files.urls import URL, as_path, glob_expression
 
 PLACEHOLDERS = {"year": 4, "month": 2, "day": 2}
 """Names in braces, and how many digits they stand for."""
@@ -85,12 +85,11 @@ class FilePattern:
         return {path: Path(path) for path in matching if Path(path).is_file()}
 
     def _remote(self) -> dict[str, Path]:
-        """Return the files that begin as the pattern does before its first date or wildcard."""
+        """Return the files in the folder above all that match."""
         folder = self.folder
         assert isinstance(folder, URL)
-        fixed = re.split(r"[*?\[{]", self._path, maxsplit=1)[0]
-        found = folder.beginning(fixed[fixed.rfind("/") + 1 :])
-        return {url.path: url for url in found if not url.name.startswith(".")}
+        found = {url.path: url for url in folder.rglob("*")}
+        return {path: url for path, url in found.items() if not url.name.startswith(".")}
 
     def find(self, url: str) -> Path | None:
         """Return the file that stands for a published one: of its name, else of its date.
@@ -131,18 +130,11 @@ def _is_of_date(file: DatedFile, parts: dict[str, str]) -> bool:
 
 def _regular_expression(pattern: str) -> str:
     """Return the regular expression of the paths a glob finds, with a group per placeholder."""
-    seen: set[str] = set()
-
-    def translated(match: re.Match[str]) -> str:
-        part = match[0]
-        if part[0] == "{":
-            name = part[1:-1]
-            again = name in seen
-            seen.add(name)
-            return f"(?P={name})" if again else rf"(?P<{name}>\d{{{PLACEHOLDERS[name]}}})"
-        if part[0] == "[" and len(part) > 1:
-            return part.replace("[!", "[^")
-        simple = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-        return simple.get(part) or re.escape(part)
-
-    return re.sub(r"\{\w+\}|\[[^]]+\]|\*\*/|\*\*|\*|\?|.", translated, pattern, flags=re.DOTALL)
+    parts = re.split(r"\{(\w+)\}", pattern)
+    found = ""
+    for text, name in zip(parts[::2], [*parts[1::2], ""], strict=True):
+        found += glob_expression(text)
+        if name:
+            digits = rf"(?P<{name}>\d{{{PLACEHOLDERS[name]}}})"
+            found += f"(?P={name})" if f"(?P<{name}>" in found else digits
+    return found

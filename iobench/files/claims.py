@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from iobench.errors import StorageError, StoreClaimedError
+from iobench.files import objects
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
-from iobench.files.objects import objects_at
 from iobench.files.scratch import list_folders
 from iobench.files.urls import URL
 from iobench.json_files import parse_json
@@ -31,8 +31,6 @@ from iobench.recording.clocks import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from iobench.files.objects import Objects
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -123,8 +121,12 @@ def time_ns_at(path: Path) -> int:
     Of objects it is their server's.
     """
     if not is_local(path):
-        objects, key = _objects(path)
-        return objects.time_ns_at(f"{key}/")
+        trial = path / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+        trial.write_bytes(b"")
+        try:
+            return int(trial.stat().st_mtime_ns)
+        finally:
+            trial.unlink()
     probe = path / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     with storage_errors(probe):
         descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -143,8 +145,7 @@ def create_claim_file(file: Path, holder: Holder) -> bool:
     """
     data = json.dumps(msgspec.structs.asdict(holder)).encode()
     if not is_local(file):
-        objects, key = _objects(file)
-        return objects.create(key, data)
+        return objects.create(_url(file), data) is not None
     temporary = file.with_name(f".{holder.token}{TEMPORARY_SUFFIX}")
     with storage_errors(file):
         try:
@@ -189,8 +190,7 @@ def find_claim_files(path: Path) -> list[ClaimFile]:
                 names = []
         names = [name for name in names if name.startswith(CLAIM_NAME)]
     else:
-        objects, key = _objects(path)
-        names = [found[len(key) + 1 :] for found in objects.find(f"{key}/{CLAIM_NAME}")]
+        names = [name for name in objects.list_folder(_url(path)) if name.startswith(CLAIM_NAME)]
     found = [one for name in names if (one := read_claim_file(path / name)) is not None]
     return sorted(found, key=lambda one: one.generation)
 
@@ -216,31 +216,34 @@ def renew_claim_file(file: Path) -> None:
     if is_local(file):
         os.utime(file)
         return
-    objects, key = _objects(file)
-    objects.touch(key)
+    looked_up = _url(file).looked_up()
+    if objects.update(looked_up, looked_up.read_bytes(), looked_up.etag) is None:
+        raise FileNotFoundError(errno.ENOENT, "taken over", str(file))
 
 
 def is_exclusive(path: Path) -> bool:
     """Whether a claim on the folder cannot be given to two processes at once."""
     if is_local(path):
         return True
-    objects, key = _objects(path)
-    return objects.is_exclusive(f"{key}/{CLAIM_NAME}")
+    trial = _url(path / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
+    try:
+        return [objects.create(trial, data) is None for data in (b"1", b"2")] == [False, True]
+    finally:
+        trial.unlink()
 
 
 def _read_with_time(file: Path) -> tuple[bytes, int]:
     if not is_local(file):
-        objects, key = _objects(file)
-        beat_ns = objects.stat(key).st_mtime_ns
-        return objects.read(key)[:MAX_CLAIM_NBYTES], beat_ns
+        looked_up = _url(file).looked_up()
+        return looked_up.read_bytes()[:MAX_CLAIM_NBYTES], looked_up.stat().st_mtime_ns
     with storage_errors(file), file.open("rb") as stream:
         beat_ns = os.fstat(stream.fileno()).st_mtime_ns
         return stream.read(MAX_CLAIM_NBYTES), beat_ns
 
 
-def _objects(place: Path) -> tuple[Objects, str]:
+def _url(place: Path) -> URL:
     assert isinstance(place, URL)
-    return objects_at(place)
+    return place
 
 
 JOURNAL_NAME = "iobench.journal"

@@ -1,6 +1,9 @@
-"""Requests to web servers and S3 through obstore (https://developmentseed.org/obstore/).
+"""Stores of objects and web servers through obstore (https://developmentseed.org/obstore/).
 
-One event loop in a thread of each process runs them, so that who waits can be interrupted.
+Which store a URL is of, who asks, and the event loop that asks. One loop in a thread of each
+process runs all requests, so that who waits can be interrupted. Endpoints, regions and credentials
+are those of the environment, as obstore reads it; a profile and the role of an instance are found
+by boto3.
 Redirects are followed, ten at most; user and password go to the first host alone.
 """
 
@@ -21,28 +24,68 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from iobench.errors import MissingExtraError, OptionError
-from iobench.masking import note_secrets, shown_url
+from iobench.errors import (
+    FileFormatError,
+    IobenchError,
+    MissingExtraError,
+    OptionError,
+    StorageError,
+)
+from iobench.masking import mask_line, note_secrets
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Coroutine, Sequence
 
-    Place = Callable[[str], tuple[Any, str]]
+    from iobench.files.urls import URL
 
+WEB: Final = ("http", "https")
+S3: Final = ("s3", "s3a")
+GCS: Final = ("gs", "gcs")
+AZURE: Final = ("az", "azure", "abfs", "abfss", "adl")
+AT_ONCE: Final = 64
+"""Requests under way: enough to hide what one takes, and no burden to a server."""
 READ_TIMEOUT = "30s"
 """Without a byte of an answer; then it is tried again."""
-TRIES = {"web": 2, "s3": 10}
+TRIES = {"web": 2, "bucket": 10}
 """Again, where a server fails: of a bucket that is too busy, for about a minute."""
+ENDPOINTS: Final = (
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT",
+    "GOOGLE_BASE_URL",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_ENDPOINT",
+)
+CREDENTIALS: Final = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+"""By these obstore itself finds who asks."""
 _EXACT: Final = re.compile(r"(?:.*/$|.*(?://|%2f|%[0189a-f]|/\.\.?(?=/|$))[^/]*)?", re.I | re.S)
 """What of a path is sent as it is spelled; the rest is a name, which obstore spells."""
 WHOLE: Final = "the server hands out files only whole; copy the file here first"
+NO_BUCKET: Final = "there is no such bucket; make it, or name another one"
+_NO_CREDENTIALS: Final = (
+    "no credentials found (AWS_ACCESS_KEY_ID, AWS_PROFILE; AWS_SKIP_SIGNATURE=true for public ones)"
+)
+_NO_OTHER_CREDENTIALS: Final = (
+    "no credentials found (GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, ...)"
+)
 _REASONS: Final = {
+    "NoSuchBucket": NO_BUCKET,
     "TimedOut": "no answer in time",
     "UnexpectedEof": "the answer ends early; try again",
     "non-partial": WHOLE,
     "InvalidCertificate": "its certificate is not trusted; name a PEM file as SSL_CERT_FILE",
+    "without LOCATION": "the bucket is in another region; name it as AWS_REGION",
+    "MissingAccount": "no account; name it as AZURE_STORAGE_ACCOUNT_NAME",
+    "metadata.google": _NO_OTHER_CREDENTIALS,
+    "169.254.169.254": _NO_OTHER_CREDENTIALS,
 }
+MAX_REASON_LENGTH: Final = 300
 LONGEST_END_MS: Final = 1000
 _LIBRARY: Final = "obstore._obstore"
 _lock = threading.Lock()
@@ -54,10 +97,33 @@ def _forget() -> None:
     """Start anew in a forked child: threads stay with the parent."""
     global _lock, _loop, _is_forked
     _lock, _loop, _is_forked = threading.Lock(), None, True
-    _store.cache_clear()
+    forget_stores()
 
 
 os.register_at_fork(after_in_child=_forget)
+
+
+def ask(
+    urls: Sequence[URL],
+    requests: Sequence[Coroutine[Any, Any, Any]],
+    *,
+    in_flight: int = AT_ONCE,
+    or_none: bool = False,
+) -> list[Any]:
+    """Return what requests return, of which no more than ``in_flight`` run at once.
+
+    The first that failed raises, in the words of `_error`; with ``or_none`` what is not there is
+    None.
+    """
+    found = gather(requests, in_flight)
+    for number, (url, one) in enumerate(zip(urls, found, strict=True)):
+        if not isinstance(one, BaseException):
+            continue
+        error = _error(url, one)
+        if not or_none or not isinstance(error, FileNotFoundError):
+            raise error from None  # what is beneath may hold secrets
+        found[number] = None
+    return found
 
 
 def gather(requests: Sequence[Coroutine[Any, Any, Any]], in_flight: int) -> list[Any]:
@@ -98,135 +164,153 @@ def _await_answers() -> None:
         pause.wait(0.001)
 
 
-async def read_range(
-    place: Place, path: str, start: int = 0, end: int | None = None, etag: str = ""
-) -> Any:
-    """Return bytes of a file, fewer where it ends before; of one version, unless its ETag is weak.
-
-    ``place`` returns the obstore store of a path and the name in it.
-    """
-    store, name = place(path)
-    obstore = import_module("obstore")
-    only = {"if_match": etag} if etag.startswith('"') else {}
-    part = {} if end is None else {"range": (start, end)}
+def library(url: URL, module: str = "obstore") -> Any:
+    """Return a module of obstore, by which a URL is asked."""
     try:
-        found = await obstore.get_async(store, name, options={**only, **part})
-    except obstore.exceptions.NotSupportedError:
-        found = await obstore.get_async(store, name, options=only)
-        if start or found.meta["size"] > (end or 0):
-            raise OSError(WHOLE) from None
-    except obstore.exceptions.GenericError as error:
-        if _status(error) == "416 Range Not Satisfiable":  # it ends before
-            return b""
-        raise
-    return await found.bytes_async()
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{url} needs what is not installed: obstore: pip install 'iobench[cloud]'"
+        ) from error
 
 
-async def read_state(url: str) -> dict[str, Any]:
-    """Return size, time, ETag and type of a file; by GET where HEAD is refused."""
-    store, name = web_place(url)
-    obstore = import_module("obstore")
+def store_of(url: URL) -> tuple[Any, str]:
+    """Return the obstore store that a URL is of, one for each bucket, and the name in it."""
+    stores = library(url, "obstore.store")
+    if url.protocol in WEB:
+        return _web_place(stores, url)
+    bucket, _, key = url.path.partition("/")
+    return _bucket_store(stores, url.protocol, bucket), key
+
+
+def forget_stores() -> None:
+    """Make the stores anew, of what the environment says then."""
+    _bucket_store.cache_clear()
+    _web_store.cache_clear()
+
+
+@lru_cache(maxsize=64)
+def _bucket_store(stores: Any, protocol: str, bucket: str) -> Any:
+    note_secrets([f"{protocol}://{bucket}"])
+    trust: dict[str, Any] = {}
+    if bundle := os.environ.get("AWS_CA_BUNDLE"):
+        trust["root_certificate"] = Path(bundle).read_bytes()
+    is_http = any(os.environ.get(name, "").startswith("http:") for name in ENDPOINTS)
+    options = _options(TRIES["bucket"], allow_http=is_http, **trust)
+    if protocol in AZURE:
+        return stores.AzureStore.from_url(f"{protocol}://{bucket}", **options)
+    if "@" in bucket:
+        raise StorageError("user and password are read from the environment; leave them out")
+    if protocol in GCS:
+        return stores.GCSStore(bucket, **options)
+    if protocol in S3:
+        return stores.S3Store(bucket, credential_provider=_credentials(), **options)
+    raise OptionError(
+        f"{protocol}:// is not read (expected s3://, gs://, az://, abfss://, http:// or https://); "
+        "copy the file here first, or mount its file system"
+    )
+
+
+def _credentials() -> Any:
+    """Return what finds credentials in profiles and of instances; None where obstore does."""
+    unsigned = os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("true", "1", "yes", "on")
+    if unsigned or any(os.environ.get(name) for name in CREDENTIALS):
+        return None
     try:
-        found = await obstore.get_async(store, name, options={"head": True})
-    except (obstore.exceptions.BaseError, FileNotFoundError) as error:
-        if _status(error)[:3] in ("404", "410") or not is_answer(error):
-            raise
-        found = await obstore.get_async(store, name)
-    return {**found.meta, "type": "file", "mimetype": found.attributes.get("Content-Type", "")}
+        provider = import_module("obstore.auth.boto3").Boto3CredentialProvider
+    except ImportError:
+        raise StorageError(
+            f"{_NO_CREDENTIALS}; profiles and roles of instances need boto3: pip install boto3"
+        ) from None
+    try:
+        return provider()
+    except ValueError:
+        raise StorageError(_NO_CREDENTIALS) from None
+    except import_module("botocore.exceptions").BotoCoreError as error:
+        raise StorageError(mask_line(str(error))) from None
 
 
-def is_answer(error: BaseException) -> bool:
-    """Whether a server answered, though not as it should."""
-    return "HttpError" not in str(error)
-
-
-def is_refused(error: BaseException) -> bool:
-    """Whether a server answered that this is not permitted."""
-    return _status(error)[:3] == "403"
-
-
-def reason_of(error: BaseException) -> str:
-    """Return why a request failed, without the URL, which obstore repeats with its secrets."""
-    text, answer = str(error), _status(error)
-    if said := re.search("<Message>([^<]*)</Message>", text):  # of S3
-        answer = f"{answer}: {said[1]}"
-    if answer:
-        return f"not permitted ({answer})" if answer[:3] in ("401", "403") else answer
-    if known := [said for name, said in _REASONS.items() if name in text]:
-        return known[0]
-    cause = re.search(r'(?:message|error): "([^"]*)"', text)
-    first = text.partition("\n")[0]
-    return f"cannot be read ({cause[1] if cause else first.rpartition(': ')[2]})"
-
-
-def _status(error: BaseException) -> str:
-    """Return such as ``403 Forbidden``; empty if no status was answered."""
-    found = re.search(r"status code: (\d{3}[\w -]*)", str(error))
-    return found[1].strip() if found else ""
-
-
-def web_place(url: str) -> tuple[Any, str]:
-    """Return the obstore store of a URL of the web and the name in it."""
-    parts = urlsplit(url)
+def _web_place(stores: Any, url: URL) -> tuple[Any, str]:
+    parts = urlsplit(url.with_secrets())
     exact = _EXACT.match(parts.path)
     assert exact is not None
-    base = parts._replace(path=exact[0] or "/", fragment="").geturl()
-    return _store(base), unquote(parts.path[exact.end() :]).removeprefix("/")
-
-
-@lru_cache(maxsize=1024)  # making one takes 5 ms; a signed URL has its own
-def _store(url: str) -> Any:
-    note_secrets([url])
-    parts = urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
     try:
         _ = parts.port
     except ValueError:  # a password with a slash ends the host too early
         raise OptionError(
-            f"{shown_url(url)}: its host and port cannot be identified; write / in a user or "
-            "password as %2F"
+            "its host and port cannot be identified; write / in a user or password as %2F"
         ) from None
+    base = parts._replace(path=exact[0] or "/", fragment="").geturl()
+    return _web_store(stores, base), unquote(parts.path[exact.end() :]).removeprefix("/")
+
+
+@lru_cache(maxsize=1024)  # making one takes 5 ms; a signed URL has its own
+def _web_store(stores: Any, base: str) -> Any:
+    note_secrets([base])
+    parts = urlsplit(base)
+    user, _, host = parts.netloc.rpartition("@")
     more: dict[str, Any] = {}
     if user:
         words = base64.b64encode(unquote(user).encode()).decode()
         more["default_headers"] = {"authorization": f"Basic {words}"}
-    return _stores(url).HTTPStore(
-        parts._replace(netloc=host).geturl(), **_options(url, TRIES["web"], more)
-    )
+    # https leads to no http
+    options = _options(TRIES["web"], allow_http=parts.scheme == "http", **more)
+    return stores.HTTPStore(parts._replace(netloc=host).geturl(), **options)
 
 
-def s3_store(
-    bucket: str, endpoint: str, config: dict[str, Any], credentials: Any, trust: dict[str, Any]
-) -> Any:
-    """Return the obstore store of a bucket; ``credentials`` returns them, None sends none."""
-    return _stores(f"s3://{bucket}").S3Store(
-        bucket,
-        config={**config, "endpoint": endpoint, "skip_signature": credentials is None},
-        credential_provider=credentials,
-        **_options(endpoint, TRIES["s3"], trust),
-    )
-
-
-def _stores(url: str) -> Any:
-    try:
-        return import_module("obstore.store")
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{shown_url(url)} needs what is not installed: obstore: pip install 'iobench[cloud]'"
-        ) from error
-
-
-def _options(url: str, tries: int, more: dict[str, Any]) -> dict[str, Any]:
+def _options(tries: int, **client: Any) -> dict[str, Any]:
     return {
         "client_options": {
             "connect_timeout": "10s",
             "read_timeout": READ_TIMEOUT,
             "timeout": "1h",
-            "allow_http": url.startswith("http:"),  # https leads to no http
-            **more,
+            **client,
         },
         "retry_config": {"max_retries": tries, "retry_timeout": timedelta(minutes=3)},
     }
+
+
+def _error(url: URL, error: BaseException) -> BaseException:
+    """Return what a request raised as an error of one line that names the URL and no secret.
+
+    A missing object stays a FileNotFoundError: what it means depends on the caller.
+    """
+    name = type(error).__name__
+    if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error):
+        return FileNotFoundError(2, "no such object", str(url))
+    if name == "PreconditionError":
+        return FileFormatError(f"{url}: was rewritten since it was indexed; open the dataset again")
+    if isinstance(error, MissingExtraError):
+        return error
+    if isinstance(error, IobenchError):
+        return type(error)(f"{url}: {error}")
+    is_theirs = type(error).__module__ == "obstore.exceptions"
+    if not is_theirs and not isinstance(error, OSError | ValueError):
+        return error
+    return StorageError(f"{url}: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a request failed, without the URL, which obstore repeats with its secrets."""
+    text, answer = str(error), status_of(error)
+    if known := [said for name, said in _REASONS.items() if name in text]:
+        return known[0]
+    if said := re.search("<Message>([^<]*)</Message>", text):
+        answer = f"{answer}: {said[1]}"
+    if answer:
+        answer = f"not permitted ({answer})" if answer[:3] in ("401", "403") else answer
+    else:
+        cause = re.search(r'(?:message|error): "([^"]*)"', text)
+        first = text.partition("\n")[0]
+        answer = f"cannot be read ({cause[1] if cause else first.rpartition(': ')[2]})"
+    answer = mask_line(answer)
+    return answer if len(answer) <= MAX_REASON_LENGTH else f"{answer[:MAX_REASON_LENGTH]}..."
+
+
+def status_of(error: BaseException) -> str:
+    """Return such as ``403 Forbidden``; empty if no status was answered."""
+    found = re.search(r"status code: (\d{3}[\w -]*)", str(error))
+    return found[1].strip() if found else ""
 
 
 def _load_copy() -> None:

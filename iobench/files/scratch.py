@@ -2,22 +2,19 @@
 
 The journal gives whoever writes a shard a folder of its own, ``iobench.journal/shard-N/TOKEN``. A
 file in it is written there under the name it will have, and moved into place at the end. Of an
-object it holds no bytes, only a note of the same name: before an upload to ``STORE/NAME`` is
-begun, the object ``SCRATCH/NAME`` is put, so that whoever clears up after a killed process finds
-out what it may have left, by the names of a listing.
+object nothing lies there: it is an upload to ``STORE/NAME``, which is completed at the end.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from iobench.errors import StorageError
 from iobench.files.atomic import EXIT_RESUMABLE, TEMPORARY_SUFFIX, is_local, storage_errors
-from iobench.files.objects import objects_at
+from iobench.files.objects import remove
 from iobench.files.uploads import Upload, drop_sealed, keep_sealed
 from iobench.files.urls import URL
 
@@ -66,8 +63,7 @@ def list_folders(folder: Path) -> list[Path]:
 def remove_tree(folder: Path) -> None:
     """Remove a folder and all in it, as far as that can be done."""
     if isinstance(folder, URL):
-        objects, path = objects_at(folder)
-        objects.remove(list(objects.find(f"{path}/")))
+        remove([folder / name for name in folder.below()])
     else:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -90,29 +86,16 @@ def clear_scratch(folder: Path, store: Path) -> None:
     if not isinstance(folder, URL):
         shutil.rmtree(folder, ignore_errors=True)
         return
-    assert isinstance(store, URL)
     _scratch.pop((os.getpid(), folder), None)
     drop_sealed(folder)
-    objects, path = objects_at(store)
-    for name in folder.below():
-        objects.drop_uploads(f"{path}/{name}")
     remove_tree(folder)
-
-
-def drop_uploads(store: Path) -> None:
-    """Drop what was begun to be uploaded to a store that is finished; there are none on disk."""
-    if isinstance(store, URL):
-        objects, path = objects_at(store)
-        objects.drop_uploads(f"{path}/")
 
 
 def remove_leftovers(store: Path) -> None:
     """Remove what was begun of files of a store and not finished; nobody else is writing it."""
     if isinstance(store, URL):
-        drop_uploads(store)
-        objects, path = objects_at(store)
         left = [name for name in store.below() if name.endswith(TEMPORARY_SUFFIX)]
-        objects.remove([f"{path}/{name}" for name in left if "/" not in name])
+        remove([store / name for name in left if "/" not in name])
         return
     for folder in (store, *list_folders(store)):  # Zarr has a folder for each array
         for leftover in folder.glob(f".*{TEMPORARY_SUFFIX}"):
@@ -129,12 +112,11 @@ class RemoteFile:
         self.path = path
         self._is_in_scratch = False
         target = path
-        temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
         for (pid, folder), store in list(_scratch.items()):
             if pid == os.getpid() and path.is_relative_to(folder):
-                target, temporary = store / path.relative_to(folder), path
+                target = store / path.relative_to(folder)
                 self._is_in_scratch = True
-        self._upload = Upload(target, temporary, self._note)
+        self._upload = Upload(target)
 
     def write(self, data: Any) -> None:
         """Append all of a buffer; after ``rewind`` write over the first bytes."""
@@ -148,10 +130,9 @@ class RemoteFile:
     def commit(self) -> None:
         """Send all, and make it appear unless it is in scratch."""
         try:
-            with _resumable():
-                self._upload.seal()
             if not self._is_in_scratch:
-                self._upload.complete()
+                with _resumable():
+                    self._upload.complete()
         except BaseException:
             self.abort()
             raise
@@ -165,10 +146,6 @@ class RemoteFile:
     def kept(self) -> bytearray:
         """Return all bytes of an object whose first ones were rewritten: none was sent before."""
         return self._upload.held()
-
-    def _note(self) -> None:
-        if self._is_in_scratch:
-            self.path.write_bytes(b"")
 
 
 @contextmanager

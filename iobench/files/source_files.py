@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.memory import for_one_sample
-from iobench.files.open_file import SOURCE_FILE, OpenFile, not_opened
-from iobench.files.open_files import open_files
-from iobench.files.remote_ranges import (
+from iobench.files.objects import (
+    ObjectReader,
     fetched,
     fill_remote,
     read_whole_remote,
     remote_sizes,
 )
+from iobench.files.open_file import SOURCE_FILE, OpenFile, not_opened
+from iobench.files.open_files import open_files
 from iobench.files.urls import URL, as_path, is_url, range_file
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ class RemoteBytes:
                 f"{self._url}: changed while it was indexed; try again once it is complete"
             )
 
+    def reader(self) -> ObjectReader:
+        """Return a stream of its bytes that keeps pages of them."""
+        return ObjectReader(self._url, self.nbytes)
+
     def read_at(self, offset: int, nbytes: int) -> bytes:
         """Return some bytes; fewer where the file ends."""
         return self.read_each([offset], nbytes)[0]
@@ -95,13 +100,13 @@ class RemoteBytes:
     def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
         """Return ``nbytes`` from each of some places, fewer where the file ends; all at once."""
         wanted = [
-            (self.path, offset, max(0, min(nbytes, self.nbytes - offset))) for offset in offsets
+            (self._url, offset, max(0, min(nbytes, self.nbytes - offset))) for offset in offsets
         ]
         return fetched(wanted)
 
     def fill(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from ``offset``; a file that ends before is an error."""
-        fill_remote([(self.path, offset, buffer)])
+        fill_remote([(self._url, offset, buffer)])
 
 
 def open_source_file(path: str | Path) -> OpenFile | RemoteBytes:
@@ -150,7 +155,7 @@ def read_whole_files(
     Not through the cache of open files: of many thousands each is read once an epoch.
     """
     if paths and is_url(paths[0]):
-        return read_whole_remote(paths, allocate)
+        return read_whole_remote([cast(URL, as_path(path)) for path in paths], allocate)
     return [_whole_local(path, allocate) for path in paths]
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.files.memory import for_one_sample
+from iobench.files.objects import fill_remote
 from iobench.files.open_file import SOURCE_FILE
 from iobench.files.open_files import open_files
 from iobench.files.ranges import FileRange, JoinedRange, join_ranges
-from iobench.files.remote_ranges import fill_remote
-from iobench.files.urls import is_url
+from iobench.files.urls import URL, as_path, is_url
 from iobench.files.used_bytes import note_used
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def read_extents(
     if any(is_url(path) for path in {path for path, _, _ in extents}):
         joined = join_ranges(extents, REMOTE_GAP_NBYTES)
         wanted = [(path, start, allocate(nbytes).data) for (path, start, nbytes), _ in joined]
-        fill_remote(wanted)
+        fill_remote((cast(URL, as_path(path)), start, buffer) for path, start, buffer in wanted)
     else:
         joined = join_ranges(extents, MERGE_GAP_NBYTES)
         _announce(joined)

@@ -1,144 +1,137 @@
 """Uploads: bytes on their way to an object, which appears in the end and not before.
 
-They are the library's own files, to S3 opened with ``autocommit=False``: an upload in parts, whose
-completion makes the object appear. Not all file systems of fsspec keep that (its own in memory
-does not), so elsewhere a file is written under another name, and renamed.
+obstore sends them as an upload in parts while they are written, and drops that upload when the
+pieces end with an error. Of a process that was killed the parts stay, hidden, until the bucket's
+rule for incomplete uploads removes them.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-from concurrent.futures import Future, wait
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import StorageError
-from iobench.files.objects import objects_at
+from iobench.files.object_requests import ask, library, store_of
+from iobench.files.objects import put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
+    from collections.abc import AsyncIterator
 
     from iobench.files.urls import URL
 
-PART_NBYTES = 8 << 20
-"""Of the first thousand parts; each thousand has twice what the one before had, so that the 10,000
-parts of S3 hold its largest object. What is not larger than one is put as a whole."""
-PARTS_OF_A_SIZE = 1000
+PART_NBYTES = 16 << 20
+"""Of each part, so that the 10,000 of S3 hold 160 GiB; what is not larger is put as a whole."""
+AT_ONCE = 4
+"""Parts under way, and so in memory."""
 
 _sealed: dict[tuple[int, str], Upload] = {}
-"""Finished uploads of this process, by the path in the room that stands for them."""
+"""Finished uploads of this process, by the path in scratch that stands for them."""
+
+
+class _DroppedError(Exception):
+    """Ends the pieces of an upload that is dropped."""
 
 
 class Upload:
-    """Bytes on their way to an object, sent by a thread while more are made."""
+    """Bytes on their way to an object, sent while more are made."""
 
-    def __init__(self, target: URL, temporary: URL, begins: Callable[[], None]) -> None:
-        self._objects, self._path = objects_at(target)
-        self._written = self._path if self._objects.is_s3 else objects_at(temporary)[1]
-        self._begins = begins
+    def __init__(self, target: URL) -> None:
+        self._target = target
         self._held = bytearray()
         self._at: int | None = None  # where in what is held, after rewind
-        self._stream: Any = None
-        self._n_parts = 0
-        self._sending: Future[Any] | None = None
-        self._is_done = False
+        self._parts: asyncio.Queue[bytearray | None]
+        self._sending: asyncio.Task[Any] | None = None
+        self._is_dropped = self._is_done = False
 
     def write(self, data: Any) -> None:
         """Append all of a buffer; after ``rewind`` write over the first bytes."""
-        view = memoryview(data)
+        view = memoryview(data).cast("B")
         if self._at is not None:
             self._held[self._at : self._at + len(view)] = view
             self._at += len(view)
             return
         while len(view):
-            nbytes = PART_NBYTES << (self._n_parts // PARTS_OF_A_SIZE)
-            if len(self._held) == nbytes:
-                self._send()
-                continue
-            some = view[: nbytes - len(self._held)]
+            if len(self._held) == PART_NBYTES:
+                part, self._held = self._held, bytearray()
+                ask([self._target], [self._send(part)])
+            some = view[: PART_NBYTES - len(self._held)]
             self._held += some
             view = view[len(some) :]
 
     def rewind(self) -> None:
         """Go back to the first byte; raise StorageError if it has been sent."""
-        if self._n_parts:
+        if self._sending is not None:
             raise StorageError(
-                f"{self._objects.shown(self._path)}: what was sent cannot be rewritten there, and "
-                "this format has to; choose another (--to tfrecord, zarr)"
+                f"{self._target}: what was sent cannot be rewritten there, and this format has to; "
+                "choose another (--to tfrecord, zarr)"
             )
         self._at = 0
 
-    def seal(self) -> None:
-        """Send what is left; then all is there and nothing to be seen."""
-        if not self._n_parts:
-            return
-        if self._held:
-            self._send()
-        with self._objects.errors(self._path):
-            self._wait()
-            self._stream.close()
-
     def complete(self) -> None:
-        """Make the object appear."""
-        if not self._n_parts:
-            self._objects.put(self._path, bytes(self._held))
+        """Send what is left, and make the object appear."""
+        if self._sending is None:
+            put(self._target, bytes(self._held))
         else:
-            try:
-                with self._objects.errors(self._path):
-                    if self._written == self._path:
-                        self._stream.commit()
-                    else:
-                        self._objects.make_folder(self._path)
-                        self._objects.fs.mv(self._written, self._path)
-            except FileNotFoundError as error:
-                shown = self._objects.shown(self._path)
-                raise FileNotFoundError(errno.ENOENT, "its upload was dropped", shown) from error
+            ask([self._target], [self._end()])
         self._is_done = True
 
     def abort(self) -> None:
         """Drop it, unless it was completed."""
-        if self._is_done:
-            return
+        if not self._is_done and self._sending is not None:
+            self._is_dropped = True
+            ask([self._target], [self._drop()])
         self._is_done = True
-        if self._sending is not None:
-            wait([self._sending])  # a part that arrives later would stay
-        if self._stream is None:
-            return
-        with self._objects.errors(self._path), suppress(FileNotFoundError):
-            if self._written == self._path:
-                self._stream.closed = True  # nothing more is sent
-                self._stream.discard()
-            else:
-                self._stream.close()
-                self._objects.remove([self._written])
 
     def held(self) -> bytearray:
         """Return what was not sent: all bytes, where they could be rewritten."""
         return self._held
 
-    def _send(self) -> None:
-        if not self._n_parts:
-            self._begins()
-        with self._objects.errors(self._path):
-            self._wait()
-            part, self._held = self._held, bytearray()
-            self._n_parts += 1
-            # In a thread, so that an interruption does not leave one whose answer is lost.
-            self._sending = self._objects.threads.submit(self._send_now, part)
+    async def _send(self, part: bytearray) -> None:
+        import asyncio
 
-    def _send_now(self, part: bytearray) -> None:
-        if self._stream is None:
-            in_place = self._written == self._path
-            if not in_place:
-                self._objects.make_folder(self._written)
-            more = {"block_size": PART_NBYTES, "autocommit": False} if in_place else {}
-            self._stream = self._objects.fs.open(self._written, "wb", **more)
-        self._stream.write(part)
-
-    def _wait(self) -> None:
-        if self._sending is not None:
+        if self._sending is None:
+            self._parts = asyncio.Queue()
+            self._sending = asyncio.ensure_future(self._put())
+        while self._parts.qsize() and not self._sending.done():
+            await asyncio.sleep(0.002)
+        if self._sending.done():
             self._sending.result()
+        self._parts.put_nowait(part)
+
+    async def _end(self) -> None:
+        assert self._sending is not None
+        self._parts.put_nowait(self._held)
+        self._parts.put_nowait(None)
+        await self._sending
+
+    async def _drop(self) -> None:
+        import asyncio
+
+        assert self._sending is not None
+        self._parts.put_nowait(None)
+        await asyncio.wait([self._sending])
+        self._sending.exception()
+
+    async def _put(self) -> None:
+        store, key = store_of(self._target)
+        await library(self._target).put_async(
+            store,
+            key,
+            self._pieces(),
+            use_multipart=True,
+            chunk_size=PART_NBYTES,
+            max_concurrency=AT_ONCE,
+        )
+
+    async def _pieces(self) -> AsyncIterator[bytearray]:
+        while (part := await self._parts.get()) is not None:
+            if self._is_dropped:
+                break
+            if part:
+                yield part
+        if self._is_dropped:
+            raise _DroppedError
 
 
 def keep_sealed(path: URL, upload: Upload) -> None:
@@ -150,7 +143,7 @@ def take_sealed(path: URL) -> Upload:
     """Return the finished upload of a path, to be completed or dropped by the caller."""
     upload = _sealed.pop((os.getpid(), path.with_secrets()), None)
     if upload is None:
-        raise FileNotFoundError(errno.ENOENT, "no finished upload", str(path))
+        raise FileNotFoundError(2, "no finished upload", str(path))
     return upload
 
 

@@ -14,7 +14,9 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
-from iobench.files.objects import WEB, WEB_STORES, Objects, ObjectStat, RangeReader, objects_at
+from iobench.files import objects
+from iobench.files.object_requests import WEB
+from iobench.files.objects import WEB_STORES, ObjectReader, ObjectStat
 from iobench.masking import mask_urls, note_secrets, shown_url
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ else:
     _Base = object
 
 _BEGINNING: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*)://")
-"""Several protocols are a chain, which is refused when it is opened."""
+"""Several protocols are a chain, which is refused when it is asked for."""
 LOCAL_PROTOCOLS: Final = ("file", "local")
 
 
@@ -99,6 +101,14 @@ class URL(_Base):
         """Return the URL with another `path`; nothing is known of what is there."""
         return URL(f"{self._head}{path}{self._tail}")
 
+    def as_folder(self) -> URL:
+        """Return the URL with a slash at the end, as web servers list folders."""
+        return self._with_path(f"{self._path.rstrip('/')}/")
+
+    def with_state(self, state: ObjectStat) -> URL:
+        """Return the URL as it was when it was asked for."""
+        return self._with_path(self._path, state)
+
     def __str__(self) -> str:
         return shown_url(self.with_secrets())
 
@@ -163,7 +173,10 @@ class URL(_Base):
         """Return the path from another URL to this one; raise ValueError if it is not below."""
         if not self.is_relative_to(other):
             raise ValueError(f"{self} is not below {other}")
-        return PurePosixPath(self._path[len(other._path.rstrip("/")) + 1 :])
+        return PurePosixPath(self._below(other))
+
+    def _below(self, other: URL) -> str:
+        return self._path[len(other._path.rstrip("/")) + 1 :]
 
     def is_relative_to(self, *other: Any) -> bool:
         """Whether it is another URL, or below it."""
@@ -180,7 +193,7 @@ class URL(_Base):
 
     def is_pattern(self) -> bool:
         """Whether its path has wildcards; a question mark begins the query of a web page."""
-        return any(sign in self._path for sign in "*[?")
+        return has_magic(self._path)
 
     def absolute(self) -> URL:
         """Return it: a URL is absolute."""
@@ -204,10 +217,7 @@ class URL(_Base):
 
     def is_dir(self, **_: Any) -> bool:
         """Whether there is something below."""
-        kind = self._kind()
-        if kind is None and self._listing is not None:
-            return any(path.startswith(f"{self._there()[1]}/") for path in self._listing)
-        return kind == "directory"
+        return self._kind() == "directory"
 
     def _kind(self) -> str | None:
         try:
@@ -219,12 +229,23 @@ class URL(_Base):
         """Return size, time and kind, as `ObjectStat`."""
         if self._found is not None:
             return self._found
-        objects, path = self._there()
         if self._listing is None:
-            return objects.stat(path)
-        if path not in self._listing:
-            raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
-        return self._listing[path]
+            return self._asked()
+        found = self._listing.get(self._path)
+        if found is None and any(path.startswith(f"{self._path}/") for path in self._listing):
+            found = objects.FOLDER
+        if found is None:
+            raise self._missing()
+        return found
+
+    def _asked(self) -> ObjectStat:
+        (found,) = objects.states_of([self])
+        if found is None:
+            raise self._missing()
+        return found
+
+    def _missing(self) -> FileNotFoundError:
+        return FileNotFoundError(errno.ENOENT, "no such object", str(self))
 
     @property
     def is_looked_up(self) -> bool:
@@ -233,13 +254,13 @@ class URL(_Base):
 
     def looked_up(self) -> URL:
         """Return it as it is now: what it says of itself costs no further requests."""
-        objects, path = self._there()
-        return URL(self.with_secrets(), objects.stat(path))
+        return self.with_state(self._asked())
 
     def with_listing(self) -> URL:
         """Return it with all that is below listed once, so that no size has to be asked for."""
-        objects, path = self._there()
-        return URL(self.with_secrets(), listing=objects.find(f"{path}/"))
+        found = objects.find_below(self).items()
+        listing = {f"{self._path}/{name}": stat for name, stat in found}
+        return URL(self.with_secrets(), listing=listing)
 
     @property
     def etag(self) -> str:
@@ -261,31 +282,40 @@ class URL(_Base):
             digest.update(f"{path} {path.stat().st_size} {path.version()}\n".encode())
         return int.from_bytes(digest.digest(), "big") >> 12
 
-    def iterdir(self, prefix: str = "") -> Generator[URL, None, None]:
-        """Yield what is directly below, or what of it begins so."""
-        objects, path = self._there()
-        for name, found in objects.list_folder(path, prefix).items():
+    def iterdir(self) -> Generator[URL, None, None]:
+        """Yield what is directly below."""
+        for name, found in objects.list_folder(self).items():
             yield self._with_path((self / name)._path, found)
 
     def rglob(self, pattern: str, **_: Any) -> Generator[URL, None, None]:
         """Yield all files below, after one look; ``pattern`` has to be ``"*"``."""
         if pattern != "*":
             raise ValueError(f"{self}: is listed whole, asked for {pattern!r}")
-        if self.can_list:
-            yield from self.beginning("")
-        else:  # of a store on a web server, what tells all of its arrays
+        for name, found in objects.find_below(self).items():
+            yield self._with_path((self / name)._path, found)
+        if not self.can_list:  # of a store on a web server, what tells all of its arrays
             yield from (each for name in WEB_STORES if (each := self / name).is_file())
 
-    def beginning(self, prefix: str) -> Generator[URL, None, None]:
-        """Yield all files below whose path from here begins so, after one look."""
-        objects, path = self._there()
-        for name, found in objects.find(f"{path}/{prefix}").items():
-            yield self._with_path((self / name[len(path) + 1 :])._path, found)
+    def glob(self, pattern: str, **__: Any) -> Generator[URL, None, None]:
+        """Yield what matches a pattern of a path from here; ``**`` is any folders."""
+        first, _, rest = pattern.partition("/")
+        if "**" in pattern:
+            exact = re.compile(glob_expression(pattern))
+            yield from (file for file in self.rglob("*") if exact.fullmatch(file._below(self)))
+        elif not has_magic(first):
+            place = self / first
+            yield from place.glob(rest) if rest else ([place] if place.exists() else ())
+        else:
+            for place in sorted(self.iterdir()):
+                if re.fullmatch(glob_expression(first), place._path.rpartition("/")[2]):
+                    if not rest:
+                        yield place
+                    elif place.is_dir():
+                        yield from place.glob(rest)
 
     def below(self) -> list[str]:
         """Return the paths from here of all files below, sorted."""
-        objects, path = self._there()
-        return [found.removeprefix(f"{path}/") for found in objects.find(f"{path}/")]
+        return list(objects.find_below(self))
 
     def mkdir(self, mode: int = 0, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing; raise FileNotFoundError if the folder it would be in has gone."""
@@ -299,30 +329,23 @@ class URL(_Base):
         """Return a reader of the bytes, which asks for ranges of them."""
         if mode != "rb":
             raise io.UnsupportedOperation(f"{self}: opened for reading bytes only")
-        objects, path = self._there()
-        return cast(IO[Any], RangeReader(objects, path, self.stat().st_size, self.etag))
+        return cast(IO[Any], ObjectReader(self, self.stat().st_size))
 
     def read_bytes(self) -> bytes:
         """Return all bytes; raise FileNotFoundError if there is no such file."""
-        objects, path = self._there()
-        return objects.read(path)
-
-    def read_ranges(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
-        """Return ``nbytes`` from each of some places before its end, asked for side by side."""
-        objects, path = self._there()
-        ends = [offset + nbytes for offset in offsets]
-        return objects.ranges([path] * len(ends), list(offsets), ends)
+        found = objects.read_objects([self])[0]
+        if found is None:
+            raise self._missing()
+        return found
 
     def write_bytes(self, data: Any) -> int:
         """Write the file, which appears as a whole; return its size."""
-        objects, path = self._there()
-        objects.put(path, data)
+        objects.put(self, data)
         return len(data)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the file, if it is there."""
-        objects, path = self._there()
-        objects.remove([path])
+        objects.remove([self])
 
     def replace(self, target: Any) -> Any:
         """Make a finished file of a room (`iobench.files.scratch`) appear at ``target``."""
@@ -331,5 +354,20 @@ class URL(_Base):
         take_sealed(self).complete()
         return target
 
-    def _there(self) -> tuple[Objects, str]:
-        return objects_at(self)
+
+def has_magic(pattern: str) -> bool:
+    """Return whether a path has wildcards."""
+    return any(sign in pattern for sign in "*[?")
+
+
+def glob_expression(pattern: str) -> str:
+    """Return the regular expression of the paths that a pattern with wildcards stands for."""
+    simple = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+    def translated(match: re.Match[str]) -> str:
+        part = match[0]
+        if part[0] == "[" and len(part) > 1:
+            return part.replace("[!", "[^")
+        return simple.get(part) or re.escape(part)
+
+    return re.sub(r"\[[^]]+\]|\*\*/|\*\*|\*|\?|.", translated, pattern, flags=re.DOTALL)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,7 +25,6 @@ from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import data_files, user_files
 from iobench.errors import MissingFileError, OptionError
-from iobench.files.filesystems import open_filesystem, remote_errors
 from iobench.files.objects import RequestCounts, request_counts
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL, as_path, is_url
@@ -205,17 +204,15 @@ def _matching(pattern: URL) -> list[URL]:
         raise OptionError(f"{pattern}: name the bucket or folder whose files are meant")
     if not pattern.can_list:
         raise OptionError(f"{pattern}: a web server lists no files; name them one by one")
-    filesystem, inside = open_filesystem(pattern)
-    names: list[str] = []
-    # There is no such bucket, which is nothing that matches.
-    with suppress(FileNotFoundError), remote_errors(pattern):
-        names = sorted(filesystem.glob(inside))
-    if not names:
+    fixed = re.split(r"[*?\[]", pattern.path, maxsplit=1)[0]
+    fixed = fixed[: fixed.rfind("/") + 1]
+    found = sorted(pattern.with_path(fixed).glob(pattern.path[len(fixed) :]))
+    if not found:
         raise MissingFileError(
             f"{pattern}: no file matches; quote it, so that the shell leaves it alone, and check "
             "the spelling"
         )
-    return [URL(str(filesystem.unstrip_protocol(name))) for name in names]
+    return [URL(url.with_secrets()) for url in found]
 
 
 def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Screen) -> None:

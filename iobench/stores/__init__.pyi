@@ -13,7 +13,6 @@ from iobench.files.crc32c import crc32c as crc32c
 from iobench.files.crc32c import crc32c_of_file as crc32c_of_file
 from iobench.files.crc32c import crc32c_of_rows as crc32c_of_rows
 from iobench.files.scratch import clear_scratch as clear_scratch
-from iobench.files.scratch import drop_uploads as drop_uploads
 from iobench.files.scratch import free_nbytes as free_nbytes
 from iobench.files.scratch import list_folders as list_folders
 from iobench.files.scratch import open_scratch as open_scratch

@@ -7,16 +7,17 @@ A raw Zarr shard, a TFRecord and an ``.npy`` file are the same thing to a loader
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
+from iobench.files.objects import fetched, fill_views
 from iobench.files.open_file import STORE_FILE
 from iobench.files.open_files import FileSet
 from iobench.files.ranges import FileRange
-from iobench.files.remote_ranges import fetched, fill_views
+from iobench.files.urls import URL
 from iobench.samples import is_number_below
 from iobench.stores.fields import FieldDecoder, RowDecoder
 from iobench.stores.index_file import read_index
@@ -207,7 +208,7 @@ def open_file_size(path: Path, *, expected: int) -> int:
 def read_ranges(extents: Sequence[FileRange[Path]]) -> list[memoryview]:
     """Return the bytes of extents of one store, asked for at once."""
     try:
-        found = fetched([(extent.file, extent.offset, extent.nbytes) for extent in extents])
+        found = fetched([(cast(URL, each.file), each.offset, each.nbytes) for each in extents])
     except FileNotFoundError as error:
         raise _missing(error) from error
     for extent, data in zip(extents, found, strict=True):
@@ -225,7 +226,7 @@ def fill_ranges(
 ) -> None:
     """Read ranges of objects to where their bytes shall be; the arguments are `fill_views`'s."""
     try:
-        filled = fill_views(files, starts, targets, in_flight=in_flight)
+        filled = fill_views(cast("Sequence[URL]", files), starts, targets, in_flight=in_flight)
     except FileNotFoundError as error:
         raise _missing(error) from error
     for file, start, views, count in zip(files, starts, targets, filled, strict=True):

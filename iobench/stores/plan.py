@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.atomic import storage_errors
+from iobench.files.objects import fetched
 from iobench.files.urls import URL
 from iobench.masking import mask_values
 from iobench.stores.labels import sample_grid
@@ -253,7 +254,8 @@ def _hash_file(file: Path, nbytes: int, digest: hashlib.blake2b, *, whole: bool)
     last = max(0, nbytes - STRETCH_NBYTES)
     offsets = sorted({last * step // (N_STRETCHES - 1) for step in range(N_STRETCHES)})
     if isinstance(file, URL) and not whole and nbytes:
-        for stretch in file.read_ranges(offsets, min(STRETCH_NBYTES, nbytes)):
+        length = min(STRETCH_NBYTES, nbytes)
+        for stretch in fetched([(file, offset, length) for offset in offsets]):
             digest.update(stretch)
         return
     with storage_errors(file), file.open("rb", buffering=0) as stream:

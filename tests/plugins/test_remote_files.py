@@ -16,13 +16,12 @@ from iobench.errors import (
     OptionError,
     StorageError,
 )
-from iobench.files.filesystems import open_filesystem
 from iobench.files.objects import request_counts
 from iobench.files.urls import URL
 from iobench.registry import dataset_names, find_dataset
 from tests.support.http_files import serve
 
-pytest.importorskip("s3fs", reason="s3fs speaks S3")
+pytest.importorskip("obstore", reason="speaks S3")
 
 OPTIONS = {
     "maelstrom-yr": {"size": "5GB"},
@@ -40,17 +39,12 @@ CASES = [
 
 
 @pytest.fixture
-def uploaded(bucket, tiny_root):
+def uploaded(put_files, tiny_root):
     """Put a tiny stand-in into the bucket, as a mirror; return its root here, and the address."""
-    filesystem, _ = open_filesystem(URL(f"s3://{bucket}"))
 
     def upload(name, options):
         root = tiny_root(find_dataset(name, **options))
-        for path in root.rglob("*"):
-            if path.is_file():
-                to = f"s3://{bucket}/copies/{path.relative_to(root).as_posix()}"
-                filesystem.put_file(str(path), to)
-        return root, f"s3://{bucket}/copies"
+        return root, put_files(root, "copies")
 
     return upload
 
@@ -132,14 +126,13 @@ def equal_samples(found, expected):
 
 
 @pytest.mark.long
-def test_any_layout_that_folders_may_have(months, bucket, tmp_path):
+def test_any_layout_that_folders_may_have(months, bucket, put_files, tmp_path):
     files, inside = months
     here = iobench.open_dataset(SMALL, data_dir=files[0].parent, store_dir=tmp_path)
-    filesystem, _ = open_filesystem(URL(inside))
     published = inside.partition("/https/")[2].partition("/")[2]
     for layout in ("flat", f"of-bucket/{published.partition('/')[2]}", f"of-host/{published}"):
         for path in files:
-            filesystem.put_file(str(path), f"s3://{bucket}/{layout}/{path.name}")
+            put_files(path, f"{layout}/{path.name}")
         top = f"s3://{bucket}/{layout.partition('/')[0]}"
         there = iobench.open_dataset(SMALL, data_dir=top, store_dir=tmp_path)
         assert {file.path.startswith(f"{bucket}/{layout}") for file in there.files} == {True}
@@ -147,14 +140,13 @@ def test_any_layout_that_folders_may_have(months, bucket, tmp_path):
 
 
 @pytest.mark.long
-def test_files_by_a_pattern_of_dates(uploaded, bucket, tmp_path):
+def test_files_by_a_pattern_of_dates(uploaded, bucket, put_files, tmp_path):
     root, _ = uploaded("maelstrom-ens10", {})
-    filesystem, _ = open_filesystem(URL(f"s3://{bucket}"))
     options = {"options": {"target": "none"}, "store_dir": tmp_path}
     here = iobench.open_dataset("maelstrom-ens10", data_dir=root, **options)
     for path in root.rglob("output.sfc.*"):
         date = path.name.rpartition(".")[2]
-        filesystem.put_file(str(path), f"s3://{bucket}/own/{date[4:6]}/{date[6:]}.grib")
+        put_files(path, f"own/{date[4:6]}/{date[6:]}.grib")
     pattern = f"s3://{bucket}/own/{{month}}/{{day}}.grib"
     there, asked = asked_for(
         lambda: iobench.open_dataset("maelstrom-ens10", files=pattern, **options)
@@ -174,7 +166,6 @@ def test_files_by_a_pattern_of_dates(uploaded, bucket, tmp_path):
 
 
 def test_a_web_server_that_lists_nothing(months, tmp_path):
-    pytest.importorskip("aiohttp", reason="fsspec opens http with aiohttp")
     files, _ = months
     here = iobench.open_dataset(SMALL, data_dir=files[0].parent, store_dir=tmp_path)
     with serve(files[0].parent, "open-sesame") as server:
@@ -218,39 +209,23 @@ def test_what_is_wrong_is_said_in_one_line(months, bucket, tmp_path, monkeypatch
         iobench.open_dataset(SMALL, data_dir=inside, options={"date": missing}, store_dir=tmp_path)
 
 
-def test_without_credentials(months, tmp_path, monkeypatch):
-    from fsspec import get_filesystem_class
-
-    from iobench.files import filesystems
-
-    _, inside = months
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    get_filesystem_class("s3").clear_instance_cache()
-    monkeypatch.setattr(filesystems, "_opened", {})
-    with pytest.raises(StorageError, match="no credentials found"):
-        iobench.open_dataset(SMALL, data_dir=inside, store_dir=tmp_path)
-
-
 def test_an_object_that_changes_or_goes_in_the_middle(months, bucket, tmp_path):
     files, inside = months
-    filesystem, _ = open_filesystem(URL(inside))
     opened = iobench.open_dataset(SMALL, data_dir=inside, store_dir=tmp_path)
     before = opened[0]
-    name = f"{inside}/{files[0].name}"
+    name = URL(inside) / files[0].name
     content = bytearray(files[0].read_bytes())
     content[-64:] = bytes(64)  # as long as before
-    filesystem.pipe_file(name, bytes(content))
+    name.write_bytes(content)
     with pytest.raises(FileFormatError, match=f"{files[0].name}: was rewritten since"):
         opened[0]
     sent = pickle.loads(pickle.dumps(opened))  # as to a process
     with pytest.raises(FileFormatError, match="was rewritten since"):
         sent[0]
-    filesystem.rm_file(name)
+    name.unlink()
     with pytest.raises(MissingFileError, match=f"{files[0].name}: no such file any more"):
         opened[0]
-    filesystem.put_file(str(files[0]), name)
+    name.write_bytes(files[0].read_bytes())
     again = iobench.open_dataset(SMALL, data_dir=inside, store_dir=tmp_path)
     for variable, values in before.items():
         np.testing.assert_array_equal(again[0][variable], values)
@@ -259,10 +234,9 @@ def test_an_object_that_changes_or_goes_in_the_middle(months, bucket, tmp_path):
 @pytest.fixture
 def few_tries(monkeypatch, bucket):
     """Let the libraries try what failed three times, not ten with long waits between."""
-    from iobench.files import filesystems, object_requests
+    from iobench.files import object_requests
 
-    monkeypatch.setattr(filesystems, "_opened", {})
-    monkeypatch.setitem(object_requests.TRIES, "s3", 2)
+    monkeypatch.setitem(object_requests.TRIES, "bucket", 2)
 
 
 def test_a_server_that_is_too_busy_at_first(few_tries, months, tmp_path, monkeypatch):

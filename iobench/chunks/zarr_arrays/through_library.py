@@ -15,6 +15,7 @@ import numpy as np
 from iobench.chunks.packing import unpack
 from iobench.chunks.zarr_arrays.version3 import check_safe
 from iobench.errors import FileFormatError, MissingExtraError, StorageError
+from iobench.files.object_requests import store_of
 from iobench.files.urls import URL, as_path
 from iobench.json_files import read_json
 
@@ -77,15 +78,17 @@ def _opened(pid: int, folder: str, said: str) -> Any:
         import zarr
     except ImportError as error:
         raise MissingExtraError(f"{said} needs zarr: pip install 'iobench[zarr]'") from error
-    if not hasattr(zarr.storage, "LocalStore"):
-        raise _unreadable(said, f"zarr {zarr.__version__} knows no version 3")
+    if not hasattr(zarr.storage, "ObjectStore"):
+        raise _unreadable(said, f"zarr {zarr.__version__} knows no version 3, or no objects")
     # As a path to a folder, never as a text: in that zarr looks for addresses and archives.
+    name = ""
     if isinstance(place, URL):
-        store = place.with_secrets()
+        objects, name = store_of(place)
+        store = zarr.storage.ObjectStore(objects, read_only=True)
     else:
         store = zarr.storage.LocalStore(folder, read_only=True)
     try:
-        return zarr.open_array(store, mode="r", zarr_format=3)
+        return zarr.open_array(store, path=name, mode="r", zarr_format=3)
     except ZARR_ERRORS as error:
         reason = " ".join(str(error).split())
         raise _unreadable(said, f"zarr {zarr.__version__}: {reason}") from error

@@ -268,13 +268,6 @@ def test_broken_connections_are_tried_again(bucket: str, monkeypatch: pytest.Mon
     assert asked == ["bytes=30-49", "bytes=37-49"]
 
 
-def test_other_file_systems_go_through_fsspec(tmp_path: Path) -> None:
-    pytest.importorskip("fsspec", reason="fsspec has file systems")
-    store = uploaded(write_numbers(tmp_path / "store", n_samples=9), "memory://ring/store")
-    found = batches(StoreSource(store))
-    assert [number for batch in found for number in batch["number"].tolist()] == list(range(9))
-
-
 def test_the_loader_measures_and_tells(tmp_path: Path, bucket: str) -> None:
     store = uploaded(write_numbers(tmp_path / "store", n_samples=16), f"s3://{bucket}/store")
     loader = iobench.loader(store, 4)

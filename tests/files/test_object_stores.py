@@ -1,0 +1,432 @@
+"""Objects behind URLs against servers on loopback: states, listings, ranges, uploads, errors."""
+
+import os
+import pickle
+import sys
+import threading
+import urllib.parse
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from iobench.errors import MissingExtraError, OptionError, StorageError, StoreError
+from iobench.files import object_requests, objects, uploads
+from iobench.files.atomic import is_local, new_file
+from iobench.files.crc32c import crc32c
+from iobench.files.object_requests import forget_stores
+from iobench.files.objects import create, request_counts, update
+from iobench.files.ranges import FileRange
+from iobench.files.scratch import clear_scratch, open_scratch
+from iobench.files.urls import URL, as_path, is_url
+from iobench.stores.extents import read_ranges
+from iobench.stores.shard_writer import ShardFileWriter
+from tests.conftest import s3_client
+
+PART = 5 << 20
+"""The least that S3 takes."""
+MANY = 12 << 20
+
+
+@pytest.fixture
+def place(bucket, monkeypatch):
+    monkeypatch.setattr(uploads, "PART_NBYTES", PART)
+    return as_path(f"s3://{bucket}/some folder/store")
+
+
+def test_urls_are_told_from_paths():
+    assert [is_url(text) for text in ("s3://b/k", "gs://b", "simplecache::s3://b/k")] == [True] * 3
+    assert not any(is_url(text) for text in ("/a/b", "a:b", "C:/x", "s3:/b", "", Path("s3://b")))
+    assert as_path("data/out") == Path("data/out")
+    assert as_path("file:///data/out") == Path("/data/out")
+    assert not is_local(as_path("s3://bucket/out/"))
+    assert str(as_path("s3://bucket/out/")) == "s3://bucket/out"
+    with pytest.raises(TypeError):
+        os.fspath(as_path("s3://bucket/out"))
+
+
+def test_a_url_has_the_face_of_a_path(place):
+    below = place / "t2m" / "c.0.0"
+    assert (below.name, below.parent.name, str(below.parent.parent)) == ("c.0.0", "t2m", str(place))
+    assert below.relative_to(place).as_posix() == "t2m/c.0.0"
+    assert below.is_relative_to(place)
+    assert not place.is_relative_to(below)
+    with pytest.raises(ValueError, match="is not below"):
+        place.relative_to(below)
+    assert pickle.loads(pickle.dumps(below)) == below
+    assert len({below, place / "t2m/c.0.0"}) == 1
+    assert not below.exists()
+    with pytest.raises(FileNotFoundError):
+        below.stat()
+    below.write_bytes(b"0123456789")
+    assert (below.is_file(), below.is_dir(), below.parent.is_dir()) == (True, False, True)
+    assert below.stat().st_size == 10
+    assert list(place.iterdir()) == [place / "t2m"]
+    assert place.below() == ["t2m/c.0.0"]
+    listed = place.with_listing()
+    before = request_counts.copy()
+    assert (listed / "t2m/c.0.0").stat().st_size == 10
+    assert (listed / "t2m").is_dir()
+    assert not (listed / "b").exists()
+    assert request_counts.since(before).states == 0
+    below.unlink()
+    below.unlink(missing_ok=True)
+    assert not place.exists()
+
+
+def test_names_of_all_kinds(bucket):
+    place = URL(f"s3://{bucket}")
+    names = ["a b%20+#?.nc", "ü é/[x]*{a}", "sub/y", "sub-x", "d/e/f/g"]
+    for name in names:
+        (place / "dir" / name).write_bytes(name.encode())
+    for marker in ("dir/", "dir/sub/"):  # as consoles make folders
+        s3_client().put_object(Bucket=bucket, Key=marker, Body=b"")
+    below = place / "dir"
+    assert below.below() == sorted(names)
+    assert {each.name for each in below.iterdir()} == {name.partition("/")[0] for name in names}
+    assert [(below / name).read_bytes().decode() for name in names] == names
+    assert [each.name for each in below.glob("*-[xy]")] == ["sub-x"]
+    assert [each.path for each in below.glob("sub*/*")] == [f"{bucket}/dir/sub/y"]
+    assert {each.name for each in place.glob("dir/**/[fg]")} == {"g"}
+    assert [each.name for each in place.glob("dir/d/e")] == ["e"]
+    with pytest.raises(StorageError, match="empty path segment"):
+        (place / "a//b").read_bytes()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 100), st.lists(st.tuples(st.integers(0, 200_000), st.integers(1, 5000))))
+@example(86, [(0, 1), (60537, 5000)])
+def test_a_reader_reads_as_a_file_does(place, seed, reads):
+    data = bytes(range(256)) * (3 * seed)
+    place.write_bytes(data)
+    with place.open("rb") as stream:
+        for offset, count in reads:
+            stream.seek(offset)
+            assert stream.read(count) == data[offset : offset + count]
+        stream.seek(0)
+        assert stream.read() == data
+
+
+def test_a_reader_asks_for_a_header_alone_and_for_all_in_few_requests(place):
+    place.write_bytes(bytes(MANY))
+    before = request_counts.copy()
+    with place.open("rb") as stream:
+        stream.read(10)
+        stream.read(100)
+        assert request_counts.since(before).nbytes == 1 << 16
+        while stream.read(1 << 17):
+            pass
+    assert request_counts.since(before).ranges < 12
+
+
+@pytest.mark.parametrize("nbytes", [0, 1000, PART, PART + 1, MANY])
+def test_a_file_appears_with_its_completion(place, begun_uploads, nbytes):
+    data = (bytes(range(256)) * (nbytes // 256 + 1))[:nbytes]
+    folder, target = place / "iobench.journal/shard-0/token", place / "a b" / "data"
+    open_scratch(folder, place)
+    file = new_file(folder / "a b" / "data")
+    for start in range(0, nbytes, 3_000_000):
+        file.write(memoryview(data)[start : start + 3_000_000])
+    file.commit()
+    assert not target.exists()
+    assert len(begun_uploads()) == (nbytes > PART)
+    (folder / "a b" / "data").replace(target)
+    assert target.read_bytes() == data
+    clear_scratch(folder, place)
+    assert place.below() == ["a b/data"]
+    assert begun_uploads() == []
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_what_is_dropped_leaves_nothing(place, begun_uploads, is_committed):
+    folder = place / "iobench.journal/shard-0/token"
+    open_scratch(folder, place)
+    file = new_file(folder / "data")
+    file.write(bytes(MANY))
+    if is_committed:
+        file.commit()
+    clear_scratch(folder, place)
+    file.abort()
+    assert begun_uploads() == []
+    assert place.below() == []
+    with pytest.raises(FileNotFoundError):
+        (folder / "data").replace(place / "data")
+
+
+def test_the_first_bytes_are_rewritten_before_they_are_sent(place, begun_uploads):
+    file = ShardFileWriter(place / "data")
+    file.write(b"old header", bytes(1000))
+    file.rewrite_start(b"new HEADER")
+    written = file.commit()
+    data = (place / "data").read_bytes()
+    assert data == b"new HEADER" + bytes(1000)
+    assert (written.nbytes, written.crc32c) == (len(data), crc32c(data))
+    large = ShardFileWriter(place / "large")
+    large.write(bytes(MANY))
+    with pytest.raises(StorageError, match="cannot be rewritten there"):
+        large.rewrite_start(b"new HEADER")
+    large.abort()
+    assert begun_uploads() == []
+
+
+def test_one_creates_an_object_and_who_knows_its_version_updates_it(place):
+    etag = create(place, b"mine")
+    assert create(place, b"theirs") is None
+    assert create(place, b"mine") == etag  # the answer to the first try was lost
+    newer = update(place, b"more", etag)
+    assert update(place, b"late", etag) is None
+    assert place.read_bytes() == b"more"
+    place.unlink()
+    assert update(place, b"gone", newer) is None
+    assert place.parent.below() == []
+
+
+def test_extents_are_read_at_once_and_in_order(place):
+    (place / "a").write_bytes(bytes(range(200)))
+    (place / "b").write_bytes(b"b" * 100)
+    extents = [
+        FileRange(place / "a", 10, 5),
+        FileRange(place / "b", 0, 3),
+        FileRange(place / "a", 0, 0),
+        FileRange(place / "a", 199, 1),
+    ]
+    assert list(map(bytes, read_ranges(extents))) == [bytes(range(10, 15)), b"bbb", b"", b"\xc7"]
+    for extent, said in (
+        (FileRange(place / "a", 190, 20), "/a: the object ends at byte 200"),
+        (FileRange(place / "c", 0, 1), "/c is missing"),
+        (FileRange(place / "a", 300, 20), "/a: the object ends at byte 300"),
+    ):
+        with pytest.raises(StoreError, match=said):
+            read_ranges([extent])
+
+
+def test_a_bucket_that_is_not_there_is_one_line(bucket):
+    place = as_path(f"s3://{bucket}-not/x")
+    large = new_file(place)
+    for act in (
+        place.with_listing,
+        partial(place.write_bytes, b"x"),
+        partial(create, place, b""),
+        partial(large.write, bytes(40 << 20)),
+    ):
+        with pytest.raises(StorageError, match="there is no such bucket; make it"):
+            act()
+
+
+# -- other stores ------------------------------------------------------------------------------
+
+
+class Blobs(BaseHTTPRequestHandler):
+    """Objects in memory as Azure and GCS hand them out: put whole, conditions, ranges, listings."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+    def answer(self, status, body=b"", nbytes=None, **headers):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body) if nbytes is None else nbytes))
+        self.send_header("Last-Modified", "Sat, 28 Nov 2026 00:00:00 GMT")
+        self.send_header("ETag", '"1"')
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    @property
+    def name(self):
+        return urllib.parse.unquote(self.path.partition("?")[0])
+
+    def do_HEAD(self):
+        blob = self.server.blobs.get(self.name)
+        self.answer(404 if blob is None else 200, nbytes=len(blob or b""))
+
+    def do_PUT(self):
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        conditions = (
+            self.headers.get("If-None-Match"),
+            self.headers.get("x-goog-if-generation-match"),
+        )
+        if conditions != (None, None) and self.name in self.server.blobs:
+            return self.answer(409 if conditions[0] else 412)
+        self.server.blobs[self.name] = data
+        return self.answer(201)
+
+    def do_GET(self):
+        if "list" in self.path.partition("?")[2]:
+            return self.answer(200, self.listing("comp=list" in self.path).encode())
+        data = self.server.blobs[self.name]
+        first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
+        part = data[int(first) : int(last or len(data)) + 1]
+        span = f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"
+        return self.answer(206 if "Range" in self.headers else 200, part, Content_Range=span)
+
+    def listing(self, is_azure):
+        blobs = {key.rpartition("/box/")[2]: len(data) for key, data in self.server.blobs.items()}
+        if is_azure:
+            one = (
+                "<Blob><Name>{}</Name><Properties><Content-Type>x/y</Content-Type><Content-Length>{}</Content-Length>"
+                "<Last-Modified>Sat, 28 Nov 2026 00:00:00 GMT</Last-Modified></Properties></Blob>"
+            )
+            found = "".join(one.format(*each) for each in blobs.items())
+            return f"<EnumerationResults><Blobs>{found}</Blobs></EnumerationResults>"
+        one = (
+            "<Contents><Key>{}</Key><Size>{}</Size><ETag>1</ETag>"
+            "<LastModified>2026-11-28T00:00:00.000Z</LastModified></Contents>"
+        )
+        found = "".join(one.format(*each) for each in blobs.items())
+        return f"<ListBucketResult>{found}</ListBucketResult>"
+
+
+@pytest.mark.parametrize(
+    ("url", "environment"),
+    [
+        ("gs://box/a/x.bin", {"GOOGLE_BASE_URL": "{}", "GOOGLE_BEARER_TOKEN": "word"}),
+        (
+            "az://box/a/x.bin",
+            {
+                "AZURE_STORAGE_ENDPOINT": "{}/me",
+                "AZURE_STORAGE_ACCOUNT_NAME": "me",
+                "AZURE_SKIP_SIGNATURE": "true",
+            },
+        ),
+    ],
+)
+def test_other_stores_are_asked_where_the_environment_says(monkeypatch, url, environment):
+    forget_stores()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Blobs)
+    server.daemon_threads, server.blobs = True, {}
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value.format(f"http://127.0.0.1:{server.server_port}"))
+        place = URL(url)
+        assert create(place, b"0123456789") is not None
+        assert create(place, b"other") is None
+        assert place.stat().st_size == 10
+        assert bytes(read_ranges([FileRange(place, 2, 3)])[0]) == b"234"
+        assert place.parent.below() == ["x.bin"]
+        assert str(place) == url
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        forget_stores()
+
+
+# -- who asks, and what is said ----------------------------------------------------------------
+
+PROFILE = "[lab]\naws_access_key_id = from-the-profile\naws_secret_access_key = secret-of-profile\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "asks"),
+    [
+        ({"AWS_ACCESS_KEY_ID": "variable", "AWS_SECRET_ACCESS_KEY": "s"}, "variable"),
+        ({"AWS_PROFILE": "lab"}, "from-the-profile"),
+        ({"AWS_SKIP_SIGNATURE": "true"}, ""),
+    ],
+)
+def test_who_asks_is_found_in_the_environment(place, tmp_path, monkeypatch, environment, asks):
+    place.write_bytes(b"x")
+    bucket, _, key = place.path.partition("/")
+    s3_client().put_object_acl(Bucket=bucket, Key=key, ACL="public-read")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    (tmp_path / "credentials").write_text(PROFILE)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    forget_stores()
+    from moto.s3.responses import S3Response
+
+    headers = []
+    answer = S3Response.get_object
+
+    def heard(self, *arguments):
+        headers.append(self.headers.get("Authorization") or "")
+        return answer(self, *arguments)
+
+    monkeypatch.setattr(S3Response, "get_object", heard)
+    assert place.read_bytes() == b"x"
+    assert asks in headers[-1]
+    assert bool(asks) == bool(headers[-1])
+
+
+@pytest.mark.parametrize(
+    ("environment", "missing", "said"),
+    [
+        ({}, "", r"no credentials found \(AWS_ACCESS_KEY_ID, AWS_PROFILE; AWS_SKIP_SIGNATURE=true"),
+        ({"AWS_PROFILE": "none"}, "", "none"),
+        ({"AWS_PROFILE": "lab"}, "obstore.auth.boto3", "need boto3: pip install boto3"),
+    ],
+)
+def test_who_asks_without_credentials_is_told(place, monkeypatch, environment, missing, said):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name, value in {"AWS_EC2_METADATA_DISABLED": "true", **environment}.items():
+        monkeypatch.setenv(name, value)
+    if missing:
+        monkeypatch.setitem(sys.modules, missing, None)
+    forget_stores()
+    with pytest.raises(StorageError, match=said) as caught:
+        place.read_bytes()
+    assert str(caught.value).startswith(str(place))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sftp://host/x.nc", r"sftp:// is not read \(expected s3://.*copy the file here first"),
+        ("hdfs://host/x.nc", "mount its file system"),
+        ("zip://x.nc::s3://bucket/x.zip", "zip:// is not read"),
+        ("simplecache::s3://bucket/x.nc", "simplecache::s3:// is not read"),
+        ("s3://key:secret-word@bucket/x", "are read from the environment; leave them out"),
+        ("az://box/x", "no account; name it as AZURE_STORAGE_ACCOUNT_NAME"),
+    ],
+)
+def test_what_is_not_read_is_said_in_one_line(monkeypatch, url, said):
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises((OptionError, StorageError), match=said) as caught:
+        URL(url).read_bytes()
+    assert "secret-word" not in str(caught.value)
+
+
+def test_obstore_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(MissingExtraError, match=r"s3://b/x needs .*pip install 'iobench\[cloud\]'"):
+        URL("s3://b/x").exists()
+
+
+def test_errors_and_texts_hold_no_secrets(place, monkeypatch):
+    secret = "very-secret-key"
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+    forget_stores()
+
+    async def refused(*_, **__):
+        raise OSError(5, f"no answer from http://me:word@host with {secret}")
+
+    monkeypatch.setattr(objects, "_get", refused)
+    with pytest.raises(StorageError) as caught:
+        place.read_bytes()
+    store, _ = object_requests.store_of(place)
+    for text in (str(caught.value), repr(caught.value), repr(store), repr(store.config)):
+        assert secret not in text
+        assert "word@" not in text
+    assert caught.value.__cause__ is None
+
+
+def test_errors_name_the_file_they_are_of(place):
+    """Two files of one host that differ in their query alone."""
+    for query in ("a=1", "b=2"):
+        with pytest.raises(StorageError, match=r"127\.0\.0\.1:9/x\.nc:"):
+            URL(f"http://127.0.0.1:9/x.nc?{query}").read_bytes()
+    for name in ("one", "two"):
+        with pytest.raises(FileNotFoundError) as caught:
+            (place / name).read_bytes()
+        assert caught.value.filename == f"{place}/{name}"
