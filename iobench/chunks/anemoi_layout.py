@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunk_manifest import StoredVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 
 
-def gridded_data(store: ZarrStore) -> StoredVariable:
+def gridded_data(store: ZarrStore) -> ChunkedVariable:
     """Return the array of all fields; FileFormatError says how a store differs from the layout."""
     layout = store.attributes.get("layout", store.attributes.get("format", "gridded"))
     if layout != "gridded":
@@ -40,7 +40,7 @@ def gridded_data(store: ZarrStore) -> StoredVariable:
             f"{store.path}: array 'data': {found}, expected (dates, variables, ensemble, cells) as "
             "anemoi-datasets makes it; profile other Zarr stores by their path alone"
         )
-    if data.storage is None:
+    if data.only_library:
         raise FileFormatError(
             f"{store.path}: array 'data': {data.only_library} cannot be read here; write it with "
             "another codec"
@@ -49,7 +49,7 @@ def gridded_data(store: ZarrStore) -> StoredVariable:
     return data
 
 
-def variable_names(store: ZarrStore, data: StoredVariable) -> list[str]:
+def variable_names(store: ZarrStore, data: ChunkedVariable) -> list[str]:
     """Return the names along the second axis of ``data``."""
     by_index: Mapping[str, int] = store.attributes.get("name_to_index") or {}
     names = store.attributes.get("variables") or sorted(by_index, key=by_index.__getitem__)
@@ -61,10 +61,10 @@ def variable_names(store: ZarrStore, data: StoredVariable) -> list[str]:
     return list(names)
 
 
-def stored_dates(store: ZarrStore, data: StoredVariable) -> NDArray[np.datetime64]:
+def stored_dates(store: ZarrStore, data: ChunkedVariable) -> NDArray[np.datetime64]:
     """Return the dates along the first axis of ``data``, to the second, ascending."""
     variable = store.dates.get("dates")
-    if variable is None or variable.storage is None or variable.shape != data.shape[:1]:
+    if variable is None or variable.only_library or variable.shape != data.shape[:1]:
         raise FileFormatError(
             f"{store.path}: array 'dates' is missing or not as long as 'data'; finish the store "
             "with anemoi-datasets"
@@ -90,13 +90,13 @@ def missing_dates(store: ZarrStore) -> set[np.datetime64]:
 
 
 def scaling(
-    store: ZarrStore, data: StoredVariable, channels: Sequence[str], columns: Sequence[int]
+    store: ZarrStore, data: ChunkedVariable, channels: Sequence[str], columns: Sequence[int]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return factor and offset of the chosen variables, each of shape (channels, 1, 1)."""
     found = []
     for name in ("mean", "stdev"):
         variable = store.variables.get(name)
-        if variable is None or variable.storage is None or variable.shape != data.shape[1:2]:
+        if variable is None or variable.only_library or variable.shape != data.shape[1:2]:
             raise FileFormatError(
                 f"{store.path}: normalise=mean-std needs array {name!r} with one number for each "
                 "variable; let anemoi-datasets compute the statistics"

@@ -20,8 +20,8 @@ from iobench.chunks.boxes import (
     page_chunks,
     places_touched,
 )
-from iobench.chunks.chunk_manifest import Place, StoredVariable, decode_stored_chunk
 from iobench.chunks.chunk_reading import StoredChunk, read_chunks
+from iobench.chunks.chunked_variable import ChunkedVariable, Place, decode_chunk
 from iobench.chunks.decode_counts import count_decoded, count_used
 from iobench.chunks.decoded_chunks import ChunkRow
 from iobench.files.memory import array_for_one_sample
@@ -60,7 +60,7 @@ class _Part(NamedTuple):
     """What a sample takes of a variable in chunks."""
 
     box: Box
-    variable: StoredVariable  # that of the box; where samples share its pages, those as chunks
+    variable: ChunkedVariable  # that of the box; where samples share its pages, those as chunks
     key: str  # what tells it from other variables that samples of a file take
     # whether decoding takes work: numbers that lie as they are are no chunks to a user
     is_counted: bool
@@ -68,7 +68,7 @@ class _Part(NamedTuple):
     @property
     def chunk(self) -> Place:
         """Shape of a chunk."""
-        return self.variable.manifest.chunk
+        return self.variable.chunk
 
     def row(self, file: int, brick_nbytes: int) -> ChunkRow:
         """Return which chunks its own are kept with."""
@@ -154,7 +154,7 @@ class _Part(NamedTuple):
             return None
         if not self.is_counted:
             return self._as_it_lies(place, stored)
-        values = decode_stored_chunk(self.box.file, self.variable, place, stored, out)
+        values = decode_chunk(self.box.file, self.variable, place, stored, out)
         count_decoded(values.nbytes)
         return values
 
@@ -203,21 +203,20 @@ def plain_array(
     box: Box, stored: Sequence[memoryview], out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
     """Return the numbers of a box whose ranges were read for it alone."""
-    manifest = box.variable.manifest
-    if manifest.is_contiguous:
+    if box.variable.is_contiguous:
         return contiguous_array(box, stored)
     return message_array(box, stored, out)
 
 
 def message_array(box: Box, stored: Sequence[memoryview], out: NDArray[Any] | None) -> NDArray[Any]:
     """Return the numbers of a box of whole messages, each decoded straight into its place."""
-    chunk = box.variable.manifest.chunk
+    chunk = box.variable.chunk
     if out is None or not fits(out, box.shape, "=f4"):
         out = array_for_one_sample(box.shape, np.float32)
     places = places_touched(chunk, box.start, box.stop)
     values = out.reshape(len(stored), *chunk)
     for place, content, to_be in zip(places, stored, values, strict=True):
-        decode_stored_chunk(box.file, box.variable, place, content, to_be)
+        decode_chunk(box.file, box.variable, place, content, to_be)
     return out
 
 
@@ -227,12 +226,11 @@ def _part(box: Box, kept: DecodedChunks) -> _Part | None:
     A message is of one sample as a rule: kept are those that others need, or that come again.
     """
     variable = box.variable
-    manifest = variable.manifest
-    if manifest.is_contiguous:
+    if variable.is_contiguous:
         pages, is_counted = page_chunks(box), False
         if pages is None:
             return None
-    elif manifest.codecs.is_message and box.is_of_one and not kept.has_repeats:
+    elif variable.is_message and box.is_of_one and not kept.has_repeats:
         return None
     else:
         pages, is_counted = variable, True

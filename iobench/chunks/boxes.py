@@ -9,9 +9,9 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
-from iobench.chunks.chunk_manifest import ChunkManifest, Place, StoredVariable, in_ranges
-from iobench.errors import FileFormatError
+from iobench.chunks.chunked_variable import ChunkedVariable, Place, check_known
 from iobench.files.memory import array_for_one_sample
 from iobench.files.ranges import FileRange
 
@@ -32,7 +32,7 @@ class Box(NamedTuple):
     """A range along each dimension of a stored variable."""
 
     file: str  # the file or store
-    variable: StoredVariable  # with where its numbers lie in ``file``
+    variable: ChunkedVariable  # with where its numbers lie in ``file``
     start: tuple[int, ...]
     stop: tuple[int, ...]  # one per dimension, not empty, inside the variable's shape
     # the sample dimensions, the slowest first; -1 of one that the variable lacks
@@ -67,16 +67,7 @@ class Box(NamedTuple):
         return bool(self.axes) and min(self.axes) >= 0
 
 
-def check_known(file: str, variable: StoredVariable) -> None:
-    """Raise FileFormatError of a variable that only the format's library can read."""
-    if variable.storage is None:
-        raise FileFormatError(
-            f"{file}: variable {variable.name!r} has no known chunks ({variable.only_library}); "
-            "read it through the library"
-        )
-
-
-def index_box(file: str, variable: StoredVariable, axis: int = -1, index: int = -1) -> Box:
+def index_box(file: str, variable: ChunkedVariable, axis: int = -1, index: int = -1) -> Box:
     """Return one index of a variable along ``axis``, its sample dimension; -1: all of it."""
     check_known(file, variable)
     shape = variable.shape
@@ -88,7 +79,7 @@ def index_box(file: str, variable: StoredVariable, axis: int = -1, index: int = 
 
 
 def indexes_box(
-    file: str, variable: StoredVariable, axes: tuple[int, ...], indexes: Sequence[int]
+    file: str, variable: ChunkedVariable, axes: tuple[int, ...], indexes: Sequence[int]
 ) -> Box:
     """Return one index of a variable along each of its sample dimensions; of axis -1 it lacks."""
     check_known(file, variable)
@@ -104,30 +95,21 @@ def box_ranges(box: Box) -> list[FileRange[str]]:
 
     A contiguous variable gives one range per row of the box, as few as its shape allows.
     """
-    manifest = box.variable.manifest
-    if manifest.is_contiguous:
-        return _row_ranges(box, manifest)
-    ranges = manifest.ranges
-    return [
-        ranges.range_at(box.file, place)
-        for place in places_touched(manifest.chunk, box.start, box.stop)
-        if ranges.offsets[place] >= 0
-    ]
-
-
-def _row_ranges(box: Box, manifest: ChunkManifest) -> list[FileRange[str]]:
-    offset = manifest.offset
-    if offset < 0:
+    file, variable = box.file, box.variable
+    if not variable.is_contiguous:
+        places = places_touched(variable.chunk, box.start, box.stop)
+        found = (variable.range_at(file, place) for place in places)
+        return [each for each in found if each is not None]
+    if variable.offset < 0:
         return []
-    rows = _rows(manifest.codecs.dtype, box.variable.shape, box.lengths)
-    first = offset + sum(map(operator.mul, box.start, rows.strides))
-    return [FileRange(box.file, first + apart, nbytes) for apart, nbytes in rows.ranges]
+    rows = _rows(variable.packing.stored, variable.shape, box.lengths)
+    first = variable.offset + sum(map(operator.mul, box.start, rows.strides))
+    return [FileRange(file, first + apart, nbytes) for apart, nbytes in rows.ranges]
 
 
 def contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
     """Return a box's numbers as stored, from the bytes of its `box_ranges`."""
-    manifest = box.variable.manifest
-    stored = manifest.codecs.dtype
+    stored = box.variable.packing.stored
     if not buffers:
         return np.full(box.shape, box.variable.fill, dtype=stored)
     lengths = box.lengths
@@ -188,7 +170,7 @@ def _rows(dtype: str, shape: Place, lengths: Place) -> _Rows:
     return _Rows(inner, each, length, strides[row], 1)
 
 
-def page_chunks(box: Box) -> StoredVariable | None:
+def page_chunks(box: Box) -> ChunkedVariable | None:
     """Return a variable whose samples share pages as if it were in chunks; None of another one.
 
     A sample's numbers lie so close to others' that all are read: with them kept, once.
@@ -196,10 +178,9 @@ def page_chunks(box: Box) -> StoredVariable | None:
     variable, axis = box.variable, max(box.axes, default=-1)
     if axis <= 0 or not box.drops_axes:
         return None
-    manifest = variable.manifest
-    if not manifest.is_contiguous:
+    if not variable.is_contiguous or variable.offset < 0:
         return None
-    if manifest.offset < 0 or not _shares_pages(manifest.codecs.dtype, variable.shape, box.axes):
+    if not _shares_pages(variable.packing.stored, variable.shape, box.axes):
         return None
     return _page_chunks(variable, axis)
 
@@ -213,9 +194,8 @@ def _shares_pages(dtype: str, shape: Place, axes: Place) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _page_chunks(variable: StoredVariable, axis: int) -> StoredVariable:
-    manifest, shape = variable.manifest, variable.shape
-    itemsize = np.dtype(manifest.codecs.dtype).itemsize
+def _page_chunks(variable: ChunkedVariable, axis: int) -> ChunkedVariable:
+    shape, itemsize = variable.shape, np.dtype(variable.packing.stored).itemsize
     chunk = [1] * axis + list(shape[axis:])
     nbytes = math.prod(chunk) * itemsize
     for outer in reversed(range(axis)):
@@ -223,16 +203,13 @@ def _page_chunks(variable: StoredVariable, axis: int) -> StoredVariable:
         nbytes *= chunk[outer]
         if chunk[outer] < shape[outer]:
             break
-    offsets = np.array(manifest.offset, dtype=np.int64)
+    offsets = np.array(variable.offset, dtype=np.int64)
     sizes = np.array(itemsize, dtype=np.int64)
     for each, (length, n) in enumerate(zip(chunk, shape, strict=True)):
         along = np.arange(0, n, length)
         offsets = offsets[..., None] + along * math.prod(shape[each + 1 :]) * itemsize
         sizes = sizes[..., None] * np.minimum(length, n - along)
-    storage = in_ranges(manifest.codecs.dtype, tuple(chunk), (), offsets, sizes)
-    return StoredVariable(
-        variable.name, variable.dims, shape, variable.packing, variable.fill, storage, {}
-    )
+    return replace(variable, chunk=tuple(chunk), offset=-1, offsets=offsets, sizes=sizes)
 
 
 def places_touched(chunk: Place, start: Place, stop: Place) -> Iterator[Place]:

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.boxes import PICK_NBYTES, Box, box_ranges, contiguous_array
-from iobench.chunks.chunk_manifest import (
-    ChunkRanges,
-    StoredVariable,
-    damaged_chunk,
-    decode_stored_chunk,
-    mask_of,
-)
 from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
-from iobench.chunks.codec_chain import decode_chunk, shuffled_slices
+from iobench.chunks.chunked_variable import ChunkedVariable, decode_chunk
 from iobench.chunks.packing import is_plain, unpack
 from iobench.chunks.pieces import (
     READ_NBYTES,
@@ -29,8 +22,6 @@ from iobench.chunks.pieces import (
     RowSizes,
     rows_of,
 )
-from iobench.chunks.shuffled_slices import put_slices
-from iobench.chunks.single_codec import INFLATED_NBYTES, DamagedChunkError
 from iobench.files.memory import own_pages
 from iobench.files.source_ranges import read_extents
 
@@ -41,13 +32,10 @@ if TYPE_CHECKING:
 
     from iobench.chunks.pieces import OtherBox
 
-SLICED_NBYTES = 8 << 20
-"""Chunks up to this are inflated whole, which takes less time; of larger ones memory would be."""
 
-
-def pieces_of(file: str, variable: StoredVariable, dim: str) -> PiecedVariable:
+def pieces_of(file: str, variable: ChunkedVariable, dim: str) -> PiecedVariable:
     """Return a variable, whose storage is known, in pieces for samples along ``dim``."""
-    if variable.manifest.is_contiguous:
+    if variable.is_contiguous:
         return ContiguousPieces(file, variable, dim)
     return ChunkPieces(file, variable, dim)
 
@@ -55,7 +43,7 @@ def pieces_of(file: str, variable: StoredVariable, dim: str) -> PiecedVariable:
 class _Pieces:
     """What both kinds have in common."""
 
-    def __init__(self, file: str, variable: StoredVariable, dim: str) -> None:
+    def __init__(self, file: str, variable: ChunkedVariable, dim: str) -> None:
         self._file, self._variable, self._packing = file, variable, variable.packing
         self._stored = np.dtype(variable.packing.stored)
         self.name, self.shape, self.dtype = variable.name, variable.shape, variable.packing.dtype
@@ -88,32 +76,26 @@ class _Pieces:
 class ChunkPieces(_Pieces):
     """A variable in chunks: each is a piece."""
 
-    def __init__(self, file: str, variable: StoredVariable, dim: str) -> None:
+    def __init__(self, file: str, variable: ChunkedVariable, dim: str) -> None:
         super().__init__(file, variable, dim)
-        self._manifest, self._codecs = variable.manifest, variable.manifest.codecs
-        self._chunk = self._codecs.shape
+        self._chunk = variable.chunk
         self.sharing = self._chunk[self.axis] if self.axis >= 0 else np.iinfo(np.int64).max
         self.row_nbytes = self.sample_nbytes * (self.sharing if self.axis >= 0 else 1)
         self.steps = self._chunk
         self._as_stored = is_plain(self._packing) and self._stored == np.dtype(self.dtype)
-        self.piece_nbytes = self._codecs.nbytes
-        may_be_sliced = self._as_stored and not self._codecs.is_message
-        is_long = self.piece_nbytes > SLICED_NBYTES
-        self._is_sliced = may_be_sliced and is_long and self._codecs.is_sliced
+        self.piece_nbytes = variable.chunk_nbytes
         self.on_the_way_nbytes = self._on_the_way_nbytes()
         self._sizes = RowSizes()
 
     def _on_the_way_nbytes(self) -> int:
-        """Return the memory for a chunk: as stored, and slices of it, or all of it some times."""
-        chunks, n_stored, is_masked = self._manifest.chunks, self.piece_nbytes, False
-        if isinstance(chunks, ChunkRanges):
-            n_stored, is_masked = int(chunks.nbytes.max(initial=0)), chunks.masks is not None
-        if self._codecs.is_message:
+        """Return the memory for a chunk: as stored, and all of it some times."""
+        n_stored = self.piece_nbytes
+        if self._variable.sizes is not None:
+            n_stored = int(self._variable.sizes.max(initial=0))
+        if self._variable.is_message:
             return n_stored + 2 * self.piece_nbytes  # ecCodes makes doubles
-        if self._is_sliced and not is_masked:
-            return n_stored + INFLATED_NBYTES
         per_number = 0 if self._as_stored else np.dtype(self.dtype).itemsize + 1
-        copies_nbytes = self.piece_nbytes * self._codecs.n_copies
+        copies_nbytes = self.piece_nbytes * min(2, len(self._variable.codecs))
         return n_stored + copies_nbytes + math.prod(self._chunk) * per_number
 
     def pieces(self, runs: Sequence[IndexRun], box: OtherBox | None = None) -> list[Piece]:
@@ -150,41 +132,24 @@ class ChunkPieces(_Pieces):
     def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[PiecePart]) -> None:
         """Decode a chunk and put its numbers, unpacked, in their place."""
         if not stored:
-            fill = unpack(self._variable.fill_array, self._packing)
+            fill = np.full(1, self._variable.fill, dtype=self._stored)
             for part in parts:
-                part.target[...] = fill[0]
+                part.target[...] = unpack(fill, self._packing)[0]
             return
-        if self._codecs.is_message:
-            first, *others = (part.target for part in parts)
-            decode_stored_chunk(self._file, self._variable, piece.place, stored[0], first)
-            for target in others:
-                target[...] = first
-            return
-        try:
-            self._put_decoded(stored[0], mask_of(self._manifest, piece.place), parts)
-        except DamagedChunkError as error:
-            raise damaged_chunk(self._file, self._variable, piece.place, str(error)) from error
-
-    def _put_decoded(self, stored: memoryview, mask: int, parts: Sequence[PiecePart]) -> None:
-        if self._is_sliced:
-            slices = shuffled_slices(stored, self._codecs, mask)
-            if slices is not None:
-                put_slices(slices, self._chunk, parts)
-                return
         out = None
-        if self._as_stored and len(parts) == 1:
+        if self._as_stored and (len(parts) == 1 or self._variable.is_message):
             target = parts[0].target
             out = target if target.shape == self._chunk and target.flags.c_contiguous else None
-        values = decode_chunk(stored, self._codecs, mask, out)
+        values = decode_chunk(self._file, self._variable, piece.place, stored[0], out)
         for part in parts:
-            if values is not out:
+            if part.target is not values:
                 part.target[...] = unpack(values[part.source], self._packing)
 
 
 class ContiguousPieces(_Pieces):
     """A variable whose numbers lie in the file as they are."""
 
-    def __init__(self, file: str, variable: StoredVariable, dim: str) -> None:
+    def __init__(self, file: str, variable: ChunkedVariable, dim: str) -> None:
         super().__init__(file, variable, dim)
         itemsize = self._stored.itemsize
         row = math.prod(self.shape[self.axis + 1 :]) * itemsize

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.boxes import Box, box_ranges, contiguous_array, join_chunks, places_touched
-from iobench.chunks.chunk_manifest import (
-    ChunkRanges,
+from iobench.chunks.chunked_variable import (
+    ChunkedVariable,
+    ChunkKeys,
     Place,
-    Sharding,
-    StoredVariable,
     damaged_chunk,
-    decode_stored_chunk,
+    decode_chunk,
 )
 from iobench.chunks.packing import unpack
 from iobench.errors import FileFormatError, MissingFileError
@@ -36,11 +35,12 @@ if TYPE_CHECKING:
 
 ABSENT = (1 << 64) - 1
 """Offset and length of a chunk that a shard does not hold."""
-
 SHARD_INDEXES = 256
 
-StoredChunk = tuple[str, StoredVariable, Place]
+StoredChunk = tuple[str, ChunkedVariable, Place]
 """A chunk: the file or store, the variable, and its place in the grid."""
+_Shards = dict[str, "tuple[NDArray[Any] | None, int]"]
+"""Of shards that were looked into: the index, and where their chunks end."""
 
 
 def read_chunks(
@@ -58,15 +58,11 @@ def read_chunks(
     files, of_files = [], []
     shards: _Shards = {}
     for number, (file, variable, place) in enumerate(wanted):
-        chunks = variable.manifest.chunks
-        if isinstance(chunks, ChunkRanges):
-            if chunks.offsets[place] >= 0:
-                ranges.append(chunks.range_at(file, place))
-                of_ranges.append(number)
-        elif variable.manifest.keys.sharding is None:
-            files.append(file_below(variable.folder, variable.manifest.keys.key(place)))
+        keys = variable.keys
+        if keys is not None and not keys.is_sharded:
+            files.append(file_below(variable.folder, keys.file_key(place)))
             of_files.append(number)
-        elif (inner := _range_in_shard(file, variable, place, shards)) is not None:
+        elif (inner := _range_at(file, variable, place, shards)) is not None:
             ranges.append(inner)
             of_ranges.append(number)
     buffers = read_extents(ranges, allocate=allocate) if ranges else []
@@ -81,36 +77,31 @@ def read_chunks(
     return found, buffers[: len(beside)]
 
 
-def chunk_nbytes(file: str, variable: StoredVariable, place: Place) -> int:
+def chunk_nbytes(file: str, variable: ChunkedVariable, place: Place) -> int:
     """Return the bytes that a chunk has in storage, 0 for one never written; reads none of it."""
-    chunks = variable.manifest.chunks
-    if isinstance(chunks, ChunkRanges):
-        return int(chunks.nbytes[place])
-    keys = variable.manifest.keys
-    if keys.sharding is None:
-        return file_nbytes(variable.folder, keys.key(place))
-    inner = _range_in_shard(file, variable, place, {})
-    return 0 if inner is None else inner.nbytes
+    keys = variable.keys
+    if keys is not None and not keys.is_sharded:
+        return file_nbytes(variable.folder, keys.file_key(place))
+    found = _range_at(file, variable, place, {})
+    return 0 if found is None else found.nbytes
 
 
 def read_stored_box(box: Box) -> NDArray[Any]:
     """Return the numbers of a box as stored."""
-    manifest = box.variable.manifest
-    if manifest.is_contiguous:
+    file, variable = box.file, box.variable
+    if variable.is_contiguous:
         return contiguous_array(box, read_extents(box_ranges(box)))
-    places = list(places_touched(manifest.chunk, box.start, box.stop))
-    contents, _ = read_chunks([(box.file, box.variable, place) for place in places])
+    places = list(places_touched(variable.chunk, box.start, box.stop))
+    contents, _ = read_chunks([(file, variable, place) for place in places])
     stored = dict(zip(places, contents, strict=True))
 
     def decoded(place: Place, out: NDArray[Any] | None) -> NDArray[Any] | None:
         content = stored.pop(place)
-        if content is None:
-            return None
-        return decode_stored_chunk(box.file, box.variable, place, content, out)
+        return None if content is None else decode_chunk(file, variable, place, content, out)
 
     joined = join_chunks(
-        manifest.chunk, box.start, box.stop, decoded,
-        dtype=manifest.codecs.dtype, fill=box.variable.fill,
+        variable.chunk, box.start, box.stop, decoded,
+        dtype=variable.packing.stored, fill=variable.fill,
     )  # fmt: skip
     return joined.reshape(box.shape)
 
@@ -120,84 +111,71 @@ def read_box(box: Box) -> NDArray[Any]:
     return unpack(read_stored_box(box), box.variable.packing)
 
 
-_Shards = dict[str, "tuple[NDArray[Any] | None, int]"]
-"""Of shards that were looked into: the index, and where their chunks end."""
-
-
-def _range_in_shard(
-    file: str, variable: StoredVariable, place: Place, shards: _Shards
+def _range_at(
+    file: str, variable: ChunkedVariable, place: Place, shards: _Shards
 ) -> FileRange[str] | None:
-    """Return where a chunk is in its shard, None of one that was never written.
+    """Return where a chunk is in its file or shard, None of one that was never written.
 
     One beyond the end of its shard is refused before memory is asked for it.
     """
-    keys = variable.manifest.keys
+    keys = variable.keys
+    if keys is None:
+        return variable.range_at(file, place)
     path = file_below(variable.folder, keys.file_key(place))
     if path not in shards:
-        index = _read_shard_index(file, variable, path)
-        shards[path] = index, 0 if index is None else _chunks_end(path, keys.sharding)
+        shards[path] = _shard(file, variable.name, path, keys)
     index, end = shards[path]
-    if index is None or keys.sharding is None:
+    if index is None:
         return None
-    counts = keys.sharding.chunks_per_shard
-    offset, length = index[tuple(n % count for n, count in zip(place, counts, strict=True))]
-    inner = FileRange(path, int(offset), int(length))
-    if inner.offset == ABSENT and inner.nbytes == ABSENT:
+    inside = tuple(n % count for n, count in zip(place, keys.chunks_per_shard, strict=True))
+    offset, length = map(int, index[inside])
+    if offset == ABSENT and length == ABSENT:
         return None
-    if inner.end > end:
-        reason = f"it ends at byte {inner.end}, the chunks of its shard at {end}"
+    if offset + length > end:
+        reason = f"it ends at byte {offset + length}, the chunks of its shard at {end}"
         raise damaged_chunk(file, variable, place, reason)
-    return inner
+    return FileRange(path, offset, length)
 
 
-def _chunks_end(path: str, sharding: Sharding | None) -> int:
-    behind = _index_nbytes(sharding) if sharding is not None and sharding.index_at_end else 0
-    return cached_source_file(path).nbytes - behind
-
-
-def _index_nbytes(sharding: Sharding) -> int:
-    return math.prod(sharding.chunks_per_shard) * 16 + 4 * sharding.index_checksum
-
-
-def _read_shard_index(file: str, variable: StoredVariable, path: str) -> NDArray[Any] | None:
-    """Return offset and length of each chunk of a shard, or None where there is no shard.
-
-    Of shape ``(*chunks_per_shard, 2)``; both are 2**64 - 1 of chunks that were never written.
-    """
-    sharding = variable.manifest.keys.sharding
-    if sharding is None:
-        raise TypeError(f"array {variable.name!r} has no shards")
+def _shard(store: str, name: str, path: str, keys: ChunkKeys) -> tuple[NDArray[Any] | None, int]:
+    """Return the index of a shard, None where there is no shard, and where its chunks end."""
     try:
-        version = cached_source_file(path).version
-        return _shard_index(file, variable.name, path, version, sharding)
+        opened = cached_source_file(path)
     except MissingFileError:
-        return None  # not kept: it may be written yet
+        return None, 0  # not kept: it may be written yet
+    index = _shard_index(store, name, path, opened.version, keys)
+    return index, opened.nbytes - keys.index_at_end * _index_nbytes(keys)
+
+
+def _index_nbytes(keys: ChunkKeys) -> int:
+    return math.prod(keys.chunks_per_shard) * 16 + 4 * keys.index_checksum
 
 
 @functools.lru_cache(maxsize=SHARD_INDEXES)
 def _shard_index(
-    store: str, name: str, path: str, version: int | str, sharding: Sharding
+    store: str, name: str, path: str, version: int | str, keys: ChunkKeys
 ) -> NDArray[Any]:
-    """Return offset and length of each chunk of a shard, which is there in this version."""
-    nbytes = math.prod(sharding.chunks_per_shard) * 16
-    stored_nbytes = _index_nbytes(sharding)
+    """Return offset and length of each chunk of a shard, which is there in this version.
+
+    Of shape ``(*chunks_per_shard, 2)``; both are 2**64 - 1 of chunks that were never written.
+    """
+    stored_nbytes = _index_nbytes(keys)
     opened = cached_source_file(path)
-    size = opened.nbytes
-    said = f"{store}: array {name!r}: shard {path}"
-    if size < stored_nbytes:
+    where = f"{store}: array {name!r}: shard {path}"
+    if opened.nbytes < stored_nbytes:
         raise FileFormatError(
-            f"{said} is cut short: {size} bytes, its index alone has {stored_nbytes}; "
+            f"{where} is cut short: {opened.nbytes} bytes, its index alone has {stored_nbytes}; "
             "fetch the store again"
         )
-    start = size - stored_nbytes if sharding.index_at_end else 0
     content = memoryview(bytearray(stored_nbytes))
-    opened.fill(content, start)
-    if sharding.index_checksum:
+    opened.fill(content, opened.nbytes - stored_nbytes if keys.index_at_end else 0)
+    nbytes = stored_nbytes - 4 * keys.index_checksum
+    if keys.index_checksum:
         stored, found = int.from_bytes(content[nbytes:], "little"), crc32c(content[:nbytes])
         if stored != found:
             raise FileFormatError(
-                f"{said}: its index is damaged: crc32c {found:#010x} instead of {stored:#010x}; "
+                f"{where}: its index is damaged: crc32c {found:#010x} instead of {stored:#010x}; "
                 "fetch the store again"
             )
-    values = np.frombuffer(content[:nbytes], dtype=sharding.index_dtype)
-    return values.astype("<u8").reshape(*sharding.chunks_per_shard, 2)
+    values = np.frombuffer(content[:nbytes], dtype=keys.index_dtype)
+    return values.astype("<u8").reshape(*keys.chunks_per_shard, 2)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunk_manifest import ChunkManifest, StoredVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable
 
 
 def _file_and_indexes(
@@ -72,16 +72,14 @@ class ChunkedFields:
     def _chunks(self) -> DecodedChunks:
         return DecodedChunks()
 
-    def _find_chunks(
-        self, sample_dim: str, variables: Iterable[tuple[StoredVariable, ChunkManifest | None]]
-    ) -> None:
+    def _find_chunks(self, sample_dim: str, variables: Iterable[ChunkedVariable]) -> None:
         """Find out which of the variables of all files are in chunks that are read here."""
         every = list(variables)
-        found = [(each, how) for each, how in every if how is not None and not how.is_contiguous]
-        self.has_chunks = bool(found) and all(how is not None for _, how in every)
+        found = [each for each in every if each.is_in_chunks]
+        self.has_chunks = bool(found) and not any(each.only_library for each in every)
         self._n_sample_dims = sample_dim.count(",") + 1
         self._widest = widest_chunks(
-            sample_dim, ((each.name, each.dims, each.shape, how.chunk) for each, how in found)
+            sample_dim, ((each.name, each.dims, each.shape, each.chunk) for each in found)
         )
 
     def expect(self, where: Sequence[Any], *, follows: bool) -> None:

@@ -16,7 +16,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.chunks.boxes import PICK_NBYTES, SHARED_PAGES_NBYTES
-from iobench.chunks.chunk_manifest import Place, StoredVariable, in_ranges
 from iobench.chunks.chunk_pieces import ChunkPieces, pieces_of
 from iobench.chunks.pieces import (
     IndexRun,
@@ -33,9 +32,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.chunks.chunked_variable import ChunkedVariable, Place
+
 
 def grid_pieces_of(
-    file: str, variable: StoredVariable, dims: Sequence[str], lengths: Sequence[int]
+    file: str, variable: ChunkedVariable, dims: Sequence[str], lengths: Sequence[int]
 ) -> PiecedVariable:
     """Return a variable, whose storage is known, in pieces for samples along ``dims``.
 
@@ -64,10 +65,10 @@ class GridPieces:
     axis = 0
 
     def __init__(
-        self, file: str, variable: StoredVariable, dims: Sequence[str], lengths: Sequence[int]
+        self, file: str, variable: ChunkedVariable, dims: Sequence[str], lengths: Sequence[int]
     ) -> None:
         inner = self._inner = ChunkPieces(file, variable, "")
-        chunk, shape = variable.manifest.codecs.shape, variable.shape
+        chunk, shape = variable.chunk, variable.shape
         self._lengths = tuple(lengths)
         self._own = [n for n, dim in enumerate(dims) if dim in variable.dims]
         self._axes = [variable.dims.index(dims[n]) for n in self._own]
@@ -188,12 +189,12 @@ def _boxes(first: int, last: int, shape: Place) -> Iterator[tuple[int, Place, Pl
             first = end * inner
 
 
-def _in_chunks(variable: StoredVariable, dims: Sequence[str]) -> StoredVariable:
+def _in_chunks(variable: ChunkedVariable, dims: Sequence[str]) -> ChunkedVariable:
     """Return a variable in chunks; of numbers that lie as they are, what lies together."""
-    manifest, shape = variable.manifest, variable.shape
-    if not manifest.is_contiguous:
+    shape = variable.shape
+    if not variable.is_contiguous:
         return variable
-    itemsize = np.dtype(manifest.codecs.dtype).itemsize
+    itemsize = np.dtype(variable.packing.stored).itemsize
     last = max(variable.dims.index(dim) for dim in dims)
     # Short rows are read with what lies between: other samples along the last dimension.
     is_short = math.prod(shape[last + 1 :]) * itemsize < PICK_NBYTES
@@ -208,12 +209,11 @@ def _in_chunks(variable: StoredVariable, dims: Sequence[str]) -> StoredVariable:
         nbytes *= chunk[axis]
         if chunk[axis] < shape[axis]:
             break
-    offsets = np.array(manifest.offset, dtype=np.int64)
+    offsets = np.array(variable.offset, dtype=np.int64)
     for axis, (length, n) in enumerate(zip(chunk, shape, strict=True)):
         apart = math.prod(shape[axis + 1 :]) * itemsize
         offsets = offsets[..., None] + np.arange(0, n, length) * apart
-    if manifest.offset < 0:  # never written
+    if variable.offset < 0:  # never written
         offsets[...] = -1
-    sizes = np.full(offsets.shape, nbytes if manifest.offset >= 0 else 0, dtype=np.int64)
-    storage = in_ranges(manifest.codecs.dtype, tuple(chunk), (), offsets, sizes)
-    return replace(variable, storage=storage)
+    sizes = np.full(offsets.shape, nbytes if variable.offset >= 0 else 0, dtype=np.int64)
+    return replace(variable, chunk=tuple(chunk), offset=-1, offsets=offsets, sizes=sizes)

@@ -10,8 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from iobench.chunks.single_codec import HDF5_LZ4, refused_codecs
-from iobench.errors import MissingExtraError
+from iobench.chunks.chunk_codecs import HDF5_LZ4, refused_codecs
 
 Parameters = Sequence[int]
 
@@ -37,6 +36,8 @@ def _blosc(parameters: Parameters) -> dict[str, Any]:
     return {"id": "blosc", "cname": cname}
 
 
+OWN: Final = (1, 2, 307, 32004)
+"""Numbers of those that are undone without numcodecs' codec."""
 CODECS: Final[dict[int, Callable[[Parameters], dict[str, Any]]]] = {
     1: lambda _: {"id": "zlib"},
     2: lambda parameters: {"id": "shuffle", "elementsize": parameters[0]},
@@ -62,14 +63,10 @@ def _codec(number: int, parameters: Parameters) -> str:
     if number not in CODECS or (number == 2 and not len(parameters)):
         raise UnknownFilterError(filter_name(number))
     described = CODECS[number](parameters)
-    name = described["id"]
-    if name not in ("zlib", "bz2", "shuffle"):
-        try:
-            refused = refused_codecs([described]) or _refused_compressor(described)
-        except MissingExtraError as error:
-            raise UnknownFilterError(f"HDF5 filter {name}, without numcodecs") from error
-        if refused:
-            raise UnknownFilterError(f"HDF5 filter {', '.join(refused)}")
+    if refused := number not in OWN and (
+        refused_codecs([described]) or _refused_compressor(described)
+    ):
+        raise UnknownFilterError(f"HDF5 filter {', '.join(refused)}")
     return HDF5_LZ4 if number == 32004 else json.dumps(described, sort_keys=True)
 
 

@@ -2,11 +2,11 @@ from iobench.chunks.assembler import StoredArrays as StoredArrays
 from iobench.chunks.assembler import read_boxes as read_boxes
 from iobench.chunks.boxes import Box as Box
 from iobench.chunks.boxes import box_ranges as box_ranges
-from iobench.chunks.chunk_manifest import ChunkManifest as ChunkManifest
-from iobench.chunks.chunk_manifest import StoredVariable as StoredVariable
+from iobench.chunks.chunk_codecs import inflated_file as inflated_file
 from iobench.chunks.chunk_reading import read_box as read_box
 from iobench.chunks.chunked_fields import ChunkedFields as ChunkedFields
 from iobench.chunks.chunked_fields import SharedChunks as SharedChunks
+from iobench.chunks.chunked_variable import ChunkedVariable as ChunkedVariable
 from iobench.chunks.decoded_chunks import DecodedChunks as DecodedChunks
 from iobench.chunks.grib.decoding import decode_message as decode_message
 from iobench.chunks.grib.grid_description import describe_grid as describe_grid
@@ -20,7 +20,6 @@ from iobench.chunks.netcdf.file import where_slab as where_slab
 from iobench.chunks.netcdf.remote_hdf5 import hdf5_source as hdf5_source
 from iobench.chunks.packing import Packing as Packing
 from iobench.chunks.packing import unpack as unpack
-from iobench.chunks.single_codec import inflated_file as inflated_file
 from iobench.cpus import available_cpus as available_cpus
 from iobench.datasets.baseline import Baseline as Baseline
 from iobench.datasets.baseline import MapStyle as MapStyle

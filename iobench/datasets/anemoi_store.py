@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunk_manifest import StoredVariable
     from iobench.chunks.chunked_fields import SharedChunks
+    from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
     from iobench.samples import Sample
@@ -107,7 +107,7 @@ class AnemoiDataset:
         self._path = path
         self._choice = choice
         self._chunks = DecodedChunks()
-        self._data: StoredVariable | None = None
+        self._data: ChunkedVariable | None = None
         self._columns: list[int] | None = None
         self._scaling: tuple[NDArray[Any], NDArray[Any]] | None = None
 
@@ -161,7 +161,7 @@ class AnemoiDataset:
         )
 
     def _meteorology(
-        self, store: ZarrStore, data: StoredVariable, dates: NDArray[np.datetime64]
+        self, store: ZarrStore, data: ChunkedVariable, dates: NDArray[np.datetime64]
     ) -> Meteorology:
         """Return the dates, the places of cells and what the store says of itself."""
         seconds = dates.astype("datetime64[s]").astype(np.int64)
@@ -171,7 +171,7 @@ class AnemoiDataset:
             variable = store.variables.get(name)
             if variable is None or variable.shape != data.shape[-1:]:
                 continue
-            if variable.storage is None:
+            if variable.only_library:
                 left_out[name] = variable.only_library
                 continue
             values = read_stored_box(index_box(range_file(store.path), variable))
@@ -212,7 +212,7 @@ class AnemoiDataset:
         return [int(number) for number in np.flatnonzero((dates >= first) & (dates <= last))]
 
     def _check_chunks(
-        self, data: StoredVariable, dates: NDArray[np.datetime64], numbers: Sequence[int]
+        self, data: ChunkedVariable, dates: NDArray[np.datetime64], numbers: Sequence[int]
     ) -> None:
         absent = missing_keys([self._box(data, number) for number in numbers])
         lost = [(n, key) for n, key in zip(numbers, absent, strict=True) if key is not None]
@@ -220,7 +220,7 @@ class AnemoiDataset:
             number, key = lost[0]
             raise _absent_chunk(self._path, key, dates[number], n_more=len(lost) - 1)
 
-    def _box(self, data: StoredVariable, number: int) -> Box:
+    def _box(self, data: ChunkedVariable, number: int) -> Box:
         return index_box(range_file(self._path), data, 0, number)
 
     def read(self, where: int) -> Raw:
@@ -238,11 +238,10 @@ class AnemoiDataset:
     def chunking(self) -> SharedChunks | None:
         """Return how the data are cut, where dates share chunks."""
         data = self._data
-        if data is None or data.storage is None:
+        if data is None:
             return None
         dims = ("time", *(f"dim_{axis}" for axis in range(1, len(data.shape))))
-        shape = data.storage.chunk
-        return widest_chunks("time", [(data.name, dims, data.shape, shape)])
+        return widest_chunks("time", [(data.name, dims, data.shape, data.chunk)])
 
     def expect(self, where: Sequence[int], *, follows: bool) -> None:
         """Say which dates will be asked for, in order; see `DecodedChunks.expect`."""

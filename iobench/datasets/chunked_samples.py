@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunk_manifest import StoredVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.pieces import PiecedVariable
     from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.file_agreement import Order
@@ -113,7 +113,7 @@ def _whole_array(file: ZarrStore, name: str) -> NDArray[Any]:
         with open_plainly(str(file.path)) as opened:
             return np.asarray(opened.variables[name].values.astype(str))
     variable = numbers_of(file)[name]
-    if variable.storage is None:
+    if variable.only_library:
         return _through_library(file, variable)
     # Without the fill value: zarr's default of 0 is a time like any other.
     values = read_stored_box(index_box(range_file(file.path), variable))
@@ -124,7 +124,7 @@ def _whole_array(file: ZarrStore, name: str) -> NDArray[Any]:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def _coordinate(file: Container, dim: str) -> StoredVariable | None:
+def _coordinate(file: Container, dim: str) -> ChunkedVariable | None:
     found = numbers_of(file).get(dim)
     is_one = found is not None and not found.dims and file.dims.get(dim) == 1
     return found if found is not None and (is_one or found.dims == (dim,)) else None
@@ -140,7 +140,7 @@ def _attribute(file: Container, dim: str, name: str) -> str | None:
 
 def _through_library(
     file: Container,
-    variable: StoredVariable,
+    variable: ChunkedVariable,
     dims: Sequence[str] = (),
     indexes: Sequence[int] = (),
 ) -> NDArray[Any]:
@@ -200,10 +200,10 @@ class ChunkedSamples(ChunkedFields):
             self._check(file)
         chosen = [file.variables[name] for file in inspected for name in self._names]
         for variable in chosen:
-            if variable.storage is None:
+            if variable.only_library:
                 self.fused = ("read", "decode")
                 self._check_through_library(variable)
-        self._find_chunks(self.sample_dim, [(each, each.storage) for each in chosen])
+        self._find_chunks(self.sample_dim, chosen)
         coordinates = {dim: self._coordinates(inspected, dim, locator.cache_dir) for dim in dims}
         along = {dim: _rows(inspected, dim, coordinates[dim]) for dim in dims}
         made = [first.variables[name] for name in self._names]
@@ -301,7 +301,7 @@ class ChunkedSamples(ChunkedFields):
         found = {}
         for name in self._names:
             each, held = file.variables[name], holder(file, name)
-            if each.storage is None:
+            if each.only_library:
                 found[name] = _through_library(held, each, self._dims, [index])
             else:
                 box = index_box(range_file(held.path), each, each.axis(dim), index)
@@ -389,7 +389,7 @@ class ChunkedSamples(ChunkedFields):
     def _check(self, file: Container) -> None:
         """Check what a file claims of the chosen variables."""
 
-    def _check_through_library(self, variable: StoredVariable) -> None:
+    def _check_through_library(self, variable: ChunkedVariable) -> None:
         """Check that the library can read what only it knows."""
 
     def _spelled(
@@ -584,7 +584,7 @@ class ZarrSamples(ChunkedSamples):
         for name in self._names:
             check_held(file.path, file.variables[name])
 
-    def _check_through_library(self, variable: StoredVariable) -> None:
+    def _check_through_library(self, variable: ChunkedVariable) -> None:
         check_through_zarr(variable)
 
     def _spelled(

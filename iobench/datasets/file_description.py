@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.chunks.chunk_manifest import ChunkKeys, StoredVariable
+from iobench.chunks.chunk_codecs import codec_name
 from iobench.chunks.grib.field_cubes import describe_fields
-from iobench.chunks.single_codec import codec_name
 from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 from iobench.chunks.zarr_arrays.store import inspect_zarr
 from iobench.datasets.file_variables import (
@@ -27,6 +26,8 @@ from iobench.datasets.user_files import file_kind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from iobench.chunks.chunked_variable import ChunkedVariable
 
 COUNTED: Final = frozenset(
     {"time", "valid_time", "date", "sample", "samples", "record", "event", "case", "example"}
@@ -121,7 +122,7 @@ def _sample_dims(variables: Sequence[Mapping[str, Any]]) -> list[str]:
     )
 
 
-def _variable(variable: StoredVariable) -> dict[str, Any]:
+def _variable(variable: ChunkedVariable) -> dict[str, Any]:
     chunk, codec = _layout(variable)
     return {
         "name": variable.name,
@@ -134,15 +135,14 @@ def _variable(variable: StoredVariable) -> dict[str, Any]:
     }
 
 
-def _layout(variable: StoredVariable) -> tuple[list[int] | None, str]:
+def _layout(variable: ChunkedVariable) -> tuple[list[int] | None, str]:
     """Return the shape of a chunk, and what is done to it, in words."""
-    manifest = variable.storage
     if "messages" in variable.attributes:
         return None, variable.attributes["messages"]
-    if manifest is None:
+    if variable.only_library:
         return None, f"{variable.only_library}, known to the format's own library alone"
-    if manifest.is_contiguous:
+    if variable.is_contiguous:
         return None, "in one piece, not compressed"
-    told = ", ".join(map(codec_name, manifest.codecs.applied)) or "not compressed"
-    sharded = isinstance(manifest.chunks, ChunkKeys) and manifest.chunks.sharding is not None
-    return list(manifest.chunk), f"{told}, in shards" if sharded else told
+    told = ", ".join(map(codec_name, variable.codecs)) or "not compressed"
+    sharded = variable.keys is not None and variable.keys.is_sharded
+    return list(variable.chunk), f"{told}, in shards" if sharded else told

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from iobench.chunks.chunk_manifest import StoredVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.samples import Role
 
 
@@ -40,7 +40,7 @@ class SourceFile(Protocol):
         ...
 
     @property
-    def variables(self) -> Mapping[str, StoredVariable]:
+    def variables(self) -> Mapping[str, ChunkedVariable]:
         """Its numeric variables."""
         ...
 
@@ -153,7 +153,7 @@ def _reasons(file: SourceFile, selection: Selection, dims: Sequence[str]) -> dic
     }
 
 
-def numbers_of(file: SourceFile) -> dict[str, StoredVariable]:
+def numbers_of(file: SourceFile) -> dict[str, ChunkedVariable]:
     """Return the variables of a file that are numbers or dates."""
     return {**file.variables, **getattr(file, "dates", {})}
 
@@ -190,7 +190,7 @@ def _with_reasons(names: Iterable[str], reasons: Mapping[str, str]) -> str:
 
 
 def _left_out(
-    variable: StoredVariable, selection: Selection, dims: Sequence[str], helpers: set[str]
+    variable: ChunkedVariable, selection: Selection, dims: Sequence[str], helpers: set[str]
 ) -> str:
     """Return why a variable is no part of a sample, ``""`` if it is."""
     if selection.asks_for(variable.name):
@@ -220,7 +220,7 @@ def helper_names(file: SourceFile) -> set[str]:
 
 
 def sample_variable(
-    variable: StoredVariable, selection: Selection, dims: Sequence[str]
+    variable: ChunkedVariable, selection: Selection, dims: Sequence[str]
 ) -> Variable:
     """Return what one index of a variable along each of the sample dimensions is in a sample."""
     lengths = zip(variable.dims, variable.shape, strict=True)

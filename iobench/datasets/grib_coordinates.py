@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunk_manifest import StoredVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.grib.field_cubes import FieldCube
     from iobench.datasets.cf_coordinates import SamplePlaces
 
@@ -40,7 +40,7 @@ NAMED: Final[dict[str, dict[str, Any]]] = {
 
 def grib_meteorology(
     fields: Sequence[FieldCube],
-    stored: Mapping[str, StoredVariable],
+    stored: Mapping[str, ChunkedVariable],
     along: Mapping[str, Sequence[Any]],
     places: SamplePlaces,
 ) -> Meteorology:
@@ -141,6 +141,6 @@ def _first_messages(fields: Sequence[FieldCube]) -> list[tuple[FieldCube, memory
     return list(zip(fields[:kept], read_extents(extents[:kept]), strict=True))
 
 
-def _rank(variable: StoredVariable) -> int:
+def _rank(variable: ChunkedVariable) -> int:
     """Return how many dimensions of a variable are its grid's."""
     return 1 if variable.dims[-1] == "values" else 2

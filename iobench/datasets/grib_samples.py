@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunk_manifest import StoredVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.grib.field_cubes import FieldCube
     from iobench.datasets.cf_coordinates import SamplePlaces
     from iobench.datasets.contract import Locator
@@ -45,7 +45,8 @@ class GribSamples(ChunkedSamples):
 
     kind = "GRIB"
     _found: (
-        tuple[Sequence[FieldCube], Mapping[str, StoredVariable], Mapping[str, Sequence[Any]]] | None
+        tuple[Sequence[FieldCube], Mapping[str, ChunkedVariable], Mapping[str, Sequence[Any]]]
+        | None
     ) = None
 
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[GribFiles]:

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from iobench.chunks.chunk_manifest import (
-    ChunkManifest,
-    ChunkRanges,
-    ContiguousNumbers,
-    StoredVariable,
-)
 from iobench.chunks.chunk_reading import read_box
-from iobench.chunks.codec_chain import ChunkCodecs
+from iobench.chunks.chunked_variable import ChunkedVariable, ChunkKeys
 from iobench.chunks.netcdf.description import describe_netcdf
 from iobench.chunks.netcdf.file import (
     NetcdfFile,
@@ -23,7 +17,7 @@ from iobench.chunks.netcdf.file import (
     read_through_library,
     where_slab,
 )
-from iobench.chunks.packing import Packing, unpack
+from iobench.chunks.packing import Packing
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import no_progress
 
@@ -36,9 +30,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Progress
     from iobench.datasets.setup_processes import Advance
 
-NETCDF_KINDS: Final = (
-    NetcdfFile, StoredVariable, Packing, ChunkManifest, ChunkCodecs, ChunkRanges, ContiguousNumbers,
-)  # fmt: skip
+NETCDF_KINDS: Final = (NetcdfFile, ChunkedVariable, Packing, ChunkKeys)
 """What a `NetcdfFile` is made of."""
 
 
@@ -59,9 +51,7 @@ def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
         texts = describe_netcdf(file.path, file.group).variables[name].texts
         return np.array("") if texts is None else texts
     variable = file.variables[name]
-    if name in file.numbers:
-        return unpack(file.numbers[name], variable.packing)
-    if variable.storage is None:
+    if variable.only_library:
         return read_through_library(file, variable, dim=None, index=-1)
     return read_box(where_slab(file, variable, dim=None, index=-1))
 
@@ -118,4 +108,4 @@ def _inspect(path: Path, advance: Advance, group: str = "") -> NetcdfFile:
     return inspect_netcdf(path, group)
 
 
-_INSPECTION: Final = Inspection("netcdf 6", _inspect, NETCDF_KINDS)
+_INSPECTION: Final = Inspection("netcdf 7", _inspect, NETCDF_KINDS)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.boxes import Box
-    from iobench.chunks.chunk_manifest import StoredVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.setup_processes import Advance
@@ -266,8 +266,8 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
     def keep(self, files: Sequence[NetcdfFile]) -> None:
         """Keep what reading needs: travels to the workers."""
         self.opened = tuple(files)
-        every = [(each, each.storage) for file in files for each in file.variables.values()]
-        self.fused = ("read", "decode") if any(how is None for _, how in every) else ()
+        every = [each for file in files for each in file.variables.values()]
+        self.fused = ("read", "decode") if any(each.only_library for each in every) else ()
         self._find_chunks(self.sample_dim, every)
 
     def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
@@ -607,7 +607,7 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
 def only_variables(file: NetcdfFile, names: Sequence[str]) -> NetcdfFile:
     """Return a file with these variables alone, in this order: what travels to the workers."""
     kept = {name: file.variables[name] for name in names if name in file.variables}
-    return msgspec.structs.replace(file, variables=kept, skipped={}, numbers={})
+    return msgspec.structs.replace(file, variables=kept, skipped={})
 
 
 def _times(positions: Sequence[float]) -> Coordinate:
@@ -653,7 +653,7 @@ def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:
     return make_box(file, variable.name, start, stop, axis=axis, of_all=slab.of_all)
 
 
-def _ends(slab: Hyperslab, variable: StoredVariable) -> tuple[list[int], list[int]]:
+def _ends(slab: Hyperslab, variable: ChunkedVariable) -> tuple[list[int], list[int]]:
     """Return the first index and the one after the last along each dimension."""
     ends = []
     for dim, length in zip(variable.dims, variable.shape, strict=True):
@@ -662,7 +662,7 @@ def _ends(slab: Hyperslab, variable: StoredVariable) -> tuple[list[int], list[in
     return [start for start, _ in ends], [stop for _, stop in ends]
 
 
-def _indexes(slab: Hyperslab, variable: StoredVariable) -> tuple[Any, ...]:
+def _indexes(slab: Hyperslab, variable: ChunkedVariable) -> tuple[Any, ...]:
     """Return what takes the dimensions of single indexes off a box."""
     return tuple(
         0 if isinstance(slab.ranges.get(dim), int) else slice(None) for dim in variable.dims

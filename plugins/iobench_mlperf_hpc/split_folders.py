@@ -140,14 +140,14 @@ class SplitFolders(PublishedFiles, ChunkedFields):
                         f"{file.path}: variable {name!r}: expected "
                         f"{shapes.get(name, 'one')}, found {has}; fetch the file again"
                     )
-                if variable.storage is None:
+                if variable.only_library:
                     raise FileFormatError(
                         f"{file.path}: variable {name!r} is stored with {variable.only_library}, "
                         "which iobench does not read; write it again, with gzip or none"
                     )
         self.opened = tuple(only_variables(file, names) for file in every)
         stored = [each for file in self.opened for each in file.variables.values()]
-        self._find_chunks("sample", [(each, each.storage) for each in stored])
+        self._find_chunks("sample", stored)
         return self.opened[0]
 
     def read(self, where: Where) -> Raw:

@@ -3,7 +3,6 @@
 import os
 import pickle
 import tempfile
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.chunks import chunk_pieces, chunk_reading
+from iobench.chunks import chunk_pieces
 from iobench.datasets.contract import GroupedDataset
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import handed_on_nbytes
@@ -33,14 +32,6 @@ PACKINGS = [
 def in_turn(jobs):
     for job in jobs:
         job()
-
-
-def slice_finely(monkeypatch):
-    """Inflate chunks of any size slice by slice, and stage a few numbers at a time."""
-    monkeypatch.setattr("iobench.chunks.chunk_pieces.SLICED_NBYTES", 0)
-    monkeypatch.setattr("iobench.chunks.single_codec.SLICE_NBYTES", 7)
-    monkeypatch.setattr("iobench.chunks.single_codec.INFLATED_NBYTES", 11)
-    monkeypatch.setattr("iobench.chunks.shuffled_slices.STAGED_NBYTES", 10)
 
 
 def in_threads(jobs):
@@ -128,7 +119,6 @@ def layouts(draw):
         "dtype": draw(st.sampled_from(DTYPES)),
         "packing": draw(st.sampled_from(PACKINGS)),
         "written": draw(st.sampled_from(["all", "part", "none"])),
-        "sliced": draw(st.booleans()),
         "storage": storage,
     }
 
@@ -139,9 +129,7 @@ def layouts(draw):
 def test_groups_equal_single_samples(layout, order, seed, open_user_files):
     shape, axis = layout["shape"], layout["axis"]
     dims = [f"d{n}" for n in range(len(shape))]
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        if layout["sliced"]:
-            slice_finely(patched)
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "file.nc")
         with netCDF4.Dataset(path, "w") as ds:
             for dim, length in zip(dims, shape, strict=True):
@@ -215,31 +203,6 @@ def test_a_pickled_dataset_makes_groups(tmp_path, open_user_files):
     expected = grouped_samples(opened.dataset, where)
     other = pickle.loads(pickle.dumps(opened.dataset))
     assert_same_samples(other.decode_group(other.read_group(where), where, in_turn), expected)
-
-
-def test_each_chunk_is_read_and_inflated_once(tmp_path, open_user_files, monkeypatch):
-    slice_finely(monkeypatch)
-    opened = open_user_files(write_file(tmp_path / "1.nc"), sample_dim="time", variables=["a"])
-    read, inflated = [], []
-    read_extents, shuffled = chunk_reading.read_extents, chunk_pieces.shuffled_slices
-
-    def reading(extents, **options):
-        read.extend(extents)
-        return read_extents(extents, **options)
-
-    def inflating(stored, codecs, mask):
-        inflated.append(bytes(stored))
-        return shuffled(stored, codecs, mask)
-
-    monkeypatch.setattr(chunk_reading, "read_extents", reading)
-    monkeypatch.setattr(chunk_pieces, "shuffled_slices", inflating)
-    where = opened.index.where
-    grouped_samples(opened.dataset, where)
-    grid = [(t, y, 0) for t in range(3) for y in range(2)]
-    assert len(inflated) == len(set(inflated)) == len(grid)
-    assert len(read) == len(set(read)) == len(grid)
-    nbytes = sum(length for _, _, length in read)
-    assert opened.dataset.group_nbytes(where) == (nbytes, 12 * 6 * 5 * 4)
 
 
 def test_group_nbytes_tells_how_often_chunks_are_decoded(tmp_path, open_user_files):
@@ -344,10 +307,7 @@ def test_too_little_memory_is_refused_with_what_works(tmp_path, open_user_files)
     check_groups(opened, memory_nbytes=5 << 20)
 
 
-@pytest.mark.parametrize("sliced", [False, True])
-def test_a_damaged_chunk_is_named(tmp_path, open_user_files, monkeypatch, sliced):
-    if sliced:
-        slice_finely(monkeypatch)
+def test_a_damaged_chunk_is_named(tmp_path, open_user_files):
     path = write_file(tmp_path / "1.nc")
     with h5py.File(path) as file:
         info = file["a"].id.get_chunk_info(3)
@@ -362,37 +322,6 @@ def test_a_damaged_chunk_is_named(tmp_path, open_user_files, monkeypatch, sliced
             opened.dataset.decode_group(raw, opened.index.where, run)
         for said in (str(path), "'a'", str(place)):
             assert said in str(caught.value)
-
-
-def test_a_long_chunk_is_never_needed_whole_where_it_is_shuffled_and_deflated(
-    tmp_path, open_user_files, monkeypatch
-):
-    monkeypatch.setattr("iobench.chunks.chunk_pieces.SLICED_NBYTES", 1 << 20)
-    with netCDF4.Dataset(tmp_path / "f.nc", "w") as ds:
-        for dim, length in (("time", 64), ("y", 64), ("x", 256)):
-            ds.createDimension(dim, length)
-        values = np.arange(64 * 64 * 256).reshape(64, 64, 256) % 1000
-        write_variable(ds, "v", ("time", "y", "x"), values, chunksizes=(64, 64, 256), zlib=True)
-    opened = open_user_files(tmp_path / "f.nc", sample_dim="time")
-    check_groups(opened, memory_nbytes=2 << 20)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (zlib.compress(bytes(239)), "it holds 239 bytes, expected 240"),
-        (zlib.compress(bytes(241)), "it decodes to more than the 240 bytes expected"),
-        (zlib.compress(bytes(240))[:-2], "its compressed bytes end early"),
-    ],
-)
-def test_a_chunk_of_another_size_is_refused(tmp_path, open_user_files, monkeypatch, content, said):
-    slice_finely(monkeypatch)
-    path = write_file(tmp_path / "1.nc")
-    with h5py.File(path, "r+") as file:
-        file["a"].id.write_direct_chunk((4, 0, 0), content)
-    opened = open_user_files(path, sample_dim="time", variables=["a"])
-    with pytest.raises(FileFormatError, match=said):
-        grouped_samples(opened.dataset, opened.index.where)
 
 
 def test_a_file_cut_short_since_is_named(tmp_path, open_user_files):

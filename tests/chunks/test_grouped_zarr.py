@@ -153,9 +153,9 @@ def test_each_chunk_is_read_and_decoded_once(tmp_path, open_user_files, monkeypa
         read.extend((variable.name, place) for _, variable, place in wanted)
         return read_chunks(wanted, **options)
 
-    def decoding(stored, *others):
-        decoded.append(bytes(stored))
-        return decode_chunk(stored, *others)
+    def decoding(file, variable, place, *others):
+        decoded.append((variable.name, place))
+        return decode_chunk(file, variable, place, *others)
 
     monkeypatch.setattr(chunk_pieces, "read_chunks", reading)
     monkeypatch.setattr(chunk_pieces, "decode_chunk", decoding)

@@ -4,7 +4,6 @@ import sys
 import tracemalloc
 import zlib
 from random import Random
-from types import SimpleNamespace
 
 import h5py
 import netCDF4
@@ -14,7 +13,6 @@ import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.chunks import single_codec
 from iobench.chunks.boxes import box_ranges
 from iobench.chunks.chunk_reading import read_box
 from iobench.chunks.netcdf.classic import read_classic_header
@@ -95,7 +93,7 @@ def write(tmp_path):
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1", "i8"])
 def test_storage(write, storage, dtype):
     path = write(dtype=dtype, **storage)
-    manifest = inspect_netcdf(path).variables["v"].manifest
+    manifest = inspect_netcdf(path).variables["v"]
     assert manifest.is_contiguous == storage.get("contiguous", False)
     check_equals_xarray(path)
 
@@ -259,10 +257,7 @@ def classic_file(path, file_format):
             ds.createVariable(name, dtype, names).units = "K"
             ds[name][:] = 1
     variables = read_classic_header(path, open_source_file(path)).variables
-    return min(
-        each.storage.offset if each.storage.is_contiguous else each.storage.ranges.offsets.min()
-        for each in variables
-    )
+    return min(np.min(each.where.get("offset", each.where.get("offsets"))) for each in variables)
 
 
 WORDS = (b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\0\0\0", bytes(4), b"\0\0\0\x01", b"\0\0\0\x0b")
@@ -347,7 +342,7 @@ def test_other_filters_go_through_the_library(write):
     path = write(compression="szip", chunksizes=(7, 5, 6))
     file = inspect_netcdf(path)
     variable = file.variables["v"]
-    assert variable.storage is None
+    assert variable.only_library
     found = read_through_library(file, variable, dim="y", index=2)
     np.testing.assert_array_equal(found, VALUES[:, 2].astype("f4"), strict=True)
 
@@ -363,7 +358,7 @@ def flip(path, offset):
 @pytest.mark.parametrize("storage", [{"fletcher32": True}, {"zlib": True}])
 def test_damaged_chunk_names_file_and_variable(write, storage):
     path = write(chunksizes=(7, 5, 6), **storage)
-    offset = int(inspect_netcdf(path).variables["v"].manifest.ranges.offsets.flat[0])
+    offset = int(inspect_netcdf(path).variables["v"].offsets.flat[0])
     flip(path, offset + 20)
     with pytest.raises(
         FileFormatError, match=r"file\.nc: variable 'v': chunk \(0, 0, 0\) is damaged"
@@ -379,93 +374,6 @@ def test_cut_short(write, file_format, share):
     with pytest.raises(FileFormatError, match=r"file\.nc") as caught:
         read(path, "v")
     assert "\n" not in str(caught.value)
-
-
-class OtherInflateError(Exception):
-    pass
-
-
-@pytest.fixture
-def looked_up():
-    """Have what inflates looked up for the test alone."""
-    single_codec._library.cache_clear()
-    yield
-    single_codec._library.cache_clear()
-
-
-@pytest.fixture
-def other_inflate(monkeypatch, looked_up):
-    """Put a module in isal's place, whose errors are not zlib's either."""
-
-    class Inflating:
-        def __init__(self, wbits):
-            self._zlib = zlib.decompressobj(wbits)
-
-        def decompress(self, content, max_length):
-            used.append(len(content))
-            try:
-                return self._zlib.decompress(content, max_length)
-            except zlib.error as error:
-                raise OtherInflateError(str(error)) from error
-
-        @property
-        def eof(self):
-            return self._zlib.eof
-
-    used = []
-    module = SimpleNamespace(decompressobj=Inflating, error=OtherInflateError)
-    monkeypatch.setitem(sys.modules, "isal.isal_zlib", module)
-    monkeypatch.setitem(sys.modules, "deflate", None)
-    return used
-
-
-@pytest.mark.parametrize("is_short", [False, True])
-def test_libdeflate_inflates_where_it_is_installed(write, monkeypatch, looked_up, is_short):
-    """And where it cannot, the way without it says why."""
-
-    class OtherError(Exception):
-        pass
-
-    def inflate(content, nbytes):
-        used.append(nbytes)
-        try:
-            inflated = bytearray(zlib.decompress(content))
-        except zlib.error as error:
-            raise OtherError(str(error)) from error
-        return inflated[:-1] if is_short else inflated
-
-    used = []
-    module = SimpleNamespace(zlib_decompress=inflate, DeflateError=OtherError)
-    monkeypatch.setitem(sys.modules, "deflate", module)
-    check_inflating(write, used)
-
-
-def test_isal_inflates_where_it_is_installed(write, other_inflate):
-    check_inflating(write, other_inflate)
-
-
-def test_libraries_that_are_missing_are_looked_for_once(write, monkeypatch, looked_up):
-    class Nowhere:
-        def find_spec(self, name, path=None, target=None):
-            if name in missing:
-                asked.append(name)
-                raise ModuleNotFoundError(name)
-
-    asked, missing = [], ("deflate", "isal", "isal.isal_zlib")
-    for name in missing:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Nowhere(), *sys.meta_path])
-    check_equals_xarray(write(chunksizes=(2, 5, 6), zlib=True))
-    assert asked == ["deflate", "isal"]
-
-
-def check_inflating(write, used):
-    path = write(chunksizes=(7, 5, 6), zlib=True)
-    check_equals_xarray(path)
-    assert used
-    flip(path, int(inspect_netcdf(path).variables["v"].manifest.ranges.offsets.flat[0]) + 20)
-    with pytest.raises(FileFormatError, match="is damaged"):
-        read(path, "v")
 
 
 def test_truncated_real_file_names_the_variable(real):

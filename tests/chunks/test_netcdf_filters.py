@@ -1,7 +1,6 @@
 """HDF5's filters are undone by our threads: every sample is equal to the NetCDF library's."""
 
 import itertools
-import sys
 import tempfile
 import tracemalloc
 from pathlib import Path
@@ -14,8 +13,7 @@ import xarray
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.chunks import single_codec
-from iobench.chunks.single_codec import unshuffle
+from iobench.chunks.chunk_codecs import unshuffle
 from iobench.datasets.user_files import user_files
 from iobench.errors import FileFormatError
 
@@ -231,19 +229,6 @@ def test_a_chunk_cut_short_or_changed_is_named(tmp_path, locator, codec):
             read_all(path, locator)
 
 
-def test_without_numcodecs_the_library_reads(tmp_path, locator, monkeypatch):
-    options = {"chunks": (2, 3), "packings": [{}], **FILTERS["zstd"]}
-    path = write(tmp_path / "file.nc", (4, 6), "<f4", **options)
-    monkeypatch.setitem(sys.modules, "numcodecs", None)
-    dataset = user_files([path], sample_dim="d0")
-    index = dataset.samples(dataset.files(locator), locator)
-    assert dataset.fused == ("read", "decode")
-    with h5py.File(path) as file:
-        np.testing.assert_array_equal(
-            dataset.read(index.where[1])["v0"], file["v0"][1], strict=True
-        )
-
-
 @given(
     itemsize=st.sampled_from([1, 2, 3, 4, 8, 16, 256]),
     nbytes=st.integers(0, 300) | st.integers(0, 1 << 20),
@@ -254,6 +239,3 @@ def test_shuffled_bytes_are_put_back_whatever_their_number(itemsize, nbytes, see
     whole = nbytes // itemsize * itemsize
     shuffled = np.concatenate((content[:whole].reshape(-1, itemsize).T.ravel(), content[whole:]))
     assert unshuffle(shuffled.tobytes(), itemsize).tobytes() == content.tobytes()
-    with pytest.MonkeyPatch.context() as patch:  # without Blosc
-        patch.setattr(single_codec, "_library", lambda name: None)
-        assert unshuffle(shuffled.tobytes(), itemsize).tobytes() == content.tobytes()

@@ -98,13 +98,13 @@ def test_each_chunk_of_a_plugins_file_is_decoded_once(
     for file in files:
         in_chunks(file)
     decodes: list[tuple[Any, ...]] = []
-    decode = assembler.decode_stored_chunk
+    decode = assembler.decode_chunk
 
     def counting(file: Any, variable: Any, place: Any, *more: Any) -> Any:
         decodes.append((file, variable.name, place))
         return decode(file, variable, place, *more)
 
-    monkeypatch.setattr(assembler, "decode_stored_chunk", counting)
+    monkeypatch.setattr(assembler, "decode_chunk", counting)
     dataset = CASES[name]()
     index = dataset.samples(files, FileLocator(stand_in=root, cache_dir=tmp_path / "other"))
     forget_decoded()  # what statistics were made of

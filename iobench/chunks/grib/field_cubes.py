@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from iobench.chunks.chunk_manifest import ChunkManifest, ChunkRanges, StoredVariable
-from iobench.chunks.codec_chain import GRIB_MESSAGE, ChunkCodecs
+from iobench.chunks.chunk_codecs import GRIB_MESSAGE
+from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.packing import Packing
 from iobench.errors import FileFormatError
 from iobench.files.urls import range_file
@@ -45,7 +45,7 @@ class GribFiles(msgspec.Struct, frozen=True, eq=False):
 
     path: Path  # the first of them
     dims: Mapping[str, int]
-    variables: Mapping[str, StoredVariable]
+    variables: Mapping[str, ChunkedVariable]
     # which others there are, and why they were left out
     skipped: Mapping[str, str] = msgspec.field(default_factory=dict)
     # where samples lie along each of their dimensions
@@ -121,7 +121,7 @@ class FieldCube:
         spelled = (spell_value(dim, values[at]) for (dim, values), at in axes)
         return f"{self.name}, {', '.join(spelled)}"
 
-    def stored(self, sample_dims: Iterable[str]) -> StoredVariable:
+    def stored(self, sample_dims: Iterable[str]) -> ChunkedVariable:
         """Return it as a variable whose chunks are its messages, once checked.
 
         Dimensions of length one are left out, but for those of the samples.
@@ -136,14 +136,11 @@ class FieldCube:
         rows = rows.reshape(*lengths, *(1 for _ in grid))
         chunk = (*(1 for _ in kept), *grid)
         index = self.index
-        ranges = ChunkRanges(
-            index["offset"][rows], index["length"][rows],
-            files=tuple(map(range_file, index.files)), numbers=index["file"][rows],
-        )  # fmt: skip
-        codecs = ChunkCodecs(FLOAT32.stored, chunk, tuple(range(len(chunk))), (GRIB_MESSAGE,))
-        return StoredVariable(
+        return ChunkedVariable(
             self.name, (*dims, *grid_dims), (*lengths, *grid), FLOAT32, np.nan,
-            ChunkManifest(codecs, ranges), {"units": self.units},
+            {"units": self.units}, chunk=chunk, codecs=(GRIB_MESSAGE,),
+            offsets=index["offset"][rows], sizes=index["length"][rows],
+            files=tuple(map(range_file, index.files)), numbers=index["file"][rows],
         )  # fmt: skip
 
     def _grid(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -276,7 +273,7 @@ def describe_fields(index: GribIndex) -> GribFiles:
     return GribFiles(index.files[0], dims, {each.name: _described(each, dims) for each in fields})
 
 
-def _described(each: FieldCube, dims: Mapping[str, int]) -> StoredVariable:
+def _described(each: FieldCube, dims: Mapping[str, int]) -> ChunkedVariable:
     kept = {dim: len(values) for dim, values in each.axes.items() if dim in dims}
     keys = ("numberOfValues", "gridType", "bitsPerValue")
     n_values, grid, bits = (each.index[key][each.rows[0]] for key in keys)
@@ -285,8 +282,8 @@ def _described(each: FieldCube, dims: Mapping[str, int]) -> StoredVariable:
         "units": each.units,
         "messages": f"a message for each field of {n_values} values ({grid}){packed}",
     }
-    return StoredVariable(
-        each.name, tuple(kept), tuple(kept.values()), FLOAT32, np.nan, None, attributes
+    return ChunkedVariable(
+        each.name, tuple(kept), tuple(kept.values()), FLOAT32, np.nan, attributes, "GRIB"
     )
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from iobench.chunks.chunk_manifest import ChunkManifest, contiguous, in_ranges
 from iobench.errors import FileFormatError, IobenchError
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class ClassicVariable(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     attributes: dict[str, Any]
-    storage: ChunkManifest
+    where: dict[str, Any]  # fields of `ChunkedVariable`
 
 
 class ClassicHeader(NamedTuple):
@@ -166,7 +165,7 @@ def _parsed(path: Path, header: _Header, size: int) -> ClassicHeader:
     for each in described:
         shape = tuple(sizes[dim] for dim in each.dims)
         record = each in in_records
-        end, storage = _storage(each, shape, record_nbytes if record else None, size)
+        end, where = _where(each, shape, record_nbytes if record else None, size)
         if end > size:
             raise FileFormatError(
                 f"{path}: is cut short: variable {each.name!r} ends at byte {end}, the file at "
@@ -174,7 +173,7 @@ def _parsed(path: Path, header: _Header, size: int) -> ClassicHeader:
             )
         names = tuple(dimensions[dim][0] for dim in each.dims)
         variables.append(
-            ClassicVariable(each.name, names, shape, each.dtype, each.attributes, storage)
+            ClassicVariable(each.name, names, shape, each.dtype, each.attributes, where)
         )
     dims = {name: size for (name, _), size in zip(dimensions, sizes, strict=True)}
     return ClassicHeader(dims, variables, attributes)
@@ -202,19 +201,18 @@ def _record_nbytes(in_records: list[_Described], lengths: list[int]) -> int:
     return parts[0] if len(parts) == 1 else sum(part + -part % 4 for part in parts)
 
 
-def _storage(
+def _where(
     each: _Described, shape: tuple[int, ...], record_nbytes: int | None, size: int
-) -> tuple[int, ChunkManifest]:
+) -> tuple[int, dict[str, Any]]:
     """Return where the variable ends and how it lies; records are chunks of one index."""
-    dtype = each.dtype.str
     if record_nbytes is None:
         nbytes = math.prod(shape) * each.dtype.itemsize
-        return each.begin + nbytes, contiguous(dtype, shape, each.begin if nbytes else -1)
+        return each.begin + nbytes, {"chunk": shape, "offset": each.begin if nbytes else -1}
     nbytes = math.prod(shape[1:]) * each.dtype.itemsize
     end = each.begin + (shape[0] - 1) * record_nbytes + nbytes if shape[0] else 0
     if end > size:  # before as many places are made as there are records
-        return end, contiguous(dtype, shape, each.begin)
+        return end, {}
     grid = (shape[0],) + (1,) * (len(shape) - 1)
     offsets = each.begin + np.arange(shape[0], dtype=np.int64) * record_nbytes
     sizes = np.full(grid, nbytes, dtype=np.int64)
-    return end, in_ranges(dtype, (1, *shape[1:]), (), offsets.reshape(grid), sizes)
+    return end, {"chunk": (1, *shape[1:]), "offsets": offsets.reshape(grid), "sizes": sizes}

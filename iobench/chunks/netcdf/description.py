@@ -105,8 +105,8 @@ def _described_classic(path: Path, opened: Any) -> DescribedFile:
         dims, shape, texts = each.dims, each.shape, None
         is_number = each.dtype.kind in "iuf"
         nbytes = int(np.prod(shape, dtype=np.int64))
-        if not is_number and each.storage.is_contiguous and nbytes <= MAX_TEXT_NBYTES:
-            content = bytes(opened.read_at(each.storage.offset, nbytes))
+        if not is_number and "offset" in each.where and nbytes <= MAX_TEXT_NBYTES:
+            content = bytes(opened.read_at(each.where["offset"], nbytes))
             texts = _joined(np.frombuffer(content, "S1").reshape(shape))
             if texts.ndim < len(dims):
                 dims, shape = dims[:-1], shape[:-1]

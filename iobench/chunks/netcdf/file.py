@@ -3,74 +3,57 @@
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 from array import array
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.boxes import Box, box_ranges, check_known, contiguous_array, index_box
-from iobench.chunks.chunk_manifest import (
-    ChunkManifest,
-    StoredVariable,
-    as_packed,
-    contiguous,
-    in_ranges,
-)
+from iobench.chunks.boxes import Box, index_box
+from iobench.chunks.chunked_variable import ChunkedVariable, check_known
 from iobench.chunks.hdf5_filters import UnknownFilterError, filter_name, hdf5_codecs
 from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
-from iobench.chunks.packing import CODING, Packing, packing_of, unpack
+from iobench.chunks.packing import CODING, packing_of, unpack
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
 from iobench.files.open_file import OpenFile
 from iobench.files.open_files import open_files
 from iobench.files.source_files import open_source_file
-from iobench.files.source_ranges import read_extents
 from iobench.files.urls import URL, range_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import ModuleType
 
     from numpy.typing import NDArray
 
     from iobench.files.source_files import RemoteBytes, SourceBytes
 
-
-HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-TEXTS = ("units", "calendar", "coordinates", "bounds")
+HDF5_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
+CLASSIC_MAGIC: Final = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
+TEXTS: Final = ("units", "calendar", "coordinates", "bounds")
 """Attributes that are kept."""
-USED = frozenset((*CODING, *TEXTS))
-SMALL_NBYTES = 128 << 10
+USED: Final = frozenset((*CODING, *TEXTS))
 LIBRARY_CACHE_NBYTES = 16 << 20
 """Of decoded chunks, by variable, as the NetCDF library has it."""
-EXTERNAL = "IOBENCH_HDF5_EXTERNAL"
+EXTERNAL: Final = "IOBENCH_HDF5_EXTERNAL"
 """Environment: ``1`` lets HDF5 files name files elsewhere that hold their numbers."""
-CLASSIC_MAGIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 
 
 class NetcdfFile(msgspec.Struct, frozen=True, eq=False):
-    """What a NetCDF file holds, without its numbers.
-
-    ``skipped`` says for each variable or group left out why. Of a file behind a URL ``numbers``
-    has small variables as they are stored, coordinates before others: to ask for each of them at
-    every start takes longer than all else. ``others`` are files that hold variables, by name, where
-    several were merged.
-    """
+    """What a NetCDF file holds, without its numbers."""
 
     path: Path
     dims: Mapping[str, int]
-    variables: Mapping[str, StoredVariable]
-    skipped: Mapping[str, str]
-    numbers: Mapping[str, NDArray[Any]] = msgspec.field(default_factory=dict)
+    variables: Mapping[str, ChunkedVariable]
+    skipped: Mapping[str, str]  # for each variable or group left out, why
     group: str = ""
+    # the files that hold variables, by name, where several were merged
     others: Mapping[str, NetcdfFile] = msgspec.field(default_factory=dict)
 
 
@@ -107,7 +90,7 @@ def is_hdf5(opened: SourceBytes) -> bool:
     return HDF5_MAGIC in opened.read_each([512 << n for n in doublings], 8)
 
 
-def where_slab(file: NetcdfFile, variable: StoredVariable, *, dim: str | None, index: int) -> Box:
+def where_slab(file: NetcdfFile, variable: ChunkedVariable, *, dim: str | None, index: int) -> Box:
     """Return one index of ``variable`` along ``dim``; all of it where it lacks that dimension."""
     return index_box(range_file(file.path), variable, variable.axis(dim), index)
 
@@ -128,30 +111,47 @@ def make_box(
 
 
 def read_through_library(
-    file: NetcdfFile, variable: StoredVariable, *, dim: str | None, index: int
+    file: NetcdfFile, variable: ChunkedVariable, *, dim: str | None, index: int
 ) -> NDArray[Any]:
-    """Read through h5py, or the NetCDF library, and decode: for storage only these know."""
+    """Return one index along ``dim``, or all of a variable, for storage only libraries know."""
+    return _through_library(
+        file, variable, tuple(index if name == dim else slice(None) for name in variable.dims)
+    )
+
+
+def box_through_library(
+    file: NetcdfFile, name: str, start: Sequence[int], stop: Sequence[int]
+) -> NDArray[Any]:
+    """Return a box's numbers through the NetCDF library, where only it knows the storage."""
+    ends = zip(start, stop, strict=True)
+    return _through_library(file, file.variables[name], tuple(slice(*each) for each in ends))
+
+
+def _through_library(
+    file: NetcdfFile, variable: ChunkedVariable, selection: tuple[Any, ...]
+) -> NDArray[Any]:
+    """Read through h5py, or the NetCDF library, and decode.
+
+    h5py sees no numbers behind the end of a dataset that is shorter than its dimension.
+    """
     if isinstance(file.path, URL):
         raise FileFormatError(
             f"{file.path}: variable {variable.name!r} is stored with {variable.only_library}, "
             "which libraries read in files on this machine alone: copy it here first, or leave the "
             "variable out with --variables"
         )
-    selection = tuple(index if name == dim else slice(None) for name in variable.dims)
     try:
         version = file.path.stat()
     except FileNotFoundError as error:
         raise MissingFileError(f"{file.path}: no such file any more") from error
     key = os.getpid(), str(file.path.absolute()), version.st_ino, version.st_mtime_ns
     name = f"{file.group}/{variable.name}" if file.group else variable.name
-    with file.path.open("rb") as opened:
-        is_classic = opened.read(4) in CLASSIC_MAGIC
-    source = None if is_classic else _opened_by("h5py", *key)[name]
-    unknown = _unknown_filter(source) if source is not None else ""
-    if source is None or unknown or source.shape != variable.shape:
+    source = _opened_by("h5py", *key)[name]
+    unknown = _unknown_filter(source)
+    if unknown or source.shape != variable.shape:
         source = _opened_by("netCDF4", *key)[name]
     try:
-        stored = source[selection]
+        stored = np.asarray(source[selection])
     except (OSError, RuntimeError) as error:
         mend = "fetch the file again"
         if unknown:
@@ -159,31 +159,8 @@ def read_through_library(
         raise FileFormatError(
             f"{file.path}: variable {variable.name!r} cannot be read: {error}; {mend}"
         ) from error
-    return unpack(np.asarray(stored).view(_with_byte_order(stored, variable)), variable.packing)
-
-
-def box_through_library(
-    file: NetcdfFile, name: str, start: Sequence[int], stop: Sequence[int]
-) -> NDArray[Any]:
-    """Return a box's numbers through the NetCDF library, where only it knows the storage.
-
-    It reads a whole index of the first dimension at a time.
-    """
-    variable = file.variables[name]
-    if not variable.dims:
-        return read_through_library(file, variable, dim=None, index=-1)
-    inside = tuple(slice(*ends) for ends in zip(start[1:], stop[1:], strict=True))
-    outer = range(start[0], stop[0])
-    parts = [
-        read_through_library(file, variable, dim=variable.dims[0], index=index)[inside]
-        for index in outer
-    ]
-    return np.stack(parts)
-
-
-def _with_byte_order(stored: Any, variable: StoredVariable) -> np.dtype[Any]:
-    """Return the stored dtype with the byte order the library gave it."""
-    return np.dtype(variable.packing.stored).newbyteorder(np.asarray(stored).dtype.byteorder)
+    dtype = np.dtype(variable.packing.stored).newbyteorder(stored.dtype.byteorder)
+    return unpack(stored.view(dtype), variable.packing)
 
 
 def _unknown_filter(dataset: Any) -> str:
@@ -235,16 +212,13 @@ def _variable(
     name: str,
     dims: tuple[str, ...],
     shape: tuple[int, ...],
-    packing: Packing,
+    dtype: np.dtype[Any],
     attributes: Mapping[str, Any],
     fill: Any,
-    storage: ChunkManifest | str,
-) -> StoredVariable:
-    """Return a variable; ``storage`` says where it lies, or why only the library can read it."""
+) -> ChunkedVariable:
+    """Return a variable without where it lies; ValueError for wrong attributes."""
     texts = {key: _text(attributes[key]) for key in TEXTS if key in attributes}
-    if isinstance(storage, str):
-        return StoredVariable(name, dims, shape, packing, fill, None, texts, storage)
-    return StoredVariable(name, dims, shape, packing, fill, as_packed(storage, packing), texts)
+    return ChunkedVariable(name, dims, shape, packing_of(dtype, attributes), fill, texts)
 
 
 def _text(value: Any) -> str:
@@ -260,53 +234,16 @@ def _inspect_classic(path: Path, opened: SourceBytes) -> NetcdfFile:
             skipped[each.name] = "not numeric (characters)"
             continue
         try:
-            packing = packing_of(each.dtype, each.attributes)
+            known = _variable(each.name, each.dims, each.shape, each.dtype, each.attributes, 0)
         except ValueError as error:
             skipped[each.name] = str(error)
             continue
-        variables[each.name] = _variable(
-            each.name, each.dims, each.shape, packing, each.attributes, 0, each.storage
-        )
-    numbers = {}
-    if isinstance(path, URL):
-        boxes = [
-            index_box(range_file(path), variables[name], -1, -1)
-            for name in _small(variables)
-            if variables[name].manifest.is_contiguous
-        ]
-        ranges = [box_ranges(box) for box in boxes]
-        buffers = iter(read_extents([each for some in ranges for each in some]))
-        for box, some in zip(boxes, ranges, strict=True):
-            numbers[box.variable.name] = contiguous_array(box, [next(buffers) for _ in some])
-        _freeze(numbers)
-    return NetcdfFile(path, dims, variables, skipped, numbers)
-
-
-def _small(variables: Mapping[str, StoredVariable]) -> list[str]:
-    """Return names of variables that are small, as many as fit into `SMALL_NBYTES`."""
-    sizes = []
-    for name, each in variables.items():
-        nbytes = math.prod(each.shape) * np.dtype(each.packing.stored).itemsize
-        sizes.append((each.dims not in ((name,), ()), nbytes, name))
-    found, left = [], SMALL_NBYTES
-    for _, nbytes, name in sorted(sizes):
-        left -= nbytes
-        if left < 0:
-            break
-        found.append(name)
-    return found
-
-
-def _freeze(numbers: Mapping[str, NDArray[Any]]) -> None:
-    """Let nobody change what others will be given, too."""
-    for each in numbers.values():
-        each.setflags(write=False)
+        variables[each.name] = replace(known, **each.where)
+    return NetcdfFile(path, dims, variables, skipped)
 
 
 def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes, group: str) -> NetcdfFile:
     with open_hdf5(path, opened) as (file, raw):
-        import h5py
-
         if group:
             there = dict(_groups(file))
             if group not in there:
@@ -315,7 +252,7 @@ def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes, group: str) -> Net
                     f"{path}: has no group {group!r} of variables; it has {names}"
                 )
             file, raw = there[group], raw[group]
-        return replace(_hdf5_file(path, file, raw, opened.nbytes, h5py), group=group)
+        return replace(_hdf5_file(path, file, raw, opened.nbytes), group=group)
 
 
 def _groups(file: Any, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -367,7 +304,7 @@ def _check_external(path: Path, name: str, dataset: Any) -> None:
             )
 
 
-def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> NetcdfFile:
+def _hdf5_file(path: Path, file: Any, raw: Any, size: int) -> NetcdfFile:
     variables = {}
     skipped = {f"{name}/": f"a group, named as FILE#{name}" for name, _ in _groups(file)}
     for name, each in file.variables.items():
@@ -377,84 +314,54 @@ def _hdf5_file(path: Path, file: Any, raw: Any, size: int, h5py: ModuleType) -> 
             skipped[name] = "not numeric"
             continue
         attributes = {key: each.attrs[key] for key in each.attrs if key in USED}
+        shape, dims = tuple(dataset.shape), tuple(each.dimensions)
+        if dataset.chunks:  # may end before an unlimited dimension: readers see the fill value
+            shape = tuple(map(max, shape, each.shape))
         try:
-            packing = packing_of(dataset.dtype, attributes)
+            # A netCDF4 `_FillValue` is also HDF5's fill value, and that is what readers see.
+            known = _variable(name, dims, shape, dataset.dtype, attributes, dataset.fillvalue)
         except ValueError as error:
             skipped[name] = str(error)
             continue
-        shape = tuple(dataset.shape)
-        if dataset.chunks:  # may end before an unlimited dimension: readers see the fill value
-            shape = tuple(map(max, shape, each.shape))
-        storage = _hdf5_storage(path, name, dataset, shape, size, h5py)
-        # A netCDF4 `_FillValue` is also HDF5's fill value, and that is what readers see.
-        variables[name] = _variable(
-            name,
-            tuple(each.dimensions),
-            shape,
-            packing,
-            attributes,
-            dataset.fillvalue,
-            storage,
-        )
-    dims = {name: dimension.size for name, dimension in file.dimensions.items()}
-    for each in variables.values():  # those of the groups above
-        dims |= dict(zip(each.dims, each.shape, strict=True))
-    numbers = {}
-    if isinstance(path, URL):
-        numbers = {
-            name: np.asarray(file.variables[name][...]).view(variables[name].packing.stored)
-            for name in _small(variables)
-        }
-        _freeze(numbers)
-    return NetcdfFile(path, dims, variables, skipped, numbers)
+        where, end = _hdf5_storage(dataset, shape)
+        if end > size:
+            raise FileFormatError(
+                f"{path}: is cut short: variable {name!r} reaches byte {end}, the file ends at "
+                f"{size}; fetch the file again"
+            )
+        variables[name] = replace(known, **where)
+    dims_of_file = {name: dimension.size for name, dimension in file.dimensions.items()}
+    for known in variables.values():  # those of the groups above
+        dims_of_file |= dict(zip(known.dims, known.shape, strict=True))
+    return NetcdfFile(path, dims_of_file, variables, skipped)
 
 
-def _hdf5_storage(
-    path: Path, name: str, dataset: Any, shape: tuple[int, ...], size: int, h5py: ModuleType
-) -> ChunkManifest | str:
-    """Return where the numbers lie, or why only the library can read them."""
+def _hdf5_storage(dataset: Any, shape: tuple[int, ...]) -> tuple[dict[str, Any], int]:
+    """Return where numbers lie, or why only the library can read them, and where they end."""
+    from h5py import h5d
+
     plist = dataset.id.get_create_plist()
-    layout, dtype = plist.get_layout(), dataset.dtype.str
-    if layout == h5py.h5d.CONTIGUOUS and plist.get_external_count() == 0:
+    layout = plist.get_layout()
+    if layout == h5d.CONTIGUOUS and plist.get_external_count() == 0:
         offset = dataset.id.get_offset()
         if offset is None or dataset.nbytes == 0:
-            return contiguous(dtype, shape, -1)
-        _check_end(path, name, offset + dataset.nbytes, size)
-        return contiguous(dtype, shape, offset)
-    if layout != h5py.h5d.CHUNKED:
-        return "a layout of HDF5's own"
+            return {"chunk": shape, "offset": -1}, 0
+        return {"chunk": shape, "offset": offset}, offset + dataset.nbytes
+    if layout != h5d.CHUNKED:
+        return {"only_library": "a layout of HDF5's own"}, 0
     filters = [plist.get_filter(n) for n in range(plist.get_nfilters())]
     try:
-        applied = hdf5_codecs([(number, parameters) for number, _, parameters, _ in filters])
+        codecs = hdf5_codecs([(number, parameters) for number, _, parameters, _ in filters])
     except UnknownFilterError as error:
-        return str(error)
-    if shape != dataset.shape and plist.get_fill_time() == h5py.h5d.FILL_TIME_NEVER:
-        return "an end before its dimension's, with no fill value behind it"
-    return _chunked(path, name, dataset, shape, applied, size)
-
-
-def _check_end(path: Path, name: str, end: int, size: int) -> None:
-    if end > size:
-        raise FileFormatError(
-            f"{path}: is cut short: variable {name!r} reaches byte {end}, the file ends at {size}; "
-            "fetch the file again"
-        )
-
-
-def _chunked(
-    path: Path,
-    name: str,
-    dataset: Any,
-    shape: tuple[int, ...],
-    applied: tuple[str, ...],
-    size: int,
-) -> ChunkManifest:
+        return {"only_library": str(error)}, 0
+    if shape != dataset.shape and plist.get_fill_time() == h5d.FILL_TIME_NEVER:
+        why = "an end before its dimension's, with no fill value behind it"
+        return {"only_library": why}, 0
     chunk = tuple(dataset.chunks)
     grid = tuple(-(-n // length) for n, length in zip(shape, chunk, strict=True))
     offsets = np.full(grid, -1, dtype=np.int64)
-    nbytes = np.zeros(grid, dtype=np.int64)
+    sizes = np.zeros(grid, dtype=np.int64)
     masks = np.zeros(grid, dtype=np.uint32)
-
     numbers = array("q")
 
     def note(info: Any) -> None:
@@ -464,8 +371,9 @@ def _chunked(
     found = np.array(numbers, dtype=np.int64).reshape(-1, len(chunk) + 3)
     places = found[:, :-3] // chunk
     inside = (places < grid).all(axis=1)  # a dataset that was shrunk keeps chunks outside its shape
-    where = tuple(places[inside].T)
-    offsets[where], nbytes[where], masks[where] = found[inside, -3:].T
-    if offsets.size:
-        _check_end(path, name, int((offsets + nbytes).max()), size)
-    return in_ranges(dataset.dtype.str, chunk, applied, offsets, nbytes, masks)
+    at = tuple(places[inside].T)
+    offsets[at], sizes[at], masks[at] = found[inside, -3:].T
+    where = {"chunk": chunk, "codecs": codecs, "offsets": offsets, "sizes": sizes}
+    if masks.any():
+        where["masks"] = masks
+    return where, int((offsets + sizes).max(initial=0))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from iobench.chunks.chunk_manifest import ChunkManifest, StoredVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable
 
 MAX_RANK = 32
 """Axes of a NumPy array, before its version 2."""
@@ -50,8 +50,7 @@ class StoredArray(msgspec.Struct, frozen=True, eq=False):
     dims: tuple[str, ...] | None  # None where the dimensions have no names
     dtype: str  # of the stored numbers, with byte order; ``""`` where they are no numbers or dates
     fill: Any  # what chunks hold that were never written; None: not said
-    storage: ChunkManifest | None  # none: only zarr can read it; ``only_zarr`` says why
-    only_zarr: str
+    where: dict[str, Any]  # fields of `ChunkedVariable`: how chunks are encoded, where they lie
     attributes: Mapping[str, Any]  # as in the store
 
 
@@ -61,8 +60,8 @@ class ZarrStore(msgspec.Struct, frozen=True, eq=False):
     path: Path  # its folder
     zarr_format: int  # 2 or 3
     dims: Mapping[str, int]  # lengths of all dimensions
-    variables: Mapping[str, StoredVariable]  # the numeric arrays of the root group
-    dates: Mapping[str, StoredVariable]  # its arrays of datetime64 and timedelta64
+    variables: Mapping[str, ChunkedVariable]  # the numeric arrays of the root group
+    dates: Mapping[str, ChunkedVariable]  # its arrays of datetime64 and timedelta64
     skipped: Mapping[str, str]  # for each array or group left out, why
     attributes: Mapping[str, Any]  # those of the root group
     # all attributes of each of ``variables`` and ``dates``

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.chunks.boxes import Box
-    from iobench.chunks.chunk_manifest import StoredVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable
 
 LARGE_NBYTES, LARGE_LENGTH = 1 << 32, 1 << 22
 """Of an array, or along one of its axes: from there on chunks are counted before it is believed."""
@@ -26,21 +26,21 @@ SPARSE = 64
 """How many times the numbers of its chunks an array may have: the others were never written."""
 
 
-def check_held(store: Path, variable: StoredVariable) -> None:
+def check_held(store: Path, variable: ChunkedVariable) -> None:
     """Refuse an array whose metadata claim far more numbers than its chunks can hold.
 
     Lengths are what memory is asked for: a shape of a billion times is a few bytes of JSON. Nothing
     is counted of small arrays, nor of stores elsewhere, whose chunks it takes minutes to list.
     """
-    if variable.storage is None or is_url(variable.folder) or not variable.shape:
+    keys = variable.keys
+    if keys is None or is_url(variable.folder) or not variable.shape:
         return
     itemsize = np.dtype(variable.packing.stored).itemsize
     n_numbers = math.prod(variable.shape)
     if n_numbers * itemsize <= LARGE_NBYTES and max(variable.shape) <= LARGE_LENGTH:
         return
-    sharding = variable.manifest.keys.sharding
-    counts = (1,) * len(variable.shape) if sharding is None else sharding.chunks_per_shard
-    chunk = [n * m for n, m in zip(variable.storage.chunk, counts, strict=True)]
+    counts = keys.chunks_per_shard or (1,) * len(variable.shape)
+    chunk = [n * m for n, m in zip(variable.chunk, counts, strict=True)]
     in_a_file = math.prod(map(min, chunk, variable.shape))
     needed = -(-n_numbers // (SPARSE * in_a_file))
     found = 0
@@ -61,12 +61,13 @@ def missing_keys(boxes: Sequence[Box]) -> list[str | None]:
     One listing of the array's folder where all its chunks lie in it.
     """
     variable = boxes[0].variable
-    keys = variable.manifest.keys
-    nested = "/" in keys.key([0] * len(variable.shape))
+    keys = variable.keys
+    assert keys is not None
+    nested = "/" in keys.file_key([0] * len(variable.shape))
     present = set() if nested else {entry.name for entry in os.scandir(variable.folder)}
     found: list[str | None] = []
     for box in boxes:
-        places = places_touched(variable.manifest.chunk, box.start, box.stop)
+        places = places_touched(variable.chunk, box.start, box.stop)
         wanted = dict.fromkeys(map(keys.file_key, places))
         if nested:
             absent = [key for key in wanted if not Path(variable.folder, key).exists()]

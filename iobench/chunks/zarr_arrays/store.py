@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.chunk_manifest import StoredVariable, as_packed
+from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.packing import Packing, packing_of
 from iobench.chunks.zarr_arrays.array_metadata import StoredArray, ZarrStore
 from iobench.chunks.zarr_arrays.version2 import array_of_version2
@@ -219,7 +219,7 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
     )
 
 
-def _is_number(variable: StoredVariable) -> bool:
+def _is_number(variable: ChunkedVariable) -> bool:
     return np.dtype(variable.packing.stored).kind not in "Mm"
 
 
@@ -288,7 +288,7 @@ def _dimensions(
 
 def _variable(
     path: Path, zarr_format: int, name: str, folder: str, found: StoredArray
-) -> StoredVariable:
+) -> ChunkedVariable:
     try:
         packing = _packing(zarr_format, found)
     except MissingExtraError as error:
@@ -296,16 +296,15 @@ def _variable(
             f"{path}: array {name!r} is packed, which needs xarray: pip install 'iobench[zarr]'"
         ) from error
     zero = np.zeros((), np.dtype(found.dtype).newbyteorder("="))[()]
-    return StoredVariable(
+    return ChunkedVariable(
         name=name,
         dims=_dims(found),
         shape=found.shape,
         packing=packing,
         fill=zero if found.fill is None else found.fill,
-        storage=None if found.storage is None else as_packed(found.storage, packing),
         attributes={key: text for key, text in found.attributes.items() if isinstance(text, str)},
-        only_library=found.only_zarr,
         folder=folder,
+        **found.where,
     )
 
 

@@ -22,17 +22,17 @@ from iobench.json_files import read_json
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunk_manifest import StoredVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable
 
 ZARR_ERRORS = (ValueError, KeyError, TypeError, NotImplementedError, OSError, RuntimeError)
 
 
-def check_through_zarr(variable: StoredVariable) -> None:
+def check_through_zarr(variable: ChunkedVariable) -> None:
     """Open an array through zarr, or say why neither can read it."""
     _opened(os.getpid(), variable.folder, _said(variable))
 
 
-def read_through_zarr(variable: StoredVariable, *, axis: int, index: int) -> NDArray[Any]:
+def read_through_zarr(variable: ChunkedVariable, *, axis: int, index: int) -> NDArray[Any]:
     """Return one index along ``axis`` (-1: all) through zarr, unpacked."""
     opened = _opened(os.getpid(), variable.folder, _said(variable))
     place: list[Any] = [slice(None)] * len(variable.shape)
@@ -49,7 +49,7 @@ def read_through_zarr(variable: StoredVariable, *, axis: int, index: int) -> NDA
     return unpack(stored.view(as_packed), variable.packing)
 
 
-def _said(variable: StoredVariable) -> str:
+def _said(variable: ChunkedVariable) -> str:
     return f"{variable.folder}: array {variable.name!r} ({variable.only_library})"
 
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.chunk_manifest import ChunkKeys, ChunkManifest
-from iobench.chunks.codec_chain import ChunkCodecs
-from iobench.chunks.single_codec import TEXT_CODECS, refused_codecs
+from iobench.chunks.chunk_codecs import TEXT_CODECS, refused_codecs
+from iobench.chunks.chunked_variable import ChunkKeys
 from iobench.chunks.zarr_arrays.array_metadata import StoredArray, fill_number, lengths
 
 if TYPE_CHECKING:
@@ -28,17 +27,13 @@ def array_of_version2(metadata: Mapping[str, Any], attributes: Mapping[str, Any]
         raise ValueError(f"zarr_format {metadata['zarr_format']} in a .zarray")
     dtype = _dtype(metadata["dtype"])
     shape = lengths(metadata["shape"], np.dtype(dtype).itemsize if dtype else 1)
-    storage, only_zarr = None, ""
-    if dtype:
-        storage, only_zarr = _chunking(metadata, dtype, len(shape))
     dims = attributes.get(DIMENSIONS)
     return StoredArray(
         shape=shape,
         dims=None if dims is None else tuple(map(str, dims)),
         dtype=dtype,
         fill=_fill(metadata["fill_value"], dtype),
-        storage=storage,
-        only_zarr=only_zarr,
+        where=_chunking(metadata, dtype, len(shape)) if dtype else {},
         attributes={name: value for name, value in attributes.items() if name != DIMENSIONS},
     )
 
@@ -75,28 +70,24 @@ def _fill(value: Any, dtype: str) -> Any:
     return fill_number(value, np.dtype(dtype).newbyteorder("="))
 
 
-def _chunking(
-    metadata: Mapping[str, Any], dtype: str, rank: int
-) -> tuple[ChunkManifest | None, str]:
-    """Return how the array is cut, or None and the codecs that are not made here."""
+def _chunking(metadata: Mapping[str, Any], dtype: str, rank: int) -> dict[str, Any]:
+    """Return how the array is cut, or the codecs that are not made here."""
     applied = [*(metadata.get("filters") or []), metadata["compressor"]]
     configurations = [each for each in applied if each is not None]
     if unknown := refused_codecs(configurations):
-        return None, f"codec {', '.join(unknown)}"
+        return {"only_library": f"codec {', '.join(unknown)}"}
     chunk = lengths(metadata["chunks"], np.dtype(dtype).itemsize, least=1)
     if len(chunk) != rank:
         raise ValueError(f"chunks {list(chunk)} of an array with {rank} axes")
     order = metadata["order"]
     if order not in ("C", "F"):
         raise ValueError(f"order {order!r}")
-    axes = tuple(range(len(chunk)))
-    codecs = ChunkCodecs(
-        dtype=dtype,
-        shape=chunk,
-        axes=axes if order == "C" else axes[::-1],
-        applied=tuple(json.dumps(each, sort_keys=True) for each in configurations),
-    )
     separator = metadata.get("dimension_separator") or "."
     if separator not in (".", "/"):
         raise ValueError(f"dimension_separator {separator!r}")
-    return ChunkManifest(codecs, ChunkKeys("", separator, "0")), ""
+    return {
+        "chunk": chunk,
+        "codecs": tuple(json.dumps(each, sort_keys=True) for each in configurations),
+        "axes": () if order == "C" or rank < 2 else tuple(reversed(range(rank))),
+        "keys": ChunkKeys("", separator, "0"),
+    }

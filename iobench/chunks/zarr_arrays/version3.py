@@ -10,11 +10,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec.structs import replace
 
-from iobench.chunks.chunk_manifest import ChunkKeys, ChunkManifest, Sharding
-from iobench.chunks.codec_chain import ChunkCodecs
-from iobench.chunks.single_codec import CHECKSUM, MAX_CODECS, TEXT_CODECS, refused_codecs
+from iobench.chunks.chunk_codecs import CRC32C, MAX_CODECS, TEXT_CODECS, refused_codecs
+from iobench.chunks.chunked_variable import ChunkKeys
 from iobench.chunks.zarr_arrays.array_metadata import (
     StoredArray,
     fill_number,
@@ -49,21 +47,21 @@ def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
     """Return what the ``zarr.json`` of an array says."""
     dtype = _dtype(metadata["data_type"])
     shape = lengths(metadata["shape"], np.dtype(dtype).itemsize if dtype else 1)
-    storage, only_zarr = None, ""
+    where: dict[str, Any] = {}
+    stored = dtype
     if dtype:
         try:
-            storage = _chunking(metadata, dtype, shape)
+            stored, where = _chunking(metadata, dtype, shape)
         except _OnlyZarrError as error:
-            only_zarr = str(error)
+            where = {"only_library": str(error)}
     names = metadata.get("dimension_names") or [None] * len(shape)
     named = all(name is not None for name in names)
     return StoredArray(
         shape=shape,
         dims=tuple(map(str, names)) if named else None,
-        dtype=storage.codecs.dtype if storage else dtype,
+        dtype=stored,
         fill=_fill(metadata["fill_value"], dtype) if dtype else None,
-        storage=storage,
-        only_zarr=only_zarr,
+        where=where,
         attributes=metadata.get("attributes") or {},
     )
 
@@ -118,7 +116,10 @@ def _fill(value: Any, dtype: str) -> Any:
     return fill_number(value, found)
 
 
-def _chunking(metadata: Mapping[str, Any], dtype: str, shape: tuple[int, ...]) -> ChunkManifest:
+def _chunking(
+    metadata: Mapping[str, Any], dtype: str, shape: tuple[int, ...]
+) -> tuple[str, dict[str, Any]]:
+    """Return the dtype with its byte order, and how the array is cut."""
     for name, value in metadata.items():
         optional = isinstance(value, dict) and value.get("must_understand") is False
         if name not in KNOWN_FIELDS and not optional:
@@ -131,54 +132,56 @@ def _chunking(metadata: Mapping[str, Any], dtype: str, shape: tuple[int, ...]) -
     chunk = lengths(configuration["chunk_shape"], np.dtype(dtype).itemsize, least=1)
     if len(chunk) != len(shape):
         raise ValueError(f"chunk_shape {list(chunk)} of an array of shape {list(shape)}")
-    codecs, sharding = _codecs(metadata["codecs"], dtype, chunk)
     encoding, configuration = _named(metadata["chunk_key_encoding"])
-    if encoding in ("default", "v2"):
-        separator = configuration.get("separator", "/" if encoding == "default" else ".")
-        if separator not in (".", "/"):
-            raise ValueError(f"separator {separator!r} in chunk_key_encoding")
-        if encoding == "default":
-            return ChunkManifest(codecs, ChunkKeys(f"c{separator}", separator, "c", sharding))
-        return ChunkManifest(codecs, ChunkKeys("", separator, "0", sharding))
-    raise _OnlyZarrError(f"chunk key encoding {encoding}")
+    if encoding not in ("default", "v2"):
+        raise _OnlyZarrError(f"chunk key encoding {encoding}")
+    separator = configuration.get("separator", "/" if encoding == "default" else ".")
+    if separator not in (".", "/"):
+        raise ValueError(f"separator {separator!r} in chunk_key_encoding")
+    keys = {"prefix": "", "separator": separator, "scalar_key": "0"}
+    if encoding == "default":
+        keys |= {"prefix": f"c{separator}", "scalar_key": "c"}
+    described = metadata["codecs"]
+    sharding: dict[str, Any] = {}
+    if len(described) == 1 and _named(described[0])[0] == "sharding_indexed":
+        configuration = _named(described[0])[1]
+        chunk, sharding = _sharding(configuration, dtype, chunk)
+        described = configuration["codecs"]
+    stored, axes, codecs = _codecs(described, dtype, len(chunk))
+    return stored, {
+        "chunk": chunk, "codecs": codecs, "axes": axes, "keys": ChunkKeys(**keys, **sharding),
+    }  # fmt: skip
 
 
 def _codecs(
-    described: Sequence[Any], dtype: str, chunk: tuple[int, ...]
-) -> tuple[ChunkCodecs, Sharding | None]:
-    """Return how a chunk is decoded; of shards, how one of their chunks is."""
-    axes = tuple(range(len(chunk)))
-    codecs = ChunkCodecs(dtype, chunk, axes)
+    described: Sequence[Any], dtype: str, rank: int
+) -> tuple[str, tuple[int, ...], tuple[str, ...]]:
+    """Return the dtype with its byte order, the order of axes, empty for C order, and codecs."""
+    in_order = axes = tuple(range(rank))
     place = 0
     while place < len(described) and _named(described[place])[0] == "transpose":
-        order = _order(_named(described[place])[1]["order"], axes)
-        codecs = replace(codecs, axes=tuple(codecs.axes[axis] for axis in order))
+        order = _named(described[place])[1]["order"]
+        spelled = {"C": in_order, "F": in_order[::-1]}
+        order = spelled.get(order, ()) if isinstance(order, str) else tuple(order)
+        if tuple(sorted(order)) != in_order:
+            raise ValueError(f"transpose {order} of {rank} axes")
+        axes = tuple(axes[axis] for axis in order)
         place += 1
     name, configuration = _named(described[place]) if place < len(described) else ("none", {})
-    behind = described[place + 1 :]
     if name == "sharding_indexed":
-        if place or behind:
-            raise _OnlyZarrError("sharding with codecs around it")
-        return _sharding(configuration, dtype, chunk)
+        raise _OnlyZarrError("sharding with codecs around it")
     if name != "bytes":
         raise _OnlyZarrError(f"codec {name}")
     stored = np.dtype(dtype)
     if {"little": "<", "big": ">"}[configuration.get("endian", "little")] == ">":
         stored = stored.newbyteorder(">")
-    applied = tuple(_applied(*_named(codec)) for codec in behind)
-    return replace(codecs, dtype=stored.str, applied=applied), None
-
-
-def _order(order: Any, axes: tuple[int, ...]) -> tuple[int, ...]:
-    spelled = {"C": axes, "F": axes[::-1]}.get(order) if isinstance(order, str) else tuple(order)
-    if spelled is None or tuple(sorted(spelled)) != axes:
-        raise ValueError(f"transpose {order} of {len(axes)} axes")
-    return spelled
+    applied = tuple(_applied(*_named(codec)) for codec in described[place + 1 :])
+    return stored.str, () if axes == in_order else axes, applied
 
 
 def _applied(name: str, configuration: Mapping[str, Any]) -> str:
     if name == "crc32c":
-        return CHECKSUM
+        return CRC32C
     if name in COMPRESSORS:
         return json.dumps({"id": name})  # decoding needs no more: the bytes say the rest
     ours = {**configuration, "id": name.removeprefix(FOREIGN)}
@@ -189,24 +192,21 @@ def _applied(name: str, configuration: Mapping[str, Any]) -> str:
 
 def _sharding(
     configuration: Mapping[str, Any], dtype: str, shard: tuple[int, ...]
-) -> tuple[ChunkCodecs, Sharding]:
+) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """Return the shape of the chunks in a shard, and fields of `ChunkKeys`."""
     chunk = lengths(configuration["chunk_shape"], np.dtype(dtype).itemsize, least=1)
     if len(chunk) != len(shard) or any(m % n for m, n in zip(shard, chunk, strict=True)):
         raise ValueError(f"shards of {list(shard)} cannot be cut into chunks of {list(chunk)}")
-    codecs, nested = _codecs(configuration["codecs"], dtype, chunk)
-    if nested:
-        raise _OnlyZarrError("shards in shards")
     counts = tuple(m // n for m, n in zip(shard, chunk, strict=True))
-    index, _ = _codecs(configuration["index_codecs"], "<u8", (*counts, 2))
-    if index.applied not in ((), (CHECKSUM,)) or index.axes != tuple(range(len(index.shape))):
+    stored, axes, codecs = _codecs(configuration["index_codecs"], "<u8", len(counts) + 1)
+    if axes or codecs not in ((), (CRC32C,)):
         raise _OnlyZarrError("a shard index with codecs of its own")
     location = configuration.get("index_location", "end")
     if location not in ("start", "end"):
         raise ValueError(f"index_location {location!r}")
-    sharding = Sharding(
-        chunks_per_shard=counts,
-        index_at_end=location == "end",
-        index_checksum=bool(index.applied),
-        index_dtype=index.dtype,
-    )
-    return codecs, sharding
+    return chunk, {
+        "chunks_per_shard": counts,
+        "index_at_end": location == "end",
+        "index_checksum": bool(codecs),
+        "index_dtype": stored,
+    }

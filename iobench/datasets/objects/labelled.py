@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.chunk_manifest import StoredVariable
+from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.grib.field_cubes import GribFiles
 from iobench.chunks.packing import Packing
 from iobench.datasets.contract import SampleIndex
@@ -173,8 +173,8 @@ def _as_file(value: Any, name: str) -> GribFiles:
         texts = {key: str(attributes.get(key, "")) for key in ("units", "coordinates", "bounds")}
         texts["coordinates"] += f" {beside}"
         packing = Packing(each.dtype.str, each.dtype.str)
-        variables[str(key)] = StoredVariable(
-            str(key), tuple(map(str, each.dims)), each.shape, packing, 0, None, texts
+        variables[str(key)] = ChunkedVariable(
+            str(key), tuple(map(str, each.dims)), each.shape, packing, 0, texts, "xarray"
         )
     dims = {str(dim): length for dim, length in value.sizes.items()}
     return GribFiles(Path(name), dims, variables, skipped)

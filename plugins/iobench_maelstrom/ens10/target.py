@@ -64,17 +64,16 @@ def open_target(path: Path, task: Task, cache_dir: Path) -> Target:
     if missing := {name, *dims[:2]} - set(file.variables):
         raise FileFormatError(f"{path}: has no variable {', '.join(sorted(missing))}")
     variable = file.variables[name]
-    storage, dtype = variable.storage, np.dtype(variable.packing.stored)
+    dtype = np.dtype(variable.packing.stored)
     if (
-        storage is None
-        or not storage.is_contiguous
-        or storage.offset < 0
+        not variable.is_contiguous
+        or variable.offset < 0
         or dtype.kind != "f"
         or variable.dims[:2] != dims[:2]
         or len(variable.dims) != 3
         or variable.packing.scale is not None
     ):
-        layout = "" if storage is None else f", in pieces of {storage.chunk}"
+        layout = f", in pieces of {variable.chunk}" if variable.is_in_chunks else ""
         raise FileFormatError(
             f"{path}: expected {name} ({', '.join(dims)}) in one piece, found {dtype} "
             f"{variable.dims} {variable.shape}{layout}; store it as contiguous float32 (xarray: "
@@ -87,4 +86,4 @@ def open_target(path: Path, task: Task, cache_dir: Path) -> Target:
             "turn them (cdo invertlat)"
         )
     [times] = file_times([file], "time", "h")
-    return Target(path, task, times, storage.offset, dtype.str, variable.shape[1:])
+    return Target(path, task, times, variable.offset, dtype.str, variable.shape[1:])

@@ -16,11 +16,11 @@ import numpy as np
 from iobench.datasets import (
     Arrays,
     Box,
+    ChunkedVariable,
     FileRange,
     NetcdfFile,
     Packing,
     Raw,
-    StoredVariable,
     VariablePart,
     box_ranges,
     range_file,
@@ -43,7 +43,7 @@ from iobench_maelstrom.radiation.schema import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import ChunkManifest, DecodedChunks, Field
+    from iobench.datasets import DecodedChunks, Field
 
 COLUMN = "column"
 OUTPUT_PRESSURE = "pressure_hl of outputs"
@@ -103,10 +103,10 @@ class Pairs:
         self.fluxes = tuple(name for name in names if name != OUTPUT_PRESSURE)
         self.n_columns = tuple(inputs.dims[COLUMN] for inputs, _ in files)
         self._files = tuple(files)
-        stored = [how for _, how in self.stored()]
-        self.needs_library = any(how is None for how in stored)
+        stored = list(self.stored())
+        self.needs_library = any(each.only_library for each in stored)
         self._rows = None
-        if all(how is not None and how.is_contiguous and how.offset >= 0 for how in stored):
+        if all(each.is_contiguous and each.offset >= 0 for each in stored):
             self._rows = self._find_rows()
         self._paths = tuple(
             (range_file(inputs.path), range_file(outputs.path)) for inputs, outputs in files
@@ -114,12 +114,11 @@ class Pairs:
         if self._rows is not None:
             self._files = ()  # so that workers are not sent what they do not need
 
-    def stored(self) -> Iterator[tuple[StoredVariable, ChunkManifest | None]]:
-        """Yield each variable of all files and how it is stored; none if all are in one piece."""
+    def stored(self) -> Iterator[ChunkedVariable]:
+        """Yield each variable of all files; none if all are in one piece."""
         for pair in self._files:
             for part in self._parts:
-                variable = pair[part.in_outputs].variables[part.name]
-                yield variable, variable.storage
+                yield pair[part.in_outputs].variables[part.name]
 
     def layout(self, name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Return dimensions and shape of a decoded variable."""

@@ -1,0 +1,181 @@
+"""The one model of a stored variable: its schema, how its chunks are encoded, where each lies.
+
+Parsers of all containers make it. CDF's records are chunks without codecs; inner chunks of Zarr's
+shards are chunks at offsets; a GRIB message is a chunk, and those of a variable may lie in several
+files. Else it says nothing of paths, so that what was found out about a file holds where the file
+is called otherwise: readers bring the file.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from iobench.chunks.chunk_codecs import GRIB_MESSAGE, DamagedChunkError, as_bytes, decode_bytes
+from iobench.chunks.grib.decoding import decode_message
+from iobench.errors import FileFormatError
+from iobench.files.ranges import FileRange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.chunks.packing import Packing
+
+Place = tuple[int, ...]
+"""Where a chunk is in the grid of chunks."""
+
+
+class ChunkKeys(msgspec.Struct, frozen=True):
+    """Chunks that are files of a folder, each alone or with others in a shard."""
+
+    prefix: str
+    separator: str
+    scalar_key: str  # a chunk, or shard, is the file ``prefix + separator.join(place)``
+    # of shards, files of many chunks, how many are in one along each dimension; empty: no shards
+    chunks_per_shard: tuple[int, ...] = ()
+    index_at_end: bool = True  # else the index of chunks is the beginning of the file
+    index_checksum: bool = False  # whether the index ends with a CRC-32C
+    index_dtype: str = "<u8"  # of its offsets and lengths
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether a file holds several chunks."""
+        return bool(self.chunks_per_shard)
+
+    def file_key(self, place: Sequence[int]) -> str:
+        """Return the name of the file that a chunk is in."""
+        if not place:
+            return self.scalar_key
+        if self.chunks_per_shard:
+            counts = self.chunks_per_shard
+            place = [number // count for number, count in zip(place, counts, strict=True)]
+        return self.prefix + self.separator.join(map(str, place))
+
+
+class ChunkedVariable(msgspec.Struct, frozen=True, eq=False):
+    """A numeric variable of a file or store."""
+
+    name: str  # its name in the file; that of the folder where a Zarr store is the array
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]  # in file order
+    packing: Packing  # how stored numbers become numbers
+    fill: Any  # what never written parts hold, as stored
+    attributes: Mapping[str, str]  # those that are texts
+    only_library: str = ""  # why only the format's library can read it; then nothing below is said
+    # shape of a chunk; those at the edge are stored in full
+    chunk: tuple[int, ...] = ()
+    codecs: tuple[str, ...] = ()  # what was applied, as `decode_bytes` takes it
+    axes: tuple[int, ...] = ()  # in which order they were written; empty: C order
+    # where numbers begin that lie in C order as they are, in one piece; -1: never written
+    offset: int = -1
+    # else where each chunk begins (-1: never written), and its bytes in storage
+    offsets: NDArray[np.int64] | None = None
+    sizes: NDArray[np.int64] | None = None
+    masks: NDArray[np.uint32] | None = None  # as bits the codecs that were left out for each chunk
+    # of chunks in several files those, and which of them each is in
+    files: tuple[str, ...] = ()
+    numbers: NDArray[np.int32] | None = None
+    folder: str = ""  # where chunks lie that are files
+    keys: ChunkKeys | None = None  # and which files these are
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether numbers lie as they are, in one piece."""
+        return self.offsets is None and self.keys is None and not self.only_library
+
+    @property
+    def is_in_chunks(self) -> bool:
+        """Whether the numbers are in chunks that are known."""
+        return self.offsets is not None or self.keys is not None
+
+    @property
+    def is_message(self) -> bool:
+        """Whether a chunk is a GRIB message."""
+        return self.codecs == (GRIB_MESSAGE,)
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Bytes of the numbers of a chunk."""
+        return _nbytes(self.chunk, self.packing.stored)
+
+    def axis(self, dim: str | None) -> int:
+        """Return which of its dimensions ``dim`` is; -1 where it lacks that."""
+        return self.dims.index(dim) if dim in self.dims else -1
+
+    def range_at(self, file: str, place: Place) -> FileRange[str] | None:
+        """Return where in a file a chunk is, None of one never written."""
+        assert self.offsets is not None
+        assert self.sizes is not None
+        offset = int(self.offsets[place])
+        if offset < 0:
+            return None
+        if self.numbers is not None:
+            file = self.files[self.numbers[place]]
+        return FileRange(file, offset, int(self.sizes[place]))
+
+
+@lru_cache(maxsize=1024)
+def _nbytes(shape: tuple[int, ...], dtype: str) -> int:
+    return math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def check_known(file: str, variable: ChunkedVariable) -> None:
+    """Raise FileFormatError of a variable that only the format's library can read."""
+    if variable.only_library:
+        raise FileFormatError(
+            f"{file}: variable {variable.name!r} has no known chunks ({variable.only_library}); "
+            "read it through the library"
+        )
+
+
+def decode_chunk(
+    file: str,
+    variable: ChunkedVariable,
+    place: Place,
+    stored: memoryview,
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Return the numbers of a chunk as stored, in the shape of a chunk, from its bytes.
+
+    They are ``out``, of that shape and dtype and in C order, where they could be decoded there.
+    """
+    if variable.is_message:
+        values = np.empty(variable.chunk, dtype=np.float32) if out is None else out
+        where = f"{file}: a GRIB message"
+        if (found := variable.range_at(file, place)) is not None:
+            where = f"{found.file}: the GRIB message at offset {found.offset}"
+        decode_message(stored, where=where, out=values.reshape(-1))
+        return values
+    mask = 0 if variable.masks is None else int(variable.masks[place])
+    target = None if out is None or variable.axes else as_bytes(out)
+    try:
+        flat = decode_bytes(stored, variable.codecs, variable.chunk_nbytes, mask, target)
+    except DamagedChunkError as error:
+        raise damaged_chunk(file, variable, place, str(error)) from error
+    if out is not None and flat is target:
+        return out
+    numbers = flat.view(variable.packing.stored)
+    if not variable.axes:
+        return numbers.reshape(variable.chunk)
+    written = tuple(variable.chunk[axis] for axis in variable.axes)
+    return numbers.reshape(written).transpose(np.argsort(variable.axes))
+
+
+def damaged_chunk(
+    file: str, variable: ChunkedVariable, place: Place, reason: str
+) -> FileFormatError:
+    """Return the error for a chunk, by the name that its container gives it."""
+    kind, name, whole = "variable", str(place), "file"
+    if variable.keys is not None:
+        inside = f" at {place}" if variable.keys.is_sharded else ""
+        kind, name, whole = "array", f"{variable.keys.file_key(place)}{inside}", "store"
+    return FileFormatError(
+        f"{file}: {kind} {variable.name!r}: chunk {name} is damaged: {reason}; "
+        f"fetch the {whole} again"
+    )
