@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
 
 
-class OpenedBaseline(msgspec.Struct, frozen=True):
+class BaselineSetup(msgspec.Struct, frozen=True):
     """A baseline, ready to run."""
 
     baseline: Baseline
@@ -36,7 +36,7 @@ class OpenedBaseline(msgspec.Struct, frozen=True):
 
 def open_baselines(
     config: RunConfig, source: Source, screen: Screen, *, batch_size: int | None
-) -> Mapping[str, OpenedBaseline]:
+) -> Mapping[str, BaselineSetup]:
     """Return each baseline that ``--pipeline`` names.
 
     With ``auto`` it is a plain loop over users' own files, where that reads the first sample; if
@@ -56,7 +56,7 @@ def open_baselines(
                 raise
             screen.note(f"iobench's own reader is measured alone: {error}")
         else:
-            result[name] = OpenedBaseline(baseline, watch() - baseline.trial_s)
+            result[name] = BaselineSetup(baseline, watch() - baseline.trial_s)
     return result
 
 

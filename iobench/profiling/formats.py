@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets.objects.iterables import ReadyBatches
     from iobench.loaders.ring.contract import BatchSource
-    from iobench.profiling.baselines import OpenedBaseline
+    from iobench.profiling.baselines import BaselineSetup
     from iobench.profiling.config import RunConfig
     from iobench.profiling.format_choice import FormatChoice
     from iobench.profiling.given_stores import GivenStore
@@ -90,7 +90,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     spelled: str | None = None  # how ``--format`` spells it, where that has options
 
 
-class OpenedStore(msgspec.Struct, frozen=True):
+class ComparedStore(msgspec.Struct, frozen=True):
     """A store to be measured, made for this profile or before."""
 
     label: str  # its name in reports
@@ -103,7 +103,7 @@ def prepare(
     config: RunConfig,
     profiled: ProfiledSamples,
     given: Sequence[GivenStore],
-    baselines: Mapping[str, OpenedBaseline],
+    baselines: Mapping[str, BaselineSetup],
     batch_size: int,
     screen: Screen,
 ) -> list[Prepared]:
@@ -255,7 +255,7 @@ def _of_baseline(
     config: RunConfig,
     source: Source,
     chosen: Sequence[int],
-    opened: OpenedBaseline,
+    opened: BaselineSetup,
 ) -> Prepared:
     running = opened.baseline.pipeline
     shared: dict[str, Any] = {
@@ -283,7 +283,7 @@ def _of_baseline(
 
 
 def _of_store(
-    opened: OpenedStore,
+    opened: ComparedStore,
     config: RunConfig,
     profiled: ProfiledSamples,
     wanted: WantedSamples,
@@ -336,7 +336,7 @@ def in_ring(framework: str, name: str) -> bool:
 
 def _probe(
     choice: FormatChoice, config: RunConfig, source: Source, samples: list[int], screen: Screen
-) -> OpenedStore:
+) -> ComparedStore:
     """Return a probe of an item of ``--format``."""
     request = StoreRequest(
         source.dataset,
@@ -380,13 +380,13 @@ def _probe(
         convert_s=watch() if wrote else conversion_s(path),
         probe=len(store) < len(source.index),
     )
-    return OpenedStore(choice.spelled, store, facts, spelled)
+    return ComparedStore(choice.spelled, store, facts, spelled)
 
 
-def _given(one: GivenStore, profiled: ProfiledSamples) -> OpenedStore:
+def _given(one: GivenStore, profiled: ProfiledSamples) -> ComparedStore:
     n_samples_all = len(one.store if profiled.source is None else profiled.index)
     facts = _facts_of(one.store, n_samples_all, target=mask_words([one.target])[0])
-    return OpenedStore(one.label, one.store, facts)
+    return ComparedStore(one.label, one.store, facts)
 
 
 def _facts_of(store: Store, n_samples_all: int, **others: Any) -> Facts:

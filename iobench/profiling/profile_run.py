@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.measure import MeasuredPipeline, measure
-from iobench.profiling.baselines import OpenedBaseline, open_baselines
+from iobench.profiling.baselines import BaselineSetup, open_baselines
 from iobench.profiling.chosen_device import AUTO, choose_device
 from iobench.profiling.config import DEFAULT_BATCHES, RunConfig
 from iobench.profiling.formats import Prepared, prepare
@@ -60,7 +60,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
     if config.device == AUTO and device.accelerator is not None:
         screen.note(f"--device auto: batches are copied to {device.told}")
     given = open_given(config.stores)
-    source, baselines = None, dict[str, OpenedBaseline]()
+    source, baselines = None, dict[str, BaselineSetup]()
     if config.targets:
         config, note = _with_sample_dim(config)
         source = open_source(config, screen)

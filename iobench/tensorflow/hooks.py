@@ -6,25 +6,35 @@ import contextlib
 import functools
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import tensorflow as tf
 
+from iobench.errors import OptionError
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
-from iobench.tensorflow.compiled_loops import DISTRIBUTED, WHOLE_PASS, expect_end, write_waits
-from iobench.tensorflow.datasets_told import batch_nbytes, is_marked
+from iobench.tensorflow.dataset_facts import MARK, DatasetMark, batch_nbytes, mark_of
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
-from iobench.tensorflow.watching import watch
+from iobench.tensorflow.operation_kinds import checked_kinds
+from iobench.tensorflow.watching import expect_end, watch, write_waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+WHOLE_PASS: Final = (
+    "tf.data: a pass over a whole dataset inside one operation (for x in dataset in a tf.function, "
+    "Dataset.reduce): no clock is read between its batches"
+)
+DISTRIBUTED: Final = (
+    "tf.distribute: the dataset behind {} replicas: each replica asks an iterator of its own, "
+    "which counts as a loader here, and their waits come one after the other"
+)
 WATCH: Final = "_iobench_watch"
 LOOPS: Final = ("fit", "evaluate", "predict")
 SAVES: Final = ("save", "save_weights")
 
 _lock = threading.Lock()
+D = TypeVar("D", bound=tf.data.Dataset)
 _originals: dict[tuple[type, str], Any] = {}
 _sees_all = False
 
@@ -49,6 +59,35 @@ def uninstall() -> None:
             (owner, name), (original, ours) = _originals.popitem()
             if vars(owner).get(name) is ours:  # else somebody's who keeps ours, and hands on to it
                 setattr(owner, name, original)
+
+
+def instrument(dataset: D, *, name: str = "", kinds: Mapping[str, Kind | str] | None = None) -> D:
+    """Return the dataset, recorded wherever a recording goes on: ``for x in instrument(ds)``.
+
+    Its elements and their order are the same, also under ``model.fit``, and so is what is made of
+    it (``.take``, ``.prefetch``). The dataset that was given is left as it is.
+
+    Parameters
+    ----------
+    name : str, optional
+        What reports call it; by default its operations.
+    kinds : mapping of str to Kind or str, optional
+        What its operations are, before `OPERATION_KINDS`: ``{"ParallelMap": "decode"}``.
+
+    Raises
+    ------
+    OptionError
+        If it is no ``tf.data.Dataset``, or a kind is none of loading.
+    """
+    if not isinstance(dataset, tf.data.Dataset):
+        raise OptionError(
+            f"instrument: {type(dataset).__name__} given, expected a tf.data.Dataset; its "
+            "iterators are recorded by themselves"
+        )
+    marked: D = dataset.with_options(tf.data.Options())
+    setattr(marked, MARK, DatasetMark(name, checked_kinds(kinds)))
+    see_marked()
+    return marked
 
 
 def see_marked() -> None:
@@ -179,7 +218,7 @@ def _reduced(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def reduce(self: Any, *args: Any, **kwargs: Any) -> Any:
         recording = current_recording()
-        if recording is not None and (_sees_all or is_marked(self)):
+        if recording is not None and (_sees_all or mark_of(self) is not None):
             recording.add_unseen(WHOLE_PASS)
         return original(self, *args, **kwargs)
 

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from iobench.tensorflow.host_trace import read_trace
 from iobench.tensorflow.step_parts import find_parts
-from iobench.tensorflow.traced_labels import labels_of
-from iobench.tensorflow.traced_work import LoaderWait, find_work
+from iobench.tensorflow.traced_work import LoaderWait, find_work, labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.tensorflow.host_trace import TracedThread
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
-    from iobench.tensorflow.traced_labels import FunctionNames
+    from iobench.tensorflow.traced_work import FunctionNames
 
 ANCHOR: Final = "iobench.anchor"
 PROFILER: Final = "tensorflow.python.profiler.profiler_v2"

@@ -15,9 +15,8 @@ import tensorflow as tf
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.tensorflow import hooks
-from iobench.tensorflow.compiled_loops import take_waits, write_waits
 from iobench.tensorflow.step_parts import LoopStep, StepScopes
-from iobench.tensorflow.watching import last_asked, watch_of
+from iobench.tensorflow.watching import last_asked, take_waits, watch_of, write_waits
 
 STEP: Final = "forward+backward"
 PREDICT: Final = "predict"

@@ -34,10 +34,6 @@ OPERATION_KINDS: Final[dict[str, Kind]] = {
 version and ``Dataset`` (``TFRecord``, ``ParallelMap``), and kernels of mapped functions
 (``ParseExampleV2``). Change it, or give ``instrument`` a ``kinds`` of its own."""
 
-FUNCTIONS: Final = frozenset(
-    {"Map", "ParallelMap", "MapAndBatch", "FlatMap", "Interleave", "ParallelInterleave", "Filter"}
-    | {"LegacyParallelInterleave", "ParallelFilter", "Scan", "Reduce"}
-)
 THREADED: Final = frozenset(
     {"Prefetch", "ParallelMap", "MapAndBatch", "ParallelInterleave", "LegacyParallelInterleave"}
     | {"ParallelBatch", "ParallelFilter"}
@@ -67,11 +63,6 @@ def kind_of(name: str, kinds: Mapping[str, Kind] | None = None) -> Kind:
             if fnmatchcase(name, pattern):
                 return kind
     return Kind.PREPROCESS
-
-
-def runs_functions(operation: str) -> bool:
-    """Return whether an iterator's time is that of a function of the user's."""
-    return operation in FUNCTIONS
 
 
 def waits_for_threads(operation: str) -> bool:

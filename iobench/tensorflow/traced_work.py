@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -16,7 +18,7 @@ import msgspec
 from iobench.tensorflow.operation_kinds import hands_on, kind_of, operation_name, waits_for_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from iobench.recording.kinds import Kind
     from iobench.tensorflow.host_trace import TracedCall, TracedThread
@@ -29,6 +31,9 @@ ROOT: Final = "Iterator::Root"
 MADE, TAKEN = "Produce", "Consume"
 EXECUTED: Final = ("ExecutorState::Process", "ExecutorDoneCallback")
 DONE: Final = "ExecutorDoneCallback"
+OPERATIONS: Final = re.compile(r"(\w+):(\d+)")
+FunctionNames = Mapping[tuple[str, int], str]
+"""The user's functions, by their operation and its place from the source on."""
 LONGEST_CHAIN: Final = 16
 """Threads that an element passes through, at most."""
 
@@ -278,3 +283,44 @@ def _own_stretches(call: TracedCall) -> Iterator[tuple[int, int]]:
         at = max(at, inner.end_ns)
     if call.end_ns > at:
         yield at, call.end_ns
+
+
+def labels_of(
+    works: Sequence[TracedWork], threads: Sequence[TracedThread], names: FunctionNames
+) -> dict[tuple[str, bool, str], str]:
+    """Return what each sort of work is called: its operation, and whose where several have one."""
+    functions = _functions(threads, names)
+    sorts = sorted({(work.iterator, work.in_function, work.operation) for work in works})
+    n_of = Counter(operation for _, _, operation in sorts)
+    found: dict[tuple[str, bool, str], str] = {}
+    given: Counter[str] = Counter()
+    for iterator, in_function, operation in sorts:
+        label = operation
+        if n_of[operation] > 1:
+            whose = functions.get(iterator) or operation_name(iterator.rpartition(SEPARATOR)[2])
+            label = f"{whose}/{operation}" if in_function or iterator in functions else operation
+        given[label] += 1
+        found[iterator, in_function, operation] = (
+            label if given[label] == 1 else f"{label}-{given[label]}"
+        )
+    return found
+
+
+def _functions(threads: Sequence[TracedThread], names: FunctionNames) -> dict[str, str]:
+    """Return the user's functions by the iterators that run them.
+
+    TensorFlow numbers the operations of a process, those of one pipeline in a row.
+    """
+    operations: dict[str, list[tuple[str, int]]] = {}
+    for thread in threads:
+        for call in thread.calls:
+            if call.short.startswith(ITERATOR) and "[]" not in (iterator := iterator_of(call.name)):
+                name = str(call.stats.get("name", ""))
+                operations[iterator] = [(kind, int(at)) for kind, at in OPERATIONS.findall(name)]
+    first = min((at for each in operations.values() for _, at in each), default=0)
+    found = {}
+    for iterator, each in operations.items():
+        of_each = [names.get((operation_name(kind), at - first), "") for kind, at in each]
+        if any(of_each):
+            found[iterator] = next(filter(None, of_each))
+    return found

@@ -1,4 +1,8 @@
-"""What is recorded of an iterator of tf.data: its waits, a window of its threads' work, a model."""
+"""What is recorded of an iterator of tf.data: its waits, and a window of its threads' work.
+
+`GRAPH_WAITS` keeps the waits of a ``tf.function`` that calls ``next(iterator)`` until Python runs
+again: the next pass over a dataset, or the end of the recording.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,17 @@ import tensorflow as tf
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
-from iobench.tensorflow.datasets_told import functions_of, mark_of, note_dataset
-from iobench.tensorflow.graph_waits import iterator_key
+from iobench.tensorflow.dataset_facts import functions_of, mark_of, note_dataset
+from iobench.tensorflow.graph_waits import GRAPH_WAITS, iterator_key
 from iobench.tensorflow.host_tracer import HostTracer
-from iobench.tensorflow.model_times import read_model_times
 
 if TYPE_CHECKING:
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
-    from iobench.tensorflow.datasets_told import DatasetMark
+    from iobench.tensorflow.dataset_facts import DatasetMark
     from iobench.tensorflow.graph_waits import GraphWait
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
-    from iobench.tensorflow.traced_labels import FunctionNames
+    from iobench.tensorflow.traced_work import FunctionNames
 
 THREADS: Final = "threads"
 OPAQUE: Final = "tf.data"
@@ -45,8 +48,15 @@ WHOLE: Final = "Keras' steps: forward pass, backward pass and optimiser are one:
 WINDOW: Final = range(4, 54)
 """Batches of a loader's first round whose making is traced: past its fill, and few enough."""
 
+NOBODYS: Final = (
+    "tf.data: {} waits inside compiled functions, for an iterator that was made before the "
+    "recording began"
+)
+LOST: Final = "tf.data: {} waits inside compiled functions, more than are kept between two passes"
+
 _latest: IteratorWatch | None = None
 _last_asked: IteratorWatch | None = None
+_ending: _Ending | None = None
 _watches: dict[int, IteratorWatch] = {}
 """By `iterator_key`: kept until what compiled functions waited for has been taken."""
 
@@ -173,7 +183,7 @@ class IteratorWatch:
             self._write_opaque(requested_ns, delivered_ns, number)
 
     def _move_window(self) -> None:
-        """Start, or end, the window of the tracer; read the model now and then."""
+        """Start, or end, the window of the tracer."""
         self._n += 1
         if self._tracer is not None and self._n == WINDOW.start:
             began_ns = self.recording.clock.now_ns()
@@ -183,8 +193,6 @@ class IteratorWatch:
                 self._unseen(f"tf.data's threads: {self._tracer.failure}")
         elif self._n == WINDOW.stop:
             self._close_window()
-        if self._n & (self._n - 1) == 0:
-            self.read_model()
 
     def _close_window(self) -> None:
         tracer, self._tracer = self._tracer, None
@@ -244,16 +252,6 @@ class IteratorWatch:
             Kind.OPAQUE, requested_ns, delivered_ns, batch=number, epoch=self.log.epoch,
             label=recorder.string(OPAQUE),
         )  # fmt: skip
-
-    def read_model(self) -> None:
-        """Note what tf.data tells of its operations so far."""
-        iterator = self._iterator() if self._iterator is not None else None
-        if iterator is None:
-            return
-        found = read_model_times(iterator, self._kinds)
-        if found:
-            self.facts.operators = [each.to_dict() for each in found]
-            self.recording.write_facts()
 
     def _unseen(self, what: str) -> None:
         if what not in self.facts.unseen:
@@ -316,3 +314,57 @@ def leave_all(recording: Recording) -> None:
     for each in {*_watches.values(), *((_latest,) if _latest is not None else ())}:
         if each.recording is recording:
             each.left()
+
+
+# -- compiled loops ---
+
+
+class _Ending:
+    """Writes what is left when a recording, or its window, ends, and ends what is traced."""
+
+    __slots__ = ("__weakref__", "recording")
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+
+    def leave(self) -> None:
+        write_waits(self.recording)
+        leave_all(self.recording)
+
+
+def expect_end(recording: Recording) -> None:
+    """Let what compiled functions wait for, and what is traced, be written at the latest then."""
+    global _ending
+    if _ending is None or _ending.recording is not recording:
+        _ending = _Ending(recording)
+        recording.open_log(_ending)
+
+
+def take_waits(recording: Recording) -> list[GraphWait]:
+    """Return the waits of compiled functions since the last taking; none where that fails."""
+    try:
+        waits = GRAPH_WAITS.take(recording.clock)
+    except tf.errors.OpError as error:
+        recording.add_unseen(f"tf.data: waits inside compiled functions: {type(error).__name__}")
+        return []
+    if GRAPH_WAITS.n_lost:
+        recording.add_unseen(LOST.format(GRAPH_WAITS.n_lost))
+        GRAPH_WAITS.n_lost = 0
+    return waits
+
+
+def write_waits(recording: Recording) -> None:
+    """Write the waits of compiled functions so far, each for the pass over its iterator.
+
+    Keras' loops take their own, step by step, and leave none.
+    """
+    n_unknown = 0
+    for wait in take_waits(recording):
+        watch = watch_of(wait)
+        if watch is not None and watch.recording is recording:
+            watch.waited(wait, just_now=False)
+        else:
+            n_unknown += 1
+    if n_unknown:
+        recording.add_unseen(NOBODYS.format(n_unknown))
+    forget_gone()

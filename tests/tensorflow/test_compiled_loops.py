@@ -14,16 +14,15 @@ pytest.importorskip("tensorflow", reason="its loops are what is seen")
 pytest.importorskip("keras", reason="imported first by the script")
 import tensorflow as tf
 
-from iobench.analysis.run import Run, exposure
+from iobench.analysis.run import exposure
 from iobench.launch.running import ScriptRun, run_script
 from iobench.recording.clocks import SYSTEM_CLOCK, SystemClock
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.runs.reading import open_profile
-from iobench.tensorflow import compiled_loops, hooks, instrument
+from iobench.tensorflow import hooks, instrument, watching
 from iobench.tensorflow.graph_waits import GraphWaits
-from tests.support.run_json import to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,17 +96,6 @@ def test_waits_of_two_compiled_rounds_are_written(tmp_path: Path) -> None:
     assert not unseen_of(tmp_path / "run")
 
 
-def test_the_opaque_wait_is_split_by_what_the_dataset_tells(tmp_path: Path) -> None:
-    with record(tmp_path / "run", detail="batch"):
-        for _ in instrument(numbers().map(lambda x: x + 1), name="sums"):
-            pass
-    (run,) = to_json([Run(open_profile(tmp_path / "run"))])["runs"]
-    shares = run["other_work"]["operators_exposed_ns"]
-    opaque = sum(row for stage, row in run["exposed_ns"].items() if stage.startswith("opaque"))
-    assert sum(shares.values()) == pytest.approx(opaque, abs=1)
-    assert opaque > 0
-
-
 def test_two_iterators_of_one_compiled_step_are_two_loaders(tmp_path: Path) -> None:
     @tf.function
     def step(first: Any, second: Any) -> Any:
@@ -126,7 +114,7 @@ def test_a_step_that_is_compiled_for_replicas_runs_as_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh = GraphWaits()  # whose place is made within the strategy
-    for module in (hooks, compiled_loops):
+    for module in (hooks, watching):
         monkeypatch.setattr(module, "GRAPH_WAITS", fresh)
     hooks.install()
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])

@@ -117,9 +117,6 @@ def test_the_work_of_its_threads_has_kinds_times_and_batches(
     (facts,) = read_process_facts(tmp_path / "run" / "processes")
     (loader,) = facts.loaders
     assert any("traced for" in text for text in loader.unseen)
-    told = {each["operation"]: each for each in loader.operators}
-    assert told["TFRecord"]["kind"] == "read"
-    assert all(each["busy_ns"] >= 0 and each["elements"] > 0 for each in told.values())
 
 
 def test_a_table_of_the_users_own_comes_first(shards: list[str], tmp_path: Path) -> None:

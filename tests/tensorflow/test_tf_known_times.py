@@ -19,7 +19,6 @@ sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 from reference import reference, without_cpu_waits
 
 from iobench.analysis.run import exposure
-from iobench.findings.other_work import split_by_operators
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.runs.reading import open_profile
@@ -59,12 +58,3 @@ def test_what_is_waited_for(tmp_path: Path, threads: int | None) -> None:
     for stage in expected | whole.exposed_ns:
         apart = abs(expected.get(stage, 0) - whole.exposed_ns.get(stage, 0))
         assert apart <= 0.01 * expected.get(stage, 0) + len(waits), stage
-    (loader,) = profile.facts[0].loaders
-    shares = split_by_operators(whole.wait_ns, loader.operators)
-    named = zip(loader.operators, shares, strict=True)
-    maps = [share for each, share in named if str(each["operation"]).endswith("Map")]
-    assert len(maps) == len(MILLISECONDS)
-    assert sum(shares) == waited
-    # One after another in the loop, all are waited for; a thread each, only the slowest.
-    waited_for = [share > 0.05 * waited for share in maps]
-    assert waited_for == ([False, False, True] if threads else [True, True, True])

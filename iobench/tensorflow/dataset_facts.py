@@ -1,4 +1,4 @@
-"""What a ``tf.data.Dataset`` tells of itself: its operations, sizes, and whether it is marked."""
+"""Facts of a ``tf.data.Dataset``: its operations, sizes, and whether it is marked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.kinds import Kind
     from iobench.recording.session import Recording
-    from iobench.tensorflow.traced_labels import FunctionNames
+    from iobench.tensorflow.traced_work import FunctionNames
 
 MARK: Final = "_iobench_mark"
 DEPTH: Final = 100
@@ -70,11 +70,6 @@ def functions_of(dataset: Any) -> FunctionNames:
         if name and isinstance(name, str):
             names[operation_name(type(each).__name__.strip("_")), number] = name
     return names
-
-
-def is_marked(dataset: Any) -> bool:
-    """Return whether `instrument` returned a dataset, or one that it is made of."""
-    return mark_of(dataset) is not None
 
 
 def mark_of(dataset: Any) -> DatasetMark | None:
