@@ -32,7 +32,6 @@ from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
 from iobench.files.scratch import free_files, free_nbytes, remove_leftovers, remove_tree
 from iobench.loaders.compute import parse_compute
-from iobench.loaders.gil import reader_threads
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline
 from iobench.loaders.ring.options import loader
 from iobench.loaders.ring.pipeline_source import PipelineSource
@@ -514,8 +513,7 @@ def _loaded(
     dataset, where, workers = prepared.dataset, prepared.index.where, request.n_workers
     every = prepared.samples
     few = [every[rank] for rank in probe_samples(len(every), PROBE_N_SAMPLES[1])]
-    pipeline = dataset_pipeline(dataset, prepared.index, few[-READ_BEFORE:])
-    threads = reader_threads(dataset, pipeline, workers)[0] or 1
+    threads = max(1, workers) if getattr(dataset, "thread_safe", False) else 1
     lanes = workers // threads
     epoch = expected_reads(dataset, chosen(where, every), lanes)
     few, n, first_s, last_s = few[:-READ_BEFORE] or few, 0, 0.0, 0.0

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.loader import RingLoader
-    from iobench.loaders.ring.stacking import StackReader
+    from iobench.loaders.ring.stacking import SourceSamples
     from iobench.stores.contract import Store
 
 
 class OpenedStore(ExtentStore):
     """What `iobench.open_store` returns: its samples side by side, and in a loader."""
 
-    _stacks: StackReader | None = None
+    _rows: SourceSamples | None = None
 
     @classmethod
     def of(cls, store: ExtentStore) -> OpenedStore:
@@ -38,14 +38,15 @@ class OpenedStore(ExtentStore):
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
         if not is_local(self.path):
             return super().__getitems__(indices)
-        from iobench.loaders.ring.stacking import StackReader
+        from iobench.loaders.ring.stacking import SourceSamples
+        from iobench.loaders.ring.store_source import StoreSource
 
-        if self._stacks is None:
-            self._stacks = StackReader.of_store(self)
-        return self._stacks.read(indices)
+        if self._rows is None:
+            self._rows = SourceSamples(StoreSource(self))
+        return self._rows.__getitems__(indices)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_stacks": None}  # it refers back to the store
+        return {**super().__getstate__(), "_rows": None}  # it refers back to the store
 
     def loader(self, batch_size: int, **options: Any) -> RingLoader:
         """Return ``iobench.loader(self, batch_size, ...)``."""
@@ -56,7 +57,7 @@ class OpenedStore(ExtentStore):
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""
         super().close()
-        self._stacks = None
+        self._rows = None
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:

@@ -1,7 +1,8 @@
-"""Windows as samples: several items stacked into one, of a ring's source or of a pipeline.
+"""Windows as samples: several items stacked into one.
 
-In a ring an item is read once a batch, however many windows of the batch it is in. A pipeline, as
-torch's loader takes it, makes each sample by itself: an item is read once for each window.
+In a ring (`iobench.loaders.ring.sample_source`) an item is read once a batch, however many windows
+of the batch it is in. A pipeline, as torch's loader takes it, makes each sample by itself: an item
+is read once for each window.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from msgspec.structs import replace
 
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
-from iobench.loaders.ring.buffers import ScratchRows
-from iobench.loaders.ring.wrapped_source import WrappedFiller, WrappedSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.chunked_fields import SharedChunks
     from iobench.datasets.contract import PlannedDataset
-    from iobench.loaders.ring.contract import BatchSource, Filler, Rows
-    from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.wrapped_source import Corners
     from iobench.samples import Role, Sample, Variable, Window
 
 INPUT_DIM: Final = "step_in"
@@ -50,32 +46,6 @@ def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> P
     stack = Step(Kind.TRANSFORM, "window", _Stack(pipeline.spec, spec, window))
     planned = None if pipeline.dataset is None else _PlannedItems(pipeline.dataset)
     return Pipeline(spec, _WindowWheres(pipeline.where, table), (*steps, stack), planned)
-
-
-class WindowSource(WrappedSource):
-    """Windows over the items of another source; what one looks like is `windowed_spec`."""
-
-    def __init__(self, items: BatchSource, table: ArrayLike, window: Window) -> None:
-        super().__init__(items, windowed_spec(items.spec, window), "windows")
-        self._table = np.asarray(table, dtype=np.int64).reshape(-1, len(window.offsets))
-        self._plan = _stacking(items.spec, window)
-        if self._table.size and not 0 <= self._table.min() <= self._table.max() < len(items):
-            raise OptionError(
-                f"window {window.spelled}: its items are {self._table.min()} to "
-                f"{self._table.max()}, there are {len(items)}"
-            )
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def made_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the items of windows, in the order of the window's offsets."""
-        found: NDArray[np.int64] = self._table[samples]
-        return found
-
-    def filler(self) -> Filler:
-        """Return a filler with memory for the items of one batch."""
-        return _WindowFiller(self.source, self._table, self._plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +107,7 @@ class _Stack:
         self._item_spec = item_spec
         self._offsets = window.offsets
         self._plan = [
-            (spec[name], source, places) for name, source, places in _stacking(item_spec, window)
+            (spec[name], source, places) for name, source, places in stacking(item_spec, window)
         ]
 
     def __call__(self, items: Sequence[Sample], where: Any) -> dict[str, NDArray[Any]]:
@@ -152,44 +122,7 @@ class _Stack:
         return arrays
 
 
-class _WindowFiller(WrappedFiller):
-    def __init__(
-        self,
-        items: BatchSource,
-        table: NDArray[np.int64],
-        plan: list[tuple[str, str, list[int]]],
-    ) -> None:
-        super().__init__(items)
-        self._table = table
-        self._plan = plan
-        self._scratch = ScratchRows(items.spec)
-
-    def make(self, samples: NDArray[np.int64], corners: Corners, rows: Rows, log: BatchLog) -> None:
-        """Fill the items once, or patches at the window's corner, and gather them into windows."""
-        wanted = self._table[samples]
-        if corners is None:
-            items, place = np.unique(wanted, return_inverse=True)
-        else:
-            every = np.repeat(corners, wanted.shape[1], axis=0)
-            asked = np.column_stack([wanted.reshape(-1), every])
-            found, place = np.unique(asked, axis=0, return_inverse=True)
-            items, corners = found[:, 0], found[:, 1:]
-        filled = self._scratch.arrays(len(items), at_least=wanted.size)
-        self.fill_beneath(items, corners, filled, log)
-        self._stack(filled, place.reshape(wanted.shape), rows, log)
-
-    def _stack(self, filled: Rows, place: NDArray[np.intp], rows: Rows, log: BatchLog) -> None:
-        """Gather items into their windows; some versions of NumPy return places flat."""
-        start_ns = log.now_ns()
-        nbytes = 0
-        for name, source, offsets in self._plan:
-            # "clip": with "raise" NumPy gathers into a copy first.
-            np.take(filled[source], place[:, offsets], axis=0, out=rows[name], mode="clip")
-            nbytes += rows[name].nbytes
-        log.add(Kind.TRANSFORM, start_ns, log.now_ns(), nbytes=nbytes, label="window")
-
-
-def _stacking(spec: SampleSpec, window: Window) -> list[tuple[str, str, list[int]]]:
+def stacking(spec: SampleSpec, window: Window) -> list[tuple[str, str, list[int]]]:
     """Return how the arrays of a window are stacked of those of its items.
 
     Of each array: its name, the name of the items' variable, and which items, in which order, as

@@ -16,7 +16,6 @@ from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.selection import chosen_splits, select_splits
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, StoreClaimedError, StoreError
-from iobench.loaders.gil import reader_threads
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.masking import mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
@@ -73,8 +72,6 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     setup_s: Mapping[str, float] = msgspec.field(default_factory=dict)  # spent on this one alone
     # where windows were laid, `WindowPlacement.to_dict`; None where a sample is an item
     windows: Mapping[str, Any] | None = None
-    # of making a sample of the original files, where it was measured
-    gil_share: float | None = None
     # what the ring fills batches with from a store; None where it runs the steps of ``work``
     extents: BatchSource | None = None
     # samples and files of each shard of a store
@@ -224,11 +221,14 @@ def _of_source(
     screen: Screen,
 ) -> Prepared:
     work = wanted.over(dataset_pipeline(source.dataset, source.index, chosen), chosen)
-    threads, gil_share = 0, None
+    threads = 0
     if config.framework == "native" and config.n_workers:
-        threads, gil_share = reader_threads(source.dataset, work, config.n_workers)
+        threads = config.n_workers if getattr(source.dataset, "thread_safe", False) else 0
         if not threads:
-            screen.note(f"{source.dataset.name}: samples are made by processes, {_why(gil_share)}")
+            screen.note(
+                f"{source.dataset.name}: samples are made by processes, since it may be read by "
+                "one thread at a time"
+            )
     return Prepared(
         label=SOURCE,
         work=work,
@@ -239,15 +239,8 @@ def _of_source(
         prefetch=config.n_ahead,
         windows=wanted.windows,
         threads=threads,
-        gil_share=gil_share,
         numbers=chosen if wanted.windows is None else None,
     )
-
-
-def _why(gil_share: float | None) -> str:
-    if gil_share is None:
-        return "since it may be read by one thread at a time"
-    return f"since two threads are {2 / (1 + gil_share):.1f} times as fast as one"
 
 
 def _of_baseline(

@@ -225,7 +225,6 @@ class Settings(msgspec.Struct, frozen=True):
             "tiny": profiled.tiny,
             "workers": one.workers,
             "threads": one.threads,
-            "gil_share": one.gil_share,
             "prefetch": one.prefetch,
             "batch_size": self.batch_size,
             "n_samples": one.n_samples,

@@ -16,8 +16,9 @@ from iobench.datasets.selection import (
     split_index,
 )
 from iobench.errors import IobenchError, OptionError, UnknownNameError
+from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.loaders.windowed import WindowSource, windowed_pipeline
+from iobench.loaders.windowed import windowed_pipeline
 from iobench.profiling.config import DEFAULT_BATCHES
 from iobench.registry import dataset_names, find_dataset
 from iobench.samples import Window
@@ -143,7 +144,7 @@ class WantedSamples(msgspec.Struct, frozen=True):
         if self.placement is None:
             return extents
         table = self._among(self.placement, samples, places)
-        return WindowSource(extents, table, self.placement.window)
+        return SampleSource(extents, table, window=self.placement.window)
 
     @staticmethod
     def _among(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import tensorflow as tf
 
 from iobench.loaders.ring.loader import DEPTH, RingLoader
+from iobench.loaders.ring.loader_config import LoaderConfig, with_options
 from iobench.loaders.ring.log import BatchLog
-from iobench.loaders.ring.options import LoaderOptions, settle
+from iobench.loaders.ring.options import resolve_options
 from iobench.loaders.ring.presenting import Presenter, map_leaves
 from iobench.tensorflow.tensors import as_tensor, float_cast, signature_of, signature_of_batch
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.loaders.ring.contract import BatchSource
-    from iobench.loaders.ring.dataset_source import NumberedSamples
+    from iobench.loaders.ring.origins import NumberedSamples
     from iobench.stores.contract import Store
 
 HELD: Final = 2
@@ -52,18 +53,19 @@ class TFStoreLoader(RingLoader):
         As `iobench.loader`.
     """
 
+    @with_options
     def __init__(
         self,
         store: Store | BatchSource | NumberedSamples | str | os.PathLike[str],
         batch_size: int,
-        **options: Unpack[LoaderOptions],
+        **options: Any,
     ) -> None:
-        settled = settle(
-            store, batch_size, options, cast=float_cast, convert=as_tensor, depth=DEPTH + HELD
+        config = LoaderConfig.of({**options, "framework": "tensorflow"})
+        parts = resolve_options(
+            store, batch_size, config, cast=float_cast, convert=as_tensor, depth=DEPTH + HELD
         )
-        presenter: Presenter = settled["present"]
-        self._cast, self._transform = presenter.cast, presenter.transform
-        super().__init__(**settled)
+        self._presenter: Presenter = parts["present"]
+        super().__init__(**parts)
 
     def as_dataset(self, output_signature: Any = None) -> tf.data.Dataset:
         """Return the batches as a ``tf.data.Dataset``, for ``model.fit`` among others.
@@ -99,17 +101,20 @@ class TFStoreLoader(RingLoader):
         return dataset
 
     def _signature(self) -> Any:
-        if self._transform is None:
+        presenter = self._presenter
+        if presenter.transform is None and presenter.stack is None:
             order = self.order
             is_even = order.drop_last or order.n_samples % order.batch_size == 0
-            return signature_of(self.spec, order.batch_size if is_even else None, self._cast)
+            return signature_of(self.spec, order.batch_size if is_even else None, presenter.cast)
         rows = {v.name: np.empty((1, *v.shape), dtype=v.dtype) for v in self.spec}
         filler = self.source.filler()
         try:
             filler.fill(self.order.samples(0, 0)[:1], rows, BatchLog())
         finally:
             filler.close()
-        return signature_of_batch(Presenter(self._transform, self._cast)(rows))
+        return signature_of_batch(
+            Presenter(presenter.transform, presenter.cast, stack=presenter.stack)(rows)
+        )
 
 
 def _as_arrays(batch: Any) -> Any:

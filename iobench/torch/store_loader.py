@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
 from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.ring.loader import RingLoader
-from iobench.loaders.ring.options import LoaderOptions, settle
+from iobench.loaders.ring.loader_config import LoaderConfig, with_options
+from iobench.loaders.ring.options import resolve_options
 from iobench.recording.session import current_recording
 from iobench.torch import device_moves
 from iobench.torch.device import find_accelerator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import os
 
     from iobench.loaders.ring.contract import BatchSource, RingBatch
-    from iobench.loaders.ring.dataset_source import NumberedSamples
+    from iobench.loaders.ring.origins import NumberedSamples
     from iobench.loaders.ring.recorded import RecordedPass
     from iobench.loaders.ring.ring_run import RingRun
     from iobench.stores.contract import Store
@@ -74,20 +75,20 @@ class StoreLoader(RingLoader):
     pin_memory = False
     collate_fn = staticmethod(collate)
 
+    @with_options
     def __init__(
         self,
         store: Store | BatchSource | NumberedSamples | str | os.PathLike[str],
         batch_size: int,
-        *,
-        device: Any = None,
-        **options: Unpack[LoaderOptions],
+        **options: Any,
     ) -> None:
         self._place: EpochPlace | None = None
-        settled = settle(store, batch_size, options, cast=TensorCast, convert=as_tensor)
-        check_tensors(settled["source"].spec)
-        accelerator = find_accelerator(device)
+        config = LoaderConfig.of({**options, "framework": "torch"})
+        parts = resolve_options(store, batch_size, config, cast=TensorCast, convert=as_tensor)
+        check_tensors(parts["source"].spec)
+        accelerator = find_accelerator(config.device)
         copies = None if accelerator is None else DeviceCopies(accelerator)
-        super().__init__(device=copies, **settled)
+        super().__init__(device=copies, **parts)
 
     def data_loader(self) -> DataLoader:
         """Return a real ``DataLoader`` that hands on the batches of this one as they are.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ring_sources import NumberFiller, NumberSource
+from ring_sources import NumberReader, NumberSource
 from tiny_pipeline import tiny_pipeline
 
 from iobench.errors import OptionError
@@ -16,7 +16,8 @@ from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.loaders.windowed import WindowSource, windowed_pipeline
+from iobench.loaders.ring.sample_source import SampleSource
+from iobench.loaders.windowed import windowed_pipeline
 from iobench.samples import Window
 from iobench.windows import place_windows
 
@@ -37,7 +38,7 @@ def test_windows_are_those_of_the_pipeline(
     items = tiny_pipeline(20)
     placed = place_windows([float(i) for i in range(20)], window)
     expected = windowed_pipeline(items, placed.items, window)
-    source = WindowSource(PipelineSource(items), placed.items, window)
+    source = SampleSource(PipelineSource(items), placed.items, window=window)
     assert source.spec == expected.spec
     order = BatchOrder(len(source), batch_size, shuffle=shuffle)
     loader = RingLoader(source, order, threads=2)
@@ -50,18 +51,20 @@ def test_windows_are_those_of_the_pipeline(
 def test_each_item_of_a_batch_is_read_once() -> None:
     read: list[list[int]] = []
 
-    class Listening(NumberFiller):
+    class Listening(NumberReader):
         def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
             read.append(samples.tolist())
             super().fill(samples, rows, log)
 
     class Listened(NumberSource):
-        def filler(self) -> NumberFiller:
+        def filler(self) -> NumberReader:
             return Listening(self)
 
     window = Window((-1, 0), (1,))
     table = place_windows([float(i) for i in range(50)], window).items
-    loader = RingLoader(WindowSource(Listened(), table, window), BatchOrder(48, 6), threads=1)
+    loader = RingLoader(
+        SampleSource(Listened(), table, window=window), BatchOrder(48, 6), threads=1
+    )
     for batch in loader:
         assert batch["field"].shape == (6, 2, 3, 5)
         assert (batch["number"][:, 0] == batch["field"][:, 1, 0, 0] + 1).all()
@@ -69,12 +72,12 @@ def test_each_item_of_a_batch_is_read_once() -> None:
 
 
 def test_items_that_are_not_there_are_refused() -> None:
-    with pytest.raises(OptionError, match="its items are 0 to 50, there are 50"):
-        WindowSource(NumberSource(), [[0, 50]], Window((0, 1)))
+    with pytest.raises(OptionError, match="the items of samples are 0 to 50 of 50"):
+        SampleSource(NumberSource(), [[0, 50]], window=Window((0, 1)))
 
 
 def test_processes_come_outside_of_windows() -> None:
     source = ProcessSource(NumberSource(), 2)
-    with pytest.raises(OptionError, match=r"make them there, as ProcessSource\(WindowSource"):
-        WindowSource(source, [[0, 1]], Window((0, 1)))
+    with pytest.raises(OptionError, match=r"make them there, as ProcessSource\(SampleSource"):
+        SampleSource(source, [[0, 1]], window=Window((0, 1)))
     source.close()

@@ -19,20 +19,12 @@ from iobench.errors import (
     FileFormatError,
     MissingFileError,
     OptionError,
-    SampleError,
     StoreError,
     UnknownNameError,
 )
-from iobench.loaders.gil import measure_gil_share
-from iobench.loaders.pipeline import Pipeline, Step
-from iobench.loaders.ring.dataset_source import dataset_source
-from iobench.loaders.ring.loader import RingLoader
-from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.recording.kinds import Kind
 from iobench.registry import find_dataset
-from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,12 +54,9 @@ def test_batches_are_stacked_samples(ens10: OpenDataset) -> None:
 
 @pytest.mark.quick_cases(1)
 def test_threads_and_processes_make_the_same(ens10: OpenDataset) -> None:
-    by_threads = dataset_source(ens10, 2, processes=False)
-    by_processes = dataset_source(ens10, 2, processes=True)
-    assert isinstance(by_threads, PipelineSource)
-    assert isinstance(by_processes, ProcessSource)
-    for source in (by_threads, by_processes):
-        loader = RingLoader(source, BatchOrder(4, 2))
+    for processes, kind in ((False, PipelineSource), (True, ProcessSource)):
+        loader = ens10.loader(2, processes=processes)
+        assert isinstance(loader.source, kind)
         first, _ = list(loader)
         assert np.array_equal(first["t2m"][1], ens10[1]["t2m"], equal_nan=True)
         loader.close()
@@ -102,25 +91,6 @@ def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
         iobench.open_dataset("maelstrom-ens10", tinny=True)
     with pytest.raises(MissingFileError):
         iobench.open_dataset(tmp_path / "none.nc")
-
-
-def test_the_share_of_the_lock_is_a_share() -> None:
-    spec = SampleSpec((Variable("x", (), "<f4", ()),))
-
-    def spin(where: int) -> dict[str, int]:
-        return {"x": sum(range(20_000))}
-
-    share = measure_gil_share(Pipeline(spec, list(range(8)), (Step(Kind.FUSED, "spin", spin),)))
-    assert share is None or 0 <= share <= 1
-    short = Pipeline(spec, list(range(8)), (Step(Kind.FUSED, "spin", spin),))
-    assert measure_gil_share(short, 1000.0) is None  # half a second for a hint would not pay
-    assert measure_gil_share(Pipeline(spec, [0], (Step(Kind.FUSED, "spin", spin),))) is None
-
-    def broken(where: int) -> dict[str, int]:
-        raise SampleError("sample 0 is broken")
-
-    pipeline = Pipeline(spec, list(range(8)), (Step(Kind.FUSED, "broken", broken),))
-    assert measure_gil_share(pipeline) is None
 
 
 def test_windows_of_a_dataset_and_of_its_store(
@@ -215,25 +185,6 @@ def test_processes_that_are_asked_for_need_a_main_guard(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.count("Traceback") == 1
     assert "own work has to be under if __name__ == '__main__':" in done.stderr
-
-
-def test_what_processes_would_bring_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "iobench.loaders.ring.dataset_source"
-    spec = SampleSpec((Variable("x", (), "<f4", ()),))
-
-    class Named:
-        name = "spinning"
-        thread_safe = True
-        fused = ()
-
-    monkeypatch.setattr(f"{module}.dataset_pipeline", lambda *_: Pipeline(spec, [0, 1], ()))
-    for share, told in ((0.9, "up to 1.9 times as fast"), (0.2, ""), (None, "")):
-        monkeypatch.setattr(f"{module}.measure_gil_share", lambda *_, share=share: share)
-        samples: Any = type("Samples", (), {"dataset": Named(), "index": None, "numbers": [0, 1]})
-        source = dataset_source(samples, 1)
-        assert isinstance(source, PipelineSource)
-        assert told in source.note
-        assert bool(source.note) == bool(told)
 
 
 @pytest.mark.parametrize("change", ["grown", "rewritten", "replaced"])

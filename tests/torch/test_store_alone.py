@@ -146,7 +146,7 @@ def test_a_model_is_trained(alone):
         assert np.mean(losses[-5:]) < np.mean(losses[:5])
         assert {*loader.normalisation} == {*batch}
         assert loader.normalisation["t_target"].of == "train"
-        assert "normalised by the statistics of train: t, z" in loader.choice
+        assert "normalised by the statistics of train: t, z" in repr(loader)
         back = (
             batch["t"][0].numpy() * loader.normalisation["t"].std + loader.normalisation["t"].mean
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import io
 import multiprocessing
@@ -19,7 +18,6 @@ import torch
 from number_stores import expected_batch, nothing_left, write_numbers
 
 from iobench.errors import OptionError
-from iobench.loaders.ring.store_source import StoreSource
 from iobench.torch import StoreLoader, collate
 
 HELD = pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
@@ -286,15 +284,12 @@ def test_options_that_cannot_be_are_refused(store, options, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("held", [False, True])
-def test_a_forked_child_begins_for_itself(store, held):
+def test_a_forked_child_begins_for_itself(store):
     loader = StoreLoader(store, 4)
     iterator = iter(loader)
     next(iterator)
-    source = loader.source
-    assert isinstance(source, StoreSource)
     reading, writing = os.pipe()
-    with warnings.catch_warnings(), source._lock if held else contextlib.nullcontext():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
         pid = os.fork()
     if pid == 0:  # pragma: no cover  in the child

@@ -92,7 +92,8 @@ def test_transforms_and_casts_come_before_the_copy(store, device):
 def test_copies_are_spans_of_the_host_and_of_the_device(store, device, tmp_path):
     run = RunDirectory.create(tmp_path / "run", {})
     with run.recorder(role="consumer") as recorder:
-        loader = StoreLoader(store, 4, device="cuda", recorder=recorder)
+        loader = StoreLoader(store, 4, device="cuda")
+        loader.tell_spans(recorder)
         batches = sum(1 for _ in loader)
     profile = iobench.open_profile(run.path)
     spans = profile.spans[profile.spans["kind"] == Kind.H2D]

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
 
 ALIGNMENT: Final = 4096
-"""Of each variable in a buffer: what O_DIRECT needs, and vector instructions want less."""
+"""Of each variable in a buffer: a page; vector instructions want less."""
 MEMORY_SHARE: Final = 0.5
-"""Of the memory that is free, for buffers of one loader unless ``max_bytes`` says more."""
+"""Of the memory that is free, for buffers of one loader."""
 
 
 class BatchMemory:
@@ -107,7 +107,6 @@ class BufferPool:
         batch_size: int,
         *,
         depth: int,
-        max_bytes: int | None = None,
         prepare: Callable[[BatchMemory], None] | None = None,
         new_memory: Callable[[int], BatchMemory] | None = None,
     ) -> None:
@@ -119,13 +118,12 @@ class BufferPool:
         self._layout = BatchLayout(spec, batch_size)
         self.nbytes = self._layout.nbytes
         free_nbytes = psutil.virtual_memory().available
-        self._max_bytes = int(free_nbytes * MEMORY_SHARE) if max_bytes is None else max_bytes
-        if depth * self.nbytes > self._max_bytes:
-            limit = f"max_bytes={max_bytes}" if max_bytes else f"half of the {free_nbytes} free"
+        self._max_nbytes = int(free_nbytes * MEMORY_SHARE)
+        if depth * self.nbytes > self._max_nbytes:
             raise OptionError(
                 f"{depth} buffers of {self.nbytes} bytes, {batch_size} samples of "
                 f"{spec.nbytes} each, need {depth * self.nbytes} bytes of memory; more than "
-                f"{limit}: take a smaller batch_size or depth"
+                f"half of the {free_nbytes} that are free: take a smaller batch_size or depth"
             )
         self._owner_type = ctypes.c_ubyte * self.nbytes
         self._keys = itertools.count()
@@ -226,8 +224,8 @@ class BufferPool:
 
     @property
     def can_grow(self) -> bool:
-        """Whether one more buffer is within ``max_bytes``."""
-        return (self.n_buffers + 1) * self.nbytes <= self._max_bytes
+        """Whether one more buffer fits into memory."""
+        return (self.n_buffers + 1) * self.nbytes <= self._max_nbytes
 
     def grow(self) -> None:
         """Add a buffer."""
@@ -235,8 +233,8 @@ class BufferPool:
             total = (self.n_buffers + 1) * self.nbytes
             raise OptionError(
                 f"{self.n_held} batches of {self.nbytes} bytes are held at once, one more makes "
-                f"{total} bytes, max_bytes is {self._max_bytes}: let go of batches (or copy what "
-                "you keep of them), or allow more with max_bytes"
+                f"{total} bytes, more than {self._max_nbytes}, half of what was free: let go of "
+                "batches, or copy what you keep of them"
             )
         self.n_grown += 1
         self._add()

@@ -1,7 +1,7 @@
 """What fills the buffers of a ring: a store's extents, or the steps of a dataset.
 
-A *source* knows its samples; a *filler* is one reader thread's own way to them. Fillers write into
-the rows of a batch at their final position: there is no sample in between, and no collating.
+A *source* knows its samples; a *reader* is one thread's access to them. Readers write into the rows
+of a batch at their final position: there is no sample in between, and no collating.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
-
-from iobench.errors import OptionError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +39,7 @@ class RingBatch:
     position: int = -1
 
 
-class Filler(Protocol):
+class Reader(Protocol):
     """Fills batches for one thread at a time."""
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
@@ -56,18 +54,21 @@ class Filler(Protocol):
         ...
 
 
-@runtime_checkable
-class PatchFiller(Filler, Protocol):
-    """A filler whose rows are patches, each from a place of its own."""
+class BoxReader(Protocol):
+    """A reader whose rows are boxes of samples, each from a corner of its own."""
 
-    def fill_at(
+    def fill(
         self,
         samples: NDArray[np.int64],
-        corners: NDArray[np.int64],
         rows: Rows,
         log: BatchLog,
+        corners: NDArray[np.int64],
     ) -> None:
-        """Write every byte of ``rows``: row ``i`` is a patch of sample ``samples[i]``."""
+        """Write every byte of ``rows``: row ``i`` is a box of sample ``samples[i]``."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the thread held open."""
         ...
 
 
@@ -78,8 +79,8 @@ class BatchSource(Protocol):
 
     def __len__(self) -> int: ...
 
-    def filler(self) -> Filler:
-        """Return a filler for one more thread."""
+    def filler(self) -> Reader:
+        """Return a reader for one more thread."""
         ...
 
 
@@ -116,12 +117,3 @@ class PlannedSource(Protocol):
 def is_planned(source: BatchSource) -> bool:
     """Tell whether a source is helped by knowing the order of a pass."""
     return isinstance(source, PlannedSource) and source.is_planned
-
-
-def refuse_own_memory(source: BatchSource, what: str) -> None:
-    """Raise OptionError for a source that fills no memory but its own: processes come outside."""
-    if isinstance(source, OwnMemory):
-        raise OptionError(
-            f"{what} of batches made in processes: make them there, as "
-            "ProcessSource(WindowSource(...))"
-        )

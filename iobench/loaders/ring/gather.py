@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import SampleChecks
-    from iobench.loaders.ring.log import Laps
-    from iobench.loaders.ring.reads import Octets
+    from iobench.loaders.ring.log import StageStopwatch
+    from iobench.loaders.ring.reads import RowBytes
     from iobench.stores.extents import ExtentTable
     from iobench.stores.fields import FieldPart
 
@@ -110,31 +110,31 @@ class MappedReads:
     def read(
         self,
         samples: NDArray[np.int64],
-        octets: Octets,
+        row_bytes: RowBytes,
         gaps: Mapping[int, NDArray[np.uint8]],
-        laps: Laps,
+        watch: StageStopwatch,
         checks: SampleChecks | None = None,
     ) -> None:
         """Fill the rows of these samples."""
-        laps.start()
+        watch.start()
         for number, (grid, parts) in self._extents.items():
             length = sum(part.nbytes for part in parts)
             for run, rows, places in grid.groups(samples):
                 source = self._mapped(grid, run)
                 if len(parts) == 1 and grid.pitch == length and isinstance(rows, slice):
-                    piece = octets[parts[0].name]
+                    piece = row_bytes[parts[0].name]
                     np.take(source, places, axis=0, out=piece, mode="clip")
-                    self._note(piece, slice(0, length), number, rows, checks, laps)
+                    self._note(piece, slice(0, length), number, rows, checks, watch)
                     continue
-                targets = _targets(parts, grid.leads[run], octets, gaps.get(number))
+                targets = _targets(parts, grid.leads[run], row_bytes, gaps.get(number))
                 if checks is None:
                     for target, columns in targets:
                         _take(source[:, columns], places, target, rows)
-                    laps.end(Kind.READ, len(places) * length)
+                    watch.end(Kind.READ, len(places) * length)
                 else:
                     columns = slice(grid.leads[run], grid.leads[run] + length)
                     group = source, places, rows
-                    self._by_piece(group, targets, columns, number, checks, laps)
+                    self._by_piece(group, targets, columns, number, checks, watch)
 
     def _by_piece(
         self,
@@ -143,7 +143,7 @@ class MappedReads:
         columns: slice,
         number: int,
         checks: SampleChecks,
-        laps: Laps,
+        watch: StageStopwatch,
     ) -> None:
         """Take whole extents, check them, and part them while they are in the cache."""
         source, places, rows = group
@@ -154,12 +154,12 @@ class MappedReads:
             if step == 1:  # too large for the cache: from the mapping itself
                 piece = source[int(chosen[0])][None]
             else:
-                piece = self._room(len(chosen), pitch)
+                piece = self._memory(len(chosen), pitch)
                 np.take(source, chosen, axis=0, out=piece, mode="clip")
             here = _cut(rows, at, len(chosen))
             for target, part in targets:
                 target[here] = piece[:, part]
-            self._note(piece, columns, number, here, checks, laps)
+            self._note(piece, columns, number, here, checks, watch)
 
     def _note(
         self,
@@ -168,14 +168,14 @@ class MappedReads:
         number: int,
         rows: slice | NDArray[np.intp],
         checks: SampleChecks | None,
-        laps: Laps,
+        watch: StageStopwatch,
     ) -> None:
         """Note that extents were read, and compare their checksums where that is asked for."""
         nbytes = len(piece) * (columns.stop - columns.start)
-        laps.end(Kind.READ, nbytes)
+        watch.end(Kind.READ, nbytes)
         if checks is not None:
             checks.compare_rows(rows, number, piece, columns)
-            laps.end(Kind.VERIFY, nbytes)
+            watch.end(Kind.VERIFY, nbytes)
 
     def _mapped(self, grid: ExtentGrid, run: int) -> NDArray[np.uint8]:
         count = int(grid.firsts[run + 1] - grid.firsts[run])
@@ -184,7 +184,7 @@ class MappedReads:
             (count, grid.pitch), dtype=np.uint8, buffer=mapped, offset=grid.starts[run]
         )
 
-    def _room(self, count: int, pitch: int) -> NDArray[np.uint8]:
+    def _memory(self, count: int, pitch: int) -> NDArray[np.uint8]:
         if self._piece.size < count * pitch:
             self._piece = np.empty(count * pitch, dtype=np.uint8)
         return self._piece[: count * pitch].reshape(count, pitch)
@@ -218,7 +218,7 @@ def _cut(rows: slice | NDArray[np.intp], at: int, count: int) -> slice | NDArray
 
 
 def _targets(
-    parts: Sequence[FieldPart], lead: int, octets: Octets, gaps: NDArray[np.uint8] | None
+    parts: Sequence[FieldPart], lead: int, row_bytes: RowBytes, gaps: NDArray[np.uint8] | None
 ) -> list[tuple[NDArray[np.uint8], slice]]:
     """Return where each part of an extent goes, and in which columns of a piece it is."""
     targets = []
@@ -226,7 +226,7 @@ def _targets(
     for part in parts:
         columns = slice(lead + part.start, lead + part.start + part.nbytes)
         if part.name:
-            targets.append((octets[part.name], columns))
+            targets.append((row_bytes[part.name], columns))
         elif gaps is not None:
             targets.append((gaps[:, at : at + part.nbytes], columns))
             at += part.nbytes

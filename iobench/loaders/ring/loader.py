@@ -15,12 +15,12 @@ from iobench.files.crc32c import crc32c
 from iobench.loaders.pipeline import MOST_PLANNED
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import OwnMemory, PlannedSource, RingBatch, is_planned
-from iobench.loaders.ring.normalising import NormalisedSource
+from iobench.loaders.ring.loader_config import LoaderConfig
 from iobench.loaders.ring.origins import coordinates_of
 from iobench.loaders.ring.passes import RingPass
+from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.recorded import RecordedLoader
 from iobench.loaders.ring.ring_run import RingRun
-from iobench.loaders.ring.telling import beneath, told
 from iobench.loaders.windowed import TARGET_SUFFIX
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.device_copies import DeviceCopies
-    from iobench.loaders.ring.composed_source import SampleFacts
     from iobench.loaders.ring.contract import BatchSource, Present
     from iobench.loaders.ring.normalising import MeanStd
     from iobench.loaders.ring.order import BatchOrder
+    from iobench.loaders.ring.origins import SampleFacts
     from iobench.loaders.ring.recorded import RecordedPass
     from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 DEPTH: Final = 4
 """Two that the training loop holds (this batch, and the last one until it is overwritten), two
 that are filled meanwhile."""
-MIN_DEPTH: Final = 3
+HELD_BY_LOOP: Final = 2
+"""This batch, and the last one until this one is there."""
 MAX_THREADS: Final = 4
 """By default: a copy from the page cache is bound by memory long before that."""
 
@@ -63,48 +64,32 @@ class RingLoader:
         *,
         threads: int | None = None,
         depth: int = DEPTH,
-        max_bytes: int | None = None,
         present: Present | None = None,
         find_rank: Callable[[], tuple[int, int]] | None = None,
         device: DeviceCopies | None = None,
-        recorder: Recorder | None = None,
-        why: str = "",
         dataset: Any = None,
         facts: SampleFacts | None = None,
-        samples: Mapping[str, str] | None = None,
+        config: LoaderConfig | None = None,
     ) -> None:
-        if depth < MIN_DEPTH:
-            raise OptionError(
-                f"depth={depth}: expected {MIN_DEPTH} or more; a loop holds two batches, the last "
-                "one until the next is there, and one has to be filled"
-            )
-        if threads is None:
-            threads = usual_threads(depth)
-            if device is not None:  # one reads while the other one's batch is copied
-                threads = max(threads, 2)
-        if threads < 1:
-            raise OptionError(f"threads={threads}: expected 1 or more")
         self.source = source
         self.dataset = source if dataset is None else dataset
         self.order = order
-        self.threads = threads
+        self.threads = usual_threads(depth) if threads is None else threads
         self.depth = depth
+        self.config = LoaderConfig() if config is None else config
         self.epoch = 0
-        self._max_bytes = max_bytes
         self._present = present
         self._device = device
         self._find_rank = find_rank
-        self._recorder = recorder
-        self._why = why
+        self._recorder: Recorder | None = None
         self._facts = facts
-        self._samples = dict(samples or {})
         self._n_taken = 0  # batches of ``epoch`` that were handed out
         self._is_resumed = self._is_begun = self._is_over = False
         self._recorded = RecordedLoader(
             f"{type(self).__module__}.{type(self).__qualname__}",
             type(self.dataset).__name__,
             source.spec.nbytes,
-            threads=threads,
+            threads=self.threads,
             prefetch=depth,
             batch_size=order.batch_size,
         )
@@ -113,7 +98,7 @@ class RingLoader:
         self._passes: weakref.WeakSet[RingPass] = weakref.WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_idle": None, "_passes": None}
+        return {**self.__dict__, "_idle": None, "_passes": None, "_recorder": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -150,28 +135,50 @@ class RingLoader:
         return can
 
     @property
-    def choice(self) -> str:
-        """What the loader decided by itself, in words; all of it from the first batch on."""
-        ahead = f"{self.threads} threads, {self.depth} buffers"
-        lines = [f"{ahead}: {self._why}" if self._why else ahead, *told(self.source)]
-        return "; ".join(lines)
-
-    @property
     def normalisation(self) -> dict[str, MeanStd]:
         """What variables are normalised by: ``values * std + mean`` undoes it.
 
         Targets of a window by their own names as well.
         """
-        at: BatchSource | None = self.source
-        while at is not None and not isinstance(at, NormalisedSource):
-            at = beneath(at)
-        if at is None:
-            return {}
-        found = dict(at.means)
+        means: dict[str, MeanStd] = dict(getattr(self._inner, "means", {}))
         for name in self.spec.names:
-            if (item := name.removesuffix(TARGET_SUFFIX)) in found:
-                found.setdefault(name, found[item])
-        return found
+            if (item := name.removesuffix(TARGET_SUFFIX)) in means:
+                means.setdefault(name, means[item])
+        return means
+
+    @property
+    def _inner(self) -> BatchSource:
+        """What makes the samples, in whatever process."""
+        return self.source.source if isinstance(self.source, ProcessSource) else self.source
+
+    def __repr__(self) -> str:
+        """Return what a batch holds, line by line."""
+        order, config = self.order, self.config
+        lines = [
+            f"<{type(self).__name__}: {len(self)} batches of {self.batch_size} of "
+            f"{order.n_samples} samples, {order.quality}"
+        ]
+        width = max(map(len, self.spec.names))
+        for variable in self.spec:
+            kind = np.dtype(variable.dtype)
+            name = str(config.dtype) if config.dtype is not None and kind.kind == "f" else kind.name
+            shape = ", ".join(
+                f"{dim}={length}" for dim, length in zip(variable.dims, variable.shape, strict=True)
+            )
+            units = f" [{variable.units}]" if variable.units else ""
+            lines.append(f"  {variable.name:{width}}  {variable.role:6} {name} ({shape}){units}")
+        if samples := self.config.samples:
+            lines.append("  " + ", ".join(f"{name} {value}" for name, value in samples.items()))
+        if means := self.normalisation:
+            of = next(
+                (f" by the statistics of {each.of}" for each in means.values() if each.of), ""
+            )
+            lines.append(f"  normalised{of}: {', '.join(means)}")
+        if config.transform is not None:
+            lines.append("  changed by a transform before they are handed out")
+        if (stack := getattr(self._present, "stack", None)) is not None:
+            lines.append(f"  handed out as ({stack})")
+        return "\n".join([*lines, f"  {self.threads} threads, {self.depth} buffers>"])
 
     def coordinates(
         self, batch: int | None = None, epoch: int | None = None
@@ -183,7 +190,7 @@ class RingLoader:
             raise OptionError(f"coordinates: {what}")
         which = self.epoch if epoch is None else epoch
         samples = self.order.samples(which, number)
-        return coordinates_of(self.source, samples, which, self._facts)
+        return coordinates_of(self._inner, samples, which, self._facts)
 
     def __len__(self) -> int:
         """Batches an epoch."""
@@ -254,7 +261,7 @@ class RingLoader:
         prepare = None if self._device is None else self._device.prepare
         return BufferPool(
             self.spec, self.batch_size, depth=self.depth,
-            max_bytes=self._max_bytes, prepare=prepare, new_memory=new_memory,
+            prepare=prepare, new_memory=new_memory,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:
@@ -287,7 +294,7 @@ class RingLoader:
             "batch_size": order.batch_size,
             "drop_last": order.drop_last,
             "world_size": order.world_size,
-            **self._samples,
+            **self.config.samples,
             **self._normalised(),
         }
 
@@ -299,18 +306,18 @@ class RingLoader:
             for each in means.values()
             for part in (each.mean, each.std)
         ]
-        told = f"{','.join(means)} by numbers {crc32c(b''.join(numbers)):08x}"
-        return {"normalise": told} if means else {}
+        text = f"{','.join(means)} by numbers {crc32c(b''.join(numbers)):08x}"
+        return {"normalise": text} if means else {}
 
     def load_state_dict(self, state: Mapping[str, int | bool | str]) -> None:
         """Make the next iteration go on after the batches that were handed out."""
         known = self._identity()
-        for name in (*known, "split", "patch", "normalise"):
+        for name in (*known, "split", "select", "patch", "normalise"):
             value = known.get(name)
             if state.get(name, value if name == "window" else None) != value:
                 raise OptionError(
-                    f"load_state_dict: {name} was {state.get(name)}, is {value} now; the batches "
-                    "would be others"
+                    f"load_state_dict: state of another loader: {name} {state.get(name)}, here "
+                    f"{value}"
                 )
         epoch, batches = int(state.get("epoch", -1)), int(state.get("batches", -1))
         if epoch < 0 or not 0 <= batches <= len(self):

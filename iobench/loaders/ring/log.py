@@ -96,7 +96,7 @@ def listed_samples(samples: NDArray[np.int64]) -> str:
     return f"samples {listed}" + (f" and {n_more} more" if n_more else "")
 
 
-class Laps:
+class StageStopwatch:
     """Times of one batch.
 
     Reading and decoding take turns extent by extent, while the bytes are still in the cache of the

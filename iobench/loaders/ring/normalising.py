@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from iobench.errors import OptionError
 from iobench.loaders.ring.buffers import ScratchRows
-from iobench.loaders.ring.wrapped_source import WrappedFiller, WrappedSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 from iobench.stores.value_statistics import ALL_SAMPLES
@@ -20,10 +19,10 @@ from iobench.stores.value_statistics import ALL_SAMPLES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.contract import BatchSource, Filler, Rows
+    from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.wrapped_source import Corners
     from iobench.samples import Variable
+    from iobench.stores.manifest import Manifest
 
 Normalise = bool | Sequence[str] | Mapping[str, tuple[Any, Any]]
 """What ``normalise=`` takes."""
@@ -48,10 +47,9 @@ class MeanStd:
 def means_of(
     normalise: Normalise,
     spec: SampleSpec,
-    statistics: Mapping[str, Any] | None,
-    done: Mapping[str, Any],
+    manifest: Manifest | None,
 ) -> dict[str, MeanStd]:
-    """Return what variables are normalised by."""
+    """Return what variables are normalised by; a store's manifest has its statistics."""
     if isinstance(normalise, Mapping):
         return {name: _given(_named(name, spec), each) for name, each in normalise.items()}
     if normalise is True:
@@ -66,13 +64,14 @@ def means_of(
         chosen = [_named(name, spec) for name in normalise]
     if not chosen:
         return {}
-    if done and normalise is True:
+    if manifest is not None and manifest.normalisation and normalise is True:
         raise OptionError(
             "normalise=True: the store's samples were normalised when they were made, as its "
             "manifest says; leave it out, or name the variables that were not"
         )
-    if statistics is None:
+    if manifest is None:
         raise OptionError("normalise: only a store keeps statistics; give (mean, std) by name")
+    statistics = manifest.statistics
     of = TRAIN if TRAIN in statistics else ALL_SAMPLES
     if of not in statistics:
         raise OptionError(
@@ -171,50 +170,26 @@ def _worked_in(dtype: str) -> np.dtype[Any]:
     return np.dtype("<f4" if found.kind == "f" and found.itemsize <= 4 else "<f8")
 
 
-class NormalisedSource(WrappedSource):
-    """Samples of another source, some variables as ``(values - mean) / std`` in float32.
+class Normaliser:
+    """Some variables as ``(values - mean) / std`` in float32, for one thread.
 
     Taken in float32 of float32 and float16 numbers, as tensors of these would be, else in float64
     and rounded once. Missing values (NaN) stay missing.
     """
 
-    def __init__(self, source: BatchSource, means: Mapping[str, MeanStd]) -> None:
-        spec = SampleSpec(
-            tuple(
-                replace(variable, dtype="<f4", units="1") if variable.name in means else variable
-                for variable in source.spec
-            )
-        )
-        by = sorted({each.of for each in means.values() if each.of})
-        told = f" by the statistics of {by[0]}" if by else ""
-        super().__init__(source, spec, "normalising", f"normalised{told}: {', '.join(means)}")
-        self.means = dict(means)
+    def __init__(self, means: Mapping[str, MeanStd], spec: SampleSpec) -> None:
+        self._scales = {name: _Scale(each, spec[name].shape) for name, each in means.items()}
+        others = tuple(v for v in spec if v.name in means and v.dtype != "<f4")
+        self._scratch = ScratchRows(SampleSpec(others)) if others else None
 
-    def filler(self) -> Filler:
-        """Return a filler for one more thread."""
-        return _NormalisingFiller(self.source, self.means)
-
-
-class _NormalisingFiller(WrappedFiller):
-    def __init__(self, source: BatchSource, means: Mapping[str, MeanStd]) -> None:
-        super().__init__(source)
-        self._scales = {name: _Scale(each, source.spec[name].shape) for name, each in means.items()}
-        apart = tuple(v for v in source.spec if v.name in means and v.dtype != "<f4")
-        self._scratch = ScratchRows(SampleSpec(apart)) if apart else None
-
-    def make(self, samples: NDArray[np.int64], corners: Corners, rows: Rows, log: BatchLog) -> None:
-        """Fill rows, then normalise them."""
-        stored = self._stored(rows, len(samples))
-        self.fill_beneath(samples, corners, stored, log)
-        self._normalise(stored, rows, log)
-
-    def _stored(self, rows: Rows, n_samples: int) -> Rows:
+    def stored(self, rows: Rows, n_samples: int) -> Rows:
         """Return rows for the numbers as they are stored: the same ones where these are float32."""
         if self._scratch is None:
             return rows
         return {**rows, **self._scratch.arrays(n_samples)}
 
-    def _normalise(self, stored: Rows, rows: Rows, log: BatchLog) -> None:
+    def apply(self, stored: Rows, rows: Rows, log: BatchLog) -> None:
+        """Normalise what `stored` returned to ``rows``."""
         start_ns = log.now_ns()
         nbytes = 0
         with np.errstate(over="ignore", invalid="ignore"):  # infinite values stay what they are
@@ -222,6 +197,16 @@ class _NormalisingFiller(WrappedFiller):
                 scale.apply(stored[name], rows[name])
                 nbytes += rows[name].nbytes
         log.add(Kind.PREPROCESS, start_ns, log.now_ns(), nbytes=nbytes, label="normalise")
+
+
+def normalised_spec(spec: SampleSpec, means: Mapping[str, MeanStd]) -> SampleSpec:
+    """Return what samples are once they are normalised."""
+    return SampleSpec(
+        tuple(
+            replace(variable, dtype="<f4", units="1") if variable.name in means else variable
+            for variable in spec
+        )
+    )
 
 
 class _Scale:

@@ -13,16 +13,18 @@ from iobench.recording.kinds import Kind
 from iobench.stores.extents import fill_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.checks import SampleChecks
-    from iobench.loaders.ring.log import Laps
-    from iobench.loaders.ring.reads import Octets, SampleRanges
+    from iobench.loaders.ring.log import StageStopwatch
+    from iobench.loaders.ring.reads import RowBytes, SampleRanges
     from iobench.stores.extents import ExtentTable
 
+IN_FLIGHT: Final = 16
+"""Requests of a thread at once."""
 RANGE_NBYTES: Final = (1 << 20, 8 << 20)
 """A request is for no less, where there are fewer than may be under way, and for no more."""
 _between: Final = memoryview(bytearray(REQUEST_NBYTES // 2))
@@ -39,21 +41,20 @@ class RangeViews(NamedTuple):
 class ObjectReads:
     """Reads extents of objects, or parts of them, to rows; see `Reads`."""
 
-    def __init__(self, ranges: SampleRanges, in_flight: Callable[[], int]) -> None:
+    def __init__(self, ranges: SampleRanges) -> None:
         self._ranges = ranges
-        self._in_flight = in_flight
 
     def read(
         self,
         samples: NDArray[np.int64],
-        octets: Octets,
+        row_bytes: RowBytes,
         gaps: Mapping[int, NDArray[np.uint8]],
-        laps: Laps,
+        watch: StageStopwatch,
         checks: SampleChecks | None = None,
     ) -> None:
         """Fill the rows of these samples, then compare checksums of extents."""
-        laps.start()
-        targets, lengths = self._ranges.targets(octets, gaps), self._ranges.lengths
+        watch.start()
+        targets, lengths = self._ranges.targets(row_bytes, gaps), self._ranges.lengths
         files, offsets = (each.tolist() for each in self._ranges.places(samples))
         ranges = [
             RangeViews(
@@ -66,18 +67,18 @@ class ObjectReads:
             for row in range(len(samples))
             for number, nbytes in enumerate(lengths)
         ]
-        n_read = fill_objects(self._ranges.table.files, ranges, in_flight=self._in_flight())
-        laps.end(Kind.READ, n_read)
+        n_read = fill_objects(self._ranges.table.files, ranges)
+        watch.end(Kind.READ, n_read)
         if checks is None:
             return
         for place, (_, views) in enumerate(ranges):
             row, at = divmod(place, len(lengths))
             checks.compare(row, self._ranges.extents[at], views)
-        laps.end(Kind.VERIFY, sum(one.nbytes for one, _ in ranges))
+        watch.end(Kind.VERIFY, sum(one.nbytes for one, _ in ranges))
 
 
 def extents_of_objects(
-    table: ExtentTable, samples: NDArray[np.int64], memory: memoryview, *, in_flight: int
+    table: ExtentTable, samples: NDArray[np.int64], memory: memoryview
 ) -> tuple[list[memoryview], int]:
     """Read all extents of samples to memory, one behind the other."""
     lengths = table.length[samples].reshape(-1)
@@ -91,23 +92,23 @@ def extents_of_objects(
         for file, offset, view in zip(files.tolist(), offsets.tolist(), views, strict=True)
         if len(view)
     ]
-    return views, fill_objects(table.files, ranges, in_flight=in_flight)
+    return views, fill_objects(table.files, ranges)
 
 
-def fill_objects(paths: Sequence[Path], ranges: Sequence[RangeViews], *, in_flight: int) -> int:
+def fill_objects(paths: Sequence[Path], ranges: Sequence[RangeViews]) -> int:
     """Read ranges of objects by requests, many at once; return how many bytes came in.
 
     Ranges that lie near each other are one request, with what lies between; long ones several.
     """
     whole = joined(ranges, _between)
     nbytes = sum(one.nbytes for one, _ in whole)
-    longest = int(np.clip(nbytes // max(1, in_flight), *RANGE_NBYTES))
+    longest = int(np.clip(nbytes // IN_FLIGHT, *RANGE_NBYTES))
     asked = [part for one in whole for part in _divided(one, longest)]
     fill_ranges(
         [paths[one.file] for one, _ in asked],
         [one.offset for one, _ in asked],
         [views for _, views in asked],
-        in_flight=in_flight,
+        in_flight=IN_FLIGHT,
     )
     return nbytes
 

@@ -212,7 +212,7 @@ class BatchOrder:
         self.n_samples = n_samples
         self.batch_size = batch_size
         self.shuffle = shuffle
-        self._shuffled_block = min(_block_of(shuffle), n_samples)
+        self._shuffled_block = min(block_of(shuffle), n_samples)
         self.seed = seed
         self.drop_last = drop_last
         self.rank = rank
@@ -287,7 +287,7 @@ class BatchOrder:
         )
 
 
-def _block_of(shuffle: bool | str) -> int:
+def block_of(shuffle: bool | str) -> int:
     """Return the samples of a block, 0 for an order over all."""
     if isinstance(shuffle, bool):
         return 0

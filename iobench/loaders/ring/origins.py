@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from iobench.datasets.positions import coordinate_times
 from iobench.errors import StoreError
-from iobench.loaders.ring.patch_source import PatchSource
-from iobench.loaders.ring.telling import beneath
-from iobench.loaders.ring.wrapped_source import WrappedSource
+from iobench.loaders.ring.sample_source import SampleSource
+from iobench.stores.sample_numbers import places_among
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,45 +17,89 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.coordinates import Coordinate
-    from iobench.loaders.ring.composed_source import SampleFacts
+    from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.loaders.ring.contract import BatchSource
+
+
+@runtime_checkable
+class NumberedSamples(Protocol):
+    """Samples of a dataset by number, as `iobench.open_dataset` returns them."""
+
+    dataset: Dataset
+    index: SampleIndex
+    numbers: Sequence[int]
+
+
+class SampleFacts:
+    """What a store or dataset knows of its samples besides their arrays."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self._index: SampleIndex | None = None
+        is_store = not isinstance(owner, NumberedSamples)
+        # Which samples of the index they are, and of the dataset, whose windows somebody placed.
+        numbers = range(len(owner)) if is_store else owner.numbers
+        self.numbers = numbers if isinstance(numbers, range) else np.asarray(numbers, np.int64)
+        self.placed: Sequence[int] = owner.manifest.samples if is_store else owner.numbers
+        self.manifest = owner.manifest if is_store else None
+
+    def index(self) -> SampleIndex:
+        """Return the index they are in; raise StoreError where a store keeps none."""
+        if self._index is None:
+            index = self._owner.index
+            self._index = index() if callable(index) else index
+        return self._index
+
+    def numbers_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers in the index of some of these samples."""
+        numbers = self.numbers
+        if isinstance(numbers, range):
+            return numbers.start + numbers.step * places
+        chosen: NDArray[np.int64] = numbers[places]
+        return chosen
+
+    def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which of these samples have those numbers of the index, -1 where none has."""
+        own = self.numbers
+        if isinstance(own, range) and own == range(len(own)):
+            return np.where(numbers < len(own), numbers, -1)
+        return places_among(own if isinstance(own, range) else own.tolist(), numbers)
 
 
 def coordinates_of(
     source: BatchSource, samples: NDArray[np.int64], epoch: int, facts: SampleFacts | None
 ) -> dict[str, NDArray[Any]]:
     """Return where samples of a source are from; see `RingLoader.coordinates`."""
-    numbers, starts, lengths = samples, {}, {}
+    starts: dict[str, NDArray[np.int64]] = {}
+    lengths: dict[str, int] = {}
     whole = {d: n for v in source.spec for d, n in zip(v.dims, v.shape, strict=True)}
-    at: BatchSource | None = source
-    while at is not None:
-        if isinstance(at, PatchSource):
-            dims = at.sizes.dims
-            starts = dict(zip(dims, at.corners(numbers, epoch).T, strict=True))
-            lengths = dict(zip(dims, at.sizes.sizes, strict=True))
-            whole |= dict(zip(dims, at.sizes.lengths, strict=True))
-        if isinstance(at, WrappedSource):
-            numbers = at.made_of(numbers)
-        at = beneath(at)
-    found: dict[str, NDArray[Any]] = {"sample": numbers}
-    found |= {f"{dim}_start": each for dim, each in starts.items()}
-    if facts is None or facts.index is None:
-        return found
+    numbers = samples
+    if isinstance(source, SampleSource):
+        numbers = source.items_of(samples)
+        if source.patches is not None:
+            sizes = source.patches.sizes
+            starts = dict(zip(sizes.dims, source.patches.corners(samples, epoch).T, strict=True))
+            lengths = dict(zip(sizes.dims, sizes.sizes, strict=True))
+            whole |= dict(zip(sizes.dims, sizes.lengths, strict=True))
+    origins: dict[str, NDArray[Any]] = {"sample": numbers}
+    origins |= {f"{dim}_start": each for dim, each in starts.items()}
+    if facts is None:
+        return origins
     try:
         index = facts.index()
     except StoreError:  # it keeps none
-        return found
-    held = np.asarray(facts.held, dtype=np.int64)[numbers]
+        return origins
+    of_index = facts.numbers_of(numbers)
     for each in index.meteorology.coordinates:
-        values = each.values[held] if each.of_samples else each.values
+        values = each.values[of_index] if each.of_samples else each.values
         dims = each.dims[1:] if each.of_samples else each.dims
         if not each.dims or not _is_whole(values, dims, whole):
             continue
         if starts.keys() & {*dims}:
             rows = values if each.of_samples else [values] * len(numbers)
             values = _in_patches(rows, dims, starts, lengths)
-        found.setdefault(each.name, _times(each, values) if each.of_samples else values)
-    return found
+        origins.setdefault(each.name, _times(each, values) if each.of_samples else values)
+    return origins
 
 
 def _is_whole(values: NDArray[Any], dims: Sequence[str], whole: Mapping[str, int]) -> bool:

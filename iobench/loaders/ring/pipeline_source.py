@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.pipeline import Pipeline
-    from iobench.loaders.ring.contract import Filler, Rows
+    from iobench.loaders.ring.contract import Reader, Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.samples import Sample
 
@@ -30,11 +30,9 @@ class PipelineSource:
         one_thread: bool = False,
         detail: Detail = Detail.AUTO,
         unit_costs: Mapping[str, int | None] | None = None,
-        note: str = "",
     ) -> None:
         self.spec = pipeline.spec
         self.one_thread = one_thread
-        self.note = note
         self._pipeline = pipeline
         self._identities = FileIdentities()
         self._detail = detail
@@ -55,12 +53,14 @@ class PipelineSource:
         """Whether knowing the order of a pass helps."""
         return self._pipeline.dataset is not None
 
-    def filler(self) -> Filler:
+    def filler(self) -> Reader:
         """Return what one thread makes samples with."""
-        return _StepFiller(self._pipeline, self._detail, self._unit_costs, self._timers)
+        return DatasetReader(self._pipeline, self._detail, self._unit_costs, self._timers)
 
 
-class _StepFiller:
+class DatasetReader:
+    """Makes samples by the steps read, decode and preprocess, for one thread."""
+
     def __init__(
         self,
         pipeline: Pipeline,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -10,10 +11,16 @@ import numpy as np
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    from iobench.samples import SampleSpec
 
 Transform = Callable[[dict[str, Any]], Any]
 """Takes the arrays of a batch, returns what is yielded."""
+ROLES: Final = ("inputs", "targets")
+"""What can be stacked."""
 FIRST: Final = 1 << 16
 """Numbers cast through memory of their own, since their result would lie over them."""
 
@@ -73,6 +80,84 @@ class ArrayCast:
         return found.reshape(array.shape)
 
 
+class ChannelStack:
+    """Puts the variables of a role side by side as channels, in front of the grid they share.
+
+    A variable's channels are what its dimensions before that grid make up; ``channel`` is one of
+    these wherever it lies. The steps of a window stay the first axis of a sample.
+    """
+
+    def __init__(self, spec: SampleSpec, roles: Sequence[str]) -> None:
+        self._groups = [_Group(spec, role) for role in roles]
+
+    def __call__(self, batch: Any) -> tuple[NDArray[Any], ...]:
+        """Return the array of each role."""
+        return tuple(group.stacked(batch) for group in self._groups)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self._groups))
+
+
+class _Group:
+    """The variables of one role, and how they are stacked."""
+
+    def __init__(self, spec: SampleSpec, role: str) -> None:
+        self._role = role
+        variables = [variable for variable in spec if f"{variable.role}s" == role]
+        if not variables:
+            raise OptionError(f"stack={role!r}: no variable is one of the {role}")
+        if len(dtypes := {variable.dtype for variable in variables}) > 1:
+            kinds = ", ".join(f"{v.name} {v.dtype}" for v in variables)
+            raise OptionError(f"stack={role!r}: expected one dtype, got {kinds} ({len(dtypes)})")
+        self._has_steps = variables[0].dims[:1] in (("step_in",), ("step_out",))
+        inner = []
+        for variable in variables:
+            lengths = list(zip(variable.dims, variable.shape, strict=True))
+            inner.append([one for one in lengths[self._has_steps :] if one[0] != "channel"])
+        shared = 0
+        while all(len(one) > shared and one[-1 - shared] == inner[0][-1 - shared] for one in inner):
+            shared += 1
+        if not shared and any(inner):
+            shapes = ", ".join(
+                f"{v.name} {dict(zip(v.dims, v.shape, strict=True))}" for v in variables
+            )
+            raise OptionError(
+                f"stack={role!r}: expected one grid behind the channels, got {shapes}"
+            )
+        self._grid = tuple(length for _, length in inner[0][len(inner[0]) - shared :])
+        axes = [v.dims.index("channel") + 1 if "channel" in v.dims else -1 for v in variables]
+        self._parts = list(zip((v.name for v in variables), axes, strict=True))
+        self._steps = variables[0].shape[: self._has_steps]
+        self._n_channels = sum(v.nbytes for v in variables) // max(
+            1, np.dtype(variables[0].dtype).itemsize * math.prod((*self._steps, *self._grid))
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a sample."""
+        return (*self._steps, self._n_channels, *self._grid)
+
+    def stacked(self, batch: Any) -> NDArray[Any]:
+        """Return the variables of a batch as one array; a single one shares its memory."""
+        parts = []
+        for name, axis in self._parts:
+            if not isinstance(batch, Mapping) or name not in batch:
+                raise OptionError(
+                    f"stack={self._role!r}: the transform returned no {name!r}; expected a dict "
+                    "with the variables of the batch"
+                )
+            array = batch[name]
+            if axis >= 0:
+                array = np.moveaxis(array, axis, 1 + self._has_steps)
+            lead = array.shape[: 1 + self._has_steps]
+            parts.append(array.reshape(*lead, -1, *self._grid))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1 + self._has_steps)
+
+    def __str__(self) -> str:
+        names = ", ".join(name for name, _ in self._parts)
+        return f"{self._role} {self.shape} of {names}"
+
+
 class Presenter:
     """Makes what a loader yields of the arrays of a batch, in its reader threads."""
 
@@ -81,9 +166,11 @@ class Presenter:
         transform: Transform | None = None,
         cast: Cast | None = None,
         convert: Callable[[Any], Any] | None = None,
+        stack: ChannelStack | None = None,
     ) -> None:
         self.transform = transform
         self.cast = cast
+        self.stack = stack
         self._convert = convert
 
     def __call__(self, arrays: dict[str, NDArray[Any]]) -> Any:
@@ -97,7 +184,9 @@ class Presenter:
                     f"the transform returned {_named(value)}, expected a dict (or tuple) of arrays"
                 )
         elif self.cast is not None:
-            cast = self.cast.in_place  # nobody else has seen these arrays
+            cast = self.cast.in_place  # nobody else has these arrays
+        if self.stack is not None:
+            value = self.stack(value)
         if cast is not None:
             value = map_leaves(value, cast)
         return value if self._convert is None else map_leaves(value, self._convert)

@@ -7,6 +7,7 @@ samples, go through a pipe.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import multiprocessing
 import os
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.buffers import BatchMemory
-    from iobench.loaders.ring.contract import BatchSource, Filler, Present, Rows
+    from iobench.loaders.ring.contract import BatchSource, Present, Reader, Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.process_worker import Task
     from iobench.samples import SampleSpec
@@ -70,6 +71,10 @@ class ProcessSource:
             # The script is imported by a process that it started: the one that did says so.
             raise SystemExit(1)
         self._n_samples = len(source)
+        self._options: dict[str, Any] = {
+            "processes": processes, "transform": transform, "start_method": start_method,
+            "run_directory": run_directory,
+        }  # fmt: skip
         self._context = multiprocessing.get_context(start_method)
         self._is_forking = start_method == "fork"
         if start_method == "forkserver":  # imported once, by the server, not by every process
@@ -77,7 +82,7 @@ class ProcessSource:
         self._memory = SharedFile()
         self._pid = os.getpid()
         self._job = ProcessJob(source, transform, batch_size, source.spec, run_directory, processes)
-        self._told = _ToldOrders()
+        self._order = _PassOrder()
         if not self._is_forking:
             _packed(self._job)  # so that what cannot be sent is said here
         self._processes = _Processes(processes)
@@ -87,10 +92,16 @@ class ProcessSource:
             try:
                 samples = list(range(min(batch_size, len(source))))
                 task = (-1, -1, samples, DESCRIBE, 0)
-                self.spec = self._processes.ask(self._start, self._told, task, lambda: False)[0]
+                self.spec = self._processes.ask(self._start, self._order, task, lambda: False)[0]
             except BaseException:
                 self.close()  # the error may be kept, and the source with it
                 raise
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(ProcessSource, **self._options), (
+            self.source,
+            self._job.batch_size,
+        )
 
     def __len__(self) -> int:
         return self._n_samples
@@ -107,7 +118,7 @@ class ProcessSource:
 
     def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
         """Say which samples a pass will ask for, in order: each process hears it in its turn."""
-        self._told.add(samples, follows=follows)
+        self._order.add(samples, follows=follows)
 
     def new_memory(self, nbytes: int) -> BatchMemory:
         """Return a buffer that the processes see."""
@@ -121,17 +132,17 @@ class ProcessSource:
         """Start all processes that there are to be, and not yet."""
         self._processes.fill(self._start)
 
-    def filler(self) -> Filler:
+    def filler(self) -> Reader:
         """Return a filler whose batches are made in processes."""
         if self._pid != os.getpid():
             raise WorkerError("the loader is of the process that was forked: make a new one")
-        return _ProcessFiller(self)
+        return _ProcessReader(self)
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Let a process fill the buffer that these rows are of."""
         offset = self._memory.offset_of(rows[self.spec.names[0]].ctypes.data)
         task = (log.batch, log.epoch, samples.tolist(), offset, log.room_ns)
-        _, log.worker = self._processes.ask(self._start, self._told, task, log.is_ended)
+        _, log.worker = self._processes.ask(self._start, self._order, task, log.is_ended)
 
     def _start(self, number: int) -> _Process:
         job = replace(self._job, spec=self.spec, worker=number, started_ns=now_ns())
@@ -200,13 +211,13 @@ class _Process:
         self._poll.register(connection.fileno(), select.POLLIN)
         self._poll.register(process.sentinel, select.POLLIN)
 
-    def ask(self, told: _ToldOrders, task: Task, is_ended: Callable[[], bool]) -> Any:
+    def ask(self, order: _PassOrder, task: Task, is_ended: Callable[[], bool]) -> Any:
         """Return the answer to a task; raise what it raised."""
         answered = threading.Lock()
         with answered:
             with self._sending:
                 before, self._answered = self._answered, answered
-                n_before = self._send(told, task)
+                n_before = self._send(order, task)
             with before:
                 for _ in range(n_before):
                     self._hear(is_ended)
@@ -226,11 +237,11 @@ class _Process:
             raise refusal
         self._is_ready = True
 
-    def _send(self, told: _ToldOrders, task: Task) -> int:
+    def _send(self, order: _PassOrder, task: Task) -> int:
         """Send a task, and what goes before it; return how many answers come before its own."""
         n_before = 0 if self._is_asked else 1  # whether everything could be imported
         self._is_asked = True
-        parts, self._heard = told.after(self._heard)
+        parts, self._heard = order.after(self._heard)
         with contextlib.suppress(OSError):  # it has ended: so will find who waits for the answer
             for message in (*parts, task):
                 self._connection.send_bytes(pickle.dumps(message))
@@ -248,8 +259,8 @@ class _Process:
                 raise WorkerError("the loader was closed")
         try:
             if self._connection.fileno() in ready:
-                told = self._connection.recv_bytes()
-                return pickle.loads(told) if told else None
+                answer = self._connection.recv_bytes()
+                return pickle.loads(answer) if answer else None
         except (EOFError, OSError):
             pass
         raise self._ended()
@@ -327,7 +338,7 @@ class _Processes:
     def ask(
         self,
         start: Callable[[int], _Process],
-        told: _ToldOrders,
+        order: _PassOrder,
         task: Task,
         is_ended: Callable[[], bool],
     ) -> tuple[Any, int]:
@@ -340,7 +351,7 @@ class _Processes:
                 process = self._add(start)
             process.asked.append(task[0])
         try:
-            return process.ask(told, task, is_ended), process.number
+            return process.ask(order, task, is_ended), process.number
         finally:
             with self._lock:
                 process.asked.remove(task[0])
@@ -361,7 +372,7 @@ class _Processes:
             process.join()
 
 
-class _ToldOrders:
+class _PassOrder:
     """The parts of the order of a pass that may be needed yet, as far as they are known."""
 
     def __init__(self) -> None:
@@ -379,7 +390,7 @@ class _ToldOrders:
         return parts[max(0, len(parts) - (count - heard)) :], count
 
 
-class _ProcessFiller:
+class _ProcessReader:
     def __init__(self, source: ProcessSource) -> None:
         self.fill = source.fill
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.contract import BatchSource, Filler, Present
+    from iobench.loaders.ring.contract import BatchSource, Present, Reader
     from iobench.loaders.ring.shared_memory import SharedFile
 
 Task = tuple[int, int, list[int], int, int]
@@ -132,7 +132,7 @@ class _Worker:
             self._io, self._run_queue = ProcessIo(), RunQueue()
             self._run_queue.begin(recorder.clock.now_ns())
         self._log = BatchLog(recorder)
-        self._filler: Filler = job.source.filler()
+        self._filler: Reader = job.source.filler()
         self._inside = BatchLayout(job.source.spec, job.batch_size)
         self._scratch: mmap.mmap | None = None
         self._outside = BatchLayout(job.spec, job.batch_size)
@@ -285,14 +285,14 @@ def portable_error(error: Exception, sample: int, worker: int) -> IobenchError:
 
 def _portable(error: Exception) -> Exception:
     """Return the error as it is, or what can be sent of it, with its traceback as a note."""
-    told = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(error))
     is_ours = isinstance(error, IobenchError)
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - a class of the user's own may do anything
         error = WorkerError(f"{type(error).__name__}: {_line(error)}")
     if not is_ours:
-        error.add_note(f"in a process of the ring:\n{told}")
+        error.add_note(f"in a process of the ring:\n{trace}")
     return error
 
 

@@ -60,29 +60,31 @@ def plan_of(layout: FieldLayout, call_nbytes: int, *, keeps_all: bool = False) -
     around_nbytes: dict[int, int] = {}
     for number, parts in enumerate(layout.extents):
         is_kept = keeps_all or bool(layout.around and layout.around[number])
-        found: list[tuple[int, RowPiece]] = []
+        parts_of: list[tuple[int, RowPiece]] = []
         n_around = 0
         for part in parts:
             if part.name:
-                found.append((part.start, RowPiece(part.name, 0, part.nbytes)))
+                parts_of.append((part.start, RowPiece(part.name, 0, part.nbytes)))
             elif is_kept:
-                found.append((part.start, RowPiece("", n_around, part.nbytes)))
+                parts_of.append((part.start, RowPiece("", n_around, part.nbytes)))
                 n_around += part.nbytes
-        ranges += _joined(number, found, call_nbytes)
+        ranges += _joined(number, parts_of, call_nbytes)
         if n_around:
             around_nbytes[number] = n_around
     return RangePlan(tuple(ranges), around_nbytes)
 
 
-def _joined(extent: int, found: list[tuple[int, RowPiece]], call_nbytes: int) -> list[ExtentRange]:
+def _joined(
+    extent: int, parts_of: list[tuple[int, RowPiece]], call_nbytes: int
+) -> list[ExtentRange]:
     """Return pieces of an extent as ranges, those that lie near each other as one."""
     ranges = []
-    places = [FileRange(extent, at, piece.nbytes) for at, piece in found]
+    places = [FileRange(extent, at, piece.nbytes) for at, piece in parts_of]
     for whole, members in join_ranges(places, call_nbytes - 1):
         pieces: list[RowPiece] = []
         end = whole.offset
         for number in members:
-            at, piece = found[number]
+            at, piece = parts_of[number]
             if at > end:
                 pieces.append(RowPiece(None, 0, at - end))
             pieces.append(piece)

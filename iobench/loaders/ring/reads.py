@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from iobench.files.open_file import OpenFile
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import SampleChecks
-    from iobench.loaders.ring.log import Laps
+    from iobench.loaders.ring.log import StageStopwatch
     from iobench.loaders.ring.range_plan import ExtentRange, RowPiece
     from iobench.stores.extents import ExtentTable
 
-Octets = dict[str, "NDArray[np.uint8]"]
+RowBytes = dict[str, "NDArray[np.uint8]"]
 """Bytes of each variable's rows: (samples, bytes), contiguous."""
 
 
@@ -36,9 +36,9 @@ class Reads(Protocol):
     def read(
         self,
         samples: NDArray[np.int64],
-        octets: Octets,
+        row_bytes: RowBytes,
         gaps: Mapping[int, NDArray[np.uint8]],
-        laps: Laps,
+        watch: StageStopwatch,
         checks: SampleChecks | None = None,
     ) -> None:
         """Fill the rows of these samples."""
@@ -68,9 +68,13 @@ class SampleRanges:
             return file, offset
         return file[:, self._numbers], offset[:, self._numbers] + self._starts
 
-    def targets(self, octets: Octets, gaps: Mapping[int, NDArray[np.uint8]]) -> list[list[Target]]:
+    def targets(
+        self, row_bytes: RowBytes, gaps: Mapping[int, NDArray[np.uint8]]
+    ) -> list[list[Target]]:
         """Return where the pieces of each range go."""
-        views = {name: (array.reshape(-1).data, array.shape[1]) for name, array in octets.items()}
+        views = {
+            name: (array.reshape(-1).data, array.shape[1]) for name, array in row_bytes.items()
+        }
         between = {
             number: (array.reshape(-1).data, array.shape[1]) for number, array in gaps.items()
         }
@@ -101,9 +105,9 @@ class RowReads:
     def read(
         self,
         samples: NDArray[np.int64],
-        octets: Octets,
+        row_bytes: RowBytes,
         gaps: Mapping[int, NDArray[np.uint8]],
-        laps: Laps,
+        watch: StageStopwatch,
         checks: SampleChecks | None = None,
     ) -> None:
         """Fill the rows of these samples; see `Reads`."""
@@ -111,22 +115,22 @@ class RowReads:
         file, offset = file.reshape(-1), offset.reshape(-1)
         order = np.lexsort((offset, file))
         files, offsets = file[order].tolist(), offset[order].tolist()
-        targets = self._ranges.targets(octets, gaps)
+        targets = self._ranges.targets(row_bytes, gaps)
         n_extents = len(targets)
         places = order.tolist()
         opened: OpenFile | None = None
         last, end, first = -1, -1, 0
         views: list[memoryview] = []
-        laps.start()
+        watch.start()
         for at, place in enumerate(places):
             row, extent = divmod(place, n_extents)
             if files[at] != last or offsets[at] != end or len(views) >= MAX_VIEWS:
                 if views and opened:
                     opened.fill_views(views, offsets[first], end)
                     if checks is not None:
-                        laps.end(Kind.READ, end - offsets[first])
+                        watch.end(Kind.READ, end - offsets[first])
                         self._check(places[first:at], targets, checks)
-                        laps.end(Kind.VERIFY, end - offsets[first])
+                        watch.end(Kind.VERIFY, end - offsets[first])
                 if files[at] != last:
                     last = files[at]
                     opened = self._files.opened(last)
@@ -138,11 +142,11 @@ class RowReads:
         if views and opened:
             opened.fill_views(views, offsets[first], end)
         if checks is None:
-            laps.end(Kind.READ, sum(self._lengths) * len(samples))
+            watch.end(Kind.READ, sum(self._lengths) * len(samples))
         elif views:
-            laps.end(Kind.READ, end - offsets[first])
+            watch.end(Kind.READ, end - offsets[first])
             self._check(places[first:], targets, checks)
-            laps.end(Kind.VERIFY, end - offsets[first])
+            watch.end(Kind.VERIFY, end - offsets[first])
 
     def _check(self, places: list[int], targets: list[list[Target]], checks: SampleChecks) -> None:
         """Compare the checksums of extents that have just been read."""

@@ -25,6 +25,9 @@ class RecordedLoader:
         self._sample_nbytes = sample_nbytes
         self._known: tuple[Recording, LoaderFacts] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": None}
+
     def begin(self) -> RecordedPass | None:
         """Return the log of another pass; None where nothing is recorded."""
         recording = loop_recording()

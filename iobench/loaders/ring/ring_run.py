@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.buffers import BatchMemory, BufferPool
     from iobench.loaders.ring.contract import (
         BatchSource,
-        Filler,
         Present,
+        Reader,
         RingBatch,
     )
     from iobench.recording.recorder import Recorder
@@ -77,7 +77,7 @@ class RingRun:
         self._n_all: int | None = None
         self._n_taken = 0
         self._warned = False
-        self._own_fillers: list[Filler] = []  # one, where there are no threads
+        self._own_fillers: list[Reader] = []  # one, where there are no threads
         self._n_threads = threads
         self._threads = [
             threading.Thread(target=self._read, name=f"iobench-ring-{number}", daemon=True)
@@ -93,7 +93,7 @@ class RingRun:
 
     def _read(self) -> None:
         log = BatchLog(self._recorder, self._is_stopping)
-        fillers: list[Filler] = []  # one, made for the first batch
+        fillers: list[Reader] = []  # one, made for the first batch
         idle_ns = self._since_ns
         try:
             log.started(self._since_ns)
@@ -142,7 +142,7 @@ class RingRun:
 
     def _make(
         self,
-        fillers: list[Filler],
+        fillers: list[Reader],
         batch: RingBatch,
         memory: BatchMemory,
         log: BatchLog,

@@ -18,51 +18,53 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.contract import BatchSource, Filler
+    from iobench.loaders.ring.contract import BatchSource, Reader
     from iobench.samples import SampleSpec
-    from iobench.stores.contract import Store
 
 DEPTH = 2
 """Buffers from the start: a loop holds this batch, and the last one until this one is there."""
 
 
-class StackReader:
-    """Reads samples side by side: behind ``store.__getitems__`` and `SourceSamples`.
+class SourceSamples:
+    """The samples of a source by number, as a map-style dataset; several are read side by side.
 
-    Each thread, and each process after a fork, has its own way to the files; buffers are those of
-    batches that nobody holds any more.
+    Each thread, and each process after a fork, has its own reader; buffers are those of batches
+    that nobody holds any more.
     """
 
     def __init__(self, source: BatchSource) -> None:
+        self.spec: SampleSpec = source.spec
         self._source = source
-        self._n_samples = len(source)
         self._own = threading.local()
         self._pool: BufferPool | None = None
         self._largest = 0
 
-    @classmethod
-    def of_store(cls, store: Store) -> StackReader:
-        """Return a reader of the samples of a store."""
-        return cls(StoreSource(store))
+    def __reduce__(self) -> tuple[type[SourceSamples], tuple[BatchSource]]:
+        return (SourceSamples, (self._source,))
 
-    def __reduce__(self) -> tuple[type[StackReader], tuple[BatchSource]]:
-        return (StackReader, (self._source,))
+    def __len__(self) -> int:
+        return len(self._source)
 
-    def read(self, indices: Sequence[int]) -> StackedSamples:
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+        """Return a sample."""
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> StackedSamples:
         """Return these samples, each as a row of one array a variable."""
         samples = np.asarray(indices, dtype=np.int64).reshape(-1)
-        outside = (samples < -self._n_samples) | (samples >= self._n_samples)
+        count = len(self)
+        outside = (samples < -count) | (samples >= count)
         if outside.any():
             number = int(samples[outside][0])
             if isinstance(self._source, StoreSource):
                 self._source.store.extents(number)  # says so in its own words
-            raise IndexError(f"no sample {number}, there are {self._n_samples}")
-        samples = np.where(samples < 0, samples + self._n_samples, samples)
+            raise IndexError(f"no sample {number}, there are {count}")
+        samples = np.where(samples < 0, samples + count, samples)
         pool = self._pool_for(len(samples))
         memory = pool.take_or_grow()
         key, arrays = pool.lend(memory, len(samples))
         if len(samples):
-            self._filler().fill(samples, arrays, BatchLog())
+            self._reader().fill(samples, arrays, BatchLog())
         pool.hand_out(key)
         return StackedSamples(arrays, len(samples))
 
@@ -73,32 +75,9 @@ class StackReader:
             pool = self._pool = BufferPool(self._source.spec, self._largest, depth=DEPTH)
         return pool
 
-    def _filler(self) -> Filler:
+    def _reader(self) -> Reader:
         own = self._own
         if getattr(own, "pid", None) != os.getpid():
-            own.filler, own.pid = self._source.filler(), os.getpid()
-        filler: Filler = own.filler
-        return filler
-
-
-class SourceSamples:
-    """The samples of a source by number: windows or patches, as a map-style dataset."""
-
-    def __init__(self, source: BatchSource) -> None:
-        self.spec: SampleSpec = source.spec
-        self._source = source
-        self._stacks = StackReader(source)
-
-    def __reduce__(self) -> tuple[type[SourceSamples], tuple[BatchSource]]:
-        return (SourceSamples, (self._source,))
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
-        """Return a sample; raise as `StackReader.read`."""
-        return self._stacks.read([index])[0]
-
-    def __getitems__(self, indices: Sequence[int]) -> StackedSamples:
-        """Return samples side by side; raise as `StackReader.read`."""
-        return self._stacks.read(indices)
+            own.reader, own.pid = self._source.filler(), os.getpid()
+        reader: Reader = own.reader
+        return reader

@@ -20,11 +20,13 @@ from tiny_pipeline import tiny_pipeline
 import iobench
 from iobench.errors import OptionError, StoreError
 from iobench.loaders.opened_store import open_store
-from iobench.loaders.ring import patch_reads
+from iobench.loaders.ring import box_reader
+from iobench.loaders.ring.box_reader import StoredBoxReader
+from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import drawn_below
-from iobench.loaders.ring.patch_reads import StorePatches, patches_of
-from iobench.loaders.ring.patch_source import CutSamples, PatchSizes, PatchSource
 from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.ring.sample_patches import CutReader, PatchPlaces, PatchSizes
+from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable, Window
@@ -88,8 +90,8 @@ def store(request: pytest.FixtureRequest, make_store: MakeStore) -> Store:
 @pytest.fixture
 def partly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let no sample be too small to be read in parts, and rows far apart."""
-    monkeypatch.setattr(patch_reads, "COPY_NBYTES", 0)
-    monkeypatch.setattr(patch_reads, "CALL_NBYTES", 24)
+    monkeypatch.setattr(box_reader, "COPY_NBYTES", 0)
+    monkeypatch.setattr(box_reader, "CALL_NBYTES", 24)
     with nothing_left():
         yield
 
@@ -126,7 +128,7 @@ def check(
 def test_patches_are_those_of_whole_samples(
     store: Store, partly: None, monkeypatch: pytest.MonkeyPatch, is_cached: bool
 ) -> None:
-    monkeypatch.setattr(patch_reads, "are_cached", lambda places, files: is_cached)
+    monkeypatch.setattr(box_reader, "are_cached", lambda places, files: is_cached)
     loader = iobench.loader(store, 3, shuffle=True, seed=2, patch=PATCH, threads=2)
     seen = check(loader, store, PATCH, epochs=3)
     assert sorted(number for number, *_ in seen) == sorted([*range(N)] * 3)
@@ -136,13 +138,13 @@ def test_patches_are_those_of_whole_samples(
 
 def test_only_what_needs_all_is_read_whole(store: Store, partly: None) -> None:
     names = {v.name for v in store.spec}
-    is_whole = isinstance(patches_of(StoreSource(store), PatchSizes(PATCH, store.spec)), CutSamples)
+    sizes = PatchSizes(PATCH, store.spec)
+    is_whole = isinstance(StoreSource(store).box_filler(sizes), CutReader)
+    assert isinstance(StoreSource(store, verify=True).box_filler(sizes), CutReader)
     whole_numbers = store.manifest.format == "tfrecord" and "hour" in names
     assert is_whole == whole_numbers
     loader = iobench.loader(store, 3, patch=PATCH)
-    assert ("samples are read whole" if is_whole else "no more is read than") in loader.choice
     verified = iobench.loader(store, 3, patch=PATCH, verify=True)
-    assert "samples are read whole" in verified.choice
     check(loader, store, PATCH)
     check(verified, store, PATCH)
     store.close()
@@ -161,24 +163,21 @@ def test_a_patch_touches_no_other_chunk(
     fmt, spec, options, _ = STORES[name]
     store = make_store(spec, samples_of(spec), fmt, options=options)
     asked: list[int] = []
-    seen = patch_reads._PatchReader._put
+    seen = StoredBoxReader._put
 
     def listening(self: Any, one: Any, *others: Any) -> None:
         asked.append(one.nbytes)
         seen(self, one, *others)
 
-    monkeypatch.setattr(patch_reads._PatchReader, "_put", listening)
-    monkeypatch.setattr(patch_reads, "are_cached", lambda places, files: False)
-    source = patches_of(StoreSource(store), PatchSizes({"y": 3, "x": 4}, spec))
-    assert isinstance(source, StorePatches)
-    filler = source.filler()
-    rows = {v.name: np.empty((1, *v.shape), v.dtype) for v in source.spec}
-    from iobench.loaders.ring.log import BatchLog
-
-    filler.fill_at(np.array([3]), np.array([[3, 4]]), rows, BatchLog())
+    monkeypatch.setattr(StoredBoxReader, "_put", listening)
+    monkeypatch.setattr(box_reader, "are_cached", lambda places, files: False)
+    sizes = PatchSizes({"y": 3, "x": 4}, spec)
+    filler = StoreSource(store).box_filler(sizes)
+    rows = {v.name: np.empty((1, *v.shape), v.dtype) for v in sizes.part}
+    filler.fill(np.array([3]), rows, BatchLog(), np.array([[3, 4]]))
     assert np.array_equal(rows["t"][0], store[3]["t"][:, 3:6, 4:8])
     if name == "numpy":  # a row of the patch at once, of 4-byte numbers 16 bytes
-        assert sum(asked) == source.spec.nbytes + 3 * 6  # whole columns of the mask are nearer
+        assert sum(asked) == sizes.part.nbytes + 3 * 6  # whole columns of the mask are nearer
         assert asked.count(16) == 3 * 3 * 2 + 3
     else:  # one chunk of each array
         assert len(asked) == len(spec)
@@ -233,11 +232,11 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch(make_store: MakeStore) -> None:
     other.close()
     for changed in ({"patch": {"y": 4, "x": 6}}, {"patch_at": "centre"}, {"patch": None}):
         third = iobench.loader(store, 3, **{**options, **changed})
-        with pytest.raises(OptionError, match="load_state_dict: patch was y=4,x=5 random, is"):
+        with pytest.raises(OptionError, match="another loader: patch y=4,x=5 random, here"):
             third.load_state_dict(state)
         third.close()
     plain = iobench.loader(store, 3, **{**options, "patch": None})
-    with pytest.raises(OptionError, match="load_state_dict: patch was None"):
+    with pytest.raises(OptionError, match="another loader: patch None"):
         loader.load_state_dict(plain.state_dict())
     plain.close()
     store.close()
@@ -275,7 +274,7 @@ def test_tiles_cover_each_sample_and_the_centre_is_its_middle(
 def test_all_items_of_a_window_are_cut_at_one_place(
     make_store: MakeStore, fmt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patch_reads, "COPY_NBYTES", 0)
+    monkeypatch.setattr(box_reader, "COPY_NBYTES", 0)
     samples = samples_of(FLOATS)
     store = make_store(FLOATS, samples, fmt)
     window = place_windows([float(n) for n in range(N)], Window((-1, 0), (1,)))
@@ -296,7 +295,7 @@ def test_all_items_of_a_window_are_cut_at_one_place(
 def test_samples_of_a_dataset_are_cut() -> None:
     items = PipelineSource(tiny_pipeline(12))
     sizes = PatchSizes({"lon": 2}, items.spec)
-    source = PatchSource(patches_of(items, sizes), sizes, "tiles", 0)
+    source = SampleSource(items, patches=PatchPlaces(sizes, "tiles", 0))
     loader = iobench.loader(items, 4, patch={"lon": 2}, patch_at="tiles")
     assert len(source) == len(loader.dataset) == 24
     whole = iobench.loader(items, 12)
@@ -362,10 +361,10 @@ def test_any_shape_in_any_chunks(data: st.DataObject, tmp_path_factory: Any) -> 
     store = open_store(path)
     is_cached = draw(st.booleans(), "cached")
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(patch_reads, "COPY_NBYTES", 0)
-        changed.setattr(patch_reads, "CALL_NBYTES", draw(st.sampled_from([1, 8, 64])))
-        changed.setattr(patch_reads, "DECODE_FACTOR", draw(st.sampled_from([0, 5])))
-        changed.setattr(patch_reads, "are_cached", lambda places, files: is_cached)
+        changed.setattr(box_reader, "COPY_NBYTES", 0)
+        changed.setattr(box_reader, "CALL_NBYTES", draw(st.sampled_from([1, 8, 64])))
+        changed.setattr(box_reader, "DECODE_FACTOR", draw(st.sampled_from([0, 5])))
+        changed.setattr(box_reader, "are_cached", lambda places, files: is_cached)
         check(iobench.loader(store, 2, patch=patch, threads=1), store, patch, epochs=2)
     store.close()
 

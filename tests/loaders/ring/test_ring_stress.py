@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 import pytest
-from ring_sources import NumberFiller, NumberSource
+from ring_sources import NumberReader, NumberSource
 
 from iobench.errors import OptionError, SampleError
 from iobench.loaders.ring.buffers import BatchMemory
@@ -40,12 +40,12 @@ class GuardedSource(NumberSource):
     before_fill: Callable[[], Any] = int
     before_filler: Callable[[], Any] = int
 
-    def filler(self) -> NumberFiller:
+    def filler(self) -> NumberReader:
         self.before_filler()
         return GuardedFiller(self)
 
 
-class GuardedFiller(NumberFiller):
+class GuardedFiller(NumberReader):
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         self.source.before_fill()  # type: ignore[attr-defined]
         super().fill(samples, rows, log)
@@ -243,8 +243,10 @@ def test_a_recorder_that_fails_is_an_error_of_the_loop() -> None:
         def string(self, _: str) -> int:
             return 0
 
+    loader = make()
+    loader.tell_spans(Full())  # type: ignore[arg-type]
     with pytest.raises(OSError, match="No space left"):
-        next(iter(make(recorder=Full())))
+        next(iter(loader))
 
 
 def test_memory_stays_what_it_is_over_epochs() -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.errors import OptionError
-from iobench.loaders.ring.decode_filler import LocalExtents
+from iobench.loaders.ring.decode_reader import DecodeReader
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchOrder
+from iobench.loaders.ring.plain_reader import PlainReader
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
@@ -169,7 +169,7 @@ def test_whole_numbers_of_any_length_in_tfrecords(
     source = StoreSource(store, verify=verify)
     for chosen in ([6, 2, 0, 1, 3, 5, 4], [2, 5], [1, 4, 0]):
         assert_same(filled(source, chosen), store, chosen)
-    assert source.choice is not None  # extents were read to rows, and not sample by sample
+    assert isinstance(source.filler(), PlainReader)  # extents are read to rows
 
 
 def test_compressed_extents_are_decoded_where_the_page_cache_has_them(
@@ -177,8 +177,8 @@ def test_compressed_extents_are_decoded_where_the_page_cache_has_them(
 ) -> None:
     spec = spec_of(LARGE)
     store = make_store(spec, samples_of(spec, 9), "zarr", options={"codec": "blosc-lz4"})
-    monkeypatch.setattr("iobench.loaders.ring.decode_filler.is_cached", lambda *_: True)
-    monkeypatch.setattr(LocalExtents, "_read", None)
+    monkeypatch.setattr("iobench.loaders.ring.decode_reader.is_cached", lambda *_: True)
+    monkeypatch.setattr(DecodeReader, "_read", None)
     assert_same(filled(StoreSource(store), [3, 8, 0]), store, [3, 8, 0])
 
 
@@ -207,39 +207,10 @@ def test_what_is_not_in_the_page_cache_is_read_all_the_same(
     fmt, options = container
     spec = spec_of(shape)
     store = make_store(spec, samples_of(spec, 9), fmt, options=options, shards=[4, 4, 1])
-    for module in ("in_place_filler", "decode_filler", "read_choice", "direct"):
+    for module in ("plain_reader", "decode_reader"):
         monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: False)
     chosen = [8, 0, 5, 5, 3, 4, 1]
-    for direct in (False, "auto", True):
-        source = StoreSource(store, verify=True, direct=direct)
-        try:
-            rows = filled(source, chosen)
-        except OptionError:  # such as tmpfs, on older systems
-            assert direct is True
-        else:
-            assert_same(rows, store, chosen)
-        assert source.choice is None or not source.choice.is_final
-
-
-def test_an_unknown_way_around_the_page_cache_is_refused(make_store: Callable[..., Store]) -> None:
-    spec = spec_of(SMALL)
-    store = make_store(spec, samples_of(spec, 2))
-    with pytest.raises(OptionError, match="direct='always'"):
-        StoreSource(store, direct="always")  # type: ignore[arg-type]
-
-
-def test_ways_to_read_are_compared_and_shown(make_store: Callable[..., Store]) -> None:
-    spec = spec_of(SMALL)
-    store = make_store(spec, samples_of(spec, 40), "zarr")
-    source = StoreSource(store)
-    filled(source, [3, 1])
-    assert source.choice is not None
-    assert source.choice.is_final
-    assert set(source.choice.speeds) == {35, 140, 280}
-    for speeds in source.choice.speeds.values():
-        assert set(speeds) == {"pread", "gather"}
-        assert min(speeds.values()) > 0
-    assert "extents of a sample: " in str(source.choice)
+    assert_same(filled(StoreSource(store, verify=True), chosen), store, chosen)
 
 
 class NotedLog(BatchLog):
@@ -272,7 +243,7 @@ def test_a_batch_has_one_span_of_each_kind_of_work(
     rows = {v.name: np.empty((3, *v.shape), v.dtype) for v in spec}
     filler.fill(np.array([5, 0, 2]), rows, log)
     kinds = [kind for kind, *_ in log.spans]
-    decodes = source.fields is None
+    decodes = not isinstance(filler, PlainReader) or container == ("tfrecord", {})
     assert sorted(kinds) == [Kind.READ, *([Kind.DECODE] if decodes else []), Kind.VERIFY]
     nbytes = sum(extent.nbytes for sample in (5, 0, 2) for extent in store.extents(sample))
     end_of_last = log.spans[0][1]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.errors import OptionError, StoreError
+from iobench.errors import StoreError
 from iobench.loaders.ring.log import BatchLog
-from iobench.loaders.ring.read_choice import GATHER, PREAD, ReadChoice
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import CHECKSUMS_NAME
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from iobench.loaders.ring.contract import Filler
+    from iobench.loaders.ring.contract import Reader
     from iobench.stores.contract import Store
 
 SPEC = SampleSpec(
@@ -32,15 +31,11 @@ ALL = [
 PLAIN = ALL[:3]
 
 
-@pytest.fixture(params=[PREAD, GATHER])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Have every store read one way or the other, whatever a measurement would say."""
-    chosen: str = request.param
-    monkeypatch.setattr(
-        "iobench.loaders.ring.in_place_filler.choose_reads",
-        lambda table, extents, *_: ReadChoice((chosen,) * len(extents)),
-    )
-    return chosen
+@pytest.fixture(params=[True, False])
+def cached(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have extents read from mappings, and as where the page cache has them not."""
+    for module in ("plain_reader", "decode_reader"):
+        monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: request.param)
 
 
 def samples(n_samples: int) -> list[dict[str, Any]]:
@@ -50,7 +45,7 @@ def samples(n_samples: int) -> list[dict[str, Any]]:
     ]
 
 
-def rows_of(filler: Filler, chosen: list[int]) -> dict[str, Any]:
+def rows_of(filler: Reader, chosen: list[int]) -> dict[str, Any]:
     rows = {v.name: np.empty((len(chosen), *v.shape), v.dtype) for v in SPEC}
     filler.fill(np.array(chosen), rows, BatchLog())
     return rows
@@ -66,7 +61,7 @@ def change(path: Path, at: int) -> None:
 
 @pytest.mark.parametrize(("fmt", "options"), ALL)
 def test_a_changed_bit_is_found_where_asked_for(
-    make_store: Callable[..., Store], fmt: str, options: dict[str, str], way: str
+    make_store: Callable[..., Store], fmt: str, options: dict[str, str], cached: None
 ) -> None:
     store = make_store(SPEC, samples(7), fmt, options=options, shards=[4, 3])
     extent = store.extents(5)[-1]
@@ -80,30 +75,9 @@ def test_a_changed_bit_is_found_where_asked_for(
         rows_of(filler, [4, 5, 0])
 
 
-@pytest.mark.parametrize(("fmt", "options"), ALL)
-def test_a_changed_bit_is_found_around_the_page_cache(
-    make_store: Callable[..., Store],
-    monkeypatch: pytest.MonkeyPatch,
-    fmt: str,
-    options: dict[str, str],
-) -> None:
-    for module in ("in_place_filler", "decode_filler", "read_choice", "direct"):
-        monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: False)
-    store = make_store(SPEC, samples(7), fmt, options=options, shards=[4, 3])
-    extent = store.extents(5)[-1]
-    try:
-        filler = StoreSource(store, verify=True, direct=True).filler()
-    except OptionError as error:
-        pytest.skip(f"no reads around the page cache here: {error}")
-    change(extent.file, extent.offset + extent.nbytes - 20)
-    assert rows_of(filler, [4, 6, 0])
-    with pytest.raises(StoreError, match=r"checksum of shard 1, sample 5, .*is wrong|c\.1"):
-        rows_of(filler, [4, 5, 0])
-
-
 @pytest.mark.parametrize(("fmt", "options"), PLAIN)
 def test_swapped_shards_are_found_by_their_checksums(
-    make_store: Callable[..., Store], fmt: str, options: dict[str, str], way: str
+    make_store: Callable[..., Store], fmt: str, options: dict[str, str], cached: None
 ) -> None:
     store = make_store(SPEC, samples(6), fmt, options=options, shards=[3, 3])
     first, second = store.extents(0)[0].file, store.extents(3)[0].file
@@ -117,7 +91,7 @@ def test_swapped_shards_are_found_by_their_checksums(
 
 
 def test_a_tfrecord_store_has_checksums_of_its_own(
-    make_store: Callable[..., Store], way: str
+    make_store: Callable[..., Store], cached: None
 ) -> None:
     store = make_store(SPEC, samples(5), "tfrecord", shards=[3, 2])
     (store.path / CHECKSUMS_NAME).unlink()
@@ -140,7 +114,7 @@ def test_other_stores_without_checksums_cannot_be_verified(
 
 @pytest.mark.parametrize(("fmt", "options"), ALL)
 def test_a_file_cut_short_is_an_error_and_never_zeros(
-    make_store: Callable[..., Store], fmt: str, options: dict[str, str], way: str
+    make_store: Callable[..., Store], fmt: str, options: dict[str, str], cached: None
 ) -> None:
     store = make_store(SPEC, samples(6), fmt, options=options, shards=[3, 3])
     filler = StoreSource(store).filler()
@@ -154,7 +128,7 @@ def test_a_file_cut_short_is_an_error_and_never_zeros(
 
 @pytest.mark.parametrize(("fmt", "options"), ALL)
 def test_a_file_that_is_missing_or_replaced_is_named(
-    make_store: Callable[..., Store], fmt: str, options: dict[str, str], way: str
+    make_store: Callable[..., Store], fmt: str, options: dict[str, str], cached: None
 ) -> None:
     store = make_store(SPEC, samples(6), fmt, options=options, shards=[3, 3])
     source = StoreSource(store)
@@ -174,7 +148,7 @@ def test_a_file_that_is_missing_or_replaced_is_named(
 
 
 def test_a_record_with_other_tags_is_decoded_by_itself(
-    make_store: Callable[..., Store], way: str
+    make_store: Callable[..., Store], cached: None
 ) -> None:
     """The features of one record in another order: the same values all the same."""
     store = make_store(SPEC, samples(4), "tfrecord")
@@ -194,7 +168,7 @@ def test_a_record_with_other_tags_is_decoded_by_itself(
 
 
 def test_a_record_whose_tags_are_damaged_is_an_error(
-    make_store: Callable[..., Store], way: str
+    make_store: Callable[..., Store], cached: None
 ) -> None:
     store = make_store(SPEC, samples(4), "tfrecord")
     extent = store.extents(2)[0]

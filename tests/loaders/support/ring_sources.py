@@ -41,14 +41,14 @@ class NumberSource:
     def __len__(self) -> int:
         return self.n_samples
 
-    def filler(self) -> NumberFiller:
+    def filler(self) -> NumberReader:
         if self.unopened:
             raise SampleError("no folder to open")
-        return NumberFiller(self)
+        return NumberReader(self)
 
 
 @dataclass(frozen=True)
-class NumberFiller:
+class NumberReader:
     source: NumberSource
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:

@@ -1,0 +1,216 @@
+"""The options of a loader: one frozen configuration, checked where it is made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+
+import numpy as np
+
+from iobench.errors import OptionError
+from iobench.loaders.ring.order import block_of
+from iobench.loaders.ring.presenting import ROLES
+from iobench.loaders.ring.sample_patches import PLACES
+from iobench.samples import Window
+
+if TYPE_CHECKING:
+    from iobench.loaders.ring.normalising import Normalise
+    from iobench.loaders.ring.presenting import Transform
+    from iobench.windows import WindowPlacement
+
+FRAMEWORKS: Final = ("numpy", "torch", "tensorflow")
+WHOLE_NUMBERS: Final = ("seed", "rank", "world_size", "threads", "depth")
+MIN_DEPTH: Final = 3
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderConfig:
+    """Options of `iobench.loader` and the loaders of frameworks.
+
+    Parameters
+    ----------
+    framework : {"numpy", "torch", "tensorflow"}, optional
+        Of the arrays in a batch. By default NumPy, whatever else is installed; torch where
+        ``device`` is given.
+    shuffle : bool or str
+        Random order over all samples, another one each epoch. ``"blocks:N"``, for cold or remote
+        storage, keeps N neighbours together; `BatchOrder.quality` tells how random that is.
+    seed : int
+        What that order depends on.
+    transform : callable, optional
+        Given the batch as a dict of NumPy arrays, in a reader thread; what it returns is yielded:
+        a dict, tuple or list of arrays. It may change the arrays in place.
+    dtype : dtype or str, optional
+        Of all floating-point arrays in a batch, after the transform. ``"bfloat16"`` with torch and
+        TensorFlow only.
+    device : torch.device or str, optional
+        Where torch tensors shall be.
+    drop_last : bool
+        Leave out a last batch of fewer samples, and what does not go round among ranks.
+    rank, world_size : int, optional
+        Which training process of how many; rank ``r`` takes batches ``r``, ``r + world_size``, ...
+        of the order. By default as ``torch.distributed`` says where it is initialised, else the
+        environment's ``RANK`` and ``WORLD_SIZE``, else 0 of 1.
+    threads : int, optional
+        Reader threads; by default one a CPU, at most 4, and 4 for stores elsewhere. The batches do
+        not depend on it.
+    depth : int, optional
+        Buffers; as many batches are kept ready, less those the loop holds. By default 4, with
+        TensorFlow 6, which holds two more, and for stores elsewhere two more than threads.
+    verify : bool
+        Check each sample against the checksum its store holds.
+    split : str, optional
+        Samples of one of the store's splits; all by default.
+    select : mapping, optional
+        Samples by their coordinates: ``{"time": ("2020-01", "2020-06")}`` from the first to the
+        last, both included, ``{"level": 500}`` for one value.
+    window : str, Window or WindowPlacement, optional
+        A sample is several items, as ``"-1,0:1"`` (see `iobench.samples.Window`); each is read
+        once a batch. Windows never reach across a gap, or out of the split. Of a store whose index
+        was not kept, a placement: ``iobench.open_dataset(...).windows("-1,0:1")``.
+    patch : mapping of str to int, optional
+        Samples are patches of so many places along each dimension, as ``{"y": 256, "x": 256}``,
+        cut at one place of all variables that have these, and of all items of a window. No more
+        is read of a store than a patch touches, where that is cheaper and nothing (``verify``, an
+        encoding of whole samples) needs all.
+    patch_at : {"random", "tiles", "centre"}
+        Where patches are. ``"random"``: one of each sample, at another place each epoch, all places
+        where it fits being equally likely along each dimension; by seed, epoch and sample alone,
+        so the same for any threads, ranks and in a run that goes on. Places near the ends of a
+        dimension are in fewer patches than others. ``"tiles"``, for validation: all that cover the
+        sample, one after another; ``"centre"``: its middle. `RingLoader.coordinates` tells where
+        each was.
+    normalise : bool, sequence of str, or mapping of str to (mean, std)
+        ``(values - mean) / std`` in float32 of all floating-point variables, inputs and targets,
+        or of those that are named; done in place by the reader threads, before the transform.
+        By the statistics in the store's manifest: of the split ``"train"`` if there is one, else of
+        all samples; by channel or level where it keeps these. Where all values are equal they are
+        divided by 1; missing ones (NaN) stay so. Whole numbers are left alone unless they are
+        named. `RingLoader.normalisation` has what was taken, to undo it. Where samples were
+        normalised when the store was made, True is refused: name those that were not.
+    stack : sequence of {"inputs", "targets"}, optional
+        ``("inputs", "targets")``: a batch is ``(x, y)``, of each the variables of that role side by
+        side as channels, (samples, channels, y, x), behind the axis of steps where there is a
+        window. The variables of a role need one dtype, and one grid behind their channels.
+    processes : bool, optional
+        Make batches, ``transform`` included, in processes that share the memory of batches: for
+        Python code that holds the interpreter's lock. The transform then has to be importable, and
+        its arrays have the samples as their first axis. Processes import the script they are
+        started from, whose own work then has to be under ``if __name__ == "__main__":``; so they
+        are never started unasked.
+
+    Raises
+    ------
+    OptionError
+        If an option has a value that cannot be.
+    """
+
+    framework: Literal["numpy", "torch", "tensorflow"] | None = None
+    shuffle: bool | str = False
+    seed: int = 0
+    transform: Transform | None = None
+    dtype: Any = None
+    device: Any = None
+    drop_last: bool = False
+    rank: int | None = None
+    world_size: int | None = None
+    threads: int | None = None
+    depth: int | None = None
+    verify: bool = False
+    split: str | None = None
+    select: Mapping[str, Any] | None = None
+    window: str | Window | WindowPlacement | None = None
+    patch: Mapping[str, int] | None = None
+    patch_at: Literal["random", "tiles", "centre"] = "random"
+    normalise: Normalise = False
+    stack: Sequence[Literal["inputs", "targets"]] | None = None
+    processes: bool | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Return the configuration of these options by name."""
+        known = sorted(field.name for field in fields(cls))
+        if unknown := sorted({*options} - {*known}):
+            raise OptionError(
+                f"a loader has no option {unknown[0]!r}; there are {', '.join(known)}"
+            )
+        return cls(**options)
+
+    def __post_init__(self) -> None:
+        if self.framework not in (None, *FRAMEWORKS):
+            raise OptionError(
+                f"framework={self.framework!r}: expected one of {', '.join(FRAMEWORKS)}"
+            )
+        if self.device is not None and self.framework not in (None, "torch"):
+            raise OptionError(f"device={self.device!r} goes with framework='torch'")
+        for name in WHOLE_NUMBERS:
+            check_whole(name, getattr(self, name))
+        if self.depth is not None and self.depth < MIN_DEPTH:
+            raise OptionError(
+                f"depth={self.depth}: expected {MIN_DEPTH} or more; a loop holds two batches, the "
+                "last one until the next is there, and one has to be filled"
+            )
+        if self.threads is not None and self.threads < 1:
+            raise OptionError(f"threads={self.threads}: expected 1 or more")
+        if (self.rank is None) != (self.world_size is None):
+            raise OptionError(f"rank={self.rank}, world_size={self.world_size}: give both, or none")
+        block_of(self.shuffle)
+        if self.transform is not None and not callable(self.transform):
+            raise OptionError(f"transform={self.transform!r}: expected a function of a dict")
+        if self.split is not None and not isinstance(self.split, str):
+            raise OptionError(f"split={self.split!r}: expected the name of one split")
+        if self.select is not None and not isinstance(self.select, Mapping):
+            raise OptionError(
+                f"select={self.select!r}: expected values or (first, last) by coordinate"
+            )
+        window = self.window
+        if window is not None and not (
+            isinstance(window, (str, Window)) or hasattr(window, "among")
+        ):
+            raise OptionError(f"window={window!r}: expected offsets, as '-1,0:1', or a Window")
+        if self.patch_at not in PLACES:
+            raise OptionError(f"patch_at={self.patch_at!r}: expected one of {', '.join(PLACES)}")
+        if self.patch is None and self.patch_at != "random":
+            raise OptionError(f"patch_at={self.patch_at!r} goes with patch")
+        if self.stack is not None and (
+            isinstance(self.stack, str) or not self.stack or {*self.stack} - {*ROLES}
+        ):
+            raise OptionError(
+                f"stack={self.stack!r}: expected ('inputs', 'targets'), or one of them"
+            )
+
+    @property
+    def samples(self) -> dict[str, str]:
+        """What samples are, in words that a state keeps."""
+        window = self.window
+        if window is not None and not isinstance(window, str):
+            window = (window if isinstance(window, Window) else window.window).spelled
+        facts: dict[str, Any] = {"split": self.split, "window": window}
+        if self.select is not None:
+            facts["select"] = dict(self.select)
+        if self.patch is not None:
+            sizes = ",".join(f"{dim}={size}" for dim, size in self.patch.items())
+            facts["patch"] = f"{sizes} {self.patch_at}"
+        return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+def check_whole(name: str, value: Any) -> None:
+    """Raise OptionError for an option that is no whole number."""
+    if value is not None and not isinstance(value, (int, np.integer)):
+        raise OptionError(f"{name}={value!r}: expected a whole number")
+
+
+def with_options(function: _Function) -> _Function:
+    """Give a function that takes ``**options`` the signature that names them all."""
+    own = inspect.signature(function)
+    given = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    options = [
+        parameter
+        for name, parameter in inspect.signature(LoaderConfig).parameters.items()
+        if name not in own.parameters
+    ]
+    function.__signature__ = own.replace(parameters=[*given, *options])  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,181 @@
+"""Rows filled in place, from extents that hold variables as memory has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.loaders.ring.decode_reader import DecodeReader
+from iobench.loaders.ring.gather import MappedReads
+from iobench.loaders.ring.log import StageStopwatch
+from iobench.loaders.ring.object_reads import ObjectReads
+from iobench.loaders.ring.range_plan import CALL_NBYTES, REQUEST_NBYTES, plan_of
+from iobench.loaders.ring.read_ahead import is_cached
+from iobench.loaders.ring.reads import RowReads, SampleRanges
+from iobench.recording.kinds import Kind
+from iobench.stores.extents import ExtentStore
+from iobench.stores.rounding import unpack
+from iobench.stores.varints import decode_varint_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.contract import Rows
+    from iobench.loaders.ring.log import BatchLog
+    from iobench.loaders.ring.range_plan import RangePlan
+    from iobench.loaders.ring.reads import Reads
+    from iobench.loaders.ring.store_access import StoreAccess
+    from iobench.stores.fields import FieldLayout
+
+_ReadSet = tuple["Sequence[Reads]", "Mapping[int, int]"]
+"""Reads that make up whole rows, and the bytes between variables they have to keep, by extent."""
+
+
+class PlainReader:
+    """Fills rows of variables that lie in the extents as memory has them.
+
+    Samples that are laid out otherwise than the first one of the store are decoded whole.
+    """
+
+    def __init__(self, access: StoreAccess) -> None:
+        store, layout = access.store, access.layout
+        assert isinstance(store, ExtentStore)
+        assert layout is not None
+        self._files, self._checks = access.files, access.checks
+        self._table = store.table
+        self._others = DecodeReader(access, of_whole=True)
+        call_nbytes = REQUEST_NBYTES if self._files is None else CALL_NBYTES
+        plan = plan_of(layout, call_nbytes, keeps_all=access.checks is not None)
+        ranges = SampleRanges(self._table, plan.ranges)
+        self._row_reads: RowReads | None = None
+        if self._files is None:
+            self._cold: _ReadSet = [ObjectReads(ranges)], plan.around_nbytes
+            self._warm: _ReadSet = self._cold
+        else:
+            self._row_reads = RowReads(ranges, self._files)
+            self._cold = [self._row_reads], plan.around_nbytes
+            self._warm = self._gathering(access, layout, plan)
+        self._packed = [v for v in store.manifest.spec if v.packed is not None and v.nbytes]
+        # Of each variable that is varints, the bytes they take.
+        self._varints = {
+            part.name: part.nbytes
+            for extent in layout.extents
+            for part in extent
+            if part.name in layout.varints
+        }
+        apart = {v.name for v in self._packed} | self._varints.keys()
+        self._plain = [v.name for v in store.spec if v.nbytes and v.name not in apart]
+        self._lengths = np.array(layout.lengths, dtype=np.int64)
+        self._around = {
+            number: np.frombuffer(around, dtype=np.uint8)
+            for number, around in enumerate(layout.around or ())
+            if around
+        }
+        self._scratch: dict[object, NDArray[np.uint8]] = {}
+
+    def _gathering(self, access: StoreAccess, layout: FieldLayout, plan: RangePlan) -> _ReadSet:
+        """Return reads that take from mappings what lies at equal distances."""
+        assert self._files is not None
+        grids = {number: grid for number, grid in enumerate(access.grids()) if grid is not None}
+        reads: list[Reads] = []
+        if grids:
+            extents = {number: (grid, layout.extents[number]) for number, grid in grids.items()}
+            reads.append(MappedReads(extents, self._files))
+        if left := [one for one in plan.ranges if one.extent not in grids]:
+            reads.append(RowReads(SampleRanges(self._table, left), self._files))
+        kept = {
+            number: nbytes
+            for number, nbytes in plan.around_nbytes.items()
+            if number not in grids or (layout.around and layout.around[number])
+        }
+        return reads, kept
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Fill ``rows``; see `Reader`."""
+        watch = StageStopwatch(log)
+        others = np.flatnonzero((self._table.length[samples] != self._lengths).any(axis=1))
+        if others.size < len(samples):
+            fitting = samples
+            if others.size:  # laid out otherwise: one that fits is read in its place, for now
+                fitting = samples.copy()
+                fitting[others] = np.delete(samples, others)[0]
+            self._fill(fitting, rows, watch)
+        self._decode(others, samples, rows, watch)
+        watch.emit()
+
+    def _fill(self, samples: NDArray[np.int64], rows: Rows, watch: StageStopwatch) -> None:
+        count = len(samples)
+        reads, gap_nbytes = self._chosen(samples, watch)
+        row_bytes = {
+            name: rows[name].reshape(-1).view(np.uint8).reshape(count, -1) for name in self._plain
+        }
+        stored = {v.name: v.nbytes for v in self._packed} | self._varints
+        for name, nbytes in stored.items():
+            row_bytes[name] = self._scratch_rows(name, count, nbytes)
+        gaps = {number: self._scratch_rows(number, count, n) for number, n in gap_nbytes.items()}
+        checks = None
+        if self._checks is not None:
+            checks = self._checks.of(samples, self._table, self._files)
+        for each in reads:
+            each.read(samples, row_bytes, gaps, watch, checks)
+        for variable in self._packed:
+            assert variable.packed is not None
+            row = rows[variable.name]
+            numbers = row_bytes[variable.name].view(variable.dtype).reshape(row.shape)
+            unpack(numbers, variable.packed, row)
+            watch.end(Kind.DECODE, row_bytes[variable.name].size)
+        for name in self._varints:
+            others = _decode_varints(row_bytes[name], rows[name])
+            watch.end(Kind.DECODE, row_bytes[name].size)
+            self._decode(others, samples, rows, watch)
+        for number, around in self._around.items():
+            others = np.flatnonzero((gaps[number] != around).any(axis=1))
+            self._decode(others, samples, rows, watch)
+
+    def _chosen(self, samples: NDArray[np.int64], watch: StageStopwatch) -> _ReadSet:
+        """Return how to read the samples of a batch; ask for what is not in the page cache."""
+        if self._row_reads is None or self._files is None:
+            return self._warm
+        if is_cached(self._table, samples[[0, -1]], 0, self._files):
+            return self._warm
+        self._row_reads.ask(samples)
+        watch.end(Kind.READ, 0)
+        return self._cold
+
+    def _decode(
+        self,
+        chosen: NDArray[np.intp],
+        samples: NDArray[np.int64],
+        rows: Rows,
+        watch: StageStopwatch,
+    ) -> None:
+        """Decode samples that are laid out otherwise."""
+        for row in chosen.tolist():
+            one = slice(row, row + 1)
+            here = {name: values[one] for name, values in rows.items()}
+            self._others.fill_rows(samples[one], here, watch)
+
+    def _scratch_rows(self, key: object, count: int, nbytes: int) -> NDArray[np.uint8]:
+        """Return memory of this thread that is used again."""
+        memory = self._scratch.get(key)
+        if memory is None or memory.size < count * nbytes:
+            memory = self._scratch[key] = np.empty(count * nbytes, dtype=np.uint8)
+        return memory[: count * nbytes].reshape(count, nbytes)
+
+    def close(self) -> None:
+        """Let memory go."""
+        self._scratch.clear()
+
+
+def _decode_varints(row_bytes: NDArray[np.uint8], rows: NDArray[Any]) -> NDArray[np.intp]:
+    """Decode varints to rows, and return those of which that cannot be done so simply."""
+    count = len(rows)
+    numbers, holds = decode_varint_rows(row_bytes, rows.size // count)
+    target = rows.reshape(count, -1)
+    target[...] = numbers
+    if target.itemsize < numbers.itemsize:
+        holds &= (target == numbers).all(axis=1)
+    return np.flatnonzero(~holds)

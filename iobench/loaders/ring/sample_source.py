@@ -1,0 +1,188 @@
+"""The samples a loader hands out, made of the items of a source.
+
+Which items fill which row is arithmetic on numbers: a split, windows, tiles. The source's reader
+fills items, or boxes of them; what comes after it, normalising and stacking to windows, is done on
+the rows it filled. ItemNumbers are cut and normalised before they are stacked: each once a batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from iobench.errors import OptionError
+from iobench.loaders.ring.buffers import ScratchRows
+from iobench.loaders.ring.contract import OwnMemory, PlannedSource, is_planned
+from iobench.loaders.ring.normalising import Normaliser, normalised_spec
+from iobench.loaders.ring.sample_patches import CutReader
+from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.windowed import stacking, windowed_spec
+from iobench.recording.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from iobench.loaders.ring.contract import BatchSource, BoxReader, Reader, Rows
+    from iobench.loaders.ring.log import BatchLog
+    from iobench.loaders.ring.normalising import MeanStd
+    from iobench.loaders.ring.sample_patches import PatchPlaces
+    from iobench.samples import SampleSpec, Window
+
+
+class ItemNumbers:
+    """Which items make up which sample: all of a source, some of them, or windows over them."""
+
+    def __init__(self, n_items: int, numbers: range | ArrayLike | None = None) -> None:
+        if numbers is None:
+            numbers = range(n_items)
+        self._numbers = numbers if isinstance(numbers, range) else np.asarray(numbers, np.int64)
+        ends = self._numbers
+        if len(ends):
+            first, last = (
+                (min(ends[0], ends[-1]), max(ends[0], ends[-1]))
+                if isinstance(ends, range)
+                else (int(ends.min()), int(ends.max()))
+            )
+            if not 0 <= first <= last < n_items:
+                raise OptionError(f"the items of samples are {first} to {last} of {n_items}")
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the item of each sample; of windows one for each offset: (samples, offsets)."""
+        numbers = self._numbers
+        if isinstance(numbers, range):
+            return numbers.start + numbers.step * samples
+        items: NDArray[np.int64] = numbers[samples]
+        return items
+
+
+class SampleSource:
+    """Samples made of the items of another source; what one looks like is ``spec``."""
+
+    def __init__(
+        self,
+        source: BatchSource,
+        items: range | ArrayLike | None = None,
+        *,
+        window: Window | None = None,
+        patches: PatchPlaces | None = None,
+        means: Mapping[str, MeanStd] | None = None,
+    ) -> None:
+        if isinstance(source, OwnMemory):
+            raise OptionError(
+                "samples of batches made in processes: make them there, as "
+                "ProcessSource(SampleSource(...))"
+            )
+        self.source = source
+        self.window, self.patches, self.means = window, patches, dict(means or {})
+        self.items = ItemNumbers(len(source), _table(items, window))
+        spec = source.spec if patches is None else patches.sizes.part
+        self.item_spec: SampleSpec = normalised_spec(spec, self.means)
+        self.spec = self.item_spec if window is None else windowed_spec(self.item_spec, window)
+
+    @property
+    def n_each(self) -> int:
+        """Samples made of the same items: patches of them."""
+        return 1 if self.patches is None else self.patches.n_each
+
+    def __len__(self) -> int:
+        return len(self.items) * self.n_each
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether knowing the order of a pass helps."""
+        return is_planned(self.source)
+
+    def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
+        """Say which samples a pass will ask for, in order."""
+        if isinstance(self.source, PlannedSource):
+            self.source.expect(self.items_of(samples).ravel(), follows=follows)
+
+    def items_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which items samples are made of; of windows one for each offset."""
+        return self.items.of(samples // self.n_each if self.n_each > 1 else samples)
+
+    def filler(self) -> Reader:
+        """Return a reader for one more thread."""
+        return _SampleReader(self)
+
+
+def _table(items: range | ArrayLike | None, window: Window | None) -> range | ArrayLike | None:
+    if window is None or items is None:
+        return items
+    return np.asarray(items, dtype=np.int64).reshape(-1, len(window.offsets))
+
+
+class _SampleReader:
+    def __init__(self, source: SampleSource) -> None:
+        self._source = source
+        whole = source.source
+        self._reader: Reader | None = None
+        self._boxes: BoxReader | None = None
+        if source.patches is None:
+            self._reader = whole.filler()
+        elif isinstance(whole, StoreSource):
+            self._boxes = whole.box_filler(source.patches.sizes)
+        else:
+            self._boxes = CutReader(whole.filler(), whole.spec, source.patches.sizes)
+        self._normaliser = None
+        if source.means:
+            spec = whole.spec if source.patches is None else source.patches.sizes.part
+            self._normaliser = Normaliser(source.means, spec)
+        self._scratch = ScratchRows(source.item_spec)
+        self._stacks = stacking(source.item_spec, source.window) if source.window else []
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Fill rows; of windows each item once, which are then gathered into them."""
+        source = self._source
+        items = source.items_of(samples)
+        corners = None if source.patches is None else source.patches.corners(samples, log.epoch)
+        if items.ndim == 1:
+            self._fill_items(items, corners, rows, log)
+            return
+        if corners is None:
+            every, place = np.unique(items, return_inverse=True)
+        else:
+            each = np.repeat(corners, items.shape[1], axis=0)
+            asked = np.column_stack([items.reshape(-1), each])
+            pairs, place = np.unique(asked, axis=0, return_inverse=True)
+            every, corners = pairs[:, 0], pairs[:, 1:]
+        filled = self._scratch.arrays(len(every), at_least=items.size)
+        self._fill_items(every, corners, filled, log)
+        self._stack(filled, place.reshape(items.shape), rows, log)
+
+    def _fill_items(
+        self,
+        items: NDArray[np.int64],
+        corners: NDArray[np.int64] | None,
+        rows: Rows,
+        log: BatchLog,
+    ) -> None:
+        stored = rows if self._normaliser is None else self._normaliser.stored(rows, len(items))
+        if self._boxes is not None and corners is not None:
+            self._boxes.fill(items, stored, log, corners)
+        elif self._reader is not None:
+            self._reader.fill(items, stored, log)
+        if self._normaliser is not None:
+            self._normaliser.apply(stored, rows, log)
+
+    def _stack(self, filled: Rows, place: NDArray[np.intp], rows: Rows, log: BatchLog) -> None:
+        """Gather items into their windows."""
+        start_ns = log.now_ns()
+        nbytes = 0
+        for name, source, offsets in self._stacks:
+            # "clip": with "raise" NumPy gathers into a copy first.
+            np.take(filled[source], place[:, offsets], axis=0, out=rows[name], mode="clip")
+            nbytes += rows[name].nbytes
+        log.add(Kind.TRANSFORM, start_ns, log.now_ns(), nbytes=nbytes, label="window")
+
+    def close(self) -> None:
+        """Close the reader of items."""
+        for reader in (self._reader, self._boxes):
+            if reader is not None:
+                reader.close()
