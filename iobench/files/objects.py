@@ -110,6 +110,8 @@ async def _get(url: URL, start: int = 0, end: int | None = None) -> Any:
     only = {"if_match": url.etag} if url.etag.startswith('"') else {}
     part = {} if end is None else {"range": (start, end)}
     try:
+        if part and not only:  # half the work
+            return await obstore.get_range_async(store, name, start=start, end=end)
         found = await obstore.get_async(store, name, options={**only, **part})
     except obstore.exceptions.NotSupportedError:
         found = await obstore.get_async(store, name, options=only)
