@@ -9,7 +9,6 @@ import io
 import re
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
@@ -57,8 +56,7 @@ class ObjectStat(msgspec.Struct, frozen=True):
 FOLDER: Final = ObjectStat(0, 0, "directory")
 
 
-@dataclass(slots=True)
-class RequestCounts:
+class RequestCounts(msgspec.Struct):
     """What was asked of stores of objects for reading; what a library tries again is one."""
 
     listings: int = 0  # answers with names, of up to 1000
@@ -67,29 +65,23 @@ class RequestCounts:
     nbytes: int = 0  # parts of objects, and what they held
 
     def add(self, other: RequestCounts) -> None:
-        """Count what another process asked for, too."""
-        self.count(other.listings, other.states, other.ranges, other.nbytes)
-
-    def count(self, listings: int = 0, states: int = 0, ranges: int = 0, nbytes: int = 0) -> None:
-        """Count some more; safe from several threads."""
+        """Count what another process asked for, too; safe from several threads."""
         with _counting:
-            self.listings += listings
-            self.states += states
-            self.ranges += ranges
-            self.nbytes += nbytes
+            for name, count in msgspec.structs.asdict(other).items():
+                setattr(self, name, getattr(self, name) + count)
+
+    def count(self, **counts: int) -> None:
+        """Count some more; safe from several threads."""
+        self.add(RequestCounts(**counts))
 
     def copy(self) -> RequestCounts:
         """Return a copy."""
-        return RequestCounts(self.listings, self.states, self.ranges, self.nbytes)
+        return msgspec.structs.replace(self)
 
     def since(self, before: RequestCounts) -> RequestCounts:
         """Return what was counted since an earlier copy."""
-        return RequestCounts(
-            self.listings - before.listings,
-            self.states - before.states,
-            self.ranges - before.ranges,
-            self.nbytes - before.nbytes,
-        )
+        counts = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(before), strict=True)
+        return RequestCounts(*(now - then for now, then in counts))
 
 
 _counting = threading.Lock()

@@ -30,18 +30,16 @@ NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 class FileKind(msgspec.Struct, frozen=True, eq=False):
     """Whose files they are, and so what is said where one is not as expected."""
 
-    owner: str  # what it is of: ``"store"`` or ``"dataset"``
+    owner: str  # ``"store"`` or ``"dataset"``
     # what is raised of a file that is not there, and of one that is not as it was
     missing: type[IobenchError]
     damaged: type[IobenchError]
-    # what is said then, and what to do about one that has another size, ends too early, or was
-    # removed while it was read
+    # what is said then; what to do about another size, an early end, a removal
     if_missing: str
     if_changed: str
     if_cut: str
     if_removed: str
-    # whether a file that was modified is another one; a store has checksums for that
-    is_dated: bool
+    is_dated: bool  # whether a file that was modified is another one; a store has checksums
 
 
 MADE_AGAIN: Final = "convert to a new folder, or stage its copy again"
@@ -70,12 +68,11 @@ SOURCE_FILE: Final = FileKind(
 class OpenFile:
     """A file of this machine; its descriptor closes when nobody holds it any more."""
 
-    __slots__ = ("descriptor", "is_recent", "kind", "mapping", "nbytes", "path", "version")
+    __slots__ = ("descriptor", "kind", "mapping", "nbytes", "path", "version")
 
     def __init__(self, path: str, kind: FileKind, flags: int = 0) -> None:
         self.descriptor = -1
         self.path, self.kind = path, kind
-        self.is_recent = False
         self.mapping: mmap.mmap | None = None
         self.descriptor = open_regular(path, flags)
         status = os.fstat(self.descriptor)
@@ -85,6 +82,11 @@ class OpenFile:
         # Bound early: where Python ends, modules are emptied before the table is.
         if self.descriptor >= 0:
             close(self.descriptor)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Its size, and when it was modified, in ns."""
+        return self.nbytes, self.version
 
     def check(self) -> None:
         """Look whether the file is as it was.
@@ -126,16 +128,9 @@ class OpenFile:
         return [self.read_at(offset, nbytes) for offset in offsets]
 
     def fill(self, buffer: memoryview, offset: int) -> None:
-        """Fill a buffer from ``offset``; see `fill_views`."""
-        if not buffer:  # of no bytes, which may be no memory to write to
-            return
-        try:
-            at = offset + os.preadv(self.descriptor, (buffer,), offset)  # mostly that is all
-        except OSError as error:
-            raise refused(self.path, error) from error
-        end = offset + len(buffer)
-        if at < end:
-            self.fill_views((buffer[at - offset :],), at, end)
+        """Fill a buffer from ``offset``."""
+        if buffer:  # one of no bytes may be no memory to write to
+            self.fill_views((buffer,), offset, offset + len(buffer))
 
     def fill_views(self, views: Sequence[memoryview], offset: int, end: int) -> None:
         """Read bytes ``offset`` to ``end`` into memory, view after view."""
@@ -154,9 +149,8 @@ class OpenFile:
         )
 
     def announce(self, offset: int, nbytes: int) -> None:
-        """Tell the kernel what will be read next, where there is a way to."""
-        # Advice only: where a file system refuses it, reading says what is wrong.
-        with suppress(OSError):
+        """Tell the kernel what will be read next, where it takes advice."""
+        with suppress(OSError):  # where a file system refuses it, reading says what is wrong
             os.posix_fadvise(self.descriptor, offset, nbytes, os.POSIX_FADV_WILLNEED)
 
 
@@ -173,10 +167,12 @@ def not_opened(path: str, kind: FileKind, error: OSError) -> IobenchError:
         return StorageError(f"{path}: is a folder, expected a file; name the files in it")
     if error.errno == errno.EINVAL:
         return _storage_error(f"{path}: {error.strerror}; name a file", error)
-    what = "give yourself read permission"
-    if error.errno in NO_DESCRIPTORS:
-        what = "allow this process more files (ulimit -n), or close some"
-    return _storage_error(f"{path}: cannot be opened: {error.strerror or error}; {what}", error)
+    what = ""
+    if isinstance(error, PermissionError):
+        what = "; give yourself read permission"
+    elif error.errno in NO_DESCRIPTORS:
+        what = "; allow this process more files (ulimit -n), or close some"
+    return _storage_error(f"{path}: cannot be opened: {error.strerror or error}{what}", error)
 
 
 def _storage_error(text: str, error: OSError) -> StorageError:

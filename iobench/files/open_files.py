@@ -11,11 +11,10 @@ import mmap
 import os
 import resource
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -26,19 +25,18 @@ from iobench.files.open_file import (
     FileKind,
     OpenFile,
     not_opened,
-    refused,
 )
 
 if TYPE_CHECKING:
     from iobench.files.ranges import FileRange
 
-
+T = TypeVar("T")
 SHARE: Final = 1 / 2
 """Of the descriptors that this process may have; the training script needs some as well."""
 MAX_DESCRIPTORS: Final = 1 << 15
 """Linux allows a process 65,530 mappings."""
 
-_Identity = tuple[int, int]
+FileIdentity = tuple[int, int]
 """Size in bytes, and when the file was modified, in ns."""
 
 FileKey = tuple[str, FileKind, int]
@@ -55,7 +53,7 @@ def descriptor_limit() -> int:
 
 
 class OpenFiles:
-    """Files by path; those used longest ago are closed when there is no room for another one.
+    """Files by path; those opened longest ago are closed when there is no room for another one.
 
     Safe from several threads, and after a fork: ``preadv`` moves no position, so that a child reads
     from what its parent opened.
@@ -63,167 +61,114 @@ class OpenFiles:
 
     def __init__(self) -> None:
         # Looked up without the lock; whoever finds a file holds it by that.
-        self._files: OrderedDict[FileKey, OpenFile] = OrderedDict()
+        self._files: dict[FileKey, OpenFile] = {}
         self.find = self._files.get
         self._mapped: set[FileKey] = set()
-        self._expected: dict[FileKey, _Identity] = {}
-        self._left: deque[Sequence[FileKey]] = deque()
+        self._expected: dict[FileKey, FileIdentity] = {}
+        self._closing: deque[Iterable[FileKey]] = deque()
         self._lock = threading.Lock()
 
     def opened(self, key: FileKey, nbytes: int | None = None, flags: int = 0) -> OpenFile:
         """Return a file as it was when it was first opened, or as is expected of it."""
         file = self._files.get(key)
         if file is None:
-            file = self._open(key, nbytes, flags)
-        else:
-            file.is_recent = True
+            made = self._with_descriptor(key, lambda: OpenFile(key[0], key[1], flags))
+            with self._lock:
+                file = self._files.setdefault(key, made)  # another thread may have been faster
+                if file is made:
+                    file.nbytes, file.version = self._expected.get(key, file.identity)
+                    file.nbytes = file.nbytes if nbytes is None else nbytes
         file.check()
         return file
 
-    def _open(self, key: FileKey, nbytes: int | None, flags: int) -> OpenFile:
-        path, kind, _ = key
-        self._make_room()
-        try:
-            file = OpenFile(path, kind, flags)
-        except OSError as error:
-            if error.errno not in NO_DESCRIPTORS:
-                raise not_opened(path, kind, error) from error
-            self.let_go()  # others hold more than their part of the limit
-            try:
-                file = OpenFile(path, kind, flags)
-            except OSError as again:
-                raise not_opened(path, kind, again) from again
-        with self._lock:
-            held = self._files.get(key)
-            if held is not None:  # of two threads that open it at once, one lets go of its own
-                return held
-            file.nbytes, file.version = self._expected.get(key, (file.nbytes, file.version))
-            if nbytes is not None:
-                file.nbytes = nbytes
-            self._files[key] = file
-        return file
-
     def mapped(self, key: FileKey, nbytes: int | None = None) -> mmap.mmap:
-        """Return a file's mapping; raise as `opened` does."""
+        """Return a file's mapping, which holds a descriptor of its own; raise as `opened` does."""
         file = self.opened(key, nbytes)
         if file.mapping is None:
-            self._make_room()  # a mapping holds a descriptor of its own
-            try:
-                mapping = _mapping(file)
-            except OSError as error:
-                if error.errno not in NO_DESCRIPTORS:
-                    raise refused(file.path, error) from error
-                self.let_go()
-                try:
-                    mapping = _mapping(file)
-                except OSError as again:
-                    raise refused(file.path, again) from again
+            made = self._with_descriptor(key, lambda: _mapping(file))
             with self._lock:
                 if file.mapping is None:
-                    file.mapping = mapping
+                    file.mapping = made
                 if self._files.get(key) is file:
                     self._mapped.add(key)
         return file.mapping
 
-    def _make_room(self) -> None:
-        """Close files until one descriptor more may be held."""
-        closing = []  # after the lock is free again: closing may take a while
+    def _with_descriptor(self, key: FileKey, make: Callable[[], T]) -> T:
+        """Return what takes a descriptor, for which others are closed."""
+        path, kind, _ = key
+        old = []  # let go once the lock is free again: closing may take a while
         with self._lock:
-            self._close_left()
-            limit = descriptor_limit()
-            n_spared = 0
-            while self._files and len(self._files) + len(self._mapped) >= limit:
-                key, file = self._files.popitem(last=False)
-                if file.is_recent and n_spared <= len(self._files):  # used since it was last here
-                    file.is_recent = False
-                    self._files[key] = file
-                    n_spared += 1
-                    continue
-                self._note_closed(key, file)
-                closing.append(file)
+            self._close_given()
+            while self._files and len(self._files) + len(self._mapped) >= descriptor_limit():
+                oldest = next(iter(self._files))
+                old.append(self._pop(oldest))
+        try:
+            try:
+                return make()
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTORS:
+                    raise
+                self.let_go()  # others hold more than their part of the limit
+                return make()
+        except OSError as error:
+            raise not_opened(path, kind, error) from error
 
-    def _note_closed(self, key: FileKey, file: OpenFile) -> None:
+    def _pop(self, key: FileKey) -> OpenFile:
+        """Take a file out of the table, of which it is expected that it stays what it was."""
+        file = self._files.pop(key)
         self._mapped.discard(key)
-        self._expected.setdefault(key, (file.nbytes, file.version))
+        self._expected.setdefault(key, file.identity)
+        return file
 
     def let_go(self) -> None:
         """Close all files that nobody reads from, so that there are descriptors for others."""
         with self._lock:
-            every = list(self._files.items())
-            self._files.clear()
-            for key, file in every:
-                self._note_closed(key, file)
+            for key in list(self._files):
+                self._pop(key)
 
-    def close(self, keys: Sequence[FileKey]) -> None:
+    def close(self, keys: Iterable[FileKey]) -> None:
         """Close files, and expect nothing of them any more.
 
         For finalizers too, which Python may call in a thread that is at work here: then the files
         are closed a little later.
         """
-        self._left.append(keys)
+        self._closing.append(keys)
         if self._lock.acquire(blocking=False):
             try:
-                self._close_left()
+                self._close_given()
             finally:
                 self._lock.release()
 
-    def _close_left(self) -> None:
-        while self._left:
-            for key in self._left.popleft():
+    def _close_given(self) -> None:
+        while self._closing:
+            for key in self._closing.popleft():
                 self._files.pop(key, None)
                 self._mapped.discard(key)
                 self._expected.pop(key, None)
 
-    def expect(self, identities: Mapping[str, _Identity]) -> None:
+    def expect(self, identities: Mapping[str, FileIdentity]) -> None:
         """Hold source files to what they were when they were looked into."""
         with self._lock:
             for path, identity in identities.items():
                 key = (path, SOURCE_FILE, 0)
-                held = self._files.get(key)
-                if held is not None and not (
-                    (held.nbytes, held.version) == identity and os.fstat(held.descriptor).st_nlink
-                ):
-                    del self._files[key]
-                    self._mapped.discard(key)
+                file = self._files.get(key)
+                if file and (file.identity != identity or not os.fstat(file.descriptor).st_nlink):
+                    self._pop(key)
                 self._expected[key] = identity
 
-    def expected(self) -> dict[str, _Identity]:
-        """Return what `expect` was told, and what source files were that were read since."""
+    def expected(self) -> dict[str, FileIdentity]:
+        """Return what source files were when they were looked into, or first read."""
         with self._lock:
-            found = {
-                path: (file.nbytes, file.version)
-                for (path, kind, _), file in self._files.items()
-                if kind is SOURCE_FILE
-            }
-            told = {p: each for (p, kind, _), each in self._expected.items() if kind is SOURCE_FILE}
-        return {**found, **told}
+            opened = {key: file.identity for key, file in self._files.items()}
+            known = {**opened, **self._expected}
+            return {path: each for (path, kind, _), each in known.items() if kind is SOURCE_FILE}
 
-    def renew(self, paths: Iterable[str]) -> None:
-        """Forget what was known of source files that have changed."""
-        chosen = set(paths)
+    def forget(self, paths: Iterable[str] | None = None) -> None:
+        """Close source files and expect nothing of them: these and what is in these, or all."""
+        chosen = None if paths is None else set(paths)
         with self._lock:
-            known = [key for key in {**self._files, **self._expected} if key[1] is SOURCE_FILE]
-        changed = []
-        for key in known:
-            if key[0] in chosen or any(str(above) in chosen for above in PurePath(key[0]).parents):
-                with suppress(OSError):
-                    status = Path(key[0]).stat()
-                    if self._identity(key) == (status.st_size, status.st_mtime_ns):
-                        continue
-                changed.append(key)
-        self.close(changed)
-
-    def _identity(self, key: FileKey) -> _Identity | None:
-        """Return what a file has to be: as it was told, or when it was opened."""
-        held = self._files.get(key)
-        return self._expected.get(key) if held is None else (held.nbytes, held.version)
-
-    def forget(self, below: str = "") -> None:
-        """Close source files and expect nothing of them: those of a folder, or all."""
-        with self._lock:
-            keys = {*self._files, *self._expected}
-        folder = f"{below.rstrip('/')}/" if below else ""
-        self.close([key for key in keys if key[1] is SOURCE_FILE and key[0].startswith(folder)])
+            keys = [key for key in {**self._files, **self._expected} if key[1] is SOURCE_FILE]
+        self.close([key for key in keys if chosen is None or chosen & _path_and_folders(key[0])])
 
     def before_fork(self) -> None:
         """Let the table be whole in the child."""
@@ -232,6 +177,10 @@ class OpenFiles:
     def after_fork(self) -> None:
         """Go on in the parent, and in the child."""
         self._lock.release()
+
+
+def _path_and_folders(path: str) -> set[str]:
+    return {path, *map(str, PurePath(path).parents)}
 
 
 def _mapping(file: OpenFile) -> mmap.mmap:
@@ -252,11 +201,11 @@ class FileIdentities:
     An object that holds one and is sent there brings it along.
     """
 
-    def __reduce__(self) -> tuple[Callable[[dict[str, _Identity]], FileIdentities], tuple[object]]:
+    def __reduce__(self) -> tuple[Callable[..., FileIdentities], tuple[object]]:
         return _expecting, (open_files.expected(),)
 
 
-def _expecting(identities: dict[str, _Identity]) -> FileIdentities:
+def _expecting(identities: dict[str, FileIdentity]) -> FileIdentities:
     open_files.expect(identities)
     return FileIdentities()
 
@@ -279,7 +228,6 @@ class FileSet:
         file = open_files.find(key)  # as `OpenFiles.opened`, without a call more for each use
         if file is None:
             return open_files.opened(key, self._nbytes[number], self._flags)
-        file.is_recent = True
         file.check()
         return file
 
@@ -307,5 +255,5 @@ class FileSet:
         """Close them, once no thread reads from them any more."""
         open_files.close(self._keys)
 
-    def __del__(self, close: Callable[[Sequence[FileKey]], None] = open_files.close) -> None:
+    def __del__(self, close: Callable[[Iterable[FileKey]], None] = open_files.close) -> None:
         close(self._keys)

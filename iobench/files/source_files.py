@@ -143,7 +143,7 @@ def cached_source_file(path: str) -> OpenFile | RemoteBytes:
 
 def forget_source_files(below: str = "") -> None:
     """Forget what files were, those of a folder or all, so that a replaced one is seen."""
-    open_files.forget(below)
+    open_files.forget([below] if below else None)
     _cached_remote.cache_clear()
 
 

@@ -101,7 +101,7 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         screen.note(f"no files of {dataset.name} found: running on a stand-in in {place.path}")
     elif locator.stand_in:
         screen.note(f"the files of {dataset.name} in {files[0].parent} are a stand-in's")
-    open_files.renew(str(file) for file in files if not isinstance(file, URL))
+    open_files.forget(str(file) for file in files if not isinstance(file, URL))
     watch = stopwatch()
     with screen.progress(f"indexing {dataset.name}") as move:
         locator.progress = move
