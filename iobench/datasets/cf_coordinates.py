@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
-from iobench.datasets.positions import decode_times_of_files
+from iobench.datasets.positions import decode_times
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:
@@ -280,10 +280,10 @@ def _times_in_one_unit(
     shapes = [part.shape for part in given]
     decoded: list[NDArray[Any]] = []
     for part, (unit, calendar) in zip(given, units, strict=True):
-        times = decode_times_of_files([np.atleast_1d(part).reshape(-1)], unit, calendar)
-        if times is None or times[0].dtype.kind not in "MO":
+        times = decode_times(np.atleast_1d(part).reshape(-1), unit, calendar)
+        if times is None or times.dtype.kind not in "MO":
             return given, None
-        decoded += times
+        decoded.append(times)
     kinds = {getattr(part[0], "calendar", "") for part in decoded if len(part)}
     if len(kinds) > 1:
         return given, None

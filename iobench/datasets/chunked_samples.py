@@ -13,7 +13,6 @@ from iobench.chunks.boxes import index_box, indexes_box
 from iobench.chunks.chunk_pieces import pieces_of
 from iobench.chunks.chunk_reading import read_box, read_stored_box
 from iobench.chunks.chunked_fields import ChunkedFields
-from iobench.chunks.file_indexes import FileIndexes
 from iobench.chunks.grib.field_cubes import GribFiles
 from iobench.chunks.grid_pieces import grid_pieces_of
 from iobench.chunks.grouped import SampleGroups
@@ -56,7 +55,7 @@ from iobench.datasets.merged_files import (
 )
 from iobench.datasets.plain_loop import open_plainly
 from iobench.datasets.positions import are_missing, exact_times
-from iobench.datasets.rows import SampleGrid, SampleRows
+from iobench.datasets.rows import FileCoordinates, SampleRows
 from iobench.files.urls import URL, range_file
 from iobench.samples import SampleSpec
 
@@ -99,9 +98,11 @@ def _scalars(file: Container) -> dict[str, float]:
     }
 
 
-def _rows(files: Sequence[Container], dim: str, coordinates: Sequence[NDArray[Any]]) -> SampleRows:
-    return SampleRows(
-        coordinates,
+def _file_coordinates(
+    files: Sequence[Container], dim: str, stored: Sequence[NDArray[Any]]
+) -> FileCoordinates:
+    return FileCoordinates(
+        stored,
         [_attribute(file, dim, "units") for file in files],
         [_attribute(file, dim, "calendar") for file in files],
     )
@@ -167,6 +168,7 @@ class ChunkedSamples(ChunkedFields):
     """
 
     kind = ""
+    _named_by_times = False
     notes: tuple[str, ...] = ()
     """What users are to know of the files, a line each."""
 
@@ -205,28 +207,43 @@ class ChunkedSamples(ChunkedFields):
                 self._check_through_library(variable)
         self._find_chunks(self.sample_dim, chosen)
         coordinates = {dim: self._coordinates(inspected, dim, locator.cache_dir) for dim in dims}
-        along = {dim: _rows(inspected, dim, coordinates[dim]) for dim in dims}
+        along = [_file_coordinates(inspected, dim, coordinates[dim]) for dim in dims]
         made = [first.variables[name] for name in self._names]
         spec = [sample_variable(each, self.selection, dims) for each in made]
         facts: dict[str, Any] = {"sample_dim": self.sample_dim, "skipped": skipped}
-        if len(dims) == 1:
-            (own,) = coordinates.values()
-            numbers, kept, rows = self._once(inspected, along[dims[0]], own)
+        indexes = None
+        if len(dims) == 1 and along[0].is_time:
+            indexes = self._distinct(inspected, along[0].values)
+            numbers = [number for number, each in enumerate(indexes) if len(each)]
             inspected = [inspected[number] for number in numbers]
-            own = coordinates[dims[0]] = [own[number] for number in numbers]
-            order, found = self._along_one(inspected, rows, own, kept)
-        else:
-            order, found = self._along_several(inspected, along)
-        places = found["where"].rows.T
+            indexes = [indexes[number] for number in numbers]
+            own = coordinates[dims[0]] = [coordinates[dims[0]][number] for number in numbers]
+            chosen_own = [part[each] for part, each in zip(own, indexes, strict=True)]
+            along = [_file_coordinates(inspected, dims[0], chosen_own)]
+        rows = SampleRows(dims, along, indexes)
+        self._files = tuple(inspected[number] for number in rows.order)
+        found: dict[str, Any] = {"axes": rows.axes}
+        if len(dims) == 1:
+            (axis,) = rows.axes
+            found = {
+                "positions": axis.positions, "position_units": axis.units, "rows": axis.rows
+            }  # fmt: skip
+        places = rows.where.rows.T
         meteorology = self._meteorology(
             SamplePlaces(dims, places[0], dict(zip(dims, places[1:], strict=True))),
-            {dim: [parts[number] for number in order] for dim, parts in coordinates.items()},
+            {dim: [parts[number] for number in rows.order] for dim, parts in coordinates.items()},
             locator.cache_dir,
         )
+        names = self._sample_names(rows, along)
         if self.notes:
             facts["notes"] = list(self.notes)
         return SampleIndex(
-            spec=SampleSpec(tuple(spec)), provenance=facts, meteorology=meteorology, **found
+            spec=SampleSpec(tuple(spec)),
+            where=rows.where,
+            coordinate=names,
+            provenance=facts,
+            meteorology=meteorology,
+            **found,
         )
 
     def _joined(self, files: Sequence[Container], cache_dir: Path) -> Sequence[Container]:
@@ -265,35 +282,23 @@ class ChunkedSamples(ChunkedFields):
         def places(some: Sequence[Container]) -> list[bytes]:
             found = [b""] * len(some)
             for dim in self._dims:
-                rows = _rows(some, dim, self._coordinates(some, dim, cache_dir))
-                values = exact_times(rows.values) if rows.is_time else rows.values
-                for number, each in zip(rows.order, values, strict=True):
+                own = _file_coordinates(some, dim, self._coordinates(some, dim, cache_dir))
+                values = exact_times(own.values) if own.is_time else own.values
+                for number, each in enumerate(values):
                     found[number] += each.tobytes() + b"|"
             return found
 
         self.notes = (*self.notes, *notes, *self._agreement.notes)
         return merged_files(files, names, self._dims, places)
 
-    def _once(
-        self, files: Sequence[Container], rows: SampleRows, coordinates: Sequence[NDArray[Any]]
-    ) -> tuple[list[int], list[NDArray[np.bool_]], SampleRows]:
-        """Return the files that have samples no other has, which these are, and their rows."""
-        (dim,) = self._dims
-        numbers = list(range(len(files)))
-        kept = [np.ones(len(part), dtype=bool) for part in coordinates]
-        if not rows.is_time:
-            return numbers, kept, rows
-        times = dict(zip(rows.order, exact_times(rows.values), strict=True))
-        in_turn = [times[number] for number in numbers]
-        flags, note = kept_once(files, in_turn, self._sample, _scalars, dim)
+    def _distinct(
+        self, files: Sequence[Container], times: Sequence[NDArray[Any]]
+    ) -> list[NDArray[np.int64]]:
+        """Return the indexes of each file whose samples no file before has."""
+        flags, note = kept_once(files, exact_times(times), self._sample, _scalars, self._dims[0])
         self.notes = (*self.notes, *[note] * bool(note))
-        if flags.all():
-            return numbers, kept, rows
-        kept = np.split(flags, np.cumsum([len(part) for part in kept])[:-1])
-        numbers = [number for number in numbers if kept[number].any()]
-        kept = [kept[number] for number in numbers]
-        own = [coordinates[number][each] for number, each in zip(numbers, kept, strict=True)]
-        return numbers, kept, _rows([files[number] for number in numbers], dim, own)
+        ends = np.cumsum([len(part) for part in times])[:-1]
+        return [np.flatnonzero(part) for part in np.split(flags, ends)]
 
     def _sample(self, file: Container, index: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of a sample, read by itself."""
@@ -318,51 +323,27 @@ class ChunkedSamples(ChunkedFields):
             found[name] = self._agreement.in_order(file, name, values, dims)
         return found
 
-    def _along_one(
-        self,
-        files: Sequence[Container],
-        rows: SampleRows,
-        coordinates: Sequence[NDArray[Any]],
-        kept: Sequence[NDArray[np.bool_]],
-    ) -> tuple[list[int], dict[str, Any]]:
-        """Return the order of the files, and their samples as `SampleIndex` has them."""
-        (dim,) = self._dims
-        self._files = tuple(files[number] for number in rows.order)
-        indexes = [np.flatnonzero(kept[number]) for number in rows.order]
-        numbers = np.repeat(np.arange(len(indexes)), [len(each) for each in indexes])
-        counts = np.concatenate(indexes)
-        stored = [coordinates[number][kept[number]] for number in rows.order]
-        spelled = self._spelled(stored, rows.values)
-        return rows.order, {
-            "where": FileIndexes(np.stack([numbers, counts], axis=1)),
-            "coordinate": [
+    def _sample_names(self, rows: SampleRows, along: Sequence[FileCoordinates]) -> list[str]:
+        """Return names of samples: along one dimension by their file, along several by all."""
+        if len(self._dims) == 1:
+            (own,) = along
+            values = own.values if self._named_by_times else own.stored
+            return [
                 name
-                for file, values in zip(self._files, spelled, strict=True)
-                for name in _sample_names(file, dim, values)
-            ],
-            "positions": rows.positions.tolist(),
-            "position_units": rows.units,
-            "rows": rows.numbers.tolist() if rows.numbers.any() else (),
-        }
-
-    def _along_several(
-        self, files: Sequence[Container], along: Mapping[str, SampleRows]
-    ) -> tuple[list[int], dict[str, Any]]:
-        """Return likewise each combination of indexes along several dimensions."""
-        lengths = [[file.dims[dim] for dim in self._dims] for file in files]
-        grid = SampleGrid(self._dims, list(along.values()), lengths)
-        self._files = tuple(files[number] for number in grid.order)
-        names = grid.names
-        if grid.is_doubled:
-            if any(rows.is_time for rows in along.values()):
+                for file, number in zip(self._files, rows.order, strict=True)
+                for name in _names_along(file, self._dims[0], values[number])
+            ]
+        names = rows.names
+        if rows.is_doubled:
+            if any(each.is_time for each in along):
                 self.notes = (
                     *self.notes,
                     f"files have samples of the same {' and '.join(self._dims)}: all are kept, so "
                     "leave files out where that is not meant",
                 )
             paths = [file.path.name for file in self._files]
-            names = [f"{paths[at[0]]} {name}" for at, name in zip(grid.where, names, strict=True)]
-        return grid.order, {"where": grid.where, "coordinate": names, "axes": grid.axes}
+            names = [f"{paths[at[0]]} {name}" for at, name in zip(rows.where, names, strict=True)]
+        return names
 
     def _texts(self, file: Any) -> dict[str, tuple[str, ...]]:
         """Return the dimensions of the texts that a file has."""
@@ -391,12 +372,6 @@ class ChunkedSamples(ChunkedFields):
 
     def _check_through_library(self, variable: ChunkedVariable) -> None:
         """Check that the library can read what only it knows."""
-
-    def _spelled(
-        self, stored: Sequence[NDArray[Any]], values: Sequence[NDArray[Any]]
-    ) -> Sequence[NDArray[Any]]:
-        """Return what samples are called by: coordinates as stored, or as times."""
-        return stored
 
     def read(self, where: tuple[int, ...]) -> Any:
         """Return the sample's bytes; the arrays themselves where the library must read them."""
@@ -551,6 +526,7 @@ class ZarrSamples(ChunkedSamples):
     """Samples of Zarr stores."""
 
     kind = "Zarr"
+    _named_by_times = True
 
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
         inspected = []
@@ -587,11 +563,6 @@ class ZarrSamples(ChunkedSamples):
     def _check_through_library(self, variable: ChunkedVariable) -> None:
         check_through_zarr(variable)
 
-    def _spelled(
-        self, stored: Sequence[NDArray[Any]], values: Sequence[NDArray[Any]]
-    ) -> Sequence[NDArray[Any]]:
-        return values
-
     def _meteorology(
         self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
     ) -> Meteorology:
@@ -616,7 +587,7 @@ class ZarrSamples(ChunkedSamples):
         }
 
 
-def _sample_names(file: Container, dim: str, values: NDArray[Any]) -> Sequence[str]:
+def _names_along(file: Container, dim: str, values: NDArray[Any]) -> Sequence[str]:
     if isinstance(file, GribFiles):
         return file.along[dim].names
     start = f"{file.path.name} {dim}="

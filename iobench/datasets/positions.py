@@ -11,7 +11,7 @@ import numpy as np
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -26,7 +26,6 @@ PLAIN_UNITS: Final = re.compile(
 )
 """Units of times without a zone or in UTC, spelled so that there are no two ways to read them."""
 UNIT_S: Final = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
-UNIT_US: Final = {unit: seconds * 10**6 for unit, seconds in UNIT_S.items()}
 STANDARD_CALENDARS: Final = ("", "standard", "gregorian", "proleptic_gregorian")
 GREGORIAN: Final = (np.datetime64("1582-10-16", "s"), np.datetime64("2262-01-01", "s"))
 """Between these all standard calendars, and all libraries, agree."""
@@ -103,17 +102,16 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
     whole = _decode_whole(values, units, calendar)
     if whole is not None:
         return whole
-    import xarray
+    from xarray import Variable
     from xarray.coders import CFDatetimeCoder
 
     attributes = {"units": units} | ({"calendar": calendar} if calendar else {})
-    one = xarray.Dataset({"t": ("n", values, attributes)})
-    # Microseconds reach every year; xarray's default of nanoseconds ends in 2262.
-    coder = CFDatetimeCoder(time_unit="us")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # dates before 1582 become cftime's, with a warning
-            decoded = xarray.decode_cf(one, decode_times=coder, decode_coords=False)["t"].values
+            # Microseconds reach every year; xarray's default of nanoseconds ends in 2262.
+            coder = CFDatetimeCoder(time_unit="us")
+            decoded = coder.decode(Variable("n", values, attributes)).values
     except (ValueError, OverflowError, ImportError):
         return None  # a unit that CF does not know, or a calendar without cftime
     times: NDArray[Any] = decoded
@@ -171,52 +169,6 @@ def coordinate_times(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDA
     return None if times is None else times.reshape(values.shape)
 
 
-def decode_times_of_files(
-    parts: Sequence[NDArray[Any]], units: str, calendar: str
-) -> list[NDArray[Any]] | None:
-    """Return the times of files that all count alike, as `decode_times` gives them of each.
-
-    At once for those where that makes no difference: xarray rounds to microseconds, or to
-    nanoseconds where one number has a fraction of a microsecond, and makes objects of all times
-    where one is before 1582.
-    """
-    found: dict[int, NDArray[Any]] = {}
-    for numbers in _decoded_alike(parts, units, calendar):
-        values = np.concatenate([parts[number] for number in numbers])
-        times = decode_times(values, units, calendar)
-        if times is None:
-            return None
-        if len(numbers) > 1 and times.dtype.kind != "M" and _is_standard(calendar):
-            each = [decode_times(parts[number], units, calendar) for number in numbers]
-            if any(part is None for part in each):
-                return None
-            found.update(zip(numbers, [part for part in each if part is not None], strict=True))
-        else:
-            ends = np.cumsum([len(parts[number]) for number in numbers])
-            found.update(zip(numbers, np.split(times, ends[:-1]), strict=True))
-    return [found[number] for number in range(len(parts))]
-
-
-def _decoded_alike(
-    parts: Sequence[NDArray[Any]], units: str, calendar: str
-) -> Iterable[Sequence[int]]:
-    """Return which files may be decoded at once, by their numbers."""
-    unit_us = UNIT_US.get(units.partition(" since ")[0].strip().lower().removesuffix("s"))
-    groups: dict[tuple[Any, str], list[int]] = {}
-    for number, part in enumerate(parts):
-        if not len(part) or part.dtype.kind not in "iuf" or not np.isfinite(part).all():
-            how = f"file {number} by itself"
-        elif part.dtype.kind != "f" or not _is_standard(calendar):
-            how = "exactly"
-        elif unit_us is None:
-            how = f"file {number} by itself"
-        else:
-            microseconds = part.astype(np.float64) * np.int64(unit_us)
-            how = "exactly" if (microseconds % 1 == 0).all() else "in nanoseconds"
-        groups.setdefault((part.dtype, how), []).append(number)
-    return groups.values()
-
-
 def _is_standard(calendar: str) -> bool:
     return calendar.lower() in STANDARD_CALENDARS
 
@@ -239,16 +191,10 @@ def cf_times(
 
 def row_numbers(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
     """Return the row of each value: all in one if the parts follow each other, else one each."""
-    values = np.concatenate(parts)
-    differences = np.diff(values)
-    if (differences > 0).all() or (differences < 0).all():
-        return np.zeros(len(values), dtype=np.int64)
-    return one_row_each(parts)
-
-
-def one_row_each(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-    """Return the row of each value where each part is a row of its own."""
-    return np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    differences = np.diff(np.concatenate(parts))
+    follow = bool((differences > 0).all() or (differences < 0).all())
+    rows = np.zeros(len(parts), np.int64) if follow else np.arange(len(parts), dtype=np.int64)
+    return np.repeat(rows, [len(part) for part in parts])
 
 
 def _months_and_days(times: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from iobench.datasets.positions import (
     cf_times,
     decode_times,
-    decode_times_of_files,
     row_numbers,
     seconds_since_1970,
     time_positions,
@@ -78,32 +77,6 @@ def test_whole_numbers_are_xarrays_times(unit, calendar, since, numbers, dtype):
     found, expected = decode_times(values, units, calendar), by_xarray(values, units, calendar)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(seconds_since_1970(found), seconds_since_1970(expected))
-
-
-@pytest.mark.thorough
-@given(
-    st.sampled_from(CALENDARS),
-    st.sampled_from(["days since 1582-10-01", "hours since 1900-01-01", "days since 2000-1-1"]),
-    st.lists(
-        st.lists(
-            st.integers(0, 99)
-            | st.floats(0, 99)
-            | st.integers(0, 99_999).map(lambda n: n / 24)
-            | st.integers(0, 99_999).map(lambda n: n / 16),
-            max_size=3,
-        ).map(np.array),
-        min_size=1,
-        max_size=4,
-    ),
-)
-@settings(max_examples=5 * settings().max_examples, deadline=None)
-def test_files_decoded_at_once_are_as_each(calendar, units, parts):
-    each = [decode_times(part, units, calendar) for part in parts]
-    found = decode_times_of_files(parts, units, calendar)
-    if any(times is None for times in each):
-        assert found is None
-    else:
-        assert [times.tolist() for times in found] == [times.tolist() for times in each]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "i4", "i8"])

@@ -17,7 +17,7 @@ from iobench.chunks.decode_counts import take_decode_counts
 from iobench.chunks.decoded_chunks import forget_decoded
 from iobench.datasets.contract import make_sample
 from iobench.datasets.objects.source import object_dataset
-from iobench.datasets.rows import SampleGrid, SampleRows
+from iobench.datasets.rows import FileCoordinates, SampleRows
 from iobench.datasets.selection import CoordinateInterval, place_index_windows, split_index
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Window
@@ -174,16 +174,13 @@ def test_windows_are_those_of_each_member_alone(times, n_members, cut, dims, off
     """Of two files of following dates, with gaps: by the definition, member by member."""
     parts = [part for part in (times[:cut], times[cut:]) if part]
     along = {
-        "time": SampleRows(list(map(np.array, parts)), ["m"] * len(parts), [""] * len(parts)),
-        "number": SampleRows(
+        "time": FileCoordinates(list(map(np.array, parts)), ["m"] * len(parts), [""] * len(parts)),
+        "number": FileCoordinates(
             [np.arange(n_members)] * len(parts), [""] * len(parts), [""] * len(parts)
         ),
     }
-    lengths = [{"time": len(part), "number": n_members} for part in parts]
-    grid = SampleGrid(
-        dims, [along[dim] for dim in dims], [[each[dim] for dim in dims] for each in lengths]
-    )
-    by_axis = {axis.name: axis for axis in grid.axes}
+    rows = SampleRows(dims, [along[dim] for dim in dims])
+    by_axis = {axis.name: axis for axis in rows.axes}
     axis = by_axis["time"]
     placed = place_windows(axis.positions, Window(tuple(offsets)), rows=axis.rows, step=1)
     there = {

@@ -33,36 +33,34 @@ class IndexedObject:
         self._value: Any = value
         self._in_steps = all(callable(getattr(value, step, None)) for step in STEPS)
         self.fused = () if self._in_steps else STEPS
+        separable = "its own steps" if self._in_steps else "its steps cannot be separated"
+        self.title = f"a {self.kind}, {separable}"
         self._spec: SampleSpec | None = None
-
-    @property
-    def title(self) -> str:
-        """One line saying what it is."""
-        apart = "its own steps" if self._in_steps else "its steps cannot be separated"
-        return f"a {self.kind}, {apart}"
 
     def samples(self) -> tuple[SampleIndex, NamedArrays]:
         """Return one sample for each number, and the first."""
-        name = self._opener.name
+        name, value = self._opener.name, self._value
         with in_one_line(f"{name}: len() raised"):
-            length = len(self._value)
+            length = len(value)
         if length < 1:
             raise OptionError(f"{name}: its length is {length}; give a dataset that has samples")
         where = f"{name}[0]"
         with in_one_line(f"{where} raised"):
-            first = named_arrays(self._made(0), where=where)
+            made = value[0] if not self._in_steps else None
+            if self._in_steps:
+                made = value.preprocess(value.decode(value.read(0)))
+            first = named_arrays(made, where=where)
         self._spec = spec_of(first, where=where)
-        if self._in_steps and hasattr(self._value, "__getitem__"):
+        if self._in_steps and hasattr(value, "__getitem__"):
             with in_one_line(f"{where} raised"):
-                whole = named_arrays(self._value[0], where=where)
+                whole = named_arrays(value[0], where=where)
             self._spec.check(whole, where=f"{where}, beside read, decode and preprocess")
         return SampleIndex(self._spec, range(length)), first
 
     def read(self, where: int) -> Any:
         """Return what the dataset's ``read`` does, or the whole sample."""
-        if self._in_steps:
-            return self._object.read(where)
-        return self._checked(self._object[where], where)
+        value = self._object
+        return value.read(where) if self._in_steps else self._checked(value[where], where)
 
     def decode(self, raw: Any) -> Any:
         """Return what the dataset's ``decode`` does."""
@@ -77,12 +75,6 @@ class IndexedObject:
         if self._value is None:
             self._value = self._opener.open()
         return self._value
-
-    def _made(self, number: int) -> Any:
-        if not self._in_steps:
-            return self._value[number]
-        value = self._value
-        return value.preprocess(value.decode(value.read(number)))
 
     def _checked(self, value: Any, number: int) -> Sample:
         if self._spec is None:

@@ -1,10 +1,10 @@
-"""Iterable datasets and ready DataLoaders: what comes out, by whatever made it."""
+"""Iterable datasets and ready loaders: one opaque stage, pass after pass."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -23,26 +23,8 @@ if TYPE_CHECKING:
 NOTHING: Final = object()
 
 
-class BatchLoader(Protocol):
-    """What `iobench.loader` returns, as far as it is looked at here; loaders stand above."""
-
-    batch_size: int
-    threads: int
-    depth: int
-    n_samples: int
-    dataset: Any
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next iteration is of."""
-        ...
-
-    def tell_spans(self, recorder: Any) -> bool:
-        """Let reader threads note there what they do."""
-        ...
-
-
 class ReadyBatches(msgspec.Struct, frozen=True):
-    """A loader's own batches."""
+    """A loader's own batches: of torch's ``DataLoader``, or of a loader of iobench's."""
 
     loader: Any
     # ``passes(epoch, begin)`` returns those of one pass; it calls ``begin`` with the loader for its
@@ -73,57 +55,50 @@ class ReadyBatches(msgspec.Struct, frozen=True):
 
 
 class IterableObject:
-    """Something that is gone through from its beginning: an iterable, or torch's ``DataLoader``.
+    """Something that is gone through from its beginning: an iterable, or a ready loader.
 
-    Its ``passes`` run in the training loop's own thread, as the user's own loop would run it; an
-    object that says no length is gone through again and again as one pass without end, and has a
-    ``n_samples_all`` of 0. A loader's batches are handed on as they are: ``ready`` is how to ask
-    it for them, by who can look into it.
+    It is iterated in the training loop's own thread, as the user's own loop would do it; an object
+    that says no length is gone through again and again as one pass without end. A loader's batches
+    are handed on as they are.
     """
 
     fused = ("read", "decode", "preprocess")
 
     def __init__(self, opener: Opener, value: Any) -> None:
-        self._opener = opener
-        self._value = value
-        self._is_loader = is_data_loader(value)
-        self._ring = _batch_loader(value)
+        self._opener, self._value = opener, value
+        self._is_torch = is_data_loader(value)
+        self._ring = ring = _own_loader(value)
         # Without a batch size of its own, torch's loader hands samples on.
-        has_sampler = self._is_loader and value.batch_sampler is not None
-        self._batched = has_sampler or self._ring is not None
-        self.files: tuple[Path, ...] = () if self._ring is None else _files_of(self._ring)
+        has_batches = self._is_torch and value.batch_sampler is not None
+        self._batched = ring is not None or has_batches
+        self.kind, self.title = "iterable dataset", "an iterable dataset, its steps cannot be"
+        self.title += " separated"
+        if self._is_torch:
+            n = value.num_workers
+            workers = f"with {n} worker{'s' if n > 1 else ''}" if n else "without workers"
+            self.kind, self.title = "DataLoader", f"a ready DataLoader {workers}"
+        self.files: tuple[Path, ...] = ()
+        if ring is not None:
+            self.kind = "loader of iobench" if ring is value else self.kind
+            threads = f"{ring.threads} thread{'s' if ring.threads > 1 else ''}"
+            through = "" if ring is value else ", through its framework"
+            self.title = (
+                f"a ready loader of iobench with {threads} and {ring.depth} buffers{through}"
+            )
+            sizes = getattr(ring.dataset, "file_sizes", {})
+            self.files = tuple(file for file in sizes if is_local(file))
         self.batch_size: int | None = None
         self.passes: SamplePasses | None = None
         self.ready: ReadyBatches | None = None
 
-    @property
-    def kind(self) -> str:
-        """What it is."""
-        if self._ring is self._value:
-            return "loader of iobench"
-        return "DataLoader" if self._is_loader else "iterable dataset"
-
-    @property
-    def title(self) -> str:
-        """One line saying what it is."""
-        if self._ring is not None:
-            ring, way = self._ring, "" if self._ring is self._value else ", through its framework"
-            threads = f"{ring.threads} thread{'s' if ring.threads > 1 else ''}"
-            return f"a ready loader of iobench with {threads} and {ring.depth} buffers{way}"
-        if not self._is_loader:
-            return "an iterable dataset, its steps cannot be separated"
-        n = self._value.num_workers
-        workers = f"with {n} worker{'s' if n > 1 else ''}" if n else "without workers"
-        return f"a ready DataLoader {workers}"
-
     def samples(self) -> tuple[SampleIndex, NamedArrays]:
         """Return an index without samples, with the spec of the first one, and the first one."""
-        name = self._opener.name
+        name, ring = self._opener.name, self._ring
         where = f"the first {'batch' if self._batched else 'sample'} of {name}"
         with in_one_line(f"{where}: making it raised"):
             first = next(iter(self._value), NOTHING)
-        if self._ring is not None:
-            self._ring.set_epoch(0)  # as if nobody had asked
+        if ring is not None:
+            ring.set_epoch(0)  # as if nobody had asked
         if first is NOTHING:
             raise OptionError(f"{name}: is empty; give something that has samples")
         if self._goes_once and not self._opener.makes_it_anew:
@@ -133,36 +108,28 @@ class IterableObject:
         arrays = named_arrays(first, where=where)
         spec = spec_of(arrays, where=where, batched=self._batched)
         if self._batched:
-            self.batch_size = self._size() or len(next(iter(arrays.values())))
+            size = _batch_size(self._value) if ring is None else ring.batch_size
+            self.batch_size = size or len(next(iter(arrays.values())))
         if self._goes_once:
             self._value = self._opener.open()
-        if self._is_loader and self._batched:
-            if getattr(self._value, "_iterator", None) is not None:
-                self._value._iterator = None  # workers that were started for the first batch alone
+        if self._is_torch and getattr(self._value, "_iterator", None) is not None:
+            self._value._iterator = None  # workers that were started for the first batch alone
+        if self._batched and (self._is_torch or ring is self._value):
             self.ready = ReadyBatches(self._value, self._pass)
-        elif self._ring is self._value and self._ring is not None:
-            self.ready = ReadyBatches(self._ring, self._pass)
         length = self._n_samples()
-        self.passes = SamplePasses(
-            spec,
-            self._pass if length else self._passes_without_end,
-            length,
-            self._batched,
-            in_processes=bool(self._is_loader and self._value.num_workers),
-        )
+        in_processes = bool(self._is_torch and self._value.num_workers)
+        passes = self._pass if length else self._pass_without_end
+        self.passes = SamplePasses(spec, passes, length, self._batched, in_processes=in_processes)
         return SampleIndex(spec, range(0)), arrays
 
     def read(self, where: Any, *_: Any) -> Any:
         """Refuse: there is no sample by number."""
         raise OptionError(
-            f"{self._opener.name}: is {self.kind}, of which no sample can be had by its number; it "
-            "is profiled as it is (--format source), or give a dataset with __getitem__"
+            f"{self._opener.name}: is iterable only, profiled as it is (--format source); samples "
+            "by number need __getitem__"
         )
 
     decode = preprocess = read
-
-    def _size(self) -> int | None:
-        return _batch_size(self._value) if self._ring is None else self._ring.batch_size
 
     @property
     def _goes_once(self) -> bool:
@@ -182,13 +149,12 @@ class IterableObject:
         for number, item in enumerate(begin(value)):
             yield named_arrays(item, where=f"{what} {number} of {self._opener.name}")
 
-    def _passes_without_end(self, epoch: int) -> Iterator[NamedArrays]:
+    def _pass_without_end(self, epoch: int) -> Iterator[NamedArrays]:
         while True:
-            empty = True
+            item = None
             for item in self._pass(epoch):
-                empty = False
                 yield item
-            if empty:
+            if item is None:
                 raise SampleError(
                     f"{self._opener.name}: pass {epoch} has no samples; it can be gone through "
                     f"{epoch} times"
@@ -199,8 +165,8 @@ class IterableObject:
         """Return the samples of one pass; 0 where that is not sure."""
         value = self._value
         if self._ring is not None:
-            return self._ring.n_samples
-        if not self._is_loader:
+            return int(self._ring.n_samples)
+        if not self._is_torch:
             return _length(value)
         if not hasattr(value.dataset, "__getitem__") or is_iterable_only(value.dataset):
             return 0  # each worker may go through all of it
@@ -216,14 +182,8 @@ class IterableObject:
         raise SampleError(f"{self._opener.name}: a stream stays in its process")
 
 
-def _files_of(loader: BatchLoader) -> tuple[Path, ...]:
-    """Return the files that a loader reads: of a store here all of them."""
-    sizes = getattr(loader.dataset, "file_sizes", {})
-    return tuple(file for file in sizes if is_local(file))
-
-
-def _batch_loader(value: Any) -> BatchLoader | None:
-    """Return the loader of iobench's that something is, or whose batches it hands on."""
+def _own_loader(value: Any) -> Any:
+    """Return the loader of iobench's that something is, or whose batches it hands on, or None."""
     ring = sys.modules.get("iobench.loaders.ring.loader")
     if ring is None:
         return None
@@ -231,8 +191,7 @@ def _batch_loader(value: Any) -> BatchLoader | None:
         value = getattr(value.dataset, "loader", None)
     elif not isinstance(value, ring.RingLoader):
         value = getattr(value, "__dict__", {}).get("_iobench_loader")
-    found: BatchLoader | None = value if isinstance(value, ring.RingLoader) else None
-    return found
+    return value if isinstance(value, ring.RingLoader) else None
 
 
 def is_data_loader(value: Any) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.grib.field_cubes import GribFiles
@@ -23,18 +24,15 @@ from iobench.datasets.file_variables import (
     sample_variable,
 )
 from iobench.datasets.objects.targets import in_one_line
-from iobench.datasets.objects.values import NamedArrays
-from iobench.datasets.positions import time_positions
-from iobench.datasets.rows import SampleGrid, SampleRows
-from iobench.errors import OptionError, SampleError
+from iobench.datasets.objects.values import NUMBER_KINDS, NamedArrays
+from iobench.datasets.rows import FileCoordinates, SampleRows
+from iobench.errors import OptionError
 from iobench.samples import SampleSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.objects.targets import Opener
-
-NUMBER_KINDS = "biufc"
 
 
 class LabelledObject:
@@ -50,107 +48,77 @@ class LabelledObject:
 
     def __init__(self, opener: Opener, value: Any, selection: Selection) -> None:
         self._opener = opener
-        self._selection = selection
         source = _as_file(value, opener.name)
         self._dims = check_sample_dims(selection.sample_dim, source.dims, [source.path])
         self._names, self.skipped = choose_variables(source, selection, self._dims)
-        self._stored = [source.variables[name] for name in self._names]
-        self._spec: SampleSpec | None = None
+        stored = [source.variables[name] for name in self._names]
+        self._spec = SampleSpec(
+            tuple(sample_variable(each, selection, self._dims) for each in stored)
+        )
+        for dim in self._dims:
+            if not value.sizes[dim]:
+                raise OptionError(f"{opener.name}: its dimension {dim} is empty; choose another")
+        self.title = f"an {self.kind}, one sample an index of {' and '.join(self._dims)}"
         self.files = _files(value)
         self._value: Any = value
-        self._chosen: Any = None
         self._pid = os.getpid()
-        in_memory = all(_in_memory(value.variables[name]) for name in self._names)
+        in_memory = all(getattr(value.variables[name], "_in_memory", 0) for name in self._names)
         self._shared = in_memory or not opener.makes_it_anew
-
-    @property
-    def title(self) -> str:
-        """One line saying what it is."""
-        return f"an {self.kind}, one sample an index of {' and '.join(self._dims)}"
 
     def samples(self) -> tuple[SampleIndex, NamedArrays]:
         """Return one sample for each index, and the first."""
-        name = self._opener.name
-        if self._value is None:
-            self._value = as_dataset(self._opener.open())
-        value = self._value
-        lengths = [value.sizes[dim] for dim in self._dims]
-        for dim, length in zip(self._dims, lengths, strict=True):
-            if length < 1:
-                raise OptionError(f"{name}: its dimension {dim} is empty; choose another one")
-        self._spec = SampleSpec(
-            tuple(sample_variable(each, self._selection, self._dims) for each in self._stored)
-        )
-        if len(self._dims) == 1:
-            (length,), labels = lengths, value.indexes.get(self._dims[0])
-            index = SampleIndex(
-                spec=self._spec,
-                where=range(length),
-                coordinate=[
-                    f"{self._dims[0]}={number if labels is None else labels[number]}"
-                    for number in range(length)
-                ],
-                **_positions(value, self._dims[0]),
-            )
+        value, dims = self._opened(), self._dims
+        rows = SampleRows(dims, [_coordinate(value, dim) for dim in dims])
+        where = [tuple(indexes) for _, *indexes in rows.where]
+        if len(dims) > 1:
+            index = SampleIndex(self._spec, where, coordinate=rows.names, axes=rows.axes)
         else:
-            rows = [_along(value, dim) for dim in self._dims]
-            grid = SampleGrid(self._dims, rows, [lengths])
-            index = SampleIndex(
-                spec=self._spec,
-                where=[tuple(indexes) for _, *indexes in grid.where],
-                coordinate=grid.names,
-                axes=grid.axes,
-            )
+            (dim,), (axis,) = dims, rows.axes
+            labels = value.indexes.get(dim)
+            names = [f"{dim}={n if labels is None else labels[n]}" for (n,) in where]
+            index = SampleIndex(self._spec, where, coordinate=names)
+            if rows.along[0].is_comparable and _is_row(axis.positions):
+                index = replace(index, positions=axis.positions, position_units=axis.units)
         first = NamedArrays()
-        with in_one_line(f"{name}: loading {' 0, '.join(self._dims)} 0 raised"):
-            first.update(self.read(index.where[0]))
+        with in_one_line(f"{self._opener.name}: loading {' 0, '.join(dims)} 0 raised"):
+            first.update(self.read(where[0]))
         first.left_out.update(self.skipped)
         if not self._shared:  # so that no forked process shares its files
             value.close()
-            self._value = self._chosen = None
+            self._value = None
         return index, first
 
-    def read(self, where: int | tuple[int, ...]) -> dict[str, NDArray[Any]]:
-        """Return the sample's arrays, loaded."""
-        if self._spec is None:
-            raise SampleError(f"{self._opener.name}: call samples() before read()")
-        at = dict(zip(self._dims, (where,) if isinstance(where, int) else where, strict=True))
-        part = self._selected().isel(at, missing_dims="ignore")
+    def read(self, where: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+        """Return the sample's arrays, loaded; without coordinates."""
+        variables, at = self._opened().variables, dict(zip(self._dims, where, strict=True))
+        sample = {}
         with dask_in_this_thread():
-            part = part.load()
-        sample = {
-            variable.name: np.asarray(
-                part.variables[variable.name].values, np.dtype(variable.dtype)
-            )
-            for variable in self._spec
-        }
-        self._spec.check(sample, where=f"{self._opener.name} at {_spelled(at)}")
+            for each in self._spec:
+                part = variables[each.name].isel(at, missing_dims="ignore")
+                sample[each.name] = np.asarray(part.load().values, np.dtype(each.dtype))
+        place = ", ".join(f"{dim} {index}" for dim, index in at.items())
+        self._spec.check(sample, where=f"{self._opener.name} at {place}")
         return sample
 
     def decode(self, raw: Any) -> Any:
         """Return what ``read`` did; never called."""
         return raw
 
-    def preprocess(self, arrays: Any, where: int | tuple[int, ...]) -> Any:
+    def preprocess(self, arrays: Any, where: tuple[int, ...]) -> Any:
         """Return the arrays as they are."""
         return arrays
 
-    def _selected(self) -> Any:
-        """Return the chosen variables without coordinates, whose loading is not wanted."""
-        if self._chosen is None or not (self._shared or self._pid == os.getpid()):
-            import xarray
-
-            if self._value is None or not (self._shared or self._pid == os.getpid()):
-                self._value = as_dataset(self._opener.open())
-            variables = {name: self._value.variables[name] for name in self._names}
-            self._chosen = xarray.Dataset(variables)
+    def _opened(self) -> Any:
+        """Return the dataset, opened by this process where it is lazy."""
+        if self._value is None or not (self._shared or self._pid == os.getpid()):
+            self._value = as_dataset(self._opener.open())
             self._pid = os.getpid()
-        return self._chosen
+        return self._value
 
     def __getstate__(self) -> dict[str, Any]:
         if not self._opener.makes_it_anew:
             return dict(self.__dict__)
-        return {**self.__dict__, "_value": None, "_chosen": None}
+        return {**self.__dict__, "_value": None}
 
 
 def as_dataset(value: Any) -> Any:
@@ -163,7 +131,7 @@ def as_dataset(value: Any) -> Any:
 
 def _as_file(value: Any, name: str) -> GribFiles:
     """Return a dataset as the source of its numbers."""
-    beside = " ".join(map(str, value.coords))
+    coordinates = " ".join(map(str, value.coords))
     variables, skipped = {}, {}
     for key, each in value.variables.items():
         if each.dtype.kind not in NUMBER_KINDS:
@@ -171,7 +139,7 @@ def _as_file(value: Any, name: str) -> GribFiles:
             continue
         attributes = {**each.encoding, **each.attrs}
         texts = {key: str(attributes.get(key, "")) for key in ("units", "coordinates", "bounds")}
-        texts["coordinates"] += f" {beside}"
+        texts["coordinates"] += f" {coordinates}"
         packing = Packing(each.dtype.str, each.dtype.str)
         variables[str(key)] = ChunkedVariable(
             str(key), tuple(map(str, each.dims)), each.shape, packing, 0, texts, "xarray"
@@ -180,38 +148,22 @@ def _as_file(value: Any, name: str) -> GribFiles:
     return GribFiles(Path(name), dims, variables, skipped)
 
 
-def _positions(value: Any, dim: str) -> dict[str, Any]:
-    """Return where the samples lie along their dimension, times as those of files."""
-    if dim not in value.indexes:
-        return {}
-    labels = np.asarray(value.indexes[dim].values)
-    if labels.dtype.kind == "M" or hasattr(labels[0], "calendar"):  # or cftime's
-        places, units = time_positions(labels)
-    elif labels.dtype.kind == "m":
-        places, units = (labels - labels[0]) / np.timedelta64(1, "s"), "seconds"
-    elif labels.dtype.kind in "iuf":
-        places, units = labels, str(value.variables[dim].attrs.get("units", ""))
-    else:
-        return {}
-    steps = np.diff(places)
-    if not (np.isfinite(places).all() and ((steps > 0).all() or (steps < 0).all())):
-        return {}  # in no row that windows could be laid over
-    return {"positions": [float(place) for place in places], "position_units": units}
-
-
-def _spelled(at: dict[str, int]) -> str:
-    return ", ".join(f"{dim} {index}" for dim, index in at.items())
-
-
-def _along(value: Any, dim: str) -> SampleRows:
-    """Return the coordinate of a dimension, counts without one."""
-    labels = np.arange(value.sizes[dim])
-    units = None
+def _coordinate(value: Any, dim: str) -> FileCoordinates:
+    """Return the coordinate of a dimension: times, seconds, numbers; counts without one."""
+    labels, units = np.arange(value.sizes[dim]), None
     if dim in value.indexes:
         found = np.asarray(value.indexes[dim].values)
-        if found.dtype.kind in "iufM" or hasattr(found[0], "calendar"):
+        if found.dtype.kind == "m":
+            labels, units = (found - found[0]) / np.timedelta64(1, "s"), "seconds"
+        elif found.dtype.kind in "iufM" or hasattr(found[0], "calendar"):  # or cftime's
             labels, units = found, str(value.variables[dim].attrs.get("units", ""))
-    return SampleRows([labels], [units], [""])
+    return FileCoordinates([labels], [units], [""])
+
+
+def _is_row(positions: Any) -> bool:
+    """Return whether samples lie in one row, along which windows can be laid."""
+    steps = np.diff(positions)
+    return bool((steps > 0).all() or (steps < 0).all()) and bool(np.isfinite(positions).all())
 
 
 def _files(value: Any) -> tuple[Path, ...]:
@@ -220,10 +172,6 @@ def _files(value: Any) -> tuple[Path, ...]:
     sources |= {variable.encoding.get("source") for variable in value.variables.values()}
     paths = [Path(source) for source in sources if isinstance(source, str | os.PathLike)]
     return tuple(sorted(path for path in paths if path.is_file()))
-
-
-def _in_memory(variable: Any) -> bool:
-    return bool(getattr(variable, "_in_memory", False))
 
 
 @contextlib.contextmanager

@@ -132,7 +132,7 @@ def test_variables_that_are_asked_for(own_files, opened):
         "station": ((), "input"),
         "t2m": ((3, 4), "target"),
     }
-    assert make_sample(dataset, 4)["station"] == 4
+    assert make_sample(dataset, (4,))["station"] == 4
 
 
 @pytest.mark.parametrize(
@@ -169,20 +169,20 @@ def test_a_single_array_is_a_dataset_of_one(own_files, opened):
 def test_an_object_handed_over_travels_with_its_arrays(opened):
     dataset, index = opened(fields(), sample_dim="y", variables=["packed"])
     copy = pickle.loads(pickle.dumps(dataset))
-    np.testing.assert_array_equal(make_sample(copy, 1)["packed"], fields().packed.values[1])
+    np.testing.assert_array_equal(make_sample(copy, (1,))["packed"], fields().packed.values[1])
     assert index.positions == ()
 
 
 def test_only_the_name_travels_of_a_named_one(own_files, opened):
     dataset, _ = opened("mydata:in_memory", sample_dim="time")
-    assert make_sample(dataset, 0)
+    assert make_sample(dataset, (0,))
     assert len(pickle.dumps(dataset)) < 4000
 
 
 @pytest.mark.parametrize("name", ["lazily", "in_memory"])
 def test_workers_load_it(own_files, opened, load, name):
     dataset, index = opened(f"mydata:{name}", sample_dim="time")
-    make_sample(dataset, 0)  # by this process, whose open files the workers must not use
+    make_sample(dataset, (0,))  # by this process, whose open files the workers must not use
     loaded = np.concatenate([batch["t2m"] for batch in load(dataset, index, 3)])
     np.testing.assert_array_equal(loaded, fields().t2m.values)
 
