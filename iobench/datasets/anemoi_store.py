@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.chunks.anemoi_layout import (
     gridded_data,
@@ -16,27 +17,26 @@ from iobench.chunks.anemoi_layout import (
     stored_dates,
     variable_names,
 )
-from iobench.chunks.assembler import read_boxes
-from iobench.chunks.boxes import Box, index_box
+from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_reading import read_stored_box
-from iobench.chunks.chunked_fields import widest_chunks
-from iobench.chunks.decoded_chunks import DecodedChunks
-from iobench.chunks.packing import Packing, unpack
+from iobench.chunks.file_indexes import FileIndexes
+from iobench.chunks.packing import Packing
 from iobench.chunks.zarr_arrays.chunks import missing_keys
 from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology, json_attributes
+from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.dates import parse_period
+from iobench.datasets.file_variables import Selection
+from iobench.datasets.selection import LEAST, MOST, CoordinateInterval, date_bound, date_numbers
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunked_fields import SharedChunks
     from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 OPTIONS = ("start", "end", "select", "drop", "normalise")
 NORMALISATIONS = ("none", "mean-std")
+DIMS = ("time", "variable", "ensemble", "cell")
 TIME = {"standard_name": "time", "units": TIME_UNITS}
 PLACES = {
     "latitudes": {"standard_name": "latitude", "units": "degrees_north"},
@@ -61,6 +62,15 @@ class _Choice(msgspec.Struct, frozen=True):
     select: tuple[str, ...]
     drop: tuple[str, ...]
     normalise: str
+
+    def bounds(self) -> tuple[float, float]:
+        """Return the first and last date that are taken, as `date_numbers` are."""
+        given = (("start", self.start, LEAST), ("end", self.end, MOST))
+        first, last = (
+            date_bound(CoordinateInterval("", "time", text, text, f"{name}={text}"), text, rest)
+            for name, text, rest in given
+        )
+        return first, last
 
 
 def anemoi_dataset(path: str | Path, **options: str) -> AnemoiDataset:
@@ -82,13 +92,11 @@ def anemoi_dataset(path: str | Path, **options: str) -> AnemoiDataset:
         drop=_names(options.get("drop", "")),
         normalise=normalise,
     )
-    for name in ("start", "end"):
-        if value := getattr(choice, name):
-            parse_period(name, value)
+    choice.bounds()
     return AnemoiDataset(Path(path), choice)
 
 
-class AnemoiDataset:
+class AnemoiDataset(ChunkedSamples):
     """Dates of an anemoi-datasets store as samples; made by `anemoi_dataset`.
 
     One sample is the array ``data`` (channel, ensemble, cell) of one date. Reading takes the bytes
@@ -97,17 +105,14 @@ class AnemoiDataset:
     """
 
     title = ""
-    fused: tuple[str, ...] = ()
     published: PublishedStep | None = None
     thread_safe = True
-    has_chunks = True
 
     def __init__(self, path: Path, choice: _Choice) -> None:
+        super().__init__(Selection("time"))
         self.name = f"anemoi:{path.name}"
         self._path = path
         self._choice = choice
-        self._chunks = DecodedChunks()
-        self._data: ChunkedVariable | None = None
         self._columns: list[int] | None = None
         self._scaling: tuple[NDArray[Any], NDArray[Any]] | None = None
 
@@ -124,7 +129,7 @@ class AnemoiDataset:
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample for each date that is asked for and not listed as missing."""
         store = inspect_zarr(self._path)
-        self._data = data = gridded_data(store)
+        data = self._take(store)
         names = variable_names(store, data)
         dates = stored_dates(store, data)
         columns = self._chosen_columns(names)
@@ -152,15 +157,27 @@ class AnemoiDataset:
         )
         return SampleIndex(
             spec=SampleSpec((spec,)),
-            where=left,
+            where=FileIndexes([(0, number) for number in left]),
             coordinate=[str(dates[number]) for number in left],
             positions=[float(dates[number].astype(np.int64)) for number in left],
             position_units="seconds",
             provenance=self._provenance(store, [str(dates[number]) for number in missing]),
-            meteorology=self._meteorology(store, data, dates[left]),
+            meteorology=self._labels(store, data, dates[left]),
         )
 
-    def _meteorology(
+    def _take(self, store: ZarrStore) -> ChunkedVariable:
+        """Let samples be read from the array of all fields, as stored; return that array."""
+        data = gridded_data(store)
+        dtype = np.dtype(data.packing.stored)
+        packing = Packing(data.packing.stored, dtype.newbyteorder("=").str)
+        data = replace(data, dims=DIMS, packing=packing)
+        self._dims, self._names, self._axes = DIMS[:1], ("data",), {"data": (0,)}
+        self._files = (replace(store, variables={"data": data}),)
+        self._find_chunks("time", [(data, data.storage)])
+        self.has_chunks = True
+        return data
+
+    def _labels(
         self, store: ZarrStore, data: ChunkedVariable, dates: NDArray[np.datetime64]
     ) -> Meteorology:
         """Return the dates, the places of cells and what the store says of itself."""
@@ -204,58 +221,33 @@ class AnemoiDataset:
         return [names.index(name) for name in kept]
 
     def _chosen_dates(self, dates: NDArray[np.datetime64]) -> list[int]:
-        first, last = dates[0], dates[-1]
-        if self._choice.start:
-            first = parse_period("start", self._choice.start).first(dates)
-        if self._choice.end:
-            last = parse_period("end", self._choice.end).last(dates)
-        return [int(number) for number in np.flatnonzero((dates >= first) & (dates <= last))]
+        first, last = self._choice.bounds()
+        numbers = date_numbers(dates)
+        found: list[int] = np.flatnonzero((first <= numbers) & (numbers <= last)).tolist()
+        return found
 
     def _check_chunks(
         self, data: ChunkedVariable, dates: NDArray[np.datetime64], numbers: Sequence[int]
     ) -> None:
-        absent = missing_keys([self._box(data, number) for number in numbers])
+        file = range_file(self._path)
+        absent = missing_keys([index_box(file, data, 0, number) for number in numbers])
         lost = [(n, key) for n, key in zip(numbers, absent, strict=True) if key is not None]
         if lost:
             number, key = lost[0]
             raise _absent_chunk(self._path, key, dates[number], n_more=len(lost) - 1)
 
-    def _box(self, data: ChunkedVariable, number: int) -> Box:
-        return index_box(range_file(self._path), data, 0, number)
-
-    def read(self, where: int) -> Raw:
+    def read(self, where: tuple[int, ...]) -> Raw:
         """Return the bytes of a date's chunks."""
-        if self._data is None:
+        if not self._files:
             raise TypeError("read takes samples that samples() found")
-        box = self._box(self._data, where)
-        raw = read_boxes(self._chunks, [box], (0, where))
+        raw = super().read(where)
         if raw.is_absent:
-            raise _absent_chunk(
-                self._path, missing_keys([box])[0] or "in a shard", f"number {where}"
-            )
+            data = self._files[0].variables["data"]
+            key = missing_keys([index_box(range_file(self._path), data, 0, where[1])])[0]
+            raise _absent_chunk(self._path, key or "in a shard", f"number {where[1]}")
         return raw
 
-    def chunking(self) -> SharedChunks | None:
-        """Return how the data are cut, where dates share chunks."""
-        data = self._data
-        if data is None:
-            return None
-        dims = ("time", *(f"dim_{axis}" for axis in range(1, len(data.shape))))
-        return widest_chunks("time", [(data.name, dims, data.shape, data.chunk)])
-
-    def expect(self, where: Sequence[int], *, follows: bool) -> None:
-        """Say which dates will be asked for, in order; see `DecodedChunks.expect`."""
-        dates = np.array(where, dtype=np.int64)
-        self._chunks.expect(np.zeros_like(dates), dates, follows=follows)
-
-    def decode(self, raw: Raw, where: int, out: Mapping[str, NDArray[Any]] | None = None) -> Arrays:
-        """Return all variables of the date, as stored; made in ``out`` where all are wanted."""
-        row = None if out is None else out["data"]
-        (stored,) = raw.arrays([row])
-        native = stored.dtype.newbyteorder("=")
-        return {"data": unpack(stored, Packing(stored.dtype.str, native.str), row)}
-
-    def preprocess(self, arrays: Arrays, where: int) -> Sample:
+    def preprocess(self, arrays: Arrays, where: tuple[int, ...]) -> Sample:
         """Return the chosen variables, normalised if asked for."""
         values = arrays["data"]
         if self._columns is not None:
@@ -280,6 +272,6 @@ def _absent_chunk(path: Path, key: str, date: Any, n_more: int = 0) -> FileForma
     more = f" ({n_more} more dates like this)" if n_more else ""
     return FileFormatError(
         f"{path}: chunk {key} of array 'data', date {date}, is not there, and the date is not "
-        f"listed in missing_dates{more}; copy the store again, or leave it out with --option "
+        f"listed in missing_dates{more}; copy the store again, or choose others with --option "
         "start=DATE or end=DATE"
     )

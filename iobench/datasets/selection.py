@@ -222,7 +222,7 @@ class _Values:
 
     def __init__(self, index: SampleIndex, interval: CoordinateInterval) -> None:
         values, self.times = _values_of(index, interval)
-        self.numbers = values if self.times is None else _date_numbers(self.times)
+        self.numbers = values if self.times is None else date_numbers(self.times)
         if self.numbers.dtype.kind not in "biuf":
             raise OptionError(f"{interval}: {interval.coordinate} is text, expected dates, numbers")
 
@@ -230,7 +230,7 @@ class _Values:
         self, interval: CoordinateInterval, among: NDArray[np.bool_], *, allow_gaps: bool
     ) -> NDArray[np.bool_]:
         """Return which samples lie in an interval; raise where none does, or some are missing."""
-        bound = _number_bound if self.times is None else _date_bound
+        bound = _number_bound if self.times is None else date_bound
         low, high = bound(interval, interval.first, LEAST), bound(interval, interval.last, MOST)
         if low > high:
             raise OptionError(f"{interval}: {interval.first} is after {interval.last}")
@@ -288,7 +288,7 @@ class _Values:
         seconds = position - time_positions(one)[0][0]
         distance = np.timedelta64(round(seconds * 10**6), "us")
         moved = one + (distance if one.dtype.kind == "M" else distance.astype(object))
-        return float(_date_numbers(moved)[0])
+        return float(date_numbers(moved)[0])
 
 
 def _values_of(
@@ -322,7 +322,7 @@ def _values_of(
     )
 
 
-def _date_numbers(times: NDArray[Any]) -> NDArray[np.float64]:
+def date_numbers(times: NDArray[Any]) -> NDArray[np.float64]:
     """Return times as the digits of their dates, YYYYMMDDhhmmss, whatever the calendar.
 
     So they are compared with dates that their calendar may lack: 31 December of 360 days.
@@ -345,8 +345,8 @@ def _date_numbers(times: NDArray[Any]) -> NDArray[np.float64]:
     return found
 
 
-def _date_bound(interval: CoordinateInterval, text: str, rest: tuple[int, ...]) -> float:
-    """Return a bound as `_date_numbers` are; fields it does not have are those of ``rest``."""
+def date_bound(interval: CoordinateInterval, text: str, rest: tuple[int, ...]) -> float:
+    """Return a bound as `date_numbers` are; fields it does not have are those of ``rest``."""
     match = DATE.fullmatch(text) if text else None
     given = [int(part) for part in match.groups() if part is not None] if match else []
     fields = [*given, *rest[len(given) :]]

@@ -8,7 +8,6 @@ import pytest
 
 from iobench.datasets.anemoi_store import anemoi_dataset
 from iobench.datasets.contract import make_sample
-from iobench.datasets.dates import parse_period
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
 
@@ -52,7 +51,7 @@ def test_a_sample_is_one_date(path, open_anemoi):
     for number, where in enumerate(index.where):
         sample = make_sample(dataset, where)
         index.spec.check(sample, where=str(number))
-        np.testing.assert_array_equal(sample["data"], stored(path, where))
+        np.testing.assert_array_equal(sample["data"], stored(path, where[1]))
         assert sample["data"].flags.writeable
 
 
@@ -78,15 +77,14 @@ def test_missing_dates_are_gaps_and_listed(path, open_anemoi):
     [
         ({"start": "2020-01-02T12:00:00"}, range(6, 12)),
         ({"end": "2020-01-01"}, range(4)),
-        ({"start": "20200102", "end": "2020-01-02"}, range(6, 8)),
+        ({"start": "2020-01-02", "end": "2020-01-02"}, range(6, 8)),
         ({"start": "2019", "end": "2020"}, [0, 1, 2, 3, *range(6, 12)]),
         ({"start": "2020-01-01T05:00"}, [1, 2, 3, *range(6, 12)]),
-        ({"end": "25%"}, range(3)),
-        ({"start": "75%"}, range(8, 12)),
     ],
 )
 def test_dates_are_chosen(path, open_anemoi, options, left):
-    assert list(open_anemoi(path, **options)[1].where) == list(left)
+    _, index = open_anemoi(path, **options)
+    assert [number for _, number in index.where] == list(left)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +139,7 @@ def test_a_date_without_its_chunk_is_no_sample_of_nans(path, open_anemoi):
     dataset, _ = open_anemoi(path)
     (path / "data" / "7.0.0.0").unlink()
     with pytest.raises(FileFormatError, match=r"chunk 7\.0\.0\.0 of array 'data', date number 7"):
-        dataset.read(7)
+        dataset.read((0, 7))
     (path / "data" / "9.0.0.0").unlink()
     with pytest.raises(
         FileFormatError,
@@ -165,9 +163,8 @@ def test_a_damaged_chunk_is_named(path, open_anemoi):
         ({"strat": "2020"}, "unknown option strat: did you mean start?"),
         ({"frequency": "6h"}, "unknown option frequency: there is start, end, select, drop, norm"),
         ({"normalise": "mean-sdt"}, "normalise=mean-sdt: did you mean mean-std?"),
-        ({"start": "yesterday"}, "start=yesterday: expected a date such as 2020"),
-        ({"end": "2020-02-30"}, "end=2020-02-30: expected a date"),
-        ({"end": "120%"}, "end=120%: expected a date"),
+        ({"start": "yesterday"}, "start=yesterday: 'yesterday' is no date"),
+        ({"end": "120%"}, "end=120%: '120%' is no date"),
         ({"select": "2tt"}, "select=2tt: .* has no such variable: did you mean 2t?"),
         ({"drop": "q"}, "drop=q: .* has no such variable: it has 10u, 2t, msl, lsm"),
         ({"drop": "10u,2t,msl,lsm"}, "leave no variable"),
@@ -213,21 +210,6 @@ def test_older_stores_name_variables_by_index(path, open_anemoi):
     assert open_anemoi(path)[1].spec["data"].channels == NAMES
 
 
-@pytest.mark.parametrize(
-    ("text", "first", "last"),
-    [
-        ("2020", "2020-01-01T00:00:00", "2020-12-31T23:59:59"),
-        ("202002", "2020-02-01T00:00:00", "2020-02-29T23:59:59"),
-        ("2019-12", "2019-12-01T00:00:00", "2019-12-31T23:59:59"),
-        ("20191231", "2019-12-31T00:00:00", "2019-12-31T23:59:59"),
-        ("2019-12-31 06:30:15", "2019-12-31T06:30:15", "2019-12-31T06:30:15"),
-    ],
-)
-def test_periods(text, first, last):
-    period = parse_period("start", text)
-    assert (str(period.begin), str(period.end)) == (first, last)
-
-
 class TestAnemoiContract(DatasetTests):
     @pytest.fixture
     def files(self, path):
@@ -242,4 +224,6 @@ def test_it_travels_in_a_pickle(path, open_anemoi):
     dataset, index = open_anemoi(path, normalise="mean-std")
     assert len(index) == 10
     copy = pickle.loads(pickle.dumps(dataset))
-    np.testing.assert_array_equal(make_sample(copy, 3)["data"], make_sample(dataset, 3)["data"])
+    np.testing.assert_array_equal(
+        make_sample(copy, (0, 3))["data"], make_sample(dataset, (0, 3))["data"]
+    )

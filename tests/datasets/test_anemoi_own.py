@@ -76,17 +76,11 @@ def test_drop_is_open_datasets(path):
     assert_same(path, {"drop": "msl,10u"}, {"drop": ["msl", "10u"]})
 
 
-@pytest.mark.parametrize("start", ["", "2020", "202001", "2020-01-03", "2020-01-02T05:00:00"])
-@pytest.mark.parametrize("end", ["", "2020-01", "20200104", "2020-01-03T17:30:00", "2021"])
+@pytest.mark.parametrize("start", ["", "2020", "2020-01-03", "2020-01-02T05:00:00"])
+@pytest.mark.parametrize("end", ["", "2020-01", "2020-01-03T17:30:00", "2021"])
 def test_start_and_end_are_open_datasets(path, start, end):
     given = {name: value for name, value in (("start", start), ("end", end)) if value}
     assert_same(path, given, given)
-
-
-@pytest.mark.parametrize("share", ["10%", "33.3%", "50%", "75%", "100%"])
-@pytest.mark.parametrize("name", ["start", "end"])
-def test_shares_are_open_datasets(path, name, share):
-    assert_same(path, {name: share}, {name: share})
 
 
 def test_statistics_normalise_as_open_datasets(path):
@@ -94,7 +88,7 @@ def test_statistics_normalise_as_open_datasets(path):
     their = anemoi.open_dataset(str(path), select=["2t", "msl"])
     mean, stdev = (their.statistics[name][:, None, None] for name in ("mean", "stdev"))
     for where in index.where:
-        expected = (their[where] - mean) / stdev
+        expected = (their[where[1]] - mean) / stdev
         np.testing.assert_allclose(make_sample(dataset, where)["data"], expected, atol=2e-5)
 
 
@@ -106,7 +100,7 @@ def test_windows_are_open_datasets_slices(path, centre, before, after):
     window = Window(tuple(range(-before, 1)), tuple(range(1, after + 1)))
     placed = place_windows(index.positions, window)
     items = {
-        index.where[found]: row for found, row in zip(placed.centres, placed.items, strict=True)
+        index.where[found][1]: row for found, row in zip(placed.centres, placed.items, strict=True)
     }
     their = anemoi.open_dataset(str(path))
     if centre - before < 0 or centre + after >= len(their):
