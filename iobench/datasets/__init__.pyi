@@ -28,6 +28,7 @@ from iobench.datasets.catalogue import Inspection as Inspection
 from iobench.datasets.catalogue import catalogued as catalogued
 from iobench.datasets.catalogue import make_index_folder as make_index_folder
 from iobench.datasets.cf_coordinates import SamplePlaces as SamplePlaces
+from iobench.datasets.cf_coordinates import netcdf_meteorology as netcdf_meteorology
 from iobench.datasets.contract import Arrays as Arrays
 from iobench.datasets.contract import BandedDataset as BandedDataset
 from iobench.datasets.contract import Dataset as Dataset
@@ -49,7 +50,6 @@ from iobench.datasets.dataset_options import Option as Option
 from iobench.datasets.dataset_options import parse_options as parse_options
 from iobench.datasets.download import Downloads as Downloads
 from iobench.datasets.download import PluginDownload as PluginDownload
-from iobench.datasets.file_coordinates import netcdf_meteorology as netcdf_meteorology
 from iobench.datasets.grib_index import index_grib as index_grib
 from iobench.datasets.inspected_netcdf import inspect_files as inspect_files
 from iobench.datasets.inspected_netcdf import whole_variable as whole_variable

@@ -1,35 +1,56 @@
-"""Coordinates of samples as the CF conventions find them in a source, whatever its container.
+"""Coordinates of samples as the CF conventions find them in files, whatever their container.
 
-Source: CF conventions 1.11, chapters 4 (coordinate types), 5 (coordinate systems, grid mappings)
-and 7.1 (bounds).
+They are found in the first file, and read where files may differ. Source: CF conventions 1.11,
+chapters 4 (coordinate types), 5 (coordinate systems, grid mappings) and 7.1 (bounds).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
+from iobench.chunks.netcdf.description import (
+    NOT_KEPT,
+    DescribedFile,
+    DescribedVariable,
+    describe_netcdf,
+)
+from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology, json_attributes
+from iobench.datasets.catalogue import Inspection, catalogued
+from iobench.datasets.file_agreement import (
+    HORIZONTAL,
+    MAX_NBYTES,
+    NO_AGREEMENT,
+    Agreement,
+    is_far,
+    same_values,
+)
+from iobench.datasets.file_variables import numbers_of
+from iobench.datasets.inspected_netcdf import whole_variables
+from iobench.datasets.merged_files import holder
 from iobench.datasets.positions import decode_times
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
-    from iobench.chunks.netcdf.description import DescribedFile, DescribedVariable
+    from iobench.chunks.netcdf.file import NetcdfFile
+    from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
+    from iobench.datasets.setup_processes import Advance
 
-MAX_NBYTES: Final = 1 << 28
-"""Of one coordinate that is kept: two of 16 million points each make a large grid."""
+ByFile = Mapping[str, Sequence["NDArray[Any] | None"]]
+"""What each file has of variables, by name; None where it lacks one."""
+
 MAX_BOUNDS_NBYTES: Final = 1 << 24
-HORIZONTAL: Final = frozenset({
-    "degrees_north", "degree_north", "degree_N", "degrees_N", "degreeN", "degreesN",
-    "degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE",
-    "latitude", "longitude",
-})  # fmt: skip
-"""Units and standard names of places (CF conventions 1.11, sections 4.1 and 4.2)."""
+MAX_COMPARED_NBYTES: Final = 1 << 20
+"""Coordinates up to this size are compared in all files; larger ones in the first and last."""
 
 
 class SamplePlaces(msgspec.Struct, frozen=True, eq=False):
@@ -47,192 +68,283 @@ class SamplePlaces(msgspec.Struct, frozen=True, eq=False):
         turned = [part.transpose(order) for part in parts]
         if len(turned) == 1 and own:
             return np.asarray(turned[0][tuple(self.indices[dim] for dim in own)])
-        by_file = np.argsort(self.files, kind="stable")
-        ends = np.searchsorted(self.files[by_file], np.arange(len(parts) + 1))
         shape = (len(self.files), *turned[0].shape[len(own) :])
         found = np.empty(shape, dtype=np.result_type(*turned))
+        by_file = np.argsort(self.files, kind="stable")
+        ends = np.searchsorted(self.files[by_file], np.arange(len(parts) + 1))
         for number, part in enumerate(turned):
-            chosen = by_file[ends[number] : ends[number + 1]]
-            at = tuple(self.indices[dim][chosen] for dim in own)
-            found[chosen] = part[at] if own else part
+            samples = by_file[ends[number] : ends[number + 1]]
+            at = tuple(self.indices[dim][samples] for dim in own)
+            found[samples] = part[at] if own else part
         return found
-
-
-class SourceValues(msgspec.Struct, frozen=True, eq=False):
-    """How the values of variables are read."""
-
-    # returns the values of a variable in the first file, decoded
-    first: Callable[[str], NDArray[Any]]
-    # returns the values of variables, by name, in each file, in the order of `SamplePlaces`; of a
-    # variable that one lacks None
-    each: Callable[[Sequence[str]], Mapping[str, Sequence[NDArray[Any]] | None]]
-    # returns units and calendar of a variable in each file
-    units: Callable[[str], Sequence[tuple[str, str]]]
-    # what each file is known to have
-    known: Mapping[str, Sequence[NDArray[Any]]] = msgspec.field(default_factory=dict)
-
-
-def cf_meteorology(
-    file: DescribedFile,
-    chosen: Mapping[str, str],
-    places: SamplePlaces,
-    values: SourceValues,
-    *,
-    windows: Mapping[str, slice] | None = None,
-) -> Meteorology:
-    """Return what a source says of its samples."""
-    collector = _Collector(file, chosen, places, values, windows or {})
-    coordinates = collector.coordinates()
-    return Meteorology(
-        sample_dims=places.dims,
-        coordinates=tuple(coordinates),
-        variables={
-            name: file.variables[own].attributes
-            for own, name in chosen.items()
-            if name and own in file.variables
-        },
-        attributes=file.attributes,
-        left_out=collector.left_out,
-    )
 
 
 class LeftOutError(IobenchError):
     """Why samples do not have a coordinate of their source."""
 
 
-class _Collector:
-    """Finds the coordinates of the chosen variables and reads them."""
+def netcdf_meteorology(
+    files: Sequence[NetcdfFile],
+    chosen: Mapping[str, str],
+    places: SamplePlaces,
+    *,
+    cache_dir: Path,
+    known: Mapping[str, Sequence[NDArray[Any]]] | None = None,
+    windows: Mapping[str, slice] | None = None,
+    agreed: Agreement = NO_AGREEMENT,
+) -> Meteorology:
+    """Return what NetCDF files say of the samples made of them.
+
+    Parameters
+    ----------
+    files : sequence of NetcdfFile
+        In the order of ``places``; those of the same grid.
+    chosen : mapping of str to str
+        Variables of samples by their names in files; ``""`` for those that samples do not have.
+    places : SamplePlaces
+        Where each sample is.
+    cache_dir : Path
+        Where inspections are kept.
+    known : mapping of str to sequence of ndarray, optional
+        What each file is known to have of variables.
+    windows : mapping of str to slice, optional
+        What samples take of dimensions, where that is not all.
+    agreed : Agreement, optional
+        What was found of the order of files along their dimensions.
+    """
+    others = [each.path for each in files[0].others.values()]
+    paths = list(dict.fromkeys([files[0].path, *others]))
+    try:
+        every, _ = catalogued(paths, _description(files[0].group), cache_dir=cache_dir)
+    except IobenchError as error:  # the samples can be made all the same
+        return Meteorology(places.dims, left_out={"all": str(error)})
+
+    variables = {name: one for each in reversed(every) for name, one in each.variables.items()}
+    for name, one in variables.items():
+        if one.texts is not None:
+            texts = agreed.in_order(files[0], name, one.texts, one.dims)
+            variables[name] = replace(one, texts=texts)
+
+    def read(some: Sequence[NetcdfFile], names: Sequence[str]) -> ByFile:
+        if not others:
+            return whole_variables(some, names, cache_dir=cache_dir)
+        found: dict[str, Sequence[NDArray[Any] | None]] = {}
+        for name in names:
+            held = [holder(file, name) for file in some]
+            found |= whole_variables(held, [name], cache_dir=cache_dir)
+        return found
+
+    described = replace(every[0], variables=variables)
+    found = _Coordinates(files, described, read, chosen, places, known or {}, windows or {}, agreed)
+    return found.labels()
+
+
+def zarr_meteorology(
+    stores: Sequence[ZarrStore],
+    read: Callable[[ZarrStore, str], NDArray[Any]],
+    chosen: Mapping[str, str],
+    places: SamplePlaces,
+    *,
+    known: Mapping[str, Sequence[NDArray[Any]]],
+    agreed: Agreement,
+) -> Meteorology:
+    """Return likewise what Zarr stores say; ``read`` returns the numbers of an array."""
+    first = stores[0]
+    attributes = {name: first.described[name] for name in numbers_of(first)}
+    variables = {
+        name: DescribedVariable(
+            each.dims, each.shape, json_attributes(attributes[name], without=NOT_KEPT)
+        )
+        for name, each in numbers_of(first).items()
+    }
+
+    def read_each(some: Sequence[ZarrStore], names: Sequence[str]) -> ByFile:
+        return {
+            name: [read(store, name) if name in numbers_of(store) else None for store in some]
+            for name in names
+        }
+
+    described = DescribedFile(variables, json_attributes(first.attributes))
+    return _Coordinates(stores, described, read_each, chosen, places, known, {}, agreed).labels()
+
+
+def _describe(path: Path, _: Advance, group: str = "") -> DescribedFile:
+    return describe_netcdf(path, group)
+
+
+def _description(group: str) -> Inspection[DescribedFile]:
+    name = f"netcdf description 1{f' #{group}' if group else ''}"
+    inspect = functools.partial(_describe, group=group)
+    return Inspection(name, inspect, (DescribedFile, DescribedVariable))
+
+
+class _Coordinates:
+    """The coordinates of the chosen variables of files."""
 
     def __init__(
         self,
-        file: DescribedFile,
+        files: Sequence[Any],
+        described: DescribedFile,
+        read_stored: Callable[[Sequence[Any], Sequence[str]], ByFile],
         chosen: Mapping[str, str],
         places: SamplePlaces,
-        values: SourceValues,
+        known: Mapping[str, Sequence[NDArray[Any]]],
         windows: Mapping[str, slice],
+        agreed: Agreement,
     ) -> None:
-        self.file, self.chosen, self.places = file, chosen, places
-        self.values, self.windows = values, windows
+        self.files, self.described, self.read_stored = files, described, read_stored
+        self.variables = described.variables
+        self.chosen, self.places, self.windows, self.agreed = chosen, places, windows, agreed
+        self.known = {name: parts for name, parts in known.items() if name in self.variables}
+        self.has_files = bool(places.files.size) and int(places.files.max()) > 0
         self.left_out: dict[str, str] = {}
-        self.parents: dict[str, str] = {}
-        self.dims = set(places.dims)
-        for name in chosen:
-            if name in file.variables:
-                self.dims.update(file.variables[name].dims)
+        self.parents: dict[str, str] = {}  # of bounds
+        own = [self.variables[name].dims for name in chosen if name in self.variables]
+        self.dims = set(places.dims).union(*own)
 
-    def coordinates(self) -> list[Coordinate]:
-        """Return them: those of dimensions first, then the others, then what belongs to these."""
-        names = self._named()
+    def labels(self) -> Meteorology:
+        """Return the coordinates, and attributes of the chosen variables."""
+        coordinates = self._coordinates()
+        return Meteorology(
+            sample_dims=self.places.dims,
+            coordinates=tuple(coordinates),
+            variables={
+                name: self.variables[own].attributes
+                for own, name in self.chosen.items()
+                if name and own in self.variables
+            },
+            attributes=self.described.attributes,
+            left_out=self.left_out,
+        )
+
+    def _coordinates(self) -> list[Coordinate]:
+        """Return those of dimensions first, then the others, then what belongs to these."""
+        names = self._names()
         moving = [name for name in names if self._is_moving(name)]
-        unread = [
-            name
-            for name in moving
-            if name not in self.values.known and self._variable(name).is_number
-        ]
-        parts: dict[str, Any] = {**self.values.known}
-        if unread:
-            parts.update(self.values.each(unread))
+        unread = [n for n in moving if n not in self.known and self.variables[n].is_number]
+        parts: dict[str, Any] = {**dict.fromkeys(unread), **self.known}
+        if unread and not is_far(self.files):
+            for name, own in self._read(self.files, unread).items():
+                parts[name] = None if any(part is None for part in own) else list(own)
         found = []
         for name in names:
+            each = self.variables[name]
+            values: Any = parts.get(name)
+            if each.texts is not None and not self.has_files:
+                values = [each.texts]
             try:
-                texts = self._variable(name).texts
-                if SAMPLE_DIM in set(self._variable(name).dims) - set(self.places.dims):
-                    self.left_out[name] = f"along a dimension called {SAMPLE_DIM!r}, as samples are"
-                elif name not in moving:
-                    found.append(self._static(name))
-                elif texts is not None and not self._has_files:
-                    found.append(self._moving(name, [texts]))
-                elif parts.get(name) is None:
-                    self.left_out[name] = "not read in every file"
-                else:
-                    found.append(self._moving(name, parts[name]))
+                if SAMPLE_DIM in set(each.dims) - set(self.places.dims):
+                    raise LeftOutError(f"along a dimension called {SAMPLE_DIM!r}, as samples are")
+                if name in moving and own is None:
+                    raise LeftOutError("not read in every file")
+                found.append(
+                    self._moving(name, own) if name in moving and own else self._static(name)
+                )
             except IobenchError as error:  # a coordinate that cannot be read ends no conversion
                 self.left_out[name] = str(error)
         return found
 
     def _is_moving(self, name: str) -> bool:
         """Whether samples may have values of their own: along their dimension, or by file."""
-        if self._is_of_file(name):
-            return True
-        each = self._variable(name)
-        if not set(each.dims).isdisjoint(self.places.dims):
+        each = self.variables[name]
+        if self._is_of_file(name) or not set(each.dims).isdisjoint(self.places.dims):
             return True
         is_number = each.is_number and "grid_mapping_name" not in each.attributes
-        return self._has_files and not each.dims and is_number
+        return self.has_files and not each.dims and is_number
 
     def _is_of_file(self, name: str) -> bool:
         """Whether samples are along a number that each file has one of."""
-        return name in self.places.dims and not self._variable(name).dims
+        return name in self.places.dims and not self.variables[name].dims
 
-    @property
-    def _has_files(self) -> bool:
-        return bool(self.places.files.size) and int(self.places.files.max()) > 0
-
-    def _variable(self, name: str) -> DescribedVariable:
-        return self.file.variables[name]
-
-    def _named(self) -> list[str]:
-        """Return the names of the coordinates, each once, those they need behind them."""
-        variables = self.file.variables
+    def _names(self) -> list[str]:
+        """Return the names of the coordinates, each once, those they need after them."""
+        variables = self.variables
         names = dict.fromkeys(
             name
             for name, each in variables.items()
             if name in self.dims and (each.dims == (name,) or self._is_of_file(name))
         )
-        told: list[str] = []
+        listed: list[str] = []
         for name in self.chosen:
             attributes = variables[name].attributes if name in variables else {}
-            told += _words(attributes.get("coordinates"))
-            told += _grid_mappings(attributes.get("grid_mapping"))
-        told += _words(self.file.attributes.get("coordinates"))
-        told += [name for name, each in variables.items() if self._looks_like_one(each)]
-        for name in told:
+            listed += _words(attributes.get("coordinates"))
+            mappings = _words(attributes.get("grid_mapping"))  # "crs", or "crs: x y latlon: lat"
+            listed += [each[:-1] for each in mappings if each.endswith(":")] or mappings[:1]
+        listed += _words(self.described.attributes.get("coordinates"))
+        listed += [name for name, each in variables.items() if self._looks_like_one(each)]
+        for name in listed:
             self._add(names, name)
         for name in list(names):
-            attributes = self._variable(name).attributes
-            for key in ("bounds", "climatology"):
-                for other in _words(attributes.get(key)):
-                    self._add(names, other, bounds=True)
-                    self.parents[other] = name
+            attributes = variables[name].attributes
+            for other in _words(attributes.get("bounds")) + _words(attributes.get("climatology")):
+                self._add(names, other, bounds=True)
+                self.parents[other] = name
             for other in _words(attributes.get("formula_terms"))[1::2]:
                 self._add(names, other)
         return list(names)
 
     def _add(self, names: dict[str, None], name: str, *, bounds: bool = False) -> None:
-        each = self.file.variables.get(name)
+        each = self.variables.get(name)
         if each is None or name in self.chosen or name in names:
             return
-        dims = each.dims[:-1] if bounds else each.dims
-        if not set(dims) <= self.dims:
-            return
-        if not each.is_number and each.texts is None and each.dims:
-            self.left_out[name] = "neither numbers nor texts"
+        if not set(each.dims[:-1] if bounds else each.dims) <= self.dims:
             return
         nbytes = 8 * int(np.prod(each.shape, dtype=np.int64))
-        if nbytes > (MAX_BOUNDS_NBYTES if bounds else MAX_NBYTES):
+        if not each.is_number and each.texts is None and each.dims:
+            self.left_out[name] = "neither numbers nor texts"
+        elif nbytes > (MAX_BOUNDS_NBYTES if bounds else MAX_NBYTES):
             self.left_out[name] = f"{nbytes} bytes, more than a store keeps of a coordinate"
-            return
-        names[name] = None
+        else:
+            names[name] = None
 
     def _looks_like_one(self, each: DescribedVariable) -> bool:
-        """Whether a variable tells where points are, though nothing names it as a coordinate."""
-        told = (each.attributes.get("units"), each.attributes.get("standard_name"))
-        is_horizontal = any(isinstance(one, str) and one in HORIZONTAL for one in told)
+        """Whether a variable says where points are, though nothing names it as a coordinate."""
+        words = (each.attributes.get("units"), each.attributes.get("standard_name"))
+        is_horizontal = any(isinstance(one, str) and one in HORIZONTAL for one in words)
         is_mapping = "grid_mapping_name" in each.attributes and not each.dims
         return is_mapping or (is_horizontal and set(each.dims) <= self.dims)
 
-    def _attributes(self, name: str) -> dict[str, Any]:
-        return dict(self._variable(name).attributes)
+    def _read(self, files: Sequence[Any], names: Sequence[str]) -> ByFile:
+        """Return variables of files, in the order that the first one lies in."""
+        found = self.read_stored(files, names)
+        if not self.agreed.orders:
+            return found
+        return {
+            name: [
+                own
+                if own is None
+                else self.agreed.in_order(file, name, own, self.variables[name].dims)
+                for file, own in zip(files, parts, strict=True)
+            ]
+            for name, parts in found.items()
+        }
+
+    def _of_all(self, name: str) -> NDArray[Any]:
+        """Return the values of a variable that all files are to agree on."""
+        files, orders = self.files, self.agreed.orders
+        as_first = [file for file in files if holder(file, name).path not in orders]
+        first = self._read((as_first or files)[:1], [name])[name][0]
+        if first is None:
+            raise LeftOutError(f"not read in {files[0].path.name}")
+        compared = files[1:] if name not in self.agreed.same else []
+        if first.nbytes > MAX_COMPARED_NBYTES or is_far(files):
+            compared = compared[-1:]
+        others = self._read(compared, [name])[name] if compared else []
+        for file, other in zip(compared, others, strict=True):
+            if other is None or not same_values(first, other):
+                raise LeftOutError(f"{file.path.name} has others than {files[0].path.name}")
+        return first
 
     def _static(self, name: str) -> Coordinate:
-        each = self._variable(name)
+        """Return a coordinate that all samples have alike."""
+        each = self.variables[name]
+        attributes = dict(each.attributes)
         if each.texts is not None:
             read: NDArray[Any] = each.texts
-        elif not each.is_number or "grid_mapping_name" in each.attributes:
+        elif not each.is_number or "grid_mapping_name" in attributes:
             read = np.zeros(each.shape, dtype=np.int32)  # a grid mapping is its attributes
         else:
-            read = self.values.first(name)
-        attributes = self._attributes(name)
+            read = self._of_all(name)
         if read.dtype.kind == "M":
             read = _seconds(read.reshape(-1)).reshape(read.shape)
             attributes["units"] = TIME_UNITS
@@ -241,14 +353,18 @@ class _Collector:
 
     def _moving(self, name: str, parts: Sequence[NDArray[Any]]) -> Coordinate:
         """Return a coordinate of which each sample has a value, or all have the same one."""
-        each, attributes = self._variable(name), self._attributes(name)
+        each, attributes = self.variables[name], dict(self.variables[name].attributes)
         if parts[0].dtype.kind == "M":
             parts = [_seconds(part.reshape(-1)).reshape(part.shape) for part in parts]
             attributes["units"] = TIME_UNITS
-        values, times = _times_in_one_unit(parts, self.values.units(self.parents.get(name, name)))
-        if times is None:
-            raise LeftOutError("of several units or calendars in its files")
-        attributes |= {} if name in self.parents else times
+        of_times = self.parents.get(name, name)
+        owners = [file.variables[of_times] for file in self.files if of_times in file.variables]
+        texts = [one.attributes for one in owners]
+        units = [(one.get("units", ""), one.get("calendar", "")) for one in texts]
+        values = list(parts)
+        if len(set(units)) > 1:
+            values, times = _in_seconds(parts, units)
+            attributes |= {} if name in self.parents else times
         values = values if each.dims else [part.reshape(()) for part in values]
         same = not each.dims and all(np.array_equal(part, values[0]) for part in values)
         if same and not self._is_of_file(name):
@@ -263,36 +379,22 @@ def _words(text: Any) -> list[str]:
     return text.split() if isinstance(text, str) else []
 
 
-def _grid_mappings(text: Any) -> list[str]:
-    """Return the variables that ``crs`` or ``crs: x y latlon: lat lon`` name."""
-    words = _words(text)
-    mappings = [word.rstrip(":") for word in words if word.endswith(":")]
-    return mappings or words[:1]
-
-
-def _times_in_one_unit(
+def _in_seconds(
     parts: Sequence[NDArray[Any]], units: Sequence[tuple[str, str]]
-) -> tuple[list[NDArray[Any]], dict[str, str] | None]:
-    """Return the values of files in one unit, and the attributes that are new by that, or None."""
-    given = list(parts)
-    if len(set(units)) <= 1:
-        return given, {}
-    shapes = [part.shape for part in given]
-    decoded: list[NDArray[Any]] = []
-    for part, (unit, calendar) in zip(given, units, strict=True):
-        times = decode_times(np.atleast_1d(part).reshape(-1), unit, calendar)
-        if times is None or times.dtype.kind not in "MO":
-            return given, None
-        decoded.append(times)
-    kinds = {getattr(part[0], "calendar", "") for part in decoded if len(part)}
-    if len(kinds) > 1:
-        return given, None
-    whole = [_seconds(part) for part in decoded]
-    attributes = {"units": TIME_UNITS}
+) -> tuple[list[NDArray[Any]], dict[str, str]]:
+    """Return the times of files that count otherwise in one unit, and its attributes."""
+    decoded = [
+        decode_times(np.atleast_1d(part).reshape(-1), unit, calendar)
+        for part, (unit, calendar) in zip(parts, units, strict=True)
+    ]
+    times = [each for each in decoded if each is not None]
+    kinds = {getattr(each[0], "calendar", "") for each in times if len(each)}
+    if len(times) < len(parts) or len(kinds) > 1:
+        raise LeftOutError("of several units or calendars in its files")
     calendar = next(iter({each for _, each in units}), "")
-    if calendar:
-        attributes["calendar"] = calendar
-    return [part.reshape(shape) for part, shape in zip(whole, shapes, strict=True)], attributes
+    attributes = {"units": TIME_UNITS, **({"calendar": calendar} if calendar else {})}
+    values = [_seconds(one).reshape(part.shape) for one, part in zip(times, parts, strict=True)]
+    return values, attributes
 
 
 def _seconds(times: NDArray[Any]) -> NDArray[Any]:
@@ -303,9 +405,9 @@ def _seconds(times: NDArray[Any]) -> NDArray[Any]:
             return np.where(missing, np.nan, micro / 1e6)
     else:
         epoch = type(times[0])(1970, 1, 1) if len(times) else None
-        micro = np.array([_microseconds(time - epoch) for time in times], dtype=np.int64)
+        since = [time - epoch for time in times]
+        micro = np.array(
+            [(each.days * 86400 + each.seconds) * 10**6 + each.microseconds for each in since],
+            dtype=np.int64,
+        )
     return micro // 10**6 if not (micro % 10**6).any() else micro / 1e6
-
-
-def _microseconds(apart: Any) -> int:
-    return int((apart.days * 86400 + apart.seconds) * 10**6 + apart.microseconds)

@@ -24,7 +24,7 @@ from iobench.chunks.zarr_arrays.chunks import check_held
 from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.chunks.zarr_arrays.through_library import check_through_zarr, read_through_zarr
 from iobench.coordinates import Meteorology
-from iobench.datasets.cf_coordinates import SamplePlaces
+from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology, zarr_meteorology
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_agreement import (
     Agreement,
@@ -34,7 +34,6 @@ from iobench.datasets.file_agreement import (
     kept_once,
     mixed_units,
 )
-from iobench.datasets.file_coordinates import netcdf_meteorology, zarr_meteorology
 from iobench.datasets.file_variables import (
     Selection,
     check_dimensions,

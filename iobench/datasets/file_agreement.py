@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from iobench.datasets.cf_coordinates import HORIZONTAL, MAX_NBYTES
 from iobench.datasets.file_variables import holds_times, numbers_of, units_of
 from iobench.datasets.merged_files import holder
 from iobench.errors import FileFormatError
@@ -30,6 +29,14 @@ if TYPE_CHECKING:
 Order = Mapping[str, "NDArray[np.int64]"]
 """Of a file that lies otherwise than the first: the index there of each index, by dimension."""
 
+MAX_NBYTES: Final = 1 << 28
+"""Of one coordinate that is kept: two of 16 million points each make a large grid."""
+HORIZONTAL: Final = frozenset({
+    "degrees_north", "degree_north", "degree_N", "degrees_N", "degreeN", "degreesN",
+    "degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE",
+    "latitude", "longitude",
+})  # fmt: skip
+"""Units and standard names of places (CF conventions 1.11, sections 4.1 and 4.2)."""
 ROUNDING: Final = 1e-6
 """Of a coordinate's largest value: what float32 numbers of it may differ by."""
 FORWARD: Final = slice(None)
@@ -54,6 +61,9 @@ class Agreement(msgspec.Struct, frozen=True, eq=False):
     ) -> NDArray[Any]:
         """Return values of a variable of a file in the order that the first file has."""
         return in_order(values, dims, self.orders.get(holder(file, name).path, {}))
+
+
+NO_AGREEMENT: Final = Agreement({}, frozenset(), ())
 
 
 def is_far(files: Sequence[Any]) -> bool:

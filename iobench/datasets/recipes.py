@@ -29,10 +29,9 @@ from iobench.chunks.netcdf.file import (
 )
 from iobench.chunks.packing import unpack
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
-from iobench.datasets.cf_coordinates import SamplePlaces
+from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_agreement import agreement, coordinates_of, digest
-from iobench.datasets.file_coordinates import netcdf_meteorology
 from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.inspected_netcdf import inspect_files, whole_variable, whole_variables
 from iobench.datasets.normalisation import Normalisation, normalisation_of
