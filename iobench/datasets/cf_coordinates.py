@@ -235,11 +235,12 @@ class _Coordinates:
             try:
                 if SAMPLE_DIM in set(each.dims) - set(self.places.dims):
                     raise LeftOutError(f"along a dimension called {SAMPLE_DIM!r}, as samples are")
-                if name in moving and own is None:
+                if name not in moving:
+                    found.append(self._static(name))
+                elif values is None:
                     raise LeftOutError("not read in every file")
-                found.append(
-                    self._moving(name, own) if name in moving and own else self._static(name)
-                )
+                else:
+                    found.append(self._moving(name, values))
             except IobenchError as error:  # a coordinate that cannot be read ends no conversion
                 self.left_out[name] = str(error)
         return found
