@@ -50,7 +50,7 @@ from iobench.datasets.dataset_options import Option as Option
 from iobench.datasets.dataset_options import parse_options as parse_options
 from iobench.datasets.download import Downloads as Downloads
 from iobench.datasets.download import PluginDownload as PluginDownload
-from iobench.datasets.grib_index import index_grib as index_grib
+from iobench.datasets.grib_samples import index_grib as index_grib
 from iobench.datasets.inspected_netcdf import inspect_files as inspect_files
 from iobench.datasets.inspected_netcdf import whole_variable as whole_variable
 from iobench.datasets.locate import in_mirror as in_mirror

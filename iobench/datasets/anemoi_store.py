@@ -173,7 +173,7 @@ class AnemoiDataset(ChunkedSamples):
         data = replace(data, dims=DIMS, packing=packing)
         self._dims, self._names, self._axes = DIMS[:1], ("data",), {"data": (0,)}
         self._files = (replace(store, variables={"data": data}),)
-        self._find_chunks("time", [(data, data.storage)])
+        self._find_chunks("time", [data])
         self.has_chunks = True
         return data
 

@@ -19,7 +19,7 @@ from iobench.datasets.file_variables import (
     numbers_of,
     units_of,
 )
-from iobench.datasets.grib_index import index_grib
+from iobench.datasets.grib_samples import index_grib
 from iobench.datasets.inspected_netcdf import inspect_files
 from iobench.datasets.user_files import file_kind
 

@@ -13,7 +13,7 @@ from iobench.chunks.grib import decoding, libaec, message_index
 from iobench.chunks.grib.decoding import decode_message
 from iobench.chunks.grib.messages import grib_messages
 from iobench.chunks.grib.simple_packing import SimplePacking, simple_packing
-from iobench.datasets.grib_index import index_grib
+from iobench.datasets.grib_samples import index_grib
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.source_files import open_source_file
 from iobench.files.source_ranges import read_extents

@@ -10,7 +10,7 @@ import pytest
 
 from iobench.cli import main
 from iobench.datasets.contract import make_sample
-from iobench.datasets.grib_index import index_grib
+from iobench.datasets.grib_samples import index_grib
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.errors import MissingFileError, OptionError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets.contract import Synthesizer, make_sample
-from iobench.datasets.grib_index import index_grib
+from iobench.datasets.grib_samples import index_grib
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError, StorageError
 from iobench.recording.process_io import read_process_io

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from iobench.datasets.grib_index import index_grib
+from iobench.datasets.grib_samples import index_grib
 from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.ens10.schema import ALL_DATES, SURFACE_FIELDS
 
