@@ -162,7 +162,7 @@ class AnemoiDataset(ChunkedSamples):
             positions=[float(dates[number].astype(np.int64)) for number in left],
             position_units="seconds",
             provenance=self._provenance(store, [str(dates[number]) for number in missing]),
-            meteorology=self._labels(store, data, dates[left]),
+            meteorology=self._dates_and_places(store, data, dates[left]),
         )
 
     def _take(self, store: ZarrStore) -> ChunkedVariable:
@@ -177,7 +177,7 @@ class AnemoiDataset(ChunkedSamples):
         self.has_chunks = True
         return data
 
-    def _labels(
+    def _dates_and_places(
         self, store: ZarrStore, data: ChunkedVariable, dates: NDArray[np.datetime64]
     ) -> Meteorology:
         """Return the dates, the places of cells and what the store says of itself."""

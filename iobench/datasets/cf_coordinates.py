@@ -141,14 +141,14 @@ def netcdf_meteorology(
 
 def zarr_meteorology(
     stores: Sequence[ZarrStore],
-    read: Callable[[ZarrStore, str], NDArray[Any]],
+    whole: Callable[[Sequence[Any], Sequence[str]], ByFile],
     chosen: Mapping[str, str],
     places: SamplePlaces,
     *,
     known: Mapping[str, Sequence[NDArray[Any]]],
     agreed: Agreement,
 ) -> Meteorology:
-    """Return likewise what Zarr stores say; ``read`` returns the numbers of an array."""
+    """Return likewise what Zarr stores say; ``whole`` returns numbers of arrays."""
     first = stores[0]
     attributes = {name: first.described[name] for name in numbers_of(first)}
     variables = {
@@ -158,14 +158,8 @@ def zarr_meteorology(
         for name, each in numbers_of(first).items()
     }
 
-    def read_each(some: Sequence[ZarrStore], names: Sequence[str]) -> ByFile:
-        return {
-            name: [read(store, name) if name in numbers_of(store) else None for store in some]
-            for name in names
-        }
-
     described = DescribedFile(variables, json_attributes(first.attributes))
-    return _Coordinates(stores, described, read_each, chosen, places, known, {}, agreed).labels()
+    return _Coordinates(stores, described, whole, chosen, places, known, {}, agreed).labels()
 
 
 def _describe(path: Path, _: Advance, group: str = "") -> DescribedFile:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import index_box, indexes_box
@@ -23,14 +27,12 @@ from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
 from iobench.chunks.zarr_arrays.chunks import check_held
 from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.chunks.zarr_arrays.through_library import check_through_zarr, read_through_zarr
-from iobench.coordinates import Meteorology
 from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology, zarr_meteorology
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_agreement import (
-    Agreement,
+    NO_AGREEMENT,
     agreement,
     coordinates_of,
-    digest,
     kept_once,
     mixed_units,
 )
@@ -45,7 +47,7 @@ from iobench.datasets.file_variables import (
     sample_variable,
     with_file_dim,
 )
-from iobench.datasets.inspected_netcdf import inspect_files, whole_variable, whole_variables
+from iobench.datasets.inspected_netcdf import inspect_files, whole_variables
 from iobench.datasets.merged_files import (
     holder,
     merged_files,
@@ -60,54 +62,20 @@ from iobench.samples import SampleSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.pieces import PiecedVariable
+    from iobench.coordinates import Meteorology
     from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.file_agreement import Order
 
 Container = NetcdfFile | ZarrStore | GribFiles
+Digest = Callable[[NDArray[Any]], NDArray[Any]]
 TEXTS: Final = "not numeric"
-"""Why arrays of texts are left out of Zarr stores."""
+"""Why arrays of texts are left out."""
 
 
-def coordinate_values(file: Container, dim: str) -> NDArray[Any]:
-    """Return the coordinate along ``dim``, or the indices where it has none."""
-    if isinstance(file, GribFiles):
-        return file.along[dim].values
-    variable = _coordinate(file, dim)
-    if variable is None:
-        return np.arange(file.dims[dim])
-    return _whole(file, dim).reshape(-1)
-
-
-def _whole(file: Any, name: str) -> NDArray[Any]:
-    return _whole_array(file, name) if isinstance(file, ZarrStore) else whole_variable(file, name)
-
-
-def _scalars(file: Container) -> dict[str, float]:
-    """Return the coordinates that a file has one number of."""
-    return {
-        name: float(_whole(file, name))
-        for name, each in file.variables.items()
-        if not each.dims and not isinstance(file, GribFiles)
-    }
-
-
-def _file_coordinates(
-    files: Sequence[Container], dim: str, stored: Sequence[NDArray[Any]]
-) -> FileCoordinates:
-    return FileCoordinates(
-        stored,
-        [_attribute(file, dim, "units") for file in files],
-        [_attribute(file, dim, "calendar") for file in files],
-    )
-
-
-def _whole_array(file: ZarrStore, name: str) -> NDArray[Any]:
+def _text_or_numbers(file: ZarrStore, name: str) -> NDArray[Any]:
     """Return the numbers, dates or texts of an array that tells where or when samples are."""
     if file.skipped.get(name) == TEXTS:
         with open_plainly(str(file.path)) as opened:
@@ -128,14 +96,6 @@ def _coordinate(file: Container, dim: str) -> ChunkedVariable | None:
     found = numbers_of(file).get(dim)
     is_one = found is not None and not found.dims and file.dims.get(dim) == 1
     return found if found is not None and (is_one or found.dims == (dim,)) else None
-
-
-def _attribute(file: Container, dim: str, name: str) -> str | None:
-    """Return an attribute of the coordinate, "" where it lacks it, None without a coordinate."""
-    if isinstance(file, GribFiles):
-        return file.along[dim].units if name == "units" else ""
-    variable = _coordinate(file, dim)
-    return None if variable is None else variable.attributes.get(name, "")
 
 
 def _through_library(
@@ -163,7 +123,7 @@ class ChunkedSamples(ChunkedFields):
     Samples are counted file after file. Files are put in the order of their coordinate along the
     sample dimension where that orders them (no overlap; times, or one unit): they are then one row
     of samples. Else, as with forecasts that all have the same lead times, they stay in the order
-    given and each is a row of its own. Along several dimensions see `SampleGrid`.
+    given and each is a row of its own. See `SampleRows`.
     """
 
     kind = ""
@@ -178,74 +138,88 @@ class ChunkedSamples(ChunkedFields):
         self._axes: dict[str, tuple[int, ...]] = {}
         self._names: tuple[str, ...] = ()
         self._files: tuple[Container, ...] = ()
-        self._agreement = Agreement({}, frozenset(), ())
+        self._agreement = NO_AGREEMENT
+        self._cache_dir = Path()
 
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
         """Return what the files hold; the sample dimension is looked for in the first one first."""
         raise NotImplementedError
 
+    def _whole(
+        self, files: Sequence[Any], names: Sequence[str], *, digest: Digest | None = None
+    ) -> Mapping[str, Sequence[NDArray[Any] | None]]:
+        """Return variables of each file by name, or digests of them; None where it lacks one."""
+        raise NotImplementedError
+
+    def _texts(self, file: Any) -> dict[str, tuple[str, ...]]:
+        """Return the dimensions of the texts that a file has."""
+        return {}
+
+    def _check(self, file: Container) -> None:
+        """Check what a file claims of the chosen variables."""
+
+    def _labels(
+        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]]
+    ) -> Meteorology:
+        """Return coordinates, those along samples as ``known`` of each file, and attributes."""
+        raise NotImplementedError
+
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return the samples; files whose schemas differ are an error."""
+        self._cache_dir = locator.cache_dir
         inspected = self._inspect(files, locator)
-        first = inspected[0]
-        dims = self._dims = check_sample_dims(self.selection.sample_dim, dict(first.dims), files)
-        inspected = self._joined(inspected, locator.cache_dir)
+        dims = check_sample_dims(self.selection.sample_dim, dict(inspected[0].dims), files)
+        self._dims = dims
+        inspected = self._joined(inspected)
         first = inspected[0]
         self._names, skipped = choose_variables(first, self.selection, dims)
         check_same_schema(inspected, self._names, dims)
         self.notes = (*self.notes, *mixed_units(inspected, self._names))
-        self._axes = {
-            name: tuple(first.variables[name].axis(dim) for dim in dims) for name in self._names
-        }
+        made = [first.variables[name] for name in self._names]
+        self._axes = {each.name: tuple(each.axis(dim) for dim in dims) for each in made}
+        chosen = [file.variables[name] for file in inspected for name in self._names]
+        if any(each.only_library for each in chosen):
+            self.fused = ("read", "decode")
         for file in inspected:
             self._check(file)
-        chosen = [file.variables[name] for file in inspected for name in self._names]
-        for variable in chosen:
-            if variable.only_library:
-                self.fused = ("read", "decode")
-                self._check_through_library(variable)
         self._find_chunks(self.sample_dim, chosen)
-        coordinates = {dim: self._coordinates(inspected, dim, locator.cache_dir) for dim in dims}
-        along = [_file_coordinates(inspected, dim, coordinates[dim]) for dim in dims]
-        made = [first.variables[name] for name in self._names]
-        spec = [sample_variable(each, self.selection, dims) for each in made]
-        facts: dict[str, Any] = {"sample_dim": self.sample_dim, "skipped": skipped}
+        stored = {dim: self._stored(inspected, dim) for dim in dims}
+        along = [self._along(inspected, dim, stored[dim]) for dim in dims]
         indexes = None
         if len(dims) == 1 and along[0].is_time:
-            indexes = self._distinct(inspected, along[0].values)
-            numbers = [number for number, each in enumerate(indexes) if len(each)]
-            inspected = [inspected[number] for number in numbers]
-            indexes = [indexes[number] for number in numbers]
-            own = coordinates[dims[0]] = [coordinates[dims[0]][number] for number in numbers]
-            chosen_own = [part[each] for part, each in zip(own, indexes, strict=True)]
-            along = [_file_coordinates(inspected, dims[0], chosen_own)]
+            flags = self._distinct(inspected, along[0].values)
+            kept = [number for number, each in enumerate(flags) if each.any()]
+            inspected = [inspected[number] for number in kept]
+            stored = {dims[0]: [stored[dims[0]][number] for number in kept]}
+            indexes = [np.flatnonzero(flags[number]) for number in kept]
+            parts = zip(stored[dims[0]], indexes, strict=True)
+            along = [self._along(inspected, dims[0], [part[each] for part, each in parts])]
         rows = SampleRows(dims, along, indexes)
         self._files = tuple(inspected[number] for number in rows.order)
-        found: dict[str, Any] = {"axes": rows.axes}
-        if len(dims) == 1:
-            (axis,) = rows.axes
-            found = {
-                "positions": axis.positions, "position_units": axis.units, "rows": axis.rows
-            }  # fmt: skip
         places = rows.where.rows.T
-        meteorology = self._meteorology(
+        labels = self._labels(
             SamplePlaces(dims, places[0], dict(zip(dims, places[1:], strict=True))),
-            {dim: [parts[number] for number in rows.order] for dim, parts in coordinates.items()},
-            locator.cache_dir,
+            {dim: [parts[number] for number in rows.order] for dim, parts in stored.items()},
         )
         names = self._sample_names(rows, along)
+        facts: dict[str, Any] = {"sample_dim": self.sample_dim, "skipped": skipped}
         if self.notes:
             facts["notes"] = list(self.notes)
-        return SampleIndex(
-            spec=SampleSpec(tuple(spec)),
-            where=rows.where,
+        index = SampleIndex(
+            SampleSpec(tuple(sample_variable(each, self.selection, dims) for each in made)),
+            rows.where,
             coordinate=names,
+            axes=rows.axes,
             provenance=facts,
-            meteorology=meteorology,
-            **found,
+            meteorology=labels,
         )
+        if len(dims) > 1:
+            return index
+        (axis,) = rows.axes
+        one = {"positions": axis.positions, "position_units": axis.units, "rows": axis.rows}
+        return replace(index, axes=(), **one)
 
-    def _joined(self, files: Sequence[Container], cache_dir: Path) -> Sequence[Container]:
+    def _joined(self, files: Sequence[Container]) -> Sequence[Container]:
         """Return the files, those as one that hold other variables of the same samples."""
         names = variables_of_files(files, self.selection, self._dims)
         notes = []
@@ -258,7 +232,6 @@ class ChunkedSamples(ChunkedFields):
             files = [file for file, own in zip(files, names, strict=True) if own]
             names = [own for own in names if own]
         files, wider = with_one_dtype(files, names)
-        notes += wider
         groups: dict[tuple[str, ...], list[Container]] = {}
         for file, own in zip(files, names, strict=True):
             check_dimensions(file, files[0], self._dims)
@@ -273,53 +246,79 @@ class ChunkedSamples(ChunkedFields):
         self._agreement = agreement(
             files,
             coordinates,
-            lambda some, each: self._digests(some, each, cache_dir),
-            _whole,
+            self._whole,
             are_places=all(file.dims[dim] == 1 for file in files for dim in self._dims),
         )
 
         def places(some: Sequence[Container]) -> list[bytes]:
             found = [b""] * len(some)
             for dim in self._dims:
-                own = _file_coordinates(some, dim, self._coordinates(some, dim, cache_dir))
+                own = self._along(some, dim, self._stored(some, dim))
                 values = exact_times(own.values) if own.is_time else own.values
                 for number, each in enumerate(values):
                     found[number] += each.tobytes() + b"|"
             return found
 
-        self.notes = (*self.notes, *notes, *self._agreement.notes)
+        self.notes = (*self.notes, *notes, *wider, *self._agreement.notes)
         return merged_files(files, names, self._dims, places)
+
+    def _along(
+        self, files: Sequence[Container], dim: str, stored: Sequence[NDArray[Any]]
+    ) -> FileCoordinates:
+        """Return the coordinate of files along a dimension, by what is stored of it."""
+        found = [_coordinate(file, dim) for file in files]
+        units, calendars = (
+            [None if each is None else each.attributes.get(name, "") for each in found]
+            for name in ("units", "calendar")
+        )
+        return FileCoordinates(stored, units, calendars)
+
+    def _stored(self, files: Sequence[Container], dim: str) -> list[NDArray[Any]]:
+        """Return the coordinate of each file along a dimension, or the indices without one."""
+        some = [file for file in files if _coordinate(file, dim)]
+        held = [holder(file, dim) for file in some]
+        values = self._whole(held, [dim])[dim] if held else []
+        kept = {file.path: own for file, own in zip(some, values, strict=True)}
+        found = (kept.get(file.path) for file in files)
+        return [
+            np.arange(file.dims[dim]) if own is None else own.reshape(-1)
+            for file, own in zip(files, found, strict=True)
+        ]
 
     def _distinct(
         self, files: Sequence[Container], times: Sequence[NDArray[Any]]
-    ) -> list[NDArray[np.int64]]:
-        """Return the indexes of each file whose samples no file before has."""
-        flags, note = kept_once(files, exact_times(times), self._sample, _scalars, self._dims[0])
+    ) -> list[NDArray[np.bool_]]:
+        """Return which samples of each file no file before has."""
+
+        def scalars(file: Container) -> dict[str, float]:
+            names = [name for name, each in file.variables.items() if not each.dims]
+            found = {name: self._whole([holder(file, name)], [name])[name][0] for name in names}
+            return {name: float(value) for name, value in found.items() if value is not None}
+
+        flags, note = kept_once(files, exact_times(times), self._sample, scalars, self._dims[0])
         self.notes = (*self.notes, *[note] * bool(note))
-        ends = np.cumsum([len(part) for part in times])[:-1]
-        return [np.flatnonzero(part) for part in np.split(flags, ends)]
+        return np.split(flags, np.cumsum([len(part) for part in times])[:-1])
 
     def _sample(self, file: Container, index: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of a sample, read by itself."""
-        (dim,) = self._dims
         found = {}
         for name in self._names:
             each, held = file.variables[name], holder(file, name)
             if each.only_library:
                 found[name] = _through_library(held, each, self._dims, [index])
             else:
-                box = index_box(range_file(held.path), each, each.axis(dim), index)
-                found[name] = read_box(box)
+                found[name] = read_box(
+                    index_box(range_file(held.path), each, self._axes[name][0], index)
+                )
         return self._in_order(file, found)
 
     def _in_order(self, file: Container, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Return the arrays of a sample in the order of the first file's coordinates."""
-        if not self.orders:
-            return dict(arrays)
-        found = {}
-        for name, values in arrays.items():
-            dims = [dim for dim in file.variables[name].dims if dim not in self._dims]
-            found[name] = self._agreement.in_order(file, name, values, dims)
+        found = dict(arrays)
+        if self.orders:
+            for name, values in arrays.items():
+                dims = [dim for dim in file.variables[name].dims if dim not in self._dims]
+                found[name] = self._agreement.in_order(file, name, values, dims)
         return found
 
     def _sample_names(self, rows: SampleRows, along: Sequence[FileCoordinates]) -> list[str]:
@@ -330,7 +329,7 @@ class ChunkedSamples(ChunkedFields):
             return [
                 name
                 for file, number in zip(self._files, rows.order, strict=True)
-                for name in _names_along(file, self._dims[0], values[number])
+                for name in _names_along(f"{file.path.name} {self._dims[0]}=", values[number])
             ]
         names = rows.names
         if rows.is_doubled:
@@ -344,34 +343,6 @@ class ChunkedSamples(ChunkedFields):
             names = [f"{paths[at[0]]} {name}" for at, name in zip(rows.where, names, strict=True)]
         return names
 
-    def _texts(self, file: Any) -> dict[str, tuple[str, ...]]:
-        """Return the dimensions of the texts that a file has."""
-        return {}
-
-    def _digests(
-        self, files: Sequence[Any], names: Sequence[str], cache_dir: Path
-    ) -> Mapping[str, Sequence[NDArray[Any] | None]]:
-        """Return by name a digest of a coordinate of each file; None where it lacks it."""
-        raise NotImplementedError
-
-    def _meteorology(
-        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
-    ) -> Meteorology:
-        """Return coordinates, those along samples as ``known`` of each file, and attributes."""
-        return Meteorology(self._dims)
-
-    def _coordinates(
-        self, files: Sequence[Container], dim: str, cache_dir: Path
-    ) -> list[NDArray[Any]]:
-        """Return the coordinate of each file along a sample dimension."""
-        return [coordinate_values(file, dim) for file in files]
-
-    def _check(self, file: Container) -> None:
-        """Check what a file claims of the chosen variables."""
-
-    def _check_through_library(self, variable: ChunkedVariable) -> None:
-        """Check that the library can read what only it knows."""
-
     def read(self, where: tuple[int, ...]) -> Any:
         """Return the sample's bytes; the arrays themselves where the library must read them."""
         number, *indexes = where
@@ -383,8 +354,7 @@ class ChunkedSamples(ChunkedFields):
                 for each in variables
             ]
             return self._in_order(file, dict(zip(self._names, found, strict=True)))
-        paths = self._range_files(file)
-        axes = self._axes
+        paths, axes = self._range_files(file), self._axes
         if len(indexes) == 1:
             (index,) = indexes
             boxes = [
@@ -472,52 +442,41 @@ class NetcdfSamples(ChunkedSamples):
 
     kind = "NetCDF"
 
+    def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
+        # The first by itself: what it lacks is said before thousands are looked into.
+        group, dim = self.selection.group, self.selection.sample_dim
+        parts: list[Container] = []
+        for some in (files[:1], files[1:]):
+            found = inspect_files(
+                some, cache_dir=self._cache_dir, progress=locator.progress, group=group
+            )
+            parts += [with_file_dim(file, dim) for file in found]
+            check_not_in_groups(parts[0])
+            check_sample_dims(dim, dict(parts[0].dims), files)
+        return parts
+
+    def _whole(
+        self, files: Sequence[Any], names: Sequence[str], *, digest: Digest | None = None
+    ) -> Mapping[str, Sequence[NDArray[Any] | None]]:
+        return whole_variables(files, names, cache_dir=self._cache_dir, digest=digest)
+
     def _texts(self, file: Any) -> dict[str, tuple[str, ...]]:
-        if not any(why.startswith("not numeric") for why in file.skipped.values()):
+        if not any(why.startswith(TEXTS) for why in file.skipped.values()):
             return {}
         described = describe_netcdf(file.path, file.group).variables
         return {name: each.dims for name, each in described.items() if each.texts is not None}
 
-    def _digests(
-        self, files: Sequence[Any], names: Sequence[str], cache_dir: Path
-    ) -> Mapping[str, Sequence[NDArray[Any] | None]]:
-        return whole_variables(files, names, cache_dir=cache_dir, digest=digest)
-
-    def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
-        # The first by itself: what it lacks is said before thousands are looked into.
-        parts = []
-        for some in (files[:1], files[1:]):
-            found = inspect_files(
-                some,
-                cache_dir=locator.cache_dir,
-                progress=locator.progress,
-                group=self.selection.group,
-            )
-            parts += [with_file_dim(file, self.selection.sample_dim) for file in found]
-            check_not_in_groups(parts[0])
-            check_sample_dims(self.selection.sample_dim, dict(parts[0].dims), files)
-        return parts
-
-    def _coordinates(
-        self, files: Sequence[Container], dim: str, cache_dir: Path
-    ) -> list[NDArray[Any]]:
-        some = [each for each in files if isinstance(each, NetcdfFile) and _coordinate(each, dim)]
-        held = [holder(each, dim) for each in some]
-        known = whole_variables(held, [dim], cache_dir=cache_dir)[dim]
-        kept = {file.path: values for file, values in zip(some, known, strict=True)}
-        found = (kept.get(file.path) for file in files)
-        return [
-            coordinate_values(file, dim) if values is None else values.reshape(-1)
-            for file, values in zip(files, found, strict=True)
-        ]
-
-    def _meteorology(
-        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
+    def _labels(
+        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]]
     ) -> Meteorology:
-        files = [file for file in self._files if isinstance(file, NetcdfFile)]
-        chosen = {name: name for name in self._names}
+        files: Any = self._files
         return netcdf_meteorology(
-            files, chosen, places, cache_dir=cache_dir, known=known, agreed=self._agreement
+            files,
+            dict(zip(self._names, self._names, strict=True)),
+            places,
+            cache_dir=self._cache_dir,
+            known=known,
+            agreed=self._agreement,
         )
 
 
@@ -535,6 +494,18 @@ class ZarrSamples(ChunkedSamples):
             locator.progress(number + 1, len(files))
         return inspected
 
+    def _whole(
+        self, files: Sequence[Any], names: Sequence[str], *, digest: Digest | None = None
+    ) -> Mapping[str, Sequence[NDArray[Any] | None]]:
+        found: dict[str, list[NDArray[Any] | None]] = {name: [] for name in names}
+        for file, name in itertools.product(files, names):
+            values = None
+            if name in numbers_of(file) or file.skipped.get(name) == TEXTS:
+                values = _text_or_numbers(file, name)
+                values = values if digest is None else digest(values)
+            found[name].append(values)
+        return found
+
     def _texts(self, file: Any) -> dict[str, tuple[str, ...]]:
         names = [name for name, why in file.skipped.items() if why == TEXTS]
         if not names or isinstance(file.path, URL):
@@ -542,33 +513,19 @@ class ZarrSamples(ChunkedSamples):
         with open_plainly(str(file.path)) as opened:
             return {name: opened.variables[name].dims for name in names}
 
-    def _digests(
-        self, files: Sequence[Any], names: Sequence[str], cache_dir: Path
-    ) -> Mapping[str, Sequence[NDArray[Any] | None]]:
-        return {
-            name: [
-                digest(_whole_array(file, name))
-                if name in numbers_of(file) or file.skipped.get(name) == TEXTS
-                else None
-                for file in files
-            ]
-            for name in names
-        }
-
     def _check(self, file: Container) -> None:
         for name in self._names:
             check_held(file.path, file.variables[name])
+            if file.variables[name].only_library:
+                check_through_zarr(file.variables[name])
 
-    def _check_through_library(self, variable: ChunkedVariable) -> None:
-        check_through_zarr(variable)
-
-    def _meteorology(
-        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
+    def _labels(
+        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]]
     ) -> Meteorology:
-        stores = [file for file in self._files if isinstance(file, ZarrStore)]
-        chosen = {name: name for name in self._names}
+        stores: Any = self._files
+        chosen = dict(zip(self._names, self._names, strict=True))
         return zarr_meteorology(
-            stores, _whole_array, chosen, places, known=known, agreed=self._agreement
+            stores, self._whole, chosen, places, known=known, agreed=self._agreement
         )
 
     def facts(self, path: Path) -> dict[str, Any]:
@@ -586,10 +543,7 @@ class ZarrSamples(ChunkedSamples):
         }
 
 
-def _names_along(file: Container, dim: str, values: NDArray[Any]) -> Sequence[str]:
-    if isinstance(file, GribFiles):
-        return file.along[dim].names
-    start = f"{file.path.name} {dim}="
+def _names_along(start: str, values: NDArray[Any]) -> Sequence[str]:
     if (missing := are_missing(values)).any():
         values = np.where(missing, "unknown", values.astype(str))
     if values.dtype.kind in "iuf":  # a hundred thousand: Python's own numbers are spelled faster

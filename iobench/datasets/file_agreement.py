@@ -119,16 +119,18 @@ def coordinates_of(
 def agreement(
     files: Sequence[Any],
     coordinates: Mapping[str, tuple[str, ...]],
-    digests: Callable[[Sequence[Any], Sequence[str]], Mapping[str, Sequence[NDArray[Any] | None]]],
-    read: Callable[[Any, str], NDArray[Any]],
+    whole: Callable[..., Mapping[str, Sequence[NDArray[Any] | None]]],
     *,
     are_places: bool = False,
 ) -> Agreement:
-    """Return in which order files lie, by what their coordinates say."""
+    """Return in which order files lie, by what their coordinates say.
+
+    ``whole(files, names, digest=None)`` returns by name what each file has, or digests of it.
+    """
     if len(files) == 1:
         return Agreement({}, frozenset(), [])
     compared = [files[0], *(files[-1:] if is_far(files) else files[1:])]
-    by_name = digests(compared, list(coordinates))
+    by_name = whole(compared, list(coordinates), digest=digest)
     orders: dict[Path, Order] = {}
     notes, differing, settled = list[str](), set[str](), set[str]()
     by_rank = sorted(coordinates.items(), key=lambda each: (len(each[1]), each[1] != each[:1]))
@@ -142,7 +144,10 @@ def agreement(
             order = orders.get(file.path, {})
             if order.keys().isdisjoint(dims) and own.tobytes() == expected.tobytes():
                 continue
-            values, other = read(first, name), in_order(read(file, name), dims, order)
+            values, stored = (whole([each], [name])[name][0] for each in (first, file))
+            assert values is not None
+            assert stored is not None
+            other = in_order(stored, dims, order)
             index = _index(values, other, [dim not in settled for dim in dims])
             if index is None and _is_east(first, name):
                 index = _index(values % 360, other % 360, [dim not in settled for dim in dims])

@@ -26,6 +26,7 @@ from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.file_variables import check_sample_dims, lacking
+from iobench.datasets.rows import FileCoordinates, SampleRows
 from iobench.errors import FileFormatError, IobenchError, OptionError
 from iobench.files.source_ranges import read_extents
 
@@ -132,8 +133,22 @@ class GribSamples(ChunkedSamples):
         self._found = chosen, variables, values
         return [GribFiles(files[0], lengths, variables, skipped, along)]
 
-    def _meteorology(
-        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]], cache_dir: Path
+    def _along(
+        self, files: Sequence[Any], dim: str, stored: Sequence[NDArray[Any]]
+    ) -> FileCoordinates:
+        return FileCoordinates(stored, [file.along[dim].units for file in files], [""])
+
+    def _stored(self, files: Sequence[Any], dim: str) -> list[NDArray[Any]]:
+        return [file.along[dim].values for file in files]
+
+    def _sample_names(self, rows: SampleRows, along: Sequence[FileCoordinates]) -> list[str]:
+        if len(self._dims) > 1:
+            return super()._sample_names(rows, along)
+        file: Any = self._files[0]
+        return list(file.along[self._dims[0]].names)
+
+    def _labels(
+        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]]
     ) -> Meteorology:
         found, self._found = self._found, None  # the index is not for the workers
         return Meteorology(places.dims) if found is None else grib_meteorology(*found, places)

@@ -31,9 +31,9 @@ from iobench.chunks.packing import unpack
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.file_agreement import agreement, coordinates_of, digest
+from iobench.datasets.file_agreement import agreement, coordinates_of
 from iobench.datasets.grouped_samples import GroupedSamples
-from iobench.datasets.inspected_netcdf import inspect_files, whole_variable, whole_variables
+from iobench.datasets.inspected_netcdf import inspect_files, whole_variables
 from iobench.datasets.normalisation import Normalisation, normalisation_of
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop
 from iobench.datasets.published_files import PublishedFiles, StandIn
@@ -254,9 +254,9 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
     def _check_coordinates(
         self, files: Sequence[NetcdfFile], names: Sequence[str], cache_dir: Path
     ) -> None:
-        digests = partial(whole_variables, cache_dir=cache_dir, digest=digest)
+        whole = partial(whole_variables, cache_dir=cache_dir)
         coordinates = coordinates_of(files[0], names, (self.sample_dim,), {})
-        for path, order in agreement(files, coordinates, digests, whole_variable).orders.items():
+        for path, order in agreement(files, coordinates, whole).orders.items():
             raise FileFormatError(
                 f"{path}: {', '.join(order)} lies in another order than in {files[0].path}; write "
                 "it again in that order, with xarray's isel"
