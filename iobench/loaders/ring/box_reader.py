@@ -18,16 +18,15 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.files.ranges import FileRange
 from iobench.loaders.ring.log import StageStopwatch
-from iobench.loaders.ring.object_reads import RangeViews, fill_objects
-from iobench.loaders.ring.range_plan import CALL_NBYTES, REQUEST_NBYTES
+from iobench.loaders.ring.object_reads import REQUEST_NBYTES, RangeViews, fill_objects
 from iobench.loaders.ring.read_ahead import are_cached, ask_for_ranges
 from iobench.recording.kinds import Kind
 from iobench.stores.extents import ExtentStore
-from iobench.stores.fields import ChunkedArray, ChunkedDecoder, FieldLayout
+from iobench.stores.fields import ChunkedDecoder
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,162 +35,167 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.sample_patches import PatchCut, PatchSizes
     from iobench.loaders.ring.store_access import StoreAccess
+    from iobench.samples import Variable
+    from iobench.stores.fields import ChunkedArray, FieldLayout
 
 SCRATCH_NBYTES: Final = 32 << 20
 """Whole samples of a store that are in memory at once to be cut, unless one is more."""
+CALL_NBYTES: Final = 32 << 10
+"""What a call to ``preadv`` is worth, and the Python around it: some 1.5 us at 20 GB/s."""
 COPY_NBYTES: Final = 64 << 10
 """What copying one piece of a box is worth, beside its bytes: some 5 us."""
-NEVER: Final = 1 << 62
-"""What a call is worth where none is made."""
 DECODE_FACTOR: Final = 5
 """Bytes that are copied while one is decompressed."""
 
 
-class ChunkPiece(NamedTuple):
-    """What a box takes of one chunk: which, where in it, and where in the box."""
-
-    chunk: int
-    inner: tuple[slice, ...]
-    outer: tuple[slice, ...]
-
-
-class ExtentArray(msgspec.Struct, frozen=True, eq=False):
-    """Where one variable lies in an extent of each sample, in chunks of one shape."""
-
-    extent: int  # which of a sample's extents
-    cut: PatchCut  # what boxes take of it
-    shape: tuple[int, ...]
-    chunk: tuple[int, ...]  # of the array that the extent holds, and of its chunks
-    start: int  # where in the extent the first chunk begins
-    # (samples, chunks) of compressed chunks: their bytes
-    lengths: NDArray[np.int64] | None = None
-
-    @property
-    def name(self) -> str:
-        """The variable's."""
-        return self.cut.variable.name
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of a number, as stored."""
-        return np.dtype(self.cut.variable.dtype).itemsize
-
-    def cost(self, *, is_remote: bool) -> int:
-        """Return what reading a box costs, in bytes; of the first corner."""
-        pieces = list(self.pieces([0] * (1 + max(self.cut.columns, default=0))))
-        piece_nbytes = REQUEST_NBYTES if is_remote else COPY_NBYTES
-        if self.lengths is not None:
-            chunk_nbytes = math.prod(self.chunk) * self.itemsize
-            return len(pieces) * (piece_nbytes + (1 + DECODE_FACTOR) * chunk_nbytes)
-        if not is_remote:
-            return math.prod(self.cut.sizes) * self.itemsize + len(pieces) * piece_nbytes
-        ranges = [self.spans(piece, REQUEST_NBYTES) for piece in pieces]
-        return sum(len(spans.offsets) * (spans.nbytes + piece_nbytes) for spans in ranges)
-
-    def pieces(self, corner: list[int]) -> Iterator[ChunkPiece]:
-        """Yield what a box takes of each chunk that it touches."""
-        starts, sizes = self.cut.starts(corner), self.cut.sizes
-        if self.chunk == self.shape:
-            inner = tuple(slice(at, at + n) for at, n in zip(starts, sizes, strict=True))
-            yield ChunkPiece(0, inner, ())
-            return
-        grid = [-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True)]
-        along = [
-            range(at // c, (at + n - 1) // c + 1)
-            for at, n, c in zip(starts, sizes, self.chunk, strict=True)
-        ]
-        for place in itertools.product(*along):
-            number = 0
-            within: list[slice] = []
-            outer: list[slice] = []
-            for p, n_chunks, c, at, n in zip(place, grid, self.chunk, starts, sizes, strict=True):
-                number = number * n_chunks + p
-                low, high = max(at, p * c), min(at + n, (p + 1) * c)
-                within.append(slice(low - p * c, high - p * c))
-                outer.append(slice(low - at, high - at))
-            yield ChunkPiece(number, tuple(within), tuple(outer))
-
-    def spans(self, piece: ChunkPiece, call_nbytes: int) -> PieceSpans:
-        """Return the ranges of bytes of a chunk that are read for a piece of it."""
-        itemsize = self.itemsize
-        counts = [one.stop - one.start for one in piece.inner]
-        strides = [math.prod(self.chunk[axis + 1 :]) * itemsize for axis in range(len(counts))]
-        tails = [itemsize]  # from the first byte to the last, along this axis and all after it
-        for count, stride in zip(counts[::-1], strides[::-1], strict=True):
-            tails.insert(0, tails[0] + (count - 1) * stride)
-        split = 0
-        while split < len(counts) and (
-            counts[split] == 1 or strides[split] - tails[split + 1] >= call_nbytes
-        ):
-            split += 1
-        first = sum(one.start * stride for one, stride in zip(piece.inner, strides, strict=True))
-        offsets = [
-            first + sum(place * stride for place, stride in zip(index, strides, strict=False))
-            for index in itertools.product(*map(range, counts[:split]))
-        ]
-        return PieceSpans(offsets, tails[split], tuple(counts), tuple(strides), split)
-
-
-class PieceSpans(NamedTuple):
-    """Ranges of bytes of a chunk, all as long: one for each index of some leading axes."""
-
-    offsets: list[int]
-    nbytes: int
-    counts: tuple[int, ...]
-    strides: tuple[int, ...]
-    split: int
-
-
 class BoxRange(NamedTuple):
-    """Bytes of a file, and what is made of them."""
+    """Bytes of a file, and the numbers of a box that are among them."""
 
     file: int
     offset: int
     nbytes: int
-    # of the numbers there, strides as in the file; of those of a compressed chunk none
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
     target: NDArray[Any]
-    # the extent that decodes it; -1 where it is stored as memory has it
-    coded: int = -1
-    inner: tuple[slice, ...] = ()  # which of a decoded chunk's numbers are taken
+    shape: tuple[int, ...]  # of the numbers there, in whatever strides
+    strides: tuple[int, ...]
+    # the extent whose chunk this is, and which of its numbers are taken; -1 where all are
+    chunk_of: int = -1
+    inner: tuple[slice, ...] = ()
     sample: int = -1
 
 
-def find_arrays(access: StoreAccess, sizes: PatchSizes) -> list[ExtentArray] | None:
+class PlainArray(msgspec.Struct, frozen=True, eq=False):
+    """A variable that lies in an extent of each sample as memory has it."""
+
+    extent: int  # which of a sample's extents
+    cut: PatchCut  # what boxes take of it
+    start: int  # where in the extent it begins
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from a number to the next one along each axis."""
+        variable = self.cut.variable
+        itemsize = np.dtype(variable.dtype).itemsize
+        return tuple(math.prod(variable.shape[axis + 1 :]) * itemsize for axis in _axes(variable))
+
+    def n_split(self, call_nbytes: int) -> int:
+        """Return how many leading axes are read index by index: what lies between is far more."""
+        sizes, strides = self.cut.sizes, self.strides
+        split = 0
+        while split < len(sizes) and (
+            sizes[split] == 1 or strides[split] - self._nbytes(split + 1) >= call_nbytes
+        ):
+            split += 1
+        return split
+
+    def _nbytes(self, axis: int) -> int:
+        """Return the bytes from a box's first number to its last, from an axis on."""
+        tail = zip(self.cut.sizes[axis:], self.strides[axis:], strict=True)
+        itemsize = np.dtype(self.cut.variable.dtype).itemsize
+        return itemsize + sum((size - 1) * stride for size, stride in tail)
+
+    def cost(self, call_nbytes: int) -> int:
+        """Return what reading a box costs, in bytes; without calls in those that are copied."""
+        if not call_nbytes:
+            return self.cut.part.nbytes + COPY_NBYTES
+        split = self.n_split(call_nbytes)
+        return math.prod(self.cut.sizes[:split]) * (self._nbytes(split) + call_nbytes)
+
+    def ranges(
+        self, place: tuple[int, int, int], corner: list[int], target: NDArray[Any], split: int
+    ) -> Iterator[BoxRange]:
+        """Yield the ranges of an extent, given by file, offset and length, that a box takes."""
+        file, offset, _ = place
+        strides, sizes = self.strides, self.cut.sizes
+        first = offset + self.start
+        first += sum(at * n for at, n in zip(self.cut.starts(corner), strides, strict=True))
+        nbytes = self._nbytes(split)
+        for index in itertools.product(*map(range, sizes[:split])):
+            at = first + sum(place * n for place, n in zip(index, strides, strict=False))
+            part: Any = (*index, ...)
+            yield BoxRange(file, at, nbytes, target[part], sizes[split:], strides[split:])
+
+
+class ChunkedVariable(msgspec.Struct, frozen=True, eq=False):
+    """A variable that is in an extent of each sample in chunks, whose bytes are known."""
+
+    extent: int
+    cut: PatchCut
+    array: ChunkedArray
+    lengths: NDArray[np.int64] | None  # (samples, chunks); None where none is compressed
+    starts: NDArray[np.int64] | None
+
+    def cost(self, call_nbytes: int) -> int:
+        """Return what reading a box costs, in bytes; of the first corner."""
+        n_chunks = sum(1 for _ in self._chunks([0] * (1 + max(self.cut.columns, default=0))))
+        factor = 1 if self.lengths is None else 1 + DECODE_FACTOR
+        return n_chunks * (max(call_nbytes, COPY_NBYTES) + factor * self.array.chunk_nbytes)
+
+    def _chunks(
+        self, corner: list[int]
+    ) -> Iterator[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
+        """Yield each chunk a box touches: its number, where in it, and where in the box."""
+        shape, chunk = self.array.shape, self.array.chunk
+        axes = list(zip(self.cut.starts(corner), self.cut.sizes, chunk, strict=True))
+        counts = [-(-n // c) for n, c in zip(shape, chunk, strict=True)]
+        for place in itertools.product(
+            *(range(at // c, (at + n - 1) // c + 1) for at, n, c in axes)
+        ):
+            number = 0
+            inner: list[slice] = []
+            outer: list[slice] = []
+            for p, count, (at, n, c) in zip(place, counts, axes, strict=True):
+                number = number * count + p
+                low, high = max(at, p * c), min(at + n, (p + 1) * c)
+                inner.append(slice(low - p * c, high - p * c))
+                outer.append(slice(low - at, high - at))
+            yield number, tuple(inner), tuple(outer)
+
+    def ranges(
+        self, sample: int, place: tuple[int, int, int], corner: list[int], target: NDArray[Any]
+    ) -> Iterator[BoxRange]:
+        """Yield the chunks of an extent that a box touches."""
+        file, offset, _ = place
+        for number, inner, outer in self._chunks(corner):
+            nbytes = self.array.chunk_nbytes
+            at = offset + number * nbytes
+            if self.lengths is not None and self.starts is not None:
+                at = offset + int(self.starts[sample, number])
+                nbytes = int(self.lengths[sample, number])
+            part: Any = (*outer, ...)
+            yield BoxRange(file, at, nbytes, target[part], (), (), self.extent, inner, sample)
+
+
+def _axes(variable: Variable) -> range:
+    return range(len(variable.shape))
+
+
+def find_arrays(
+    access: StoreAccess, sizes: PatchSizes
+) -> list[PlainArray | ChunkedVariable] | None:
     """Return where the variables of a store lie; None where boxes are cut of whole samples.
 
     So they are where samples are encoded as a whole, with ``verify`` (a checksum is of a whole
     extent), and where reading in parts costs more.
     """
-    store = access.store
+    store, layout = access.store, access.layout
     if access.checks is not None or not isinstance(store, ExtentStore) or not len(store):
         return None
     cuts = {v.name: sizes.cut(v) for v in store.manifest.spec if v.nbytes}
-    layout = access.layout
+    arrays: list[PlainArray | ChunkedVariable] = []
+    whole_cost = sum(extent.nbytes for extent in store.extents(0)) + sizes.part.nbytes
     if layout is not None and not layout.varints:
-        arrays = [
-            ExtentArray(number, cut, cut.variable.shape, cut.variable.shape, part.start)
-            for number, parts in enumerate(layout.extents)
-            for part in parts
-            if part.name
-            for cut in (cuts[part.name],)
-        ]
+        for number, parts in enumerate(layout.extents):
+            arrays += [PlainArray(number, cuts[p.name], p.start) for p in parts if p.name]
     elif layout is None and isinstance(store.decoder, ChunkedDecoder):
-        decoder = store.decoder
-        arrays = [
-            ExtentArray(
-                number, cuts[one.name], one.shape, one.chunk, 0, decoder.chunk_lengths(number)
-            )
-            for number, one in enumerate(decoder.chunked_arrays())
-        ]
+        for number, array in enumerate(store.decoder.chunked_arrays()):
+            lengths = store.decoder.chunk_lengths(number)
+            starts = None if lengths is None else np.cumsum(lengths, axis=1) - lengths
+            arrays.append(ChunkedVariable(number, cuts[array.name], array, lengths, starts))
+            whole_cost += 0 if lengths is None else DECODE_FACTOR * cuts[array.name].variable.nbytes
     else:
         return None
-    whole_cost = sum(extent.nbytes for extent in store.extents(0)) + sizes.part.nbytes
-    if any(one.lengths is not None for one in arrays):
-        whole_cost += DECODE_FACTOR * store.manifest.spec.nbytes
-    cost = sum(one.cost(is_remote=access.files is None) for one in arrays)
-    return arrays if cost < whole_cost else None
+    call_nbytes = REQUEST_NBYTES if access.files is None else 0
+    return arrays if sum(one.cost(call_nbytes) for one in arrays) < whole_cost else None
 
 
 class StoredBoxReader:
@@ -204,22 +208,14 @@ class StoredBoxReader:
         self,
         access: StoreAccess,
         sizes: PatchSizes,
-        arrays: list[ExtentArray],
+        arrays: list[PlainArray | ChunkedVariable],
         whole: BoxReader,
     ) -> None:
         store = access.store
         assert isinstance(store, ExtentStore)
         self._store, self._table, self._files = store, store.table, access.files
         self._arrays, self._whole = arrays, whole
-        self._decoder = store.decoder
-        self._chunked: tuple[ChunkedArray, ...] = ()
-        if isinstance(self._decoder, ChunkedDecoder):
-            self._chunked = self._decoder.chunked_arrays()
-        self._starts = {
-            one.extent: np.cumsum(one.lengths, axis=1) - one.lengths
-            for one in arrays
-            if one.lengths is not None
-        }
+        self._chunked = {one.extent: one for one in arrays if isinstance(one, ChunkedVariable)}
         self._packed = [
             (sizes.cut(v).part, v.packed) for v in store.manifest.spec if v.packed is not None
         ]
@@ -247,20 +243,22 @@ class StoredBoxReader:
         around = self._memory("around", len(samples) * self._expected.size)
         around = around.reshape(len(samples), -1)
         order = sorted(fitting, key=lambda row: int(samples[row]))
-        boxes = corners.tolist()
-
-        def ranges(of_rows: Sequence[int], call_nbytes: int) -> Iterator[BoxRange]:
-            for row in of_rows:
-                sample = int(samples[row])
-                yield from self._ranges(sample, boxes[row], row, stored, call_nbytes)
-                yield from self._ranges_around(sample, around[row])
-
+        is_cached = self._are_cached(samples[[*order[:1], *order[-1:]]])
+        call_nbytes = REQUEST_NBYTES if self._files is None else 0 if is_cached else CALL_NBYTES
+        ranges = (
+            one
+            for row in order
+            for one in self._ranges(
+                int(samples[row]), corners[row].tolist(), row, stored, around[row], call_nbytes
+            )
+        )
+        watch.start()
         if self._files is None:
-            self._fetch(list(ranges(order, REQUEST_NBYTES)), watch)
-        elif self._are_cached(order, ranges, self._files):
-            self._copy(ranges(order, NEVER), self._files, watch)
+            self._fetch(list(ranges), watch)
+        elif is_cached:
+            self._copy(ranges, self._files, watch)
         else:
-            self._read(list(ranges(order, CALL_NBYTES)), self._files, watch)
+            self._read(list(ranges), self._files, watch)
         if self._around:
             fits[fitting] = (around[fitting] == self._expected).all(axis=1)
         for part, packed in self._packed:
@@ -273,66 +271,57 @@ class StoredBoxReader:
             here = {name: values[one] for name, values in rows.items()}
             self._whole.fill(samples[one], here, log, corners[one])
 
-    @staticmethod
-    def _are_cached(order: Sequence[int], ranges: Any, files: FileSet) -> bool:
-        ends = [next(ranges([row], NEVER)) for row in (*order[:1], *order[-1:])]
-        return are_cached([(each.file, each.offset) for each in ends], files)
+    def _are_cached(self, samples: NDArray[np.int64]) -> bool:
+        if self._files is None:
+            return False
+        places = [next(iter(self._table.places(sample)))[:2] for sample in samples.tolist()]
+        return are_cached(places, self._files)
 
     def _ranges(
         self,
         sample: int,
         corner: list[int],
         row: int,
-        stored: dict[str, NDArray[Any]],
+        stored: Mapping[str, NDArray[Any]],
+        around: NDArray[np.uint8],
         call_nbytes: int,
     ) -> Iterator[BoxRange]:
         """Yield the bytes that a box takes, and where they go."""
-        files = self._table.file[sample].tolist()
-        offsets = self._table.offset[sample].tolist()
+        places = list(self._table.places(sample))
         for array in self._arrays:
-            file, start = files[array.extent], offsets[array.extent] + array.start
-            whole = stored[array.name][row, ...].reshape(array.cut.sizes)
-            for piece in array.pieces(corner):
-                target = whole[piece.outer] if piece.outer else whole
-                if array.lengths is not None:
-                    at = start + int(self._starts[array.extent][sample, piece.chunk])
-                    nbytes = int(array.lengths[sample, piece.chunk])
-                    yield BoxRange(
-                        file, at, nbytes, (), (), target, array.extent, piece.inner, sample
-                    )
-                    continue
-                at = start + piece.chunk * math.prod(array.chunk) * array.itemsize
-                spans = array.spans(piece, call_nbytes)
-                shape, strides = spans.counts[spans.split :], spans.strides[spans.split :]
-                indices = itertools.product(*map(range, spans.counts[: spans.split]))
-                for index, offset in zip(indices, spans.offsets, strict=True):
-                    place: Any = (*index, ...)
-                    yield BoxRange(file, at + offset, spans.nbytes, shape, strides, target[place])
-
-    def _ranges_around(self, sample: int, row: NDArray[np.uint8]) -> Iterator[BoxRange]:
-        """Yield the bytes around variables, which say whether these lie as in the first sample."""
+            target = stored[array.cut.variable.name][row, ...].reshape(array.cut.sizes)
+            if isinstance(array, ChunkedVariable):
+                yield from array.ranges(sample, places[array.extent], corner, target)
+            else:
+                split = array.n_split(call_nbytes) if call_nbytes else 0
+                yield from array.ranges(places[array.extent], corner, target, split)
         column = 0
-        for number, begin, expected in self._around:
-            part = row[column : column + len(expected)]
+        for number, begin, expected in self._around:  # which say whether variables lie there
+            part = around[column : column + len(expected)]
             column += len(expected)
-            file, offset = int(self._table.file[sample, number]), begin
-            offset += int(self._table.offset[sample, number])
-            yield BoxRange(file, offset, part.size, part.shape, (1,), part)
+            file, offset, _ = places[number]
+            yield BoxRange(file, offset + begin, part.size, part, part.shape, (1,))
 
     def _put(self, one: BoxRange, buffer: Any, offset: int, watch: StageStopwatch) -> None:
         """Copy, or decode, the numbers that lie in a buffer."""
         target = one.target
-        if one.coded < 0:
+        if one.chunk_of < 0:
             target[...] = np.ndarray(one.shape, target.dtype, buffer, offset, one.strides)
             watch.end(Kind.READ, target.nbytes)
             return
-        array = self._chunked[one.coded]
+        chunked = self._chunked[one.chunk_of]
+        array = chunked.array
+        if chunked.lengths is None:
+            target[...] = np.ndarray(array.chunk, array.dtype, buffer, offset)[one.inner]
+            watch.end(Kind.READ, target.nbytes)
+            return
         chunk = self._memory("chunk", array.chunk_nbytes)
         data = memoryview(buffer)[offset : offset + one.nbytes]
         watch.end(Kind.READ, one.nbytes)
-        assert isinstance(self._decoder, ChunkedDecoder)
+        decoder = self._store.decoder
+        assert isinstance(decoder, ChunkedDecoder)
         try:
-            self._decoder.decode_chunk(one.coded, data, chunk)
+            decoder.decode_chunk(one.chunk_of, data, chunk)
         except StoreError as error:
             raise StoreError(f"{self._store.path}: sample {one.sample}: {error}") from error
         target[...] = chunk.view(array.dtype).reshape(array.chunk)[one.inner]
@@ -340,17 +329,15 @@ class StoredBoxReader:
 
     def _copy(self, ranges: Iterator[BoxRange], files: FileSet, watch: StageStopwatch) -> None:
         """Take ranges from the page cache."""
-        watch.start()
         for one in ranges:
             mapped = files.mapped(one.file)
-            if one.offset + one.nbytes > len(mapped):
-                end = one.offset + one.nbytes
+            end = one.offset + one.nbytes
+            if end > len(mapped):
                 raise files.opened(one.file).ends_early(len(mapped), end)
             self._put(one, mapped, one.offset, watch)
 
     def _read(self, ranges: Sequence[BoxRange], files: FileSet, watch: StageStopwatch) -> None:
         """Read ranges from disk, all of them asked for before."""
-        watch.start()
         places = np.array([each[:3] for each in ranges], dtype=np.int64).reshape(-1, 3)
         ask_for_ranges(places[:, 0], places[:, 1], places[:, 1] + places[:, 2], files)
         for one in ranges:
@@ -360,18 +347,13 @@ class StoredBoxReader:
 
     def _fetch(self, ranges: Sequence[BoxRange], watch: StageStopwatch) -> None:
         """Read ranges by requests, many at once."""
-        watch.start()
         memory = self._memory("read", sum(one.nbytes for one in ranges)).data
         ends = list(itertools.accumulate(one.nbytes for one in ranges))
-        fill_objects(
-            self._table.files,
-            [
-                RangeViews(
-                    FileRange(one.file, one.offset, one.nbytes), [memory[end - one.nbytes : end]]
-                )
-                for one, end in zip(ranges, ends, strict=True)
-            ],
-        )
+        wanted = [
+            RangeViews(FileRange(*one[:3]), [memory[end - one.nbytes : end]])
+            for one, end in zip(ranges, ends, strict=True)
+        ]
+        fill_objects(self._table.files, wanted)
         for one, end in zip(ranges, ends, strict=True):
             self._put(one, memory, end - one.nbytes, watch)
 

@@ -53,9 +53,7 @@ class DecodeReader:
 
     def fill_rows(self, samples: NDArray[np.int64], rows: Rows, watch: StageStopwatch) -> None:
         """Fill ``rows``; raise StoreError naming the sample."""
-        checks = None
-        if self._checks is not None:
-            checks = self._checks.of(samples, self._table, self._files)
+        checks = None if self._checks is None else self._checks.of(samples)
         for row, extents in self._extents(samples, watch):
             checked = extents if checks is None else _checked(extents, row, checks, watch)
             one = {name: values[row, ...] for name, values in rows.items()}

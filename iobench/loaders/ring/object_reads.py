@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from iobench.files.ranges import FileRange, join_ranges
-from iobench.loaders.ring.range_plan import REQUEST_NBYTES
 from iobench.recording.kinds import Kind
 from iobench.stores.extents import fill_ranges
 
@@ -20,9 +19,12 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.log import StageStopwatch
-    from iobench.loaders.ring.reads import RowBytes, SampleRanges
+    from iobench.loaders.ring.reads import ExtentRows, RowBytes
     from iobench.stores.extents import ExtentTable
 
+REQUEST_NBYTES: Final = 512 << 10
+"""What a request to a store of objects is worth: 1 ms of this process at 500 MB/s. How long it is
+under way counts less, since others are meanwhile."""
 IN_FLIGHT: Final = 16
 """Requests of a thread at once."""
 RANGE_NBYTES: Final = (1 << 20, 8 << 20)
@@ -39,10 +41,10 @@ class RangeViews(NamedTuple):
 
 
 class ObjectReads:
-    """Reads extents of objects, or parts of them, to rows; see `Reads`."""
+    """Reads extents of objects to rows; see `Reads`."""
 
-    def __init__(self, ranges: SampleRanges) -> None:
-        self._ranges = ranges
+    def __init__(self, extents: ExtentRows) -> None:
+        self._extents = extents
 
     def read(
         self,
@@ -54,8 +56,8 @@ class ObjectReads:
     ) -> None:
         """Fill the rows of these samples, then compare checksums of extents."""
         watch.start()
-        targets, lengths = self._ranges.targets(row_bytes, gaps), self._ranges.lengths
-        files, offsets = (each.tolist() for each in self._ranges.places(samples))
+        targets, lengths = self._extents.targets(row_bytes, gaps), self._extents.lengths
+        files, offsets = (each.tolist() for each in self._extents.places(samples))
         ranges = [
             RangeViews(
                 FileRange(files[row][number], offsets[row][number], nbytes),
@@ -67,13 +69,13 @@ class ObjectReads:
             for row in range(len(samples))
             for number, nbytes in enumerate(lengths)
         ]
-        n_read = fill_objects(self._ranges.table.files, ranges)
+        n_read = fill_objects(self._extents.table.files, ranges)
         watch.end(Kind.READ, n_read)
         if checks is None:
             return
         for place, (_, views) in enumerate(ranges):
             row, at = divmod(place, len(lengths))
-            checks.compare(row, self._ranges.extents[at], views)
+            checks.compare(row, self._extents.numbers[at], views)
         watch.end(Kind.VERIFY, sum(one.nbytes for one, _ in ranges))
 
 

@@ -10,28 +10,22 @@ from iobench.loaders.ring.decode_reader import DecodeReader
 from iobench.loaders.ring.gather import MappedReads
 from iobench.loaders.ring.log import StageStopwatch
 from iobench.loaders.ring.object_reads import ObjectReads
-from iobench.loaders.ring.range_plan import CALL_NBYTES, REQUEST_NBYTES, plan_of
 from iobench.loaders.ring.read_ahead import is_cached
-from iobench.loaders.ring.reads import RowReads, SampleRanges
+from iobench.loaders.ring.reads import ExtentRows, RowReads
 from iobench.recording.kinds import Kind
 from iobench.stores.extents import ExtentStore
 from iobench.stores.rounding import unpack
 from iobench.stores.varints import decode_varint_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.range_plan import RangePlan
     from iobench.loaders.ring.reads import Reads
     from iobench.loaders.ring.store_access import StoreAccess
-    from iobench.stores.fields import FieldLayout
-
-_ReadSet = tuple["Sequence[Reads]", "Mapping[int, int]"]
-"""Reads that make up whole rows, and the bytes between variables they have to keep, by extent."""
 
 
 class PlainReader:
@@ -47,17 +41,26 @@ class PlainReader:
         self._files, self._checks = access.files, access.checks
         self._table = store.table
         self._others = DecodeReader(access, of_whole=True)
-        call_nbytes = REQUEST_NBYTES if self._files is None else CALL_NBYTES
-        plan = plan_of(layout, call_nbytes, keeps_all=access.checks is not None)
-        ranges = SampleRanges(self._table, plan.ranges)
+        self._gap_nbytes = {
+            number: nbytes
+            for number, parts in enumerate(layout.extents)
+            if (nbytes := sum(part.nbytes for part in parts if not part.name))
+        }
+        extents = dict(enumerate(layout.extents))
+        every = ExtentRows(self._table, extents.copy())
         self._row_reads: RowReads | None = None
         if self._files is None:
-            self._cold: _ReadSet = [ObjectReads(ranges)], plan.around_nbytes
-            self._warm: _ReadSet = self._cold
+            self._cold: Sequence[Reads] = [ObjectReads(every)]
+            self._warm = self._cold
         else:
-            self._row_reads = RowReads(ranges, self._files)
-            self._cold = [self._row_reads], plan.around_nbytes
-            self._warm = self._gathering(access, layout, plan)
+            self._row_reads = RowReads(every, self._files)
+            self._cold = self._warm = [self._row_reads]
+            # What lies at equal distances is taken from mappings where the page cache has it.
+            grids = {n: grid for n, grid in enumerate(access.grids()) if grid is not None}
+            if grids:
+                gathered = {number: (grid, extents.pop(number)) for number, grid in grids.items()}
+                left = RowReads(ExtentRows(self._table, extents), self._files)
+                self._warm = [MappedReads(gathered, self._files), *([left] if extents else [])]
         self._packed = [v for v in store.manifest.spec if v.packed is not None and v.nbytes]
         # Of each variable that is varints, the bytes they take.
         self._varints = {
@@ -76,23 +79,6 @@ class PlainReader:
         }
         self._scratch: dict[object, NDArray[np.uint8]] = {}
 
-    def _gathering(self, access: StoreAccess, layout: FieldLayout, plan: RangePlan) -> _ReadSet:
-        """Return reads that take from mappings what lies at equal distances."""
-        assert self._files is not None
-        grids = {number: grid for number, grid in enumerate(access.grids()) if grid is not None}
-        reads: list[Reads] = []
-        if grids:
-            extents = {number: (grid, layout.extents[number]) for number, grid in grids.items()}
-            reads.append(MappedReads(extents, self._files))
-        if left := [one for one in plan.ranges if one.extent not in grids]:
-            reads.append(RowReads(SampleRanges(self._table, left), self._files))
-        kept = {
-            number: nbytes
-            for number, nbytes in plan.around_nbytes.items()
-            if number not in grids or (layout.around and layout.around[number])
-        }
-        return reads, kept
-
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill ``rows``; see `Reader`."""
         watch = StageStopwatch(log)
@@ -108,17 +94,17 @@ class PlainReader:
 
     def _fill(self, samples: NDArray[np.int64], rows: Rows, watch: StageStopwatch) -> None:
         count = len(samples)
-        reads, gap_nbytes = self._chosen(samples, watch)
+        reads = self._chosen(samples, watch)
         row_bytes = {
             name: rows[name].reshape(-1).view(np.uint8).reshape(count, -1) for name in self._plain
         }
         stored = {v.name: v.nbytes for v in self._packed} | self._varints
         for name, nbytes in stored.items():
             row_bytes[name] = self._scratch_rows(name, count, nbytes)
-        gaps = {number: self._scratch_rows(number, count, n) for number, n in gap_nbytes.items()}
-        checks = None
-        if self._checks is not None:
-            checks = self._checks.of(samples, self._table, self._files)
+        gaps = {
+            number: self._scratch_rows(number, count, n) for number, n in self._gap_nbytes.items()
+        }
+        checks = None if self._checks is None else self._checks.of(samples)
         for each in reads:
             each.read(samples, row_bytes, gaps, watch, checks)
         for variable in self._packed:
@@ -135,7 +121,7 @@ class PlainReader:
             others = np.flatnonzero((gaps[number] != around).any(axis=1))
             self._decode(others, samples, rows, watch)
 
-    def _chosen(self, samples: NDArray[np.int64], watch: StageStopwatch) -> _ReadSet:
+    def _chosen(self, samples: NDArray[np.int64], watch: StageStopwatch) -> Sequence[Reads]:
         """Return how to read the samples of a batch; ask for what is not in the page cache."""
         if self._row_reads is None or self._files is None:
             return self._warm

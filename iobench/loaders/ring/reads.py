@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.log import StageStopwatch
-    from iobench.loaders.ring.range_plan import ExtentRange, RowPiece
     from iobench.stores.extents import ExtentTable
+    from iobench.stores.fields import FieldPart
 
 RowBytes = dict[str, "NDArray[np.uint8]"]
 """Bytes of each variable's rows: (samples, bytes), contiguous."""
 
 
 Target = tuple[memoryview, int, int, int]
-"""Where a piece goes: view, pitch, start, bytes; row ``r`` from byte ``r * pitch + start``."""
+"""Where a part goes: view, pitch, start, bytes; row ``r`` from byte ``r * pitch + start``."""
 
 
 class Reads(Protocol):
@@ -45,60 +45,55 @@ class Reads(Protocol):
         ...
 
 
-class SampleRanges:
-    """What is read of each sample, for one thread: where it lies, and where its pieces go."""
+class ExtentRows:
+    """Extents of samples by number, for one thread: where each lies, and where its parts go."""
 
-    def __init__(self, table: ExtentTable, ranges: Sequence[ExtentRange]) -> None:
+    def __init__(self, table: ExtentTable, extents: Mapping[int, Sequence[FieldPart]]) -> None:
         self.table = table
-        self.extents = [one.extent for one in ranges]
-        self.lengths = [one.nbytes for one in ranges]
-        self._ranges = ranges
-        self._numbers = np.array(self.extents, dtype=np.int64)
-        self._starts = np.array([one.start for one in ranges], dtype=np.int64)
-        self._is_all = bool(
-            np.array_equal(self._numbers, np.arange(table.n_per_sample)) and not self._starts.any()
-        )
-        unwanted = (piece.nbytes for one in ranges for piece in one.pieces if piece.name is None)
-        self._dropped = memoryview(bytearray(max(unwanted, default=0)))
+        self.numbers = list(extents)
+        self.lengths = [sum(part.nbytes for part in parts) for parts in extents.values()]
+        self._extents = extents
+        self._is_all = self.numbers == list(range(table.n_per_sample))
 
     def places(self, samples: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the file of each range, by number, and where it begins: (samples, ranges)."""
+        """Return the file of each extent, by number, and where it begins: (samples, extents)."""
         file, offset = self.table.file[samples], self.table.offset[samples]
-        if self._is_all:
-            return file, offset
-        return file[:, self._numbers], offset[:, self._numbers] + self._starts
+        return (file, offset) if self._is_all else (file[:, self.numbers], offset[:, self.numbers])
 
     def targets(
         self, row_bytes: RowBytes, gaps: Mapping[int, NDArray[np.uint8]]
     ) -> list[list[Target]]:
-        """Return where the pieces of each range go."""
+        """Return where the parts of each extent go; those of no variable are the gaps."""
         views = {
             name: (array.reshape(-1).data, array.shape[1]) for name, array in row_bytes.items()
         }
-        between = {
-            number: (array.reshape(-1).data, array.shape[1]) for number, array in gaps.items()
-        }
-
-        def target(piece: RowPiece, extent: int) -> Target:
-            if piece.name is None:
-                return self._dropped, 0, 0, piece.nbytes
-            view, pitch = views[piece.name] if piece.name else between[extent]
-            return view, pitch, piece.at, piece.nbytes
-
-        return [[target(piece, one.extent) for piece in one.pieces] for one in self._ranges]
+        targets = []
+        for number, parts in self._extents.items():
+            of_extent: list[Target] = []
+            at = 0
+            for part in parts:
+                if part.name:
+                    view, pitch = views[part.name]
+                    of_extent.append((view, pitch, 0, part.nbytes))
+                else:
+                    gap = gaps[number]
+                    of_extent.append((gap.reshape(-1).data, gap.shape[1], at, part.nbytes))
+                    at += part.nbytes
+            targets.append(of_extent)
+        return targets
 
 
 class RowReads:
-    """Reads some of each sample's extents, or parts of them, to rows, in the order they lie in."""
+    """Reads some of each sample's extents to rows, in the order they lie in."""
 
-    def __init__(self, ranges: SampleRanges, files: FileSet) -> None:
-        self._ranges = ranges
-        self._lengths = ranges.lengths
+    def __init__(self, extents: ExtentRows, files: FileSet) -> None:
+        self._extents = extents
+        self._lengths = extents.lengths
         self._files = files
 
     def ask(self, samples: NDArray[np.int64]) -> None:
         """Have the system read all of these samples, and do not wait for it."""
-        file, start = self._ranges.places(samples)
+        file, start = self._extents.places(samples)
         end = (start + np.array(self._lengths, dtype=np.int64)).reshape(-1)
         ask_for_ranges(file.reshape(-1), start.reshape(-1), end, self._files)
 
@@ -111,11 +106,11 @@ class RowReads:
         checks: SampleChecks | None = None,
     ) -> None:
         """Fill the rows of these samples; see `Reads`."""
-        file, offset = self._ranges.places(samples)
+        file, offset = self._extents.places(samples)
         file, offset = file.reshape(-1), offset.reshape(-1)
         order = np.lexsort((offset, file))
         files, offsets = file[order].tolist(), offset[order].tolist()
-        targets = self._ranges.targets(row_bytes, gaps)
+        targets = self._extents.targets(row_bytes, gaps)
         n_extents = len(targets)
         places = order.tolist()
         opened: OpenFile | None = None
@@ -150,12 +145,12 @@ class RowReads:
 
     def _check(self, places: list[int], targets: list[list[Target]], checks: SampleChecks) -> None:
         """Compare the checksums of extents that have just been read."""
-        extents = self._ranges.extents
+        numbers = self._extents.numbers
         for place in places:
             row, extent = divmod(place, len(targets))
             checks.compare(
                 row,
-                extents[extent],
+                numbers[extent],
                 [
                     view[row * pitch + start : row * pitch + start + nbytes]
                     for view, pitch, start, nbytes in targets[extent]

@@ -90,20 +90,7 @@ def test_swapped_shards_are_found_by_their_checksums(
         rows_of(StoreSource(store, verify=True).filler(), [4])
 
 
-def test_a_tfrecord_store_has_checksums_of_its_own(
-    make_store: Callable[..., Store], cached: None
-) -> None:
-    store = make_store(SPEC, samples(5), "tfrecord", shards=[3, 2])
-    (store.path / CHECKSUMS_NAME).unlink()
-    filler = StoreSource(store, verify=True).filler()
-    assert rows_of(filler, [0, 4, 2])
-    extent = store.extents(4)[0]
-    change(extent.file, extent.offset + 100)
-    with pytest.raises(StoreError, match="sample 4"):
-        rows_of(filler, [0, 4, 2])
-
-
-def test_other_stores_without_checksums_cannot_be_verified(
+def test_stores_without_checksums_cannot_be_verified(
     make_store: Callable[..., Store],
 ) -> None:
     store = make_store(SPEC, samples(2))
