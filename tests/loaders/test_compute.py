@@ -34,13 +34,6 @@ def test_a_step_takes_exactly_its_time(run):
     assert (forward.batch, forward.epoch, backward.batch) == (4, 1, 4)
 
 
-def test_no_compute_records_nothing(run):
-    clock = FakeClock()
-    with Recorder(run.spans_path, role="consumer", clock=clock) as recorder:
-        Compute(0, 0, "none").run(recorder, batch_of(0))
-    assert rows_of(run) == []
-
-
 def test_published_is_taken_as_it_is():
     assert parsed("published") == Compute(5_000_000, 15_000_000, "D2.3")
 
@@ -50,17 +43,6 @@ def test_published_is_scaled_with_batch_and_bytes():
     assert (compute.forward_ns, compute.backward_ns) == (5_000_000, 15_000_000)
     assert "sample" in compute.source
     assert "batch 2 to 4" in compute.source
-
-
-def test_an_unknown_published_size_is_not_scaled():
-    step = PublishedStep(10, 20, batch_size=1, source="x")
-    assert parsed("published", step, batch_size=1).total_ns == 30
-
-
-def test_nothing_published_is_said():
-    compute = parsed("published", None)
-    assert compute.total_ns == 0
-    assert "--compute" in compute.source
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets.baseline import SamplePasses
-from iobench.errors import IobenchError, OptionError, SampleError, WorkerError
+from iobench.errors import IobenchError, SampleError, WorkerError
 from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.iterable_loader import IterableLoader
 from iobench.recording.kinds import Kind
@@ -111,12 +111,3 @@ def test_a_pass_that_is_left_is_closed(tmp_path: Path) -> None:
 
     assert loaded(tmp_path, 2, items) == [[0, 0], [0, 0]]
     assert closed == [0]
-
-
-def test_a_batch_size_below_one_is_refused(tmp_path: Path) -> None:
-    directory = RunDirectory.create(tmp_path / "run", {})
-    with (
-        directory.recorder(role="consumer") as recorder,
-        pytest.raises(OptionError, match="--batch-size 0: expected 1 or more"),
-    ):
-        IterableLoader(SamplePasses(SPEC, lambda _: []), 0, recorder=recorder)

@@ -34,10 +34,6 @@ class TestProcesses(LoaderTests):
     def open_loader(self, store, batch_size, **options):
         return iobench.loader(store, batch_size, processes=True, **options)
 
-    @pytest.mark.xfail(reason="issue 39: a loader with processes cannot be pickled yet")
-    def test_a_pickled_loader_gives_the_same(self, store):
-        super().test_a_pickled_loader_gives_the_same(store)
-
 
 class TestTensorsOfTorch(LoaderTests):
     def open_loader(self, store: Any, batch_size: int, **options: Any) -> Any:

@@ -83,12 +83,6 @@ def test_each_wait_says_batch_bytes_and_maker(bench):
     assert (last.batch, last.label, last.nbytes) == (-1, "shutdown", -1)
 
 
-def test_without_workers_the_consumer_made_it(bench):
-    run, directory = bench(limit=1)
-    measure([run])
-    assert rows_by_kind(directory)[Kind.WAIT][0].detail == "consumer"
-
-
 def test_a_bar_that_is_drawn_is_no_time_of_the_run(bench, monkeypatch):
     monkeypatch.setattr(measured_loop, "PROGRESS_EVERY_NS", 3 * (LOAD_NS + STEP_NS))
     run, directory = bench(limit=8)
@@ -144,13 +138,6 @@ def test_a_time_limit_counts_the_steady_state_alone(bench):
     run, _ = bench(steady_limit_ns=10 * (LOAD_NS + STEP_NS), workers=2, prefetch=2)
     measure([run])
     assert run.n_batches == 4 + 10
-
-
-def test_rounds_without_a_steady_state_still_end_by_time(bench):
-    run, _ = bench("a", steady_limit_ns=30 * (LOAD_NS + STEP_NS), workers=20, prefetch=2)
-    other, _ = bench("b", limit=1)
-    measure([run, other])
-    assert 30 <= run.n_batches <= 3 * ROUND_BATCHES
 
 
 def test_what_was_recorded_before_an_error_stays(bench):

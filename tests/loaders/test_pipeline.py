@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 from types import MappingProxyType
 
 import numpy as np
 import pytest
-from tiny_pipeline import tiny_pipeline
 
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.recording.kinds import Kind
@@ -62,13 +60,3 @@ def test_fused_steps_are_one():
 )
 def test_bytes_are_counted_or_unknown(value, nbytes):
     assert handed_on_nbytes(value) == nbytes
-
-
-def test_what_can_be_used_once_is_not_used_up():
-    stream = iter([b"a", b"b"])
-    assert handed_on_nbytes(stream) == -1
-    assert list(stream) == [b"a", b"b"]
-
-
-def test_a_pipeline_is_picklable():
-    assert len(pickle.loads(pickle.dumps(tiny_pipeline(5)))) == 5

@@ -49,15 +49,6 @@ def test_a_limit_is_kept_over_rounds():
     assert plan.finished
 
 
-def test_an_ended_plan_hands_out_no_more():
-    plan = BatchPlan(plan_batches(6, 2), limit=None)
-    batches = plan.take(None)
-    next(batches)
-    plan.end()
-    assert list(batches) == []
-    assert plan.finished
-
-
 def test_rounds_end_with_the_epoch_where_something_comes_before_it():
     epochs = []
     plan = BatchPlan(plan_batches(6, 2), limit=8, before_epoch=lambda: epochs.append(None))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from itertools import islice
 
-import numpy as np
 import pytest
 from span_rows import rows_by_kind, rows_of
 from tiny_pipeline import COSTS, breaking_pipeline, ring_of, tiny_pipeline
@@ -42,23 +41,6 @@ def test_batches_hold_their_samples_in_order(consumer):
     assert not [t for t in threading.enumerate() if "iobench-ring" in t.name]
 
 
-def test_rounds_follow_each_other_in_the_same_buffers(consumer):
-    plan = iter(planned(12))
-    with native(consumer) as loader:
-        for _ in range(4):
-            found = [batch.planned.batch for batch in loader.batches(islice(plan, 3))]
-            assert len(found) == 3
-        assert found == [9, 10, 11]
-
-
-def test_every_stage_is_recorded_on_the_lanes_of_threads(run, consumer):
-    with native(consumer) as loader:
-        assert sum(1 for _ in loader.batches(planned(4))) == 4
-    rows = rows_by_kind(run, role="consumer")
-    assert {Kind.READ, Kind.DECODE, Kind.PREPROCESS, Kind.COLLATE, Kind.SUBMIT_QUEUE} <= set(rows)
-    assert sorted(row.batch for row in rows[Kind.READ]) == [n // 3 for n in range(12)]
-
-
 def test_waits_are_charged_in_full_to_what_the_threads_did(tmp_path):
     config = {"workers": 0, "prefetch": 2, "batch_size": 3, "unit_costs": dict(COSTS)}
     directory = RunDirectory.create(tmp_path / "native", config)
@@ -83,13 +65,6 @@ def test_what_a_step_raises_is_raised_in_its_place(consumer):
     assert "while batch" in "".join(caught.value.__notes__)
 
 
-def test_batches_stay_what_they_are_while_they_are_held(consumer):
-    with native(consumer) as loader, pytest.warns(UserWarning, match="held at once"):
-        held = list(loader.batches(planned(12)))
-    for batch in held:
-        assert np.array_equal(batch.arrays["level"], [s + 1 for s in batch.planned.samples])
-
-
 def test_a_closed_loader_and_impossible_numbers_are_refused(consumer):
     loader = native(consumer)
     loader.close()
@@ -99,14 +74,6 @@ def test_a_closed_loader_and_impossible_numbers_are_refused(consumer):
     for options in ({"threads": -1}, {"prefetch": 0}, {"workers": 2}):
         with pytest.raises(OptionError, match=next(iter(options))):
             native(consumer, **options)
-
-
-def test_without_threads_the_loop_makes_its_batches_in_order(consumer):
-    with alone(consumer) as loader:
-        for plan, batch in zip(planned(6), loader.batches(planned(6)), strict=True):
-            assert (batch.planned, batch.worker) == (plan, -1)
-            assert batch.arrays["level"].tolist() == [sample + 1 for sample in plan.samples]
-            assert batch.arrays["field"][:, 0, 0].tolist() == list(plan.samples)
 
 
 def test_without_threads_every_stage_is_of_the_consumer_and_nothing_is_made_ahead(run, consumer):
@@ -119,11 +86,3 @@ def test_without_threads_every_stage_is_of_the_consumer_and_nothing_is_made_ahea
     rows = rows_by_kind(run, role="consumer")
     assert set(rows) == {Kind.READ, Kind.DECODE, Kind.PREPROCESS, Kind.COLLATE}
     assert [row.batch for row in rows[Kind.COLLATE]] == [0, 0, 0, 1, 1, 1]
-
-
-def test_without_threads_what_a_step_raises_passes_as_it_is(consumer):
-    with (
-        alone(consumer, breaking_pipeline(4, error=ZeroDivisionError("x"))) as loader,
-        pytest.raises(ZeroDivisionError),
-    ):
-        list(loader.batches(planned(4)))

@@ -7,7 +7,6 @@ from span_rows import rows_of
 from tiny_pipeline import SPEC
 
 from iobench.chunks.decode_counts import count_used
-from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.stage_timer import Detail, StageTimer
 from iobench.recording.kinds import Kind
@@ -108,13 +107,6 @@ def test_costs_decide_on_auto(run, light_ns, full_ns, summed, with_cpu):
     assert {r.cpu_ns >= 0 for r in second} == {with_cpu}
 
 
-def test_asked_for_samples_are_given_whatever_they_cost(run):
-    bench = Bench(run, Detail.SAMPLE, {"light_ns": 10**6, "full_ns": 10**6})
-    bench.make(0, 40)
-    bench.make(1, 41)
-    assert [r.sample for r in rows_of(run)] == [40, 40, 40, 41, 41, 41]
-
-
 @pytest.mark.parametrize("detail", [Detail.SAMPLE, Detail.BATCH])
 def test_the_failed_sample_is_named(run, detail):
     bench = Bench(run, detail)
@@ -122,9 +114,3 @@ def test_the_failed_sample_is_named(run, detail):
     with pytest.raises(ValueError, match="41"):
         bench.make(0, 40, 41, 42)
     assert bench.timer.failed_sample == 41
-
-
-def test_details_have_names():
-    assert Detail.parse("auto") is Detail.AUTO
-    with pytest.raises(OptionError, match="auto, sample or batch"):
-        Detail.parse("all")

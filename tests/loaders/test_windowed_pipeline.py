@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -13,13 +12,11 @@ from tiny_pipeline import SPEC, STEPS, decode, preprocess, ring_of, tiny_pipelin
 
 from iobench.errors import OptionError, SampleError
 from iobench.loaders.batch_plan import plan_batches
-from iobench.loaders.pipeline import Pipeline, Step, store_pipeline
+from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.windowed import windowed_pipeline, windowed_spec
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable, Window, handed_on_nbytes
-from iobench.testing import random_sample, write_store
 from iobench.windows import place_windows
-from iobench_converters.tfrecord import FORMAT
 
 WINDOW = Window((-1, 0), (1,))
 ROLES = SampleSpec(
@@ -61,11 +58,6 @@ def test_with_roles_each_variable_keeps_its_own():
     assert (spec["score"].units, spec["score"].channels) == ("K", ("low", "high"))
 
 
-@pytest.mark.parametrize(("spec", "names"), [(SPEC, ("field", "level")), (ROLES, ("x", "hour"))])
-def test_a_window_without_targets_has_none(spec, names):
-    assert windowed_spec(spec, Window((0, 1))).names == names
-
-
 def test_a_spec_that_cannot_be_stacked_is_refused():
     only = SampleSpec((Variable("y", (), "f4", (), role="target"),))
     with pytest.raises(OptionError, match="none of y is an input"):
@@ -91,35 +83,6 @@ def test_windows_are_slices_of_the_stacked_items(text):
             np.testing.assert_array_equal(sample[name], whole[np.add(centre, window.inputs)])
             targets = whole[np.add(centre, window.targets)]
             np.testing.assert_array_equal(sample[f"{name}_target"], targets, strict=True)
-
-
-@dataclass
-class Counting:
-    """Reads, and notes what."""
-
-    seen: list[int] = field(default_factory=list)
-
-    def __call__(self, where):
-        self.seen.append(where)
-        return STEPS[0].run(where)
-
-
-def test_an_item_is_read_once_for_each_window():
-    reading = Counting()
-    made = windowed(tiny_pipeline(first=Step(Kind.READ, "", reading)), Window((-1, 0), (0, 1)))
-    sample = make(made, 3)
-    assert reading.seen == [3, 4, 5]
-    assert (sample["level"].tolist(), sample["level_target"].tolist()) == ([4, 5], [5, 6])
-
-
-def test_stages_keep_their_names_and_stacking_is_one_of_its_own():
-    made = windowed(tiny_pipeline())
-    assert [(step.kind, step.label) for step in made.steps] == [
-        (Kind.READ, ""),
-        (Kind.DECODE, ""),
-        (Kind.PREPROCESS, "tiny"),
-        (Kind.TRANSFORM, "window"),
-    ]
 
 
 def read_and_decode(where):
@@ -155,13 +118,6 @@ def test_a_pickle_of_windows_is_about_the_size_of_its_items():
             np.testing.assert_array_equal(make(copy, number)[name], array)
 
 
-def test_some_of_the_windows():
-    made = windowed(tiny_pipeline())
-    assert [list(where) for where in made.where[2:4]] == [[2, 3, 4], [3, 4, 5]]
-    with pytest.raises(IndexError):
-        _ = made.where[10]
-
-
 @pytest.mark.parametrize("items", [[[0, 1, 12]], [[-1, 0, 1]]])
 def test_items_beyond_the_pipeline_are_refused(items):
     with pytest.raises(IndexError, match="of 12"):
@@ -181,21 +137,6 @@ def test_an_item_that_is_not_as_the_spec_says_is_named():
         make(made, 3)
 
 
-def test_a_store_holds_items_once_and_gives_windows(tmp_path):
-    samples = [random_sample(ROLES, seed) for seed in range(6)]
-    store = write_store(tmp_path, FORMAT, ROLES, samples, shard_n_samples=4)
-    window = Window((0, -1), (0, 1))
-    placed = place_windows([0, 1, 2, 4, 5, 6], window)
-    made = windowed_pipeline(store_pipeline(store), placed.among(range(6)), window)
-    assert [step.kind for step in made.steps] == [Kind.READ, Kind.DECODE, Kind.TRANSFORM]
-    assert placed.centres.tolist() == [1, 4]
-    for number, centre in enumerate([1, 4]):
-        sample = make(made, number)
-        for name, offsets in (("x", window.inputs), ("hour", window.inputs), ("score", (0, 1))):
-            expected = np.stack([samples[centre + offset][name] for offset in offsets])
-            np.testing.assert_array_equal(sample[name], expected, strict=True)
-
-
 def test_workers_load_windows_and_record_their_stages(run):
     made = windowed(tiny_pipeline())
     with ring_of(made, 2, workers=2, run_directory=run.path, recorder=None) as loader:
@@ -207,11 +148,3 @@ def test_workers_load_windows_and_record_their_stages(run):
     assert {row.nbytes for row in rows[Kind.READ]} == {150}
     assert {row.label for row in rows[Kind.TRANSFORM]} == {"window"}
     assert {row.nbytes for row in rows[Kind.TRANSFORM]} == {150}
-
-
-def test_the_loop_itself_makes_windows(consumer):
-    made = windowed(tiny_pipeline())
-    with ring_of(made, 5, recorder=consumer) as loader:
-        plan = itertools.islice(plan_batches(len(made), 5, shuffle=False), 2)
-        levels = [batch.arrays["level_target"][:, 0].tolist() for batch in loader.batches(plan)]
-    assert levels == [[3, 4, 5, 6, 7], [8, 9, 10, 11, 12]]

@@ -139,20 +139,6 @@ def test_a_store_without_an_index_says_so_in_a_line(store: Store) -> None:
     nothing.close()
 
 
-def test_what_is_not_named_stays_as_it_is(store: Store) -> None:
-    made = iobench.loader(store, 4, normalise={"rain": (1, 2)})
-    for batch, numbers in zip(made, (range(4), range(4, 6)), strict=True):
-        for row, number in enumerate(numbers):
-            for name, values in store[number].items():
-                if name != "rain":
-                    assert np.array_equal(batch[name][row], values)
-                    assert batch[name].dtype == values.dtype
-    assert list(made.normalisation) == ["rain"]
-    assert made.spec["rain"].units == "1"
-    made.close()
-    store.close()
-
-
 def test_missing_values_stay_missing(make_store: MakeStore) -> None:
     spec = SampleSpec((Variable("t", (2, 5), "<f4", ("y", "x")),))
     values = np.array([[1, np.nan, 3, np.inf, -np.inf]] * 2, "f4")

@@ -145,26 +145,6 @@ def test_blocks_come_whole_and_each_sample_once(n: int, block: int, seed: int, s
     assert np.array_equal(order.samples(1, len(order) - 1), found[(len(order) - 1) * size :])
 
 
-def test_a_batch_may_be_of_thousands_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iobench.loaders.ring.order.BLOCK", 4)
-    found = BatchOrder(9000, 9000, shuffle=True).samples(0, 0)
-    assert np.array_equal(found, Permutation(9000, seed=0, epoch=0).at(np.arange(9000)))
-
-
-@pytest.mark.parametrize("shuffle", [True, "blocks:8"])
-def test_epochs_may_be_asked_for_in_turn(shuffle: bool | str) -> None:
-    kept = BatchOrder(9000, 9000, shuffle=shuffle, seed=1)
-    for epoch in (0, 1, 0, 2, 1):
-        fresh = BatchOrder(9000, 9000, shuffle=shuffle, seed=1)
-        assert np.array_equal(kept.samples(epoch, 0), fresh.samples(epoch, 0))
-
-
-def test_blocks_of_one_are_as_random_as_all() -> None:
-    order = BatchOrder(50_000, 50_000, shuffle="blocks:1", seed=4)
-    assert abs(np.corrcoef(order.samples(0, 0), np.arange(50_000))[0, 1]) < 5 / 50_000**0.5
-    assert not np.array_equal(order.samples(0, 0), order.samples(1, 0))
-
-
 def test_the_quality_of_an_order_is_told() -> None:
     assert BatchOrder(100, 4).quality == "as stored: no shuffle"
     assert BatchOrder(100, 4, shuffle=True).quality == "global permutation of 100 samples"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from number_stores import nothing_left
-from tiny_pipeline import tiny_pipeline
 
 import iobench
 from iobench.errors import OptionError, StoreError
@@ -24,9 +22,7 @@ from iobench.loaders.ring import box_reader
 from iobench.loaders.ring.box_reader import StoredBoxReader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import drawn_below
-from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.ring.sample_patches import CutReader, PatchPlaces, PatchSizes
-from iobench.loaders.ring.sample_source import SampleSource
+from iobench.loaders.ring.sample_patches import CutReader, PatchSizes
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable, Window
@@ -147,12 +143,6 @@ def test_only_what_needs_all_is_read_whole(store: Store, partly: None) -> None:
     verified = iobench.loader(store, 3, patch=PATCH, verify=True)
     check(loader, store, PATCH)
     check(verified, store, PATCH)
-    store.close()
-
-
-def test_one_dimension_and_all_of_another(store: Store, partly: None) -> None:
-    for patch in ({"x": 1}, {"y": Y, "x": 3}):
-        check(iobench.loader(store, 4, patch=patch), store, patch)
     store.close()
 
 
@@ -288,31 +278,6 @@ def test_all_items_of_a_window_are_cut_at_one_place(
             assert np.array_equal(batch["t"][row], np.stack(parts))
             rain = cut(samples[items[2]]["rain"], ("y", "x"), starts, PATCH)
             assert np.array_equal(batch["rain"][row, 0], rain)
-    loader.close()
-    store.close()
-
-
-def test_samples_of_a_dataset_are_cut() -> None:
-    items = PipelineSource(tiny_pipeline(12))
-    sizes = PatchSizes({"lon": 2}, items.spec)
-    source = SampleSource(items, patches=PatchPlaces(sizes, "tiles", 0))
-    loader = iobench.loader(items, 4, patch={"lon": 2}, patch_at="tiles")
-    assert len(source) == len(loader.dataset) == 24
-    whole = iobench.loader(items, 12)
-    everything = next(iter(whole))["field"]
-    found = np.concatenate([batch["field"].copy() for batch in loader])
-    assert np.array_equal(found[::2], everything[:, :, :2])
-    assert np.array_equal(found[1::2], everything[:, :, 2:])
-    loader.close()
-    whole.close()
-
-
-def test_patches_by_number_and_in_other_processes(make_store: MakeStore) -> None:
-    store = make_store(SPEC, samples_of(SPEC), "zarr", options={"codec": "blosc-lz4"})
-    loader = iobench.loader(store, 3, patch=PATCH)
-    dataset: Any = pickle.loads(pickle.dumps(loader.dataset))
-    batch = next(iter(loader))
-    assert np.array_equal(dataset[1]["t"], batch["t"][1])  # as in the first epoch
     loader.close()
     store.close()
 

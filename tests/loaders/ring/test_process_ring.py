@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import types
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,25 +88,6 @@ def test_batches_are_those_of_the_source() -> None:
     loader.close()
 
 
-@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
-def test_held_batches_are_never_written_again() -> None:
-    loader = make(transform=in_place)
-    held = list(loader)
-    assert np.concatenate([batch["number"] for batch in held]).tolist() == list(range(50))
-    for batch in held:
-        assert (batch["field"][:, 0, 0] == batch["number"] + 1).all()
-    loader.close()
-    del loader
-    gc.collect()
-    assert held[7]["number"].tolist() == [28, 29, 30, 31]
-
-
-def test_without_a_transform_the_source_fills_shared_memory_itself() -> None:
-    loader = make()
-    assert [batch["number"][0] for batch in loader] == list(range(0, 50, 4))
-    loader.close()
-
-
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("source", "transform", "error", "message"),
@@ -151,17 +131,6 @@ def test_a_transform_that_cannot_be_is_told_at_the_start(
 ) -> None:
     with pytest.raises(error, match=message):
         make(transform=transform)
-
-
-def test_a_transform_that_cannot_be_imported_there_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    module = types.ModuleType("only_here")
-    exec("def identity(batch):\n    return batch\n", module.__dict__)
-    module.identity.__module__ = "only_here"
-    monkeypatch.setitem(sys.modules, "only_here", module)
-    with pytest.raises(WorkerError, match=r"cannot be imported.*No module named 'only_here'"):
-        make(transform=module.identity)
 
 
 def test_closing_does_not_wait_for_a_transform_that_never_ends() -> None:
@@ -217,15 +186,6 @@ def test_a_forked_child_is_refused() -> None:
         next(iter(loader))
 
 
-def test_what_fails_at_the_start_leaves_no_process() -> None:
-    with pytest.raises(WorkerError, match="OwnError: number 3") as caught:
-        make(transform=failing_oddly)
-    assert not multiprocessing.active_children()  # though the error is kept
-    (note,) = caught.value.__notes__
-    assert "ring_sources.py" in note
-    assert "given samples [0, 1, 2, 3]" in note
-
-
 def test_a_process_that_cannot_be_started_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise OSError("AF_UNIX path too long")
@@ -233,11 +193,6 @@ def test_a_process_that_cannot_be_started_is_one_line(monkeypatch: pytest.Monkey
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", refuse)
     with pytest.raises(WorkerError, match=r"cannot be started \(AF_UNIX.*TMPDIR a shorter path"):
         list(make())
-
-
-def test_a_source_that_cannot_be_opened_there_says_why() -> None:
-    with pytest.raises(SampleError, match="no folder"):
-        list(make(NumberSource(unopened=True)))
 
 
 @pytest.mark.quick_cases(0, thorough=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from number_stores import nothing_left, write_numbers
 
 import iobench
-from iobench.errors import StorageError, StoreError
+from iobench.errors import StoreError
 from iobench.files.ranges import FileRange
 from iobench.files.urls import as_path
 from iobench.loaders.opened_store import open_store
@@ -195,74 +194,6 @@ def test_what_is_wrong_is_named(tmp_path: Path, bucket: str) -> None:
     file.unlink()
     with pytest.raises(StoreError, match=f"{file.name} is missing"):
         batches(source)
-
-
-def test_a_server_without_ranges_is_refused(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would give the first bytes of the object for those that were asked for."""
-    place = as_path(f"s3://{bucket}/object")
-    place.write_bytes(bytes(range(100)))
-    from moto.s3.responses import S3Response
-
-    def ignoring(_: Any, __: Any, headers: Any, content: Any) -> Any:
-        return 200, headers, content
-
-    monkeypatch.setattr(S3Response, "_handle_range_header", ignoring)
-    with pytest.raises(StorageError, match="the server hands out files only whole"):
-        fill_ranges([place], [10], [[memoryview(bytearray(5))]], in_flight=1)
-
-
-@pytest.mark.parametrize("in_flight", [1, 3])
-def test_no_more_are_under_way_than_were_allowed(
-    bucket: str, monkeypatch: pytest.MonkeyPatch, in_flight: int
-) -> None:
-    from moto.s3.responses import S3Response
-
-    place = as_path(f"s3://{bucket}/object")
-    place.write_bytes(bytes(range(100)))
-    answer, lock, counts = S3Response.get_object, threading.Lock(), [0]
-    together = threading.Barrier(in_flight)
-
-    def counting(self: Any, *arguments: Any) -> Any:
-        with lock:
-            counts.append(counts[-1] + 1)
-        together.wait(10)
-        found = answer(self, *arguments)
-        with lock:
-            counts.append(counts[-1] - 1)
-        return found
-
-    monkeypatch.setattr(S3Response, "get_object", counting)
-    memory = memoryview(bytearray(30))
-    views = [[memory[at : at + 5]] for at in range(0, 30, 5)]
-    fill_ranges([place] * 6, [10 + at for at in range(0, 30, 5)], views, in_flight=in_flight)
-    assert bytes(memory) == bytes(range(10, 40))
-    assert max(counts) == in_flight
-
-
-def test_broken_connections_are_tried_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from moto.s3.responses import S3Response
-
-    place = as_path(f"s3://{bucket}/object")
-    place.write_bytes(bytes(range(100)))
-    answer, asked = S3Response._handle_range_header, []
-
-    def breaking(self: Any, request: Any, headers: Any, content: Any) -> Any:
-        asked.append(request.headers["Range"])
-        status, headers, content = answer(self, request, headers, content)
-
-        def halves() -> Iterator[bytes]:
-            yield content[:7]
-            if len(asked) == 1:
-                raise ConnectionAbortedError
-            yield content[7:]
-
-        return status, headers, halves()
-
-    monkeypatch.setattr(S3Response, "_handle_range_header", breaking)
-    memory = bytearray(20)
-    fill_ranges([place], [30], [[memoryview(memory)[:7], memoryview(memory)[7:]]], in_flight=2)
-    assert bytes(memory) == bytes(range(30, 50))
-    assert asked == ["bytes=30-49", "bytes=37-49"]
 
 
 def test_more_buffers_than_threads_wait_for_a_server(tmp_path: Path, bucket: str) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
-import os
-import pickle
 import threading
 import warnings
 import weakref
@@ -17,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.errors import OptionError, SampleError, WorkerError
+from iobench.errors import OptionError, SampleError
 from iobench.loaders.ring import buffers
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
@@ -109,41 +106,12 @@ def test_batches_do_not_depend_on_threads(threads: int) -> None:
     assert sorted(chain.from_iterable(expected)) == list(range(50))
 
 
-def test_each_iteration_is_another_epoch() -> None:
-    loader = make(shuffle=True)
-    first, second = numbers(loader), numbers(loader)
-    assert first != second
-    loader.set_epoch(0)
-    assert numbers(loader) == first
-
-
-@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
-def test_all_batches_can_be_held() -> None:
-    loader = make()
-    batches = list(loader)
-    for batch in batches:
-        for row, number in enumerate(batch["number"].tolist()):
-            assert (batch["field"][row] == number + np.arange(15).reshape(3, 5) / 16).all()
-    assert numbers(batches) == [list(range(i, min(i + 4, 50))) for i in range(0, 50, 4)]
-    again = numbers(loader)  # with all of the first epoch held still
-    assert again == numbers(batches)
-
-
 def test_holding_all_batches_is_told_once() -> None:
     loader = make(depth=3)
     with pytest.warns(UserWarning, match="batches are held at once") as caught:
         held = list(loader)
     assert len(caught) == 1
     assert len(held) == 13
-
-
-def test_a_loop_that_holds_one_batch_needs_no_further_buffer() -> None:
-    loader = make(n_samples=400, depth=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(10):
-            for batch in loader:
-                assert batch["number"].shape == (4,)
 
 
 def test_more_than_fits_into_memory_is_an_error_and_no_deadlock(
@@ -178,17 +146,6 @@ def test_views_keep_a_batch_and_its_end_gives_it_back() -> None:
     assert (view == expected).all()
 
 
-@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
-def test_batches_outlive_their_loader() -> None:
-    loader = make()
-    iterator = iter(loader)
-    held = [next(iterator) for _ in range(6)]
-    del loader, iterator
-    gc.collect()
-    assert numbers(held) == [list(range(4 * i, 4 * i + 4)) for i in range(6)]
-    assert numbers([pickle.loads(pickle.dumps(batch)) for batch in held]) == numbers(held)
-
-
 def test_an_iterator_that_is_forgotten_ends_its_threads() -> None:
     loader = make(n_samples=4000)
     iterator = iter(loader)
@@ -217,53 +174,3 @@ def test_what_fails_is_raised_in_its_place() -> None:
     assert caught.value.__notes__ == ["while batch 2 of epoch 0 was made"]
     with pytest.raises(StopIteration):
         next(iterator)
-
-
-def test_a_transform_runs_on_the_batch_and_its_result_is_handed_out() -> None:
-    def present(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        return {"double": arrays["number"] * 2}
-
-    loader = make(n_samples=400, present=present, depth=3)
-    held = [batch["double"].tolist() for batch in loader]
-    assert list(chain.from_iterable(held)) == list(range(0, 800, 2))
-
-
-def test_state_goes_on_in_the_middle_of_an_epoch() -> None:
-    loader = make(shuffle=True, seed=5)
-    whole = [numbers(loader), numbers(loader)]
-    loader = make(shuffle=True, seed=5)
-    numbers(loader)
-    iterator = iter(loader)
-    begun = [next(iterator)["number"].tolist() for _ in range(7)]
-    state = loader.state_dict()
-    other = make(shuffle=True, seed=5, threads=1)
-    other.load_state_dict(pickle.loads(pickle.dumps(state)))
-    assert begun + numbers(other) == whole[1]
-    assert numbers(other) != whole[1]  # the epoch after it
-    with pytest.raises(OptionError, match="another loader: seed 5, here 6"):
-        make(shuffle=True, seed=6).load_state_dict(state)
-
-
-def test_a_forked_child_iterates_for_itself() -> None:
-    loader = make(shuffle=True)
-    iterator = iter(loader)
-    first = next(iterator)["number"].tolist()
-    results = multiprocessing.get_context("fork").SimpleQueue()
-
-    def child() -> None:
-        try:
-            next(iterator)
-        except WorkerError as error:
-            results.put(str(error))
-        loader.set_epoch(0)
-        results.put(numbers(loader))
-        os._exit(0)
-
-    process = multiprocessing.get_context("fork").Process(target=child)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
-        process.start()
-    assert "belongs to the process that was forked" in results.get()
-    found = results.get()
-    process.join(60)
-    assert [first, *numbers(iterator)] == found

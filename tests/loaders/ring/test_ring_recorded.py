@@ -108,22 +108,6 @@ def test_a_wait_that_fails_is_told(tmp_path):
     assert exposure(profile).n_failed_waits == 1
 
 
-def test_batches_are_the_same_and_places_are_kept_while_recorded(tmp_path):
-    def taken(loader):
-        first = [batch["number"].tolist() for batch, _ in zip(loader, range(2), strict=False)]
-        state = loader.state_dict()
-        other = ring()
-        other.load_state_dict(state)
-        rest = [batch["number"].tolist() for batch in other]
-        loader.close()
-        other.close()
-        return first, state, rest
-
-    plain = taken(ring())
-    with iobench.record(tmp_path / "run"):
-        assert taken(ring()) == plain
-
-
 def test_what_outlives_the_recording_goes_on(tmp_path):
     loader = ring()
     with iobench.record(tmp_path / "run"):

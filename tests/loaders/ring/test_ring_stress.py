@@ -20,7 +20,6 @@ from iobench.errors import OptionError, SampleError
 from iobench.loaders.ring.buffers import BatchMemory
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
-from iobench.recording.clocks import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,24 +228,6 @@ def test_an_interrupt_does_not_wait_for_a_batch_that_is_stuck(
     go.set()
     reader.join()
     assert numbers(loader) == list(range(50))
-
-
-def test_a_recorder_that_fails_is_an_error_of_the_loop() -> None:
-    class Full:
-        clock = SYSTEM_CLOCK
-
-        def position(self, *_: int) -> None:
-            raise OSError(28, "No space left on device")
-
-        def emit(self, *_: int) -> None: ...
-
-        def string(self, _: str) -> int:
-            return 0
-
-    loader = make()
-    loader.tell_spans(Full())  # type: ignore[arg-type]
-    with pytest.raises(OSError, match="No space left"):
-        next(iter(loader))
 
 
 def test_memory_stays_what_it_is_over_epochs() -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.loaders.ring.decode_reader import DecodeReader
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchOrder
@@ -85,18 +84,23 @@ def assert_same(rows: dict[str, NDArray[Any]], store: Store, chosen: list[int]) 
             assert values[row].tobytes() == expected[name].tobytes(), (name, row)
 
 
+@pytest.mark.parametrize("is_cached", [True, False])
 @pytest.mark.parametrize(("container", "shape"), CASES)
 def test_rows_are_the_samples(
     make_store: Callable[..., Store],
+    monkeypatch: pytest.MonkeyPatch,
     container: tuple[str, dict[str, str]],
     shape: tuple[int, ...],
+    is_cached: bool,
 ) -> None:
+    """Whether a file system evicts on request differs."""
     fmt, options = container
     spec = spec_of(shape)
     store = make_store(spec, samples_of(spec, 9), fmt, options=options, shards=[4, 4, 1])
-    chosen = [8, 0, 5, 5, 3, 4, 1]
-    assert_same(filled(StoreSource(store), chosen), store, chosen)
-    assert_same(filled(StoreSource(store), [2]), store, [2])
+    for module in ("plain_reader", "decode_reader"):
+        monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: is_cached)
+    for chosen in ([8, 0, 5, 5, 3, 4, 1], [2]):
+        assert_same(filled(StoreSource(store, verify=not is_cached), chosen), store, chosen)
 
 
 @pytest.mark.parametrize(("container", "shape"), CASES)
@@ -115,35 +119,6 @@ def test_packed_numbers_are_unpacked_into_the_rows(
     encoding = Encoding(dtypes={"T": "float16", "q": "int16"}, ranges={"q": (-1, 5)})
     store = make_store(spec, samples, fmt, options=options, encoding=encoding)
     assert_same(filled(StoreSource(store), [3, 1, 0]), store, [3, 1, 0])
-
-
-def test_chunks_that_cut_channels_and_numbers_beside_them(
-    make_store: Callable[..., Store],
-) -> None:
-    spec = SampleSpec(
-        (
-            *spec_of(SMALL),
-            Variable("three", (3, *SMALL), "<f4", ("channel", "y", "x")),
-            Variable("number", (), "<i4", ()),
-        )
-    )
-    for codec in ("none", "blosc-lz4"):
-        options = {"codec": codec, "inner-chunk": "y=2,channel=2"}
-        store = make_store(spec, samples_of(spec, 4), "zarr", options=options)
-        assert_same(filled(StoreSource(store), [3, 0, 2]), store, [3, 0, 2])
-
-
-def test_numbers_and_empty_arrays(make_store: Callable[..., Store]) -> None:
-    spec = SampleSpec(
-        (
-            Variable("number", (), "<i8", ()),
-            Variable("nothing", (0, 3), "<f4", ("y", "x")),
-            Variable("one", (1,), "<c16", ("x",)),
-        )
-    )
-    for fmt, options in (("numpy", {}), ("tfrecord", {}), ("tfrecord", {"encoding": "bytes"})):
-        store = make_store(spec, samples_of(spec, 5), fmt, options=options, shards=[3, 2])
-        assert_same(filled(StoreSource(store), [4, 2, 0]), store, [4, 2, 0])
 
 
 @pytest.mark.parametrize("verify", [False, True])
@@ -172,16 +147,6 @@ def test_whole_numbers_of_any_length_in_tfrecords(
     assert isinstance(source.filler(), PlainReader)  # extents are read to rows
 
 
-def test_compressed_extents_are_decoded_where_the_page_cache_has_them(
-    make_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = spec_of(LARGE)
-    store = make_store(spec, samples_of(spec, 9), "zarr", options={"codec": "blosc-lz4"})
-    monkeypatch.setattr("iobench.loaders.ring.decode_reader.is_cached", lambda *_: True)
-    monkeypatch.setattr(DecodeReader, "_read", None)
-    assert_same(filled(StoreSource(store), [3, 8, 0]), store, [3, 8, 0])
-
-
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_ring_gives_the_batches_of_the_store(
     make_store: Callable[..., Store], threads: int
@@ -193,24 +158,6 @@ def test_a_ring_gives_the_batches_of_the_store(
     assert len(loader) == 7
     for number, rows in enumerate(loader):
         assert_same(rows, store, order.samples(0, number).tolist())
-
-
-@pytest.mark.parametrize("shape", [LARGE, SMALL])
-@pytest.mark.parametrize("container", CONTAINERS)
-def test_what_is_not_in_the_page_cache_is_read_all_the_same(
-    make_store: Callable[..., Store],
-    monkeypatch: pytest.MonkeyPatch,
-    container: tuple[str, dict[str, str]],
-    shape: tuple[int, ...],
-) -> None:
-    """Told to be cold: whether a file system evicts on request differs."""
-    fmt, options = container
-    spec = spec_of(shape)
-    store = make_store(spec, samples_of(spec, 9), fmt, options=options, shards=[4, 4, 1])
-    for module in ("plain_reader", "decode_reader"):
-        monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: False)
-    chosen = [8, 0, 5, 5, 3, 4, 1]
-    assert_same(filled(StoreSource(store, verify=True), chosen), store, chosen)
 
 
 class NotedLog(BatchLog):

@@ -113,27 +113,6 @@ def test_a_file_cut_short_is_an_error_and_never_zeros(
     assert str(file) in str(caught.value)
 
 
-@pytest.mark.parametrize(("fmt", "options"), ALL)
-def test_a_file_that_is_missing_or_replaced_is_named(
-    make_store: Callable[..., Store], fmt: str, options: dict[str, str], cached: None
-) -> None:
-    store = make_store(SPEC, samples(6), fmt, options=options, shards=[3, 3])
-    source = StoreSource(store)
-    filler = source.filler()
-    rows_of(filler, [0, 5])
-    file = store.extents(5)[0].file
-    other = file.with_name("other")
-    other.write_bytes(file.read_bytes())
-    other.replace(file)
-    with pytest.raises(StoreError, match="was replaced"):
-        rows_of(filler, [0, 5])
-    file.unlink()
-    store.close()
-    with pytest.raises(StoreError, match=r"is missing") as caught:
-        rows_of(filler, [0, 5])
-    assert str(file) in str(caught.value)
-
-
 def test_a_record_with_other_tags_is_decoded_by_itself(
     make_store: Callable[..., Store], cached: None
 ) -> None:
