@@ -49,10 +49,11 @@ from iobench.datasets.contract import no_progress as no_progress
 from iobench.datasets.dataset_options import Option as Option
 from iobench.datasets.dataset_options import parse_options as parse_options
 from iobench.datasets.download import Downloads as Downloads
-from iobench.datasets.download import PluginDownload as PluginDownload
+from iobench.datasets.download import PluginCall as PluginCall
 from iobench.datasets.grib_samples import index_grib as index_grib
 from iobench.datasets.inspected_netcdf import inspect_files as inspect_files
 from iobench.datasets.inspected_netcdf import whole_variable as whole_variable
+from iobench.datasets.inspected_netcdf import whole_variables as whole_variables
 from iobench.datasets.locate import in_mirror as in_mirror
 from iobench.datasets.locate import listed_files as listed_files
 from iobench.datasets.locate import own_files as own_files
@@ -66,7 +67,7 @@ from iobench.datasets.positions import time_positions as time_positions
 from iobench.datasets.published_files import PublishedFiles as PublishedFiles
 from iobench.datasets.published_files import StandIn as StandIn
 from iobench.datasets.published_files import existing_files as existing_files
-from iobench.datasets.real_plugins import PluginRequest as PluginRequest
+from iobench.datasets.published_files import find_files as find_files
 from iobench.datasets.real_plugins import open_through_plugin as open_through_plugin
 from iobench.datasets.recipe_data import Axis as Axis
 from iobench.datasets.recipe_data import Computed as Computed
@@ -91,6 +92,7 @@ from iobench.datasets.standins import PlannedFile as PlannedFile
 from iobench.datasets.standins import StandInIdentity as StandInIdentity
 from iobench.datasets.standins import ensure_stand_in as ensure_stand_in
 from iobench.datasets.standins import write_planned_files as write_planned_files
+from iobench.files.memory import array_for_one_sample as array_for_one_sample
 from iobench.files.ranges import FileRange as FileRange
 from iobench.files.source_files import open_source_file as open_source_file
 from iobench.files.source_files import read_whole_files as read_whole_files

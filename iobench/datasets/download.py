@@ -29,12 +29,12 @@ FULL: Final = 0.85
 """CliMetLab deletes files it has fetched from about here on: 90 % by default."""
 
 
-class PluginDownload(msgspec.Struct, frozen=True):
-    """One call of ``climetlab.load_dataset`` that fetches files."""
+class PluginCall(msgspec.Struct, frozen=True):
+    """One call of ``climetlab.load_dataset``, that fetches files or opens those at hand."""
 
     name: str  # of the dataset, as ``climetlab.load_dataset`` takes it
     arguments: Mapping[str, Any]  # its keyword arguments; JSON-ready
-    # what it fetches; empty where that is not known: then it is always asked
+    # of the files it needs; empty where that is not known: then it is always called
     urls: tuple[str, ...] = ()
     install: str = INSTALL  # what installs the plugin
     terms_of_use: str = ""
@@ -45,7 +45,7 @@ class PluginDownload(msgspec.Struct, frozen=True):
 class Downloads(msgspec.Struct, frozen=True):
     """What a dataset needs from the network."""
 
-    calls: tuple[PluginDownload, ...]  # what to ask plugins for
+    calls: tuple[PluginCall, ...]  # of plugins
     others: tuple[str, ...] = ()  # URLs of files that are needed, too, and that no plugin fetches
 
 

@@ -60,6 +60,8 @@ class PublishedFiles:
     def __init__(self, **options: str) -> None:
         self.chosen: dict[str, Any] = parse_options(self.name, self.all_options(), options)
         self.fused: tuple[str, ...] = ()
+        self.keys_at_hand: tuple[FileKey, ...] = ()
+        """Of the files that `files` returned, in their order."""
 
     @classmethod
     def all_options(cls) -> list[Option]:
@@ -98,13 +100,24 @@ class PublishedFiles:
         """Return the URLs of all files, those of the first samples first."""
         return [self.file_url(key) for key in self.file_keys()]
 
+    @property
+    def is_chosen(self) -> bool:
+        """Whether options choose files."""
+        return any(self.chosen.get(key.name) for key in self.keys)
+
     def needs_all(self, locator: Locator) -> bool:
         """Return whether a file that is not at hand is missed: where options choose files."""
-        return any(self.chosen.get(key.name) for key in self.keys)
+        return self.is_chosen
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the files: all that were chosen, else those at hand."""
-        return existing_files(self.name, self.urls(), locator, all_needed=self.needs_all(locator))
+        keys = self.file_keys()
+        paths = find_files(
+            self.name, list(map(self.file_url, keys)), locator, all_needed=self.needs_all(locator)
+        )
+        pairs = [(key, path) for key, path in zip(keys, paths, strict=True) if path is not None]
+        self.keys_at_hand = tuple(key for key, _ in pairs)
+        return [path for _, path in pairs]
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
         """Return what every provenance says: the dataset, its files, the terms."""
@@ -189,12 +202,12 @@ class PublishedFiles:
         )
 
 
-def existing_files(
+def find_files(
     dataset: str, urls: Sequence[str], locator: Locator, *, all_needed: bool = True
-) -> list[Path]:
-    """Return the files of URLs: of all, or of those at hand."""
-    found = locator.find(urls)
-    missing = [url for url, path in zip(urls, found, strict=True) if path is None]
+) -> list[Path | None]:
+    """Return the file of each URL, None of those not at hand; all or one at least is needed."""
+    paths = locator.find(urls)
+    missing = [url for url, path in zip(urls, paths, strict=True) if path is None]
     if missing and (all_needed or len(missing) == len(urls)):
         more = len(missing) - LISTED_URLS
         listed = ", ".join(missing[:LISTED_URLS]) + (f" and {more} more" if more > 0 else "")
@@ -202,4 +215,9 @@ def existing_files(
             f"{dataset}: {listed} not found in {locator.searched()}; fetch the files and name "
             "their folder with --data-dir"
         )
-    return [path for path in found if path is not None]
+    return paths
+
+
+def existing_files(dataset: str, urls: Sequence[str], locator: Locator) -> list[Path]:
+    """Return the files of URLs, all of which are needed."""
+    return [path for path in find_files(dataset, urls, locator) if path is not None]

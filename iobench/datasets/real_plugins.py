@@ -15,56 +15,46 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.locate import in_mirror
 from iobench.errors import IobenchError, MissingExtraError, MissingFileError
 
-
-class PluginRequest(msgspec.Struct, frozen=True):
-    """What to ask a plugin for."""
-
-    name: str  # of the dataset, as ``climetlab.load_dataset`` takes it
-    arguments: Mapping[str, Any]  # keyword arguments of ``load_dataset``
-    # by URL, every file the plugin will look for; None for one that was not found
-    files: Mapping[str, Path | None]
-    install: str = "pip install 'iobench[climetlab]'"  # what installs the plugin
+if TYPE_CHECKING:
+    from iobench.datasets.download import PluginCall
 
 
-def open_through_plugin(request: PluginRequest) -> Any:
-    """Return the ``xarray.Dataset`` that the plugin makes, lazy where the plugin is.
+def open_through_plugin(call: PluginCall, paths: Mapping[str, Path]) -> Any:
+    """Return the ``xarray.Dataset`` that the plugin makes of files by URL, lazy where it is.
 
     Dask, where the plugin uses it, opens in this thread alone: netCDF4 fails when several open at
     once. What plugin and CliMetLab print is kept off the terminal.
     """
-    missing = [url for url, path in request.files.items() if path is None or not path.exists()]
-    if missing:
+    if missing := [str(path) for path in paths.values() if not path.exists()]:
         raise MissingFileError(
-            f"{request.name}: the plugin needs {len(missing)} files that were not found: "
-            f"{', '.join(missing)}; fetch them, or name their folder with --data-dir"
+            f"{call.name}: the plugin needs {len(missing)} files that are gone: "
+            f"{', '.join(missing)}; fetch them again"
         )
-    import_climetlab("--pipeline climetlab", request.install)
+    import_climetlab("--pipeline climetlab", call.install)
     import dask
     from climetlab.mirrors.directory_mirror import DirectoryMirror
 
     with tempfile.TemporaryDirectory(prefix="iobench-mirror-") as folder:
-        for url, path in request.files.items():
+        for url, path in paths.items():
             _link(Path(folder), url, path)
         with (
-            climetlab_offline(f"the plugin of {request.name}") as climetlab,
+            climetlab_offline(f"the plugin of {call.name}") as climetlab,
             climetlab.settings.temporary("cache-directory", str(Path(folder, "cache"))),
             dask.config.set(scheduler="synchronous"),
             DirectoryMirror(path=folder),
         ):
             try:
-                loaded = climetlab.load_dataset(request.name, **request.arguments)
+                loaded = climetlab.load_dataset(call.name, **call.arguments)
             except NameError as error:
                 if not is_unknown_dataset(error):
                     raise
                 raise MissingExtraError(
-                    f"{request.name} needs its CliMetLab plugin: {request.install}"
+                    f"{call.name} needs its CliMetLab plugin: {call.install}"
                 ) from error
             return loaded.to_xarray()
 
@@ -138,8 +128,7 @@ def quiet_climetlab() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _link(mirror: Path, url: str, path: Path | None) -> None:
-    assert path is not None
+def _link(mirror: Path, url: str, path: Path) -> None:
     place = mirror / in_mirror(url)
     place.parent.mkdir(parents=True, exist_ok=True)
     # The mirror resolves links, so what is opened later does not need this folder any more.

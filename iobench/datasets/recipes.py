@@ -65,6 +65,7 @@ MAX_PARTS = 1 << 18
 PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"))
 """What a date stands for that has a year, a month, a day."""
 
+ENCODER = msgspec.msgpack.Encoder(enc_hook=repr)
 NUMPY_UNITS = ("Y", "M", "D", "h", "m", "s", "ms", "us", "ns")
 
 
@@ -263,9 +264,19 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             )
 
     def keep(self, files: Sequence[NetcdfFile]) -> None:
-        """Keep what reading needs: travels to the workers."""
-        self.opened = tuple(files)
-        every = [each for file in files for each in file.variables.values()]
+        """Keep what reading needs: travels to the workers, what files have alike once."""
+        known: dict[bytes, ChunkedVariable] = {}
+
+        def shared(each: ChunkedVariable) -> ChunkedVariable:
+            return each if each.is_in_chunks else known.setdefault(ENCODER.encode(each), each)
+
+        self.opened = tuple(
+            msgspec.structs.replace(
+                file, variables={name: shared(each) for name, each in file.variables.items()}
+            )
+            for file in files
+        )
+        every = [each for file in self.opened for each in file.variables.values()]
         self.fused = ("read", "decode") if any(each.only_library for each in every) else ()
         self._find_chunks(self.sample_dim, every)
 

@@ -40,10 +40,8 @@ STAND_INS: dict[str, tuple[str, dict[str, str]]] = {
     "downscaling-tier1": ("maelstrom-downscaling-tier1", {}),
     "downscaling-tier2": ("maelstrom-downscaling-tier2", {}),
     "power": ("maelstrom-power", {}),
-    "power-constants": ("maelstrom-constants-a-b", {}),
-    "power-production": ("maelstrom-power-production", {}),
     **{
-        f"power-{kind}": (f"maelstrom-weather-{kind}-level", {})
+        f"power-{kind}": ("maelstrom-weather-pressure-level", {"levels": kind})
         for kind in ("surface", "pressure", "model")
     },
     "deepcam": ("deepcam", {}),
@@ -63,13 +61,12 @@ FURTHER: dict[str, tuple[dict[str, str], ...]] = {
     "radiation": (
         {"raw_inputs": "True"},
         {"gather_fluxes": "True", "hr_units": "K s-1"},
-        {"minimal_outputs": "True", "topnetflux": "True"},
-        {"all_outputs": "True", "heating_rate": "False"},
+        {"heating_rate": "False"},
     ),
     "radiation-tf": (
         {"norm": "True"},
         {"norm": "True", "nonormsolar": "True", "input_fields": "sca_inputs,hl_inputs"},
-        {"minimal_outputs": "True", "topnetflux": "True", "output_fields": "sw,lw"},
+        {"output_fields": "sw,lw"},
         {"netflux": "True", "hr_units": "K s-1"},
     ),
     "ens10-sfc": ({"target": "none"},),
@@ -79,7 +76,6 @@ FURTHER: dict[str, tuple[dict[str, str], ...]] = {
         {"wind_turbine_id": "2"},
         {"wind_turbine_id": "4"},
     ),
-    "power-production": tuple({"wind_turbine_id": str(each)} for each in (2, 3, 4)),
     "power-pressure": tuple(
         {"sample": "clustering", "crop": each} for each in ("moving", "centre", "none")
     ),

@@ -16,7 +16,7 @@ import pytest
 
 from iobench.datasets import download as download_module
 from iobench.datasets import plugin_process
-from iobench.datasets.download import Downloadable, Downloads, PluginDownload, download_missing
+from iobench.datasets.download import Downloadable, Downloads, PluginCall, download_missing
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.plugin_process import download_through_plugin
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
@@ -218,7 +218,7 @@ def test_climetlab_that_is_not_installed_is_named(monkeypatch):
 
 
 def test_a_file_no_plugin_fetches_is_asked_for_first(cache, tmp_path):
-    call = PluginDownload("maelstrom-yr", {}, ("https://example.org/a",))
+    call = PluginCall("maelstrom-yr", {}, ("https://example.org/a",))
     downloads = Downloads((call,), others=("https://example.org/target",))
     with pytest.raises(MissingFileError, match=r"example\.org/target: cannot be downloaded"):
         download_missing(downloads, new_locator(tmp_path), timeout_s=1)
@@ -226,7 +226,7 @@ def test_a_file_no_plugin_fetches_is_asked_for_first(cache, tmp_path):
 
 def test_a_plugin_that_fetched_less_is_an_error(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(download_module, "download_through_plugin", lambda *_, **__: None)
-    downloads = Downloads((PluginDownload("some", {}, ("https://example.org/a",)),))
+    downloads = Downloads((PluginCall("some", {}, ("https://example.org/a",)),))
     with pytest.raises(MissingFileError, match=r"without fetching https://example\.org/a"):
         download_missing(downloads, new_locator(tmp_path), timeout_s=1)
 
@@ -238,7 +238,7 @@ def test_where_files_are_not_known_the_plugin_is_always_asked(cache, tmp_path, m
         calls.append((name, arguments, options["to_xarray"]))
 
     monkeypatch.setattr(download_module, "download_through_plugin", download)
-    downloads = Downloads((PluginDownload("some", {"a": 1}, to_xarray=True),))
+    downloads = Downloads((PluginCall("some", {"a": 1}, to_xarray=True),))
     assert download_missing(downloads, new_locator(tmp_path), timeout_s=1) == 0
     assert calls == [("some", {"a": 1}, True)]
 
@@ -262,6 +262,6 @@ def test_a_disk_that_is_full_is_named(used, why, cache, tmp_path, monkeypatch):
     monkeypatch.setattr(download_module, "missing_in_cache", lambda _: [url])
     disk = SimpleNamespace(used=used, free=100 - used)
     monkeypatch.setattr(download_module.shutil, "disk_usage", lambda _: disk)
-    downloads = Downloads((PluginDownload("maelstrom-yr", ONE_FILE, (url,)),))
+    downloads = Downloads((PluginCall("maelstrom-yr", ONE_FILE, (url,)),))
     with pytest.raises(MissingFileError, match=why):
         download_missing(downloads, new_locator(tmp_path), timeout_s=100)

@@ -22,7 +22,6 @@ from iobench_maelstrom.downscaling.dataset import DownscalingTier1
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
 from iobench_maelstrom.power.clustering import weather_pressure_level
 from iobench_maelstrom.power.features import PowerFeatures
-from iobench_maelstrom.power.production import Production
 from iobench_maelstrom.power.weather import SurfaceLevels
 from iobench_maelstrom.radiation.dataset import Radiation
 from iobench_maelstrom.yr.dataset import Yr
@@ -41,9 +40,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "power": PowerFeatures,
     "surface": SurfaceLevels,
     "clustering": lambda: weather_pressure_level(sample="clustering"),
-    "production": lambda: Production(wind_turbine_id="1"),
 }
-QUICK = ("ens5mini", "radiation", "surface", "production")
+QUICK = ("ens5mini", "radiation", "surface")
 """One of each reader; the other files take seconds to write."""
 LONG = ("time", "leadtime", "column")
 """Along these three samples share a chunk."""

@@ -14,7 +14,6 @@ from iobench.registry import dataset_names, find_dataset
 MAELSTROM = [name for name in dataset_names() if name.startswith("maelstrom-")]
 CHOSEN = [
     ("maelstrom-yr", {"size": "5GB", "dates": "2020-03-01,2020-03-03"}),
-    ("maelstrom-yr", {"dates": "2021-03-01/to/2021-03-03"}),
     ("maelstrom-radiation", {}),
     ("maelstrom-radiation", {"dataset": "mcica", "date": "20190131", "patch": "1,3"}),
     ("maelstrom-radiation-tf", {"subset": "tier-1-val"}),
@@ -25,15 +24,11 @@ CHOSEN = [
     ("maelstrom-ens5mini", {"date": "01,1224"}),
     ("maelstrom-downscaling", {"months": "2016-04-01"}),
     ("maelstrom-downscaling-tier1", {"dataset": "validation"}),
-    ("maelstrom-downscaling-tier1", {"months": "2016-04-01,2017-05-01"}),
     ("maelstrom-downscaling-tier1", {"dataset": "training_aug"}),
     ("maelstrom-downscaling-tier2", {"dataset": "testing"}),
     ("maelstrom-power", {"date": "2019-01-01", "wind_turbine_id": "2"}),
-    ("maelstrom-power-production", {"wind_turbine_id": "3"}),
-    ("maelstrom-constants-a-b", {}),
-    ("maelstrom-weather-model-level", {"date": "2019-01-01,2019-01-03"}),
+    ("maelstrom-weather-pressure-level", {"levels": "model", "date": "2019-01-01,2019-01-03"}),
     ("maelstrom-weather-pressure-level", {"date": "2019-01-01"}),
-    ("maelstrom-weather-surface-level", {"date": "2019-01-01"}),
 ]
 MODULES = {
     "maelstrom-yr": "climetlab_maelstrom_yr.yr",
@@ -131,12 +126,7 @@ def test_the_real_plugin_asks_for_exactly_these_urls(case, tmp_path):
         assert call.terms_of_use
 
 
-SMALL_BY_DEFAULT = (
-    "maelstrom-radiation",
-    "maelstrom-radiation-tf",
-    "maelstrom-constants-a-b",
-    "maelstrom-power-production",
-)
+SMALL_BY_DEFAULT = ("maelstrom-radiation", "maelstrom-radiation-tf")
 
 
 @pytest.mark.parametrize("name", sorted(set(MAELSTROM) - set(SMALL_BY_DEFAULT)))

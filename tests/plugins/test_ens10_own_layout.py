@@ -86,23 +86,3 @@ def test_through_the_command_line(split, tmp_path, capsys):
     assert json.loads(said.out)
     config = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (config["n_files"], config["stand_in"]) == (5, False)
-
-
-def test_own_files_and_a_stand_in_are_not_asked_for_at_once(split, capsys):
-    code, said = profiled(split, capsys, "--tiny", "--store-dir", str(split))
-    assert code == 1
-    assert "holds files of your own" in said.err
-
-
-def test_files_of_no_dataset_take_no_pattern(capsys, split):
-    [file, *_] = (split / "ensemble").glob("*.grib")
-    assert main(["profile", str(file), "--sample-dim", "number", "--files", "x"]) == 1
-    assert "--files: for named datasets" in capsys.readouterr().err
-
-
-def test_info_tells_from_them(split, capsys):
-    pattern = f"{split}/ensemble/*.grib"
-    arguments = ["--files", pattern, "--option", "target=none", "--json"]
-    assert main(["info", "maelstrom-ens10", *arguments]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["files"]["n_files"], answer["stand_in"]) == (4, False)

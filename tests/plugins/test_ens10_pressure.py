@@ -10,7 +10,6 @@ from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.ens10.dataset import Ens10
-from iobench_maelstrom.ens10.schema import PRESSURE_FIELDS, TASKS
 
 TASK_NAMES = ["z500", "t850"]
 NAMES = ["z", "t", "q", "w", "d", "u", "v"]
@@ -91,39 +90,6 @@ def test_values_equal_a_computation_from_cfgribs_arrays(locator, target):
         np.testing.assert_allclose(sample["inputs"], expected[number], rtol=1e-3, atol=2e-3)
         time = np.datetime64(index.coordinate[number]) + np.timedelta64(48, "h")
         np.testing.assert_array_equal(sample[target], truth.sel(time=time).values)
-
-
-def test_both_tasks_share_a_stand_in():
-    names = {Ens10(dtype="pl", target=target).stand_in_name for target in TASK_NAMES}
-    assert names == {"maelstrom-ens10-pl"}
-    assert Ens10().stand_in_name == "maelstrom-ens10"
-
-
-def test_the_default_stand_in_has_the_tasks_levels_of_the_real_grid():
-    plan = Ens10(dtype="pl").stand_in(scale=None, tiny=False, seed=0)
-    assert [field.level for field in plan.fields] == [850] * 7 + [500] * 7
-    assert (plan.n_members, plan.shape, len(plan.dates) * len(plan.years)) == (10, (361, 720), 8)
-    assert Ens10(dtype="pl").synthesis_nbytes(scale=None, tiny=False) < 1e9
-
-
-def test_a_stand_in_of_full_size_has_the_real_files_messages():
-    dataset = Ens10(dtype="pl")
-    plan = dataset.stand_in(scale=1.0, tiny=False, seed=0)
-    assert round(dataset.file_nbytes(plan.keys[0], plan) / 1e9) == 24
-
-
-def test_the_levels_of_a_field_are_told_by_its_name():
-    assert {field.name for task in TASKS["pl"].values() for field in task.fields} <= {
-        field.name for field in PRESSURE_FIELDS
-    }
-    assert len({field.name for field in PRESSURE_FIELDS}) == 77
-
-
-def test_the_published_step_is_that_of_the_unet_on_a_smaller_sample():
-    step = Ens10(dtype="pl").published
-    assert step.forward_ns == Ens10().published.forward_ns
-    assert step.sample_nbytes == 15 * 361 * 720 * 4
-    assert step.exposed_io_s is None
 
 
 def test_files_of_the_surface_are_not_taken_for_them(tiny, pressure_root, tmp_path):

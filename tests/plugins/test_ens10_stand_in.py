@@ -9,7 +9,7 @@ import pytest
 
 from iobench.datasets.grib_samples import index_grib
 from iobench_maelstrom.ens10.dataset import Ens10
-from iobench_maelstrom.ens10.schema import ALL_DATES, SURFACE_FIELDS
+from iobench_maelstrom.ens10.schema import SURFACE_FIELDS
 
 NAMES = [variable.name for variable in SURFACE_FIELDS]
 
@@ -64,20 +64,6 @@ def test_messages_follow_year_step_member_parameter(tiny):
     assert set(index["bitsPerValue"].tolist()) == {16}
 
 
-def test_values_lie_in_the_published_ranges(decoded):
-    for variable in SURFACE_FIELDS:
-        values = decoded[0][variable.name].values
-        slack = 1e-4 * (variable.high - variable.low)
-        assert values.min() >= variable.low - slack
-        assert values.max() <= variable.high + slack
-        assert values.std() > 0.01 * (variable.high - variable.low)
-
-
-def test_members_differ(decoded):
-    for name in NAMES:
-        assert decoded[0][name].std("number").mean() > 0
-
-
 def test_target_is_the_field_at_start_plus_48_hours(tiny):
     import netCDF4
 
@@ -97,15 +83,6 @@ def test_default_has_the_real_sample_and_24_of_them():
     assert (len(plan.years), len(plan.dates), plan.steps) == (2, 12, (48,))
     assert Ens10().file_nbytes(plan.keys[0], plan) * 12 == 2640 * 519948
     assert 1.3e9 < Ens10().synthesis_nbytes(scale=None, tiny=False) < 1.5e9
-
-
-def test_default_files_have_the_published_names_in_the_mirror():
-    plan = Ens10().stand_in(scale=None, tiny=False, seed=0)
-    bucket = "url/https/storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
-    assert [file.name for file in Ens10().planned_files(plan)] == [
-        f"{bucket}/era5/ERA5_sfc_t2m.nc",
-        *(f"{bucket}/output.sfc.2018{date}" for date in plan.dates),
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -134,21 +111,3 @@ def test_messages_have_the_real_headers(real_size):
     found = {key: eccodes.codes_get(handle, key, type(value)) for key, value in expected.items()}
     eccodes.codes_release(handle)
     assert found == expected
-
-
-def test_parameters_follow_the_published_order(real_size, tmp_path):
-    index = index_grib([real_size], cache_dir=tmp_path)
-    assert index["paramId"].tolist() == [34, 136, 137, 143, 151, 164, 165, 166, 167, 228, 235]
-
-
-def test_scale_1_is_the_whole_data_set():
-    plan = Ens10().stand_in(scale=1.0, tiny=False, seed=0)
-    assert (plan.dates, len(plan.years)) == (ALL_DATES, 20)
-    assert Ens10().file_nbytes(plan.keys[0], plan) == 6600 * 519948
-
-
-@pytest.mark.parametrize("scale", [0.0001, 0.001, 0.01, 0.3])
-def test_scale_is_the_share_of_samples(scale):
-    plan = Ens10().stand_in(scale=scale, tiny=False, seed=0)
-    assert abs(len(plan.dates) * len(plan.years) - max(1, scale * 2100)) <= 10
-    assert plan.steps == (0, 24, 48)

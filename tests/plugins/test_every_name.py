@@ -33,10 +33,3 @@ def test_a_name_alone_is_profiled_described_and_planned(name, iobench_here, stor
     assert title
     plan = iobench_here("convert", name, "out", *tiny[1:], "--to", "zarr", "--dry-run")
     assert plan.returncode == 0, plan.stderr
-
-
-def test_the_turbine_taken_by_default_is_said(iobench_here, store_dir: Path):
-    done = iobench_here("list")
-    listed = " ".join(done.stdout.split())
-    assert "production of wind turbine 1, every" in listed
-    assert "--option wind_turbine_id=2, 3 or 4 takes another" in listed

@@ -14,11 +14,9 @@ from iobench.windows import place_windows
 KEPT = {
     "cosmoflow": set(),
     "deepcam": set(),
-    "maelstrom-constants-a-b": {"dim0", "dim0_0"},
     "maelstrom-ens10": {"time", "valid_time", "step", "latitude", "longitude", "crs"},
     "maelstrom-ens5mini": {"time", "step", "latitude", "longitude"},
     "maelstrom-power": {"time", "level", "latitude", "longitude"},
-    "maelstrom-power-production": {"time", "level", "latitude", "longitude"},
     "maelstrom-radiation": {"lat", "lon"},
     "maelstrom-radiation-tf": set(),
     "maelstrom-yr": {"time", "valid_time", "leadtime", "x", "y", "projection_lcc"},

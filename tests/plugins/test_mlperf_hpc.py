@@ -17,7 +17,6 @@ from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.loaders.compute import parse_compute
 from iobench.recording.digests import read_digests
-from iobench.testing import DatasetTests
 from iobench_mlperf_hpc.cosmoflow import LAYOUTS, CosmoFlow
 from iobench_mlperf_hpc.deepcam import CHANNELS, DeepCam
 
@@ -66,17 +65,6 @@ def with_data_dir(dataset, data_dir, tmp_path):
     locator = FileLocator(data_dir=data_dir, cache_dir=tmp_path / "cache")
     files = dataset.files(locator)
     return files, dataset.samples(files, locator)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-class TestContract(DatasetTests):
-    @pytest.fixture
-    def dataset(self, kind):
-        return made(kind)
-
-    @pytest.fixture
-    def files(self, kind, stand_in_at):
-        return made(kind).files(stand_in_at(kind))
 
 
 # ---- oracles

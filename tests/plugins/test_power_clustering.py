@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 import warnings
 
 import numpy as np
@@ -123,14 +122,6 @@ def test_places_move_with_time_and_depend_on_nothing_else(forecasts, tmp_path):
     assert [w[2:] for w in second_day.where] == [w[2:] for w in index.where[24:]]
 
 
-def test_crops_begin_at_every_row_and_column_that_leaves_them_inside(tmp_path):
-    write_era5(tmp_path / ERA5, n_days=150)
-    _, index = sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
-    assert index.spec["fields"].shape == (25, 9, 16)
-    assert {row for _, _, row, _ in index.where} == set(range(GRID[0] - 9 + 1))
-    assert {column for *_, column in index.where} == set(range(GRID[1] - 16 + 1))
-
-
 @given(st.integers(1, 400), st.integers(1, 600), st.integers(-(10**10), 10**11))
 def test_crops_lie_inside_the_grid(n_rows, n_columns, seconds):
     size = CropSize("moving", (n_rows, n_columns))
@@ -159,21 +150,6 @@ def test_era5s_file_is_taken_where_it_is_at_hand(tmp_path, encoding):
         assert step == number
         window = expected(path, step)[:, row : row + 9, column : column + 16]
         np.testing.assert_array_equal(make_sample(dataset, index.where[number])["fields"], window)
-    assert index.provenance["schema"] == "maelstrom-ap6 era5_pl"
-
-
-def test_a_storage_that_only_the_library_reads_gives_the_same(tmp_path):
-    write_era5(tmp_path / ERA5)
-    dataset, index = sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
-    other = tmp_path / "other"
-    other.mkdir()
-    write_era5(other / ERA5, compression="szip")
-    fused, fused_index = sampled(clustering(), data_dir=other, cache_dir=other)
-    assert (fused.fused, fused.thread_safe) == (("read", "decode"), False)
-    for one, two in zip(index.where, fused_index.where, strict=True):
-        np.testing.assert_array_equal(
-            make_sample(dataset, one)["fields"], make_sample(fused, two)["fields"]
-        )
 
 
 def test_era5_of_any_years_through_a_pattern(tmp_path):
@@ -193,22 +169,6 @@ def test_days_are_chosen_of_era5_too(tmp_path):
     assert index.coordinate == ["2019-01-02T12:00", "2019-01-05T12:00"]
     with pytest.raises(FileFormatError, match=r"no time of 2019-01-07.*2019-01-01 to 2019-01-06"):
         sampled(clustering(date="2019-01-02,2019-01-07"), data_dir=tmp_path, cache_dir=tmp_path)
-
-
-def test_a_plain_loop_reads_the_same_of_several_files(tmp_path):
-    for number, first in enumerate(("2019-01-01", "2019-01-07")):
-        write_era5(tmp_path / f"era5_pl_{number}.nc", first)
-    dataset = clustering(date="2019-01-02,2019-01-09")
-    locator = FileLocator(pattern=FilePattern(str(tmp_path / "*.nc")), cache_dir=tmp_path)
-    files = dataset.files(locator)
-    index = dataset.samples(files, locator)
-    loop = dataset.upstream(files, index, batch_size=None).pipeline.dataset
-    for where in index.where:
-        np.testing.assert_array_equal(
-            make_sample(loop, where)["fields"], make_sample(dataset, where)["fields"]
-        )
-    with pytest.raises(OptionError, match=r"the plugin does not know .*era5_pl_0.nc"):
-        dataset.through_plugin(files, index)
 
 
 def test_nothing_at_hand_names_both_sources(tmp_path):
@@ -237,21 +197,11 @@ def test_forecasts_without_what_clustering_does_not_use_are_read(forecasts, tmp_
     assert len(index) == 24
 
 
-def test_a_file_cut_short_after_indexing_is_an_error(forecasts, tmp_path):
-    for path in forecasts.rglob("pl_20190101_*.nc"):
-        shutil.copyfile(path, tmp_path / path.name)
-    dataset, index = sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
-    path = tmp_path / "pl_20190101_12.nc"
-    path.write_bytes(path.read_bytes()[:100_000])
-    with pytest.raises(FileFormatError, match=r"pl_20190101_12.nc: 100000 bytes, its dataset was"):
-        make_sample(dataset, index.where[23])
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"crop": "random"}, OptionError, "crop 'random': expected one of moving, centre, none"),
-        ({"crops": "none"}, OptionError, "knows date, sample, crop"),
+        ({"crops": "none"}, OptionError, "knows date, levels, sample, crop"),
         ({"date": "x"}, OptionError, "expected YYYY-MM-DD"),
     ],
 )

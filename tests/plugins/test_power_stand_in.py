@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import datetime
-import warnings
 
 import numpy as np
 import pytest
 
-from iobench.datasets.locate import FileLocator
 from iobench.errors import OptionError
 from iobench_maelstrom.power.clustering import weather_pressure_level
 from iobench_maelstrom.power.features import PowerFeatures
-from iobench_maelstrom.power.production import LevelConstants, Production
-from iobench_maelstrom.power.schema import ALL_DAYS
 from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
 
 BUCKET = "url/https/object-store.os-api.cci1.ecmwf.int/maelstrom-ap6"
-PRODUCTION = {"wind_turbine_id": "1"}
 MAKERS = {
     "ml": ModelLevels,
     "pl": weather_pressure_level,
     "sfc": SurfaceLevels,
-    "production": lambda: Production(**PRODUCTION),
-    "constants": LevelConstants,
 }
 
 
@@ -76,30 +69,8 @@ def test_weather_is_laid_out_as_grib_to_netcdf_writes(root_of, stored, prefix):
             assert not (packed[:] == -32767).any()
 
 
-def test_each_file_is_packed_by_itself(root_of, stored):
-    folder = root_of(ModelLevels()) / BUCKET
-    packings = set()
-    for path in folder.glob("*.nc"):
-        with stored(path) as file:
-            packings.add((file["t"].scale_factor, file["t"].add_offset))
-    assert len(packings) == 4
-
-
-@pytest.mark.parametrize("prefix", ["ml", "pl", "sfc"])
-def test_fields_are_within_their_bounds(root_of, prefix):
-    dataset = MAKERS[prefix]()
-    level_type = dataset.level_type
-    locator = FileLocator(stand_in=root_of(dataset), cache_dir=root_of(dataset))
-    index = dataset.samples(dataset.files(locator), locator)
-    arrays = dataset.decode(dataset.read(index.where[7]), index.where[7])
-    for variable in level_type.variables:
-        values = arrays[variable.name]
-        assert variable.low <= values.min() < values.max() <= variable.high
-        assert values.std() > 0.05 * (variable.high - variable.low)
-
-
 def test_production_has_one_point_and_six_values_an_hour(root_of, stored):
-    path = root_of(Production(**PRODUCTION)) / BUCKET / "production_data/wind_turbine_1.nc"
+    path = root_of(PowerFeatures()) / BUCKET / "production_data/wind_turbine_1.nc"
     with stored(path) as file:
         dims = {name: len(dim) for name, dim in file.dimensions.items()}
         assert dims == {"time": 4320, "level": 1, "latitude": 1, "longitude": 1}
@@ -115,44 +86,13 @@ def test_production_has_one_point_and_six_values_an_hour(root_of, stored):
 
 
 def test_constants_give_growing_pressures_up_to_the_surface(root_of, stored):
-    with stored(root_of(LevelConstants()) / BUCKET / "ECMWF_AB137.nc") as file:
+    with stored(root_of(PowerFeatures()) / BUCKET / "ECMWF_AB137.nc") as file:
         a, b = file["hyai"][0], file["hybi"][0]
     assert (a[0], b[0], a[-1], b[-1]) == (0, 0, 0, 1)
     assert (np.diff(a + b * 1e5) > 0).all()
-
-
-def test_default_has_one_day_of_the_real_sample():
-    dataset = ModelLevels()
-    files = dataset.planned_files(dataset.stand_in(scale=None, tiny=False, seed=0))
-    assert [file.name for file in files] == [
-        f"{BUCKET}/ml_20190101_00.nc", f"{BUCKET}/ml_20190101_12.nc",
-    ]  # fmt: skip
-    assert files[0].nbytes == pytest.approx(49 * 10 * 351 * 551 * 4 * 2, rel=1e-3)
-
-
-def test_scale_is_the_share_of_days():
-    dataset = ModelLevels()
-    held = [dataset.stand_in(scale=scale, tiny=False, seed=0).keys for scale in (1.0, 0.01)]
-    assert [len(keys) for keys in held] == [2 * len(ALL_DAYS), 2 * 15]
-    assert dataset.synthesis_nbytes(scale=1.0, tiny=False) > 2e12
 
 
 def test_date_the_stand_in_lacks_is_refused_before_writing(tmp_path):
     with pytest.raises(OptionError, match="holds only the date 2019-01-01 2019-01-02;"):
         PowerFeatures(date="2018-05-05").synthesize(tmp_path, scale=None, tiny=True, seed=0)
     assert not list(tmp_path.iterdir())
-
-
-def test_xarray_decodes_times_and_packing(root_of):
-    import xarray
-
-    path = root_of(ModelLevels()) / BUCKET / "ml_20190101_00.nc"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # xarray's own on the coordinate time
-        with xarray.open_dataset(path, engine="netcdf4") as data:
-            assert dict(data.sizes) == {
-                "longitude": 80, "latitude": 60, "level": 10, "time": 49,
-            }  # fmt: skip
-            assert str(data.time.values[1])[:16] == "2019-01-01T01:00"
-            assert data.t.dtype.kind == "f"
-            assert data.level.values.tolist() == list(range(128, 138))

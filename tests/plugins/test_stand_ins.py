@@ -27,11 +27,9 @@ CASES = {
     "maelstrom-downscaling-tier1": "93e4bc98a353a0c4",
     "maelstrom-downscaling-tier2": "1c931cc398e18b9d",
     "maelstrom-power": "73f5bd71285c28c3",
-    "maelstrom-constants-a-b": "1d00c4d6ce507f03",
-    "maelstrom-power-production": "1c919df3b6c9c840",
-    "maelstrom-weather-surface-level": "5bbb20e56b220402",
-    "maelstrom-weather-pressure-level": "3ba6ad03408b92fa",
-    "maelstrom-weather-model-level": "eb1720c93c659b1f",
+    "maelstrom-weather-pressure-level levels=surface": "5bbb20e56b220402",
+    "maelstrom-weather-pressure-level levels=pressure": "3ba6ad03408b92fa",
+    "maelstrom-weather-pressure-level levels=model": "eb1720c93c659b1f",
     "deepcam": "c26ddc91b69f22e0",
     "cosmoflow layout=tfrecord-gzip": "",
     "cosmoflow layout=hdf5": "",
@@ -40,8 +38,6 @@ CASES = {
 
 None of CosmoFlow, whose counts are drawn by functions that machines round in their own ways.
 """
-SEEDLESS = ("maelstrom-constants-a-b",)
-"""Which holds coefficients alone."""
 
 
 def made(case):
@@ -73,10 +69,6 @@ class TestStandIns(StandInTests):
     @pytest.fixture
     def dataset(self, case):
         return made(case)
-
-    @pytest.fixture
-    def seed_matters(self, case):
-        return case not in SEEDLESS
 
     @pytest.fixture
     def root(self, dataset, tiny_root):

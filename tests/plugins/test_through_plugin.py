@@ -6,9 +6,7 @@ import importlib.util
 import json
 import pickle
 import shutil
-from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -18,7 +16,6 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.plain_loop import XarrayLoop
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, OptionError
 from iobench.registry import find_dataset
-from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.yr.dataset import Yr
 
 pytestmark = [
@@ -32,21 +29,17 @@ RADIATION = "climetlab_maelstrom_radiation"
 ENS10 = "climetlab_maelstrom_ens10"
 DOWNSCALING = "climetlab_maelstrom_downscaling"
 POWER = "climetlab_maelstrom_power_production"
-# Whether the arrays are what our reader decodes, or its samples.
-DECODED, MADE = "decoded", "made"
 SAMPLES = [
-    ("maelstrom-radiation", {"patch": "0,2,10"}, RADIATION, MADE),
-    ("maelstrom-radiation", {"patch": "4", "raw_inputs": "true"}, RADIATION, MADE),
-    ("maelstrom-ens10", {"target": "none"}, ENS10, DECODED),
-    ("maelstrom-ens10", {"dtype": "pl", "target": "t850"}, ENS10, DECODED),
-    ("maelstrom-ens5mini", {}, ENS10, DECODED),
-    ("maelstrom-downscaling-tier1", {}, DOWNSCALING, DECODED),
-    ("maelstrom-downscaling-tier2", {"months": "2017-01"}, DOWNSCALING, DECODED),
-    ("maelstrom-power", {}, POWER, DECODED),
-    ("maelstrom-power-production", {"wind_turbine_id": "3"}, POWER, DECODED),
-    ("maelstrom-constants-a-b", {}, POWER, DECODED),
-    ("maelstrom-weather-surface-level", {}, POWER, DECODED),
-    ("maelstrom-weather-pressure-level", {"sample": "clustering"}, POWER, DECODED),
+    ("maelstrom-radiation", {"patch": "0,2,10"}, RADIATION),
+    ("maelstrom-radiation", {"patch": "4", "raw_inputs": "true"}, RADIATION),
+    ("maelstrom-ens10", {"target": "none"}, ENS10),
+    ("maelstrom-ens10", {"dtype": "pl", "target": "t850"}, ENS10),
+    ("maelstrom-ens5mini", {}, ENS10),
+    ("maelstrom-downscaling-tier1", {}, DOWNSCALING),
+    ("maelstrom-downscaling-tier2", {"months": "2017-01"}, DOWNSCALING),
+    ("maelstrom-power", {}, POWER),
+    ("maelstrom-weather-pressure-level", {"levels": "surface"}, POWER),
+    ("maelstrom-weather-pressure-level", {"sample": "clustering"}, POWER),
 ]
 
 
@@ -89,18 +82,15 @@ def loop_of(dataset, files, index):
 
 
 @pytest.mark.quick_cases(6)
-@pytest.mark.parametrize(("name", "options", "package", "kind"), SAMPLES)
-def test_arrays_are_those_of_our_reader(needs, prepared, name, options, package, kind):
+@pytest.mark.parametrize(("name", "options", "package"), SAMPLES)
+def test_arrays_are_those_of_our_reader(needs, prepared, name, options, package):
     needs(package)
     dataset, files, index = prepared(name, **options)
     loop, theirs = loop_of(dataset, files, index)
     assert len(theirs) == len(index)
     for number in np.linspace(0, len(index) - 1, 6).astype(int).tolist():
         where = index.where[number]
-        ours = make_sample(dataset, where)
-        if kind == DECODED:
-            ours = dataset.read(where)
-            ours = ours if dataset.fused else dataset.decode(ours, where)
+        ours = dataset.decode(dataset.read(where), where)
         found = make_sample(loop, theirs.where[number])
         theirs.spec.check(found, where=f"sample {number}")
         assert set(found) == {*ours} - {"target"}  # the plugin has none
@@ -116,11 +106,13 @@ def test_arrays_are_those_of_our_reader(needs, prepared, name, options, package,
 def test_patches_are_taken_out_of_the_plugins_arrays(needs, prepared, n_files):
     needs(YR)
     _, files, _ = prepared("maelstrom-yr", size="5GB")
-    dataset = Yr(size="5GB", normalize="false", patch="50", x_range="3,110", y_range="7,120")
-    locator = FileLocator(data_dir=files[0].parents[5], cache_dir=files[0].parents[5])
-    index = dataset.samples(files[-n_files:], locator)
-    loop, theirs = loop_of(dataset, files[-n_files:], index)
-    assert dataset.through_plugin(files[-n_files:], index).pipeline.workers == 1
+    dates = ",".join(file.stem[:8] for file in files[-n_files:])
+    crop = {"patch": "50", "x_range": "3,110", "y_range": "7,120"}
+    dataset, files, index = prepared(
+        "maelstrom-yr", size="5GB", normalize="false", dates=dates, **crop
+    )
+    loop, theirs = loop_of(dataset, files, index)
+    assert dataset.through_plugin(files, index).pipeline.workers == 1
     for number in (0, len(index) // 2, len(index) - 1):
         ours, found = (make_sample(dataset, index.where[number]), loop.read(theirs.where[number]))
         if n_files == 1:  # then the plugin gives the file's own variables
@@ -175,44 +167,41 @@ def profiled(iobench_here, store_dir):
 # ---- what cannot be
 
 
-def test_a_file_that_is_gone_is_named_before_the_plugin_looks_for_it(needs, prepared, tmp_path):
+def gone(path):
+    path.unlink()
+
+
+def damaged(path):
+    path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(1000))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (gone, MissingFileError, "files that are gone: .*T09Z.nc"),
+        (damaged, FileFormatError, r"and 1 more: the plugin of maelstrom-yr cannot"),
+    ],
+)
+def test_files_that_the_plugin_cannot_open_are_named(
+    needs, prepared, tmp_path, change, error, message
+):
     needs(YR)
     _, files, _ = prepared("maelstrom-yr", size="5GB")
-    copies = [Path(shutil.copy(file, tmp_path)) for file in files[:2]]
+    for file in files[:2]:
+        shutil.copy(file, tmp_path)
     locator = FileLocator(data_dir=tmp_path, cache_dir=tmp_path)
     dataset = Yr(size="5GB")
+    copies = dataset.files(locator)
     index = dataset.samples(copies, locator)
-    copies[1].unlink()
-    with pytest.raises(MissingFileError, match=copies[1].name):
+    change(copies[1])
+    with pytest.raises(error, match=message):
         dataset.through_plugin(copies, index)
 
 
-def test_what_the_plugin_cannot_open_is_named(needs, prepared, tmp_path):
-    needs(YR)
-    _, files, _ = prepared("maelstrom-yr", size="5GB")
-    copies = [Path(shutil.copy(file, tmp_path)) for file in files[:2]]
-    dataset = Yr(size="5GB")
-    index = dataset.samples(copies, FileLocator(data_dir=tmp_path, cache_dir=tmp_path))
-    copies[1].write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(1000))
-    with pytest.raises(FileFormatError, match=r"and 1 more: the plugin of maelstrom-yr cannot"):
-        dataset.through_plugin(copies, index)
-
-
-def test_years_of_a_date_in_several_files_are_refused(needs, prepared):
-    needs(ENS10)
+def test_files_under_names_of_ones_own_are_refused(prepared):
     dataset, files, index = prepared("maelstrom-ens10", target="none")
-    assert isinstance(dataset, Ens10)
-    where = [
-        [each._replace(file=f"{number}.grib") for each in ranges]
-        for number, ranges in enumerate(index.where)
-    ]
-    with pytest.raises(MissingFileError, match="the plugin reads all years of"):
-        dataset.through_plugin(files, msgspec.structs.replace(index, where=where))
-
-
-def test_what_the_plugin_fails_on_is_refused(prepared):
-    dataset, files, index = prepared("maelstrom-radiation", all_outputs="true")
-    with pytest.raises(OptionError, match="add raw_inputs=true"):
+    dataset.keys_at_hand = ()
+    with pytest.raises(OptionError, match="the plugin knows files by the names they are published"):
         dataset.through_plugin(files, index)
 
 
@@ -222,7 +211,11 @@ def test_what_the_plugin_fails_on_is_refused(prepared):
         ("maelstrom-downscaling-tier1", "climetlab", r"iobench\[climetlab\]"),
         ("maelstrom-downscaling-tier1", DOWNSCALING, r"iobench\[climetlab\]"),
         ("maelstrom-radiation", RADIATION, "--no-deps climetlab-maelstrom-radiation"),
-        ("maelstrom-constants-a-b", POWER, "--no-deps climetlab-maelstrom-power-production"),
+        (
+            "maelstrom-weather-pressure-level",
+            POWER,
+            "--no-deps climetlab-maelstrom-power-production",
+        ),
     ],
 )
 def test_what_is_not_installed_is_named(prepared, monkeypatch, name, absent, install):

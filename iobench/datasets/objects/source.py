@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from iobench.datasets.download import Downloads, PluginDownload
+from iobench.datasets.download import Downloads, PluginCall
 from iobench.datasets.file_variables import Selection
 from iobench.datasets.objects.indexed import IndexedObject
 from iobench.datasets.objects.iterables import (
@@ -94,7 +94,7 @@ class ObjectDataset:
         opener = self._opener
         if not isinstance(opener, ClimetlabObject):
             raise OptionError(f"--download: is for CliMetLab's datasets, not for {self.name}")
-        return Downloads((PluginDownload(opener.dataset, opener.arguments, to_xarray=True),))
+        return Downloads((PluginCall(opener.dataset, opener.arguments, to_xarray=True),))
 
     def read(self, where: Where) -> Raw:
         """Return what can be had by itself, up to the whole sample; see ``fused``."""

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from iobench.datasets import (
     Axis,
-    Baseline,
-    Downloads,
     Field,
     FileKey,
     Items,
@@ -27,17 +24,15 @@ from iobench.datasets import (
     Locator,
     Option,
     PublishedStep,
-    Recipe,
     Split,
     Stack,
     StandIn,
 )
 from iobench.errors import OptionError
-from iobench_maelstrom.downscaling.through_plugin import downscaling_through_plugin
-from iobench_maelstrom.plugin_samples import plugin_downloads
+from iobench_maelstrom.climetlab_plugin import PluginRecipe
 
 if TYPE_CHECKING:
-    from iobench.datasets import NetcdfFile, SampleIndex
+    from iobench.datasets import NetcdfFile, PluginCall
 
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap5"
 HOME_PAGE = "https://git.ecmwf.int/projects/MLFET/repos/maelstrom-downscaling-ap5"
@@ -74,10 +69,12 @@ def months_option(known: Sequence[str]) -> Option:
     return Option("months", MONTHS_TEXT, (), parse=parse)
 
 
-class Downscaling(Recipe):
+class Downscaling(PluginRecipe):
     """What both tiers of application A5 have in common; see `Recipe`."""
 
     number: int
+    package = "climetlab-maelstrom-downscaling"
+    example = "months=2016-04-01"
     upstream_splits: Mapping[str, str] = {
         "training": "train", "validation": "validation", "testing": "test"
     }  # fmt: skip
@@ -93,30 +90,43 @@ class Downscaling(Recipe):
 
     @property
     def augmented_name(self) -> str:
-        """Upstream's name of the single augmented file asked for; "" where months are."""
-        asked: str = self.chosen["dataset"]
-        return asked if asked in self.augmented else ""
+        """Upstream's name of the single augmented file that was chosen; "" where months were."""
+        name: str = self.chosen["dataset"]
+        return name if name in self.augmented else ""
 
     @property
     def upstream_months(self) -> tuple[str, ...]:
-        """The months of the split asked for; none where none was."""
-        asked = self.upstream_splits.get(self.chosen["dataset"])
-        return next((tuple(each.times) for each in self.splits if each.name == asked), ())
+        """The months of the split that was chosen; none where none was."""
+        split = self.upstream_splits.get(self.chosen["dataset"])
+        return next((tuple(each.times) for each in self.splits if each.name == split), ())
 
     def file_keys(self) -> list[FileKey]:
-        """Return the months asked for, one by one or by split, else all."""
+        """Return the months chosen, one by one or by split, else all; or the augmented file."""
+        if self.augmented_name:
+            return [{"augmented": self.augmented_name}]
         months = self.chosen["months"] or self.upstream_months or self.keys[0].values
         return [{"months": month} for month in months]
 
-    def urls(self) -> list[str]:
-        """Return the URLs of the months, or of the augmented file."""
-        if self.augmented_name:
-            return [f"{BUCKET_URL}/tier-1/{self.augmented[self.augmented_name][0]}"]
-        return super().urls()
+    def file_url(self, key: FileKey) -> str:
+        """Return where a month, or the augmented file, is published."""
+        if "augmented" in key:
+            return f"{BUCKET_URL}/tier-1/{self.augmented[key['augmented']][0]}"
+        return self.url.format(**key)
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether options choose files."""
+        return bool(self.chosen["months"] or self.chosen["dataset"])
 
     def needs_all(self, locator: Locator) -> bool:
         """Return whether all are needed; a stand-in has some months of a split."""
-        return bool(self.chosen["months"] or (self.chosen["dataset"] and not locator.stand_in))
+        return bool(self.chosen["months"]) or (self.is_chosen and not locator.stand_in)
+
+    def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
+        """Return the call for months, or for upstream's name of a file."""
+        if self.augmented_name:
+            return [self.call({"dataset": self.augmented_name}, keys)]
+        return [self.call({"months": [f"{key['months']}-01" for key in keys]}, keys)]
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         """Return the time steps; an augmented file may repeat times, and is all of one split."""
@@ -130,44 +140,17 @@ class Downscaling(Recipe):
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples' values follow from."""
-        told = super().provenance(files, fitted)
-        scored = told["normalisation"]
-        return {
-            **{name: told[name] for name in ("dataset", "schema", "files", "terms_of_use")},
-            "tier": self.number,
-            "options": {**told["options"], "variant": self.variant},
-            "normalisation": {
-                **{name: scored[name] for name in ("formula", "files", "sha256")},
-                "over": "time, rows and columns, per variable",
-                "per_grid_point_over_time": scored["per_point"],
-            },
-            "home_page": HOME_PAGE,
-            "licence": "Apache Licence Version 2.0",
-        }
+        facts = super().provenance(files, fitted)
+        options = {**facts["options"], "variant": self.variant}
+        return {**facts, "tier": self.number, "options": options, "home_page": HOME_PAGE}
 
     @property
     def variant(self) -> str:
         """The name of the stacks that samples are of."""
         return "unet"
 
-    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return how these samples are made from what the real plugin gives."""
-        return downscaling_through_plugin(self, files, index)
-
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches: months, a split or a single file."""
-        asked, months = self.chosen["dataset"], self.chosen["months"]
-        arguments = {"dataset": asked} if asked else self.plugin_months(months)
-        example = "months=2016-04-01"
-        return plugin_downloads(self, arguments, is_chosen=bool(asked or months), example=example)
-
-    @staticmethod
-    def plugin_months(months: Sequence[str]) -> dict[str, Any]:
-        """Return what the plugin is asked for these months by."""
-        return {"months": [f"{month}-01" for month in months]}
-
     def check_held(self, keys: Sequence[FileKey]) -> None:
-        """Raise OptionError where a stand-in of these months lacks what was asked for."""
+        """Raise OptionError where a stand-in of these months lacks what was chosen."""
         super().check_held(keys)
         held = [key["months"] for key in keys]
         if self.chosen["dataset"] and not set(self.upstream_months) & set(held):

@@ -26,33 +26,32 @@ from iobench.datasets import (
     Locator,
     Option,
     PlannedFile,
-    PublishedFiles,
+    PluginCall,
     PublishedStep,
     Raw,
     SampleIndex,
     StandIn,
     VariablePart,
+    array_for_one_sample,
     decode_message,
     describe_grid,
     index_grib,
     make_plain_loop,
     own_files,
+    range_file,
     read_extents,
 )
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.climetlab_plugin import PluginFiles, plugin_baseline
 from iobench_maelstrom.ens10.messages import Layout, find_messages
-from iobench_maelstrom.ens10.point_statistics import (
-    PointStatistics,
-    describe_samples,
-    normalisation_of,
-)
-from iobench_maelstrom.ens10.recycling import RecycledMemory
+from iobench_maelstrom.ens10.point_statistics import PointStatistics, normalisation_of
 from iobench_maelstrom.ens10.schema import (
     ALL_DATES,
     CITATION,
     GRID,
     LEAD_HOURS,
+    PACKAGE,
     TASKS,
     TERMS,
     Task,
@@ -68,7 +67,6 @@ from iobench_maelstrom.ens10.stand_in import (
     write_forecasts,
 )
 from iobench_maelstrom.ens10.target import Target, open_target
-from iobench_maelstrom.ens10.through_plugin import download_each, ens10_through_plugin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -125,8 +123,11 @@ def _days(starts: Sequence[str]) -> NDArray[np.datetime64]:
     return np.array([f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in starts], "M8[s]")
 
 
-class Ens10(PublishedFiles):
+class Ens10(PluginFiles):
     """ENS-10's fields as the D2.3 U-Net read them."""
+
+    package = PACKAGE
+    example = "date=0101,0104"
 
     name = "maelstrom-ens10"
     keys = (Key("date", ALL_DATES),)
@@ -167,7 +168,6 @@ class Ens10(PublishedFiles):
         self._layout: Layout | None = None
         self._target: Target | None = None
         self._statistics: PointStatistics | None = None
-        self._memory = RecycledMemory()
 
     @property
     def stand_in_name(self) -> str:
@@ -211,8 +211,8 @@ class Ens10(PublishedFiles):
                 f"option date: {locator.searched()} does not say which date a file is of; write "
                 "{month} and {day} for the digits of it"
             )
-        told = {file.month + file.day for file in own}
-        missing = [forecast_url(date, self.task.dtype) for date in dates if date not in told]
+        present = {file.month + file.day for file in own}
+        missing = [forecast_url(date, self.task.dtype) for date in dates if date not in present]
         if missing:
             raise MissingFileError(
                 f"{self.name}: {', '.join(missing)} not found in {locator.searched()}; fetch the "
@@ -229,10 +229,9 @@ class Ens10(PublishedFiles):
         self._statistics, setup = normalisation_of(
             self,
             where,
-            self.describe(where),
+            list(map(range_file, index.files)),
             locator,
-            n_variables=len(self.task.fields),
-            n_values=len(where) * len(where[0]) * self._layout.n_points,
+            members=(len(self.task.fields), self._layout.n_members, self._layout.n_points),
         )
         grid, channels = ("latitude", "longitude"), self.task.channels
         inputs = (len(channels), *shape)
@@ -276,19 +275,13 @@ class Ens10(PublishedFiles):
             meteorology=_meteorology(starts, read_extents(where[0][:1])[0]),
         )
 
-    def describe(self, where: Sequence[Sequence[FileRange[str]]]) -> dict[str, Any]:
-        """Return what identifies messages: their places, and their files' sizes and times."""
-        files = sorted({each[0] for ranges in where for each in ranges})
-        messages = [[(files.index(f), o, n) for f, o, n in ranges] for ranges in where]
-        return describe_samples(files, messages, n_members=self.layout.n_members)
-
     def members_of(self, number: int) -> Members:
         """Return what reads the members of a variable, by its number."""
         n_members = self.layout.n_members
 
         def members(where: Sequence[FileRange[str]]) -> NDArray[np.float32]:
             ranges = where[number * n_members : (number + 1) * n_members]
-            fields = self._memory.array((n_members, self.layout.n_points))
+            fields = array_for_one_sample((n_members, self.layout.n_points), np.float32)
             for message, place, field in zip(read_extents(ranges), ranges, fields, strict=True):
                 decode_message(message, where=f"{place}", out=field)
             return fields
@@ -305,7 +298,8 @@ class Ens10(PublishedFiles):
         All are float32, in the variables' own units.
         """
         layout, messages = self.layout, iter(raw)
-        fields = self._memory.array((len(self.task.fields), layout.n_members, layout.n_points))
+        shape = len(self.task.fields), layout.n_members, layout.n_points
+        fields = array_for_one_sample(shape, np.float32)
         arrays: dict[str, NDArray[Any]] = {}
         for variable, members in zip(self.task.fields, fields, strict=True):
             for number, member in zip(layout.members, members, strict=True):
@@ -340,46 +334,66 @@ class Ens10(PublishedFiles):
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
         """Return a plain xarray loop: the forecasts by cfgrib, the target as NetCDF."""
-        starts = _days(self.layout.starts).astype(np.int64).tolist()
-        by_message = {ranges[0]: start for ranges, start in zip(index.where, starts, strict=True)}
-        select = functools.partial(self._parts_of, by_message)
+        select = functools.partial(self._parts_of, self._starts(index), {})
         return make_plain_loop(index.spec, index, select, self.preprocess)
 
+    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
+        """Return how forecasts are taken out of the plugin's datasets, one a date; no target."""
+        requests = self.requests(files)
+        sources = {
+            str(path): source for source, (_, paths) in requests.items() for path in paths.values()
+        }
+        select = functools.partial(self._parts_of, self._starts(index), sources)
+        return plugin_baseline(self, index, requests, select)
+
+    def _starts(self, index: SampleIndex) -> dict[FileRange[str], np.datetime64]:
+        """Return the start of each sample by its first message."""
+        return dict(
+            zip((where[0] for where in index.where), _days(self.layout.starts), strict=True)
+        )
+
     def _parts_of(
-        self, starts: Mapping[FileRange[str], int], where: Sequence[FileRange[str]]
+        self,
+        starts: Mapping[FileRange[str], np.datetime64],
+        sources: Mapping[str, str],
+        where: Sequence[FileRange[str]],
     ) -> list[VariablePart]:
-        """Return what xarray has to read of a sample."""
-        layout, level = self.layout, self.task.level
-        labels = {"time": starts[where[0]], "step": LEAD_HOURS}
-        if level:
-            labels["isobaricInhPa"] = level
-        found = []
+        """Return what xarray has to read of a sample: out of files, or of a plugin's sources."""
+        layout, start = self.layout, starts[where[0]]
+        labels: dict[str, Any] = {"time": start.astype(np.int64), "step": LEAD_HOURS}
+        if sources:  # whose times are decoded
+            labels = {"time": start, "step": np.timedelta64(LEAD_HOURS, "h")}
+        if self.task.level:
+            labels["isobaricInhPa"] = self.task.level
+        parts = []
         for number, each in enumerate(self.task.fields):
             ranges = where[number * layout.n_members : (number + 1) * layout.n_members]
             paths = {place[0] for place in ranges}
             if len(paths) > 1:
                 raise FileFormatError(
-                    f"{self.name}, --pipeline upstream: members of {each.name} are in several "
-                    f"files, {' and '.join(sorted(paths))}; use --pipeline own"
+                    f"{self.name}: members of {each.name} are in several files, "
+                    f"{' and '.join(sorted(paths))}; use --pipeline own"
                 )
-            found.append(
-                VariablePart(paths.pop(), each.short_name, {"surface": 0}, labels, each.name)
+            path = paths.pop()
+            parts.append(
+                VariablePart(
+                    sources.get(path, path), each.short_name, {"surface": 0}, labels, each.name
+                )
             )
-        if self._target is not None:
+        if self._target is not None and not sources:
             time = {"time": self._target.number_of(where[-1])}
             variable = self.task.target_variable
-            found.append(VariablePart(where[-1][0], variable, time, name="target"))
-        return found
+            parts.append(VariablePart(where[-1][0], variable, time, name="target"))
+        return parts
 
-    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return the samples made from the real plugin's arrays (`PluginBaseline`)."""
-        return ens10_through_plugin(self, index)
+    def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
+        """Return the calls of the plugin, which takes one start date at a time."""
+        return self.calls_by_key(keys, "date", {"dtype": self.task.dtype})
 
     def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; the plugin takes one start date at a time."""
-        # The target is nowhere to be had by itself.
+        """Return what ``--download`` fetches; the target is nowhere to be had by itself."""
         others = (self.task.target_url,) if self.has_target else ()
-        return download_each(self, {"dtype": self.task.dtype}, "date=0101,0104", others)
+        return msgspec.structs.replace(super().downloads(), others=others)
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:
         """Return what a stand-in holds: forecasts, and the targets of all tasks."""

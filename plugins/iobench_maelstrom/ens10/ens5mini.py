@@ -16,34 +16,30 @@ import numpy as np
 
 from iobench.datasets import (
     Axis,
-    Downloads,
     Field,
     Hyperslab,
     Items,
     Key,
     Option,
-    Recipe,
     SampleIndex,
     range_file,
     whole_variable,
 )
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
+from iobench_maelstrom.climetlab_plugin import PluginRecipe
 from iobench_maelstrom.ens10.ens5mini_stand_in import (
     STAND_IN_VERSION,
     month_nbytes,
     plan_of_months,
     write_month,
 )
-from iobench_maelstrom.ens10.point_statistics import (
-    PointStatistics,
-    describe_samples,
-    normalisation_of,
-)
+from iobench_maelstrom.ens10.point_statistics import PointStatistics, normalisation_of
 from iobench_maelstrom.ens10.schema import (
     ALL_MONTHS,
     CITATION,
     LEVELS,
+    PACKAGE,
     PRESSURE_VARIABLES,
     TERMS,
     TOY_CHANNELS,
@@ -52,7 +48,6 @@ from iobench_maelstrom.ens10.schema import (
     parse_months,
 )
 from iobench_maelstrom.ens10.stand_in import Ensemble
-from iobench_maelstrom.ens10.through_plugin import download_each, ens5mini_through_plugin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,10 +55,10 @@ if TYPE_CHECKING:
     from iobench.datasets import (
         Advance,
         Arrays,
-        Baseline,
         FileKey,
         Locator,
         NetcdfFile,
+        PluginCall,
         StandIn,
     )
     from iobench.samples import Sample
@@ -74,8 +69,11 @@ HOURS = {"nanosecond": 1 / 3.6e12, "second": 1 / 3600, "minute": 1 / 60, "hour":
 """Of the units that a step may have."""
 
 
-class Ens5mini(Recipe):
+class Ens5mini(PluginRecipe):
     """The toy data set of ENS-10."""
+
+    package = PACKAGE
+    example = "date=01"
 
     name = "maelstrom-ens5mini"
     title = "ENS5-mini ensemble forecasts over Europe, pressure levels, step 24 h (MAELSTROM A4)"
@@ -129,12 +127,9 @@ class Ens5mini(Recipe):
         self._statistics, setup = normalisation_of(
             self,
             index.where,
-            describe_samples(
-                [range_file(file) for file in files], index.where, n_members=self.shape[0]
-            ),
+            [range_file(file) for file in files],
             locator,
-            n_variables=len(NAMES),
-            n_values=len(index) * len(NAMES) * int(np.prod(self.shape)),
+            members=(len(NAMES), self.shape[0], int(np.prod(self.shape[1:]))),
         )
         provenance = {
             "starts": [start.replace("-", "") for start in index.coordinate],
@@ -200,13 +195,9 @@ class Ens5mini(Recipe):
             "sample": "as ENS-10's U-Net reads; no training code of ens5mini is published",
         }
 
-    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return the samples made from the real plugin's arrays (`PluginBaseline`)."""
-        return ens5mini_through_plugin(self, index)
-
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; the plugin takes one month at a time."""
-        return download_each(self, {}, "date=01")
+    def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
+        """Return the calls of the plugin, which takes one month at a time."""
+        return self.calls_by_key(keys, "date", {})
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:
         """Return what a stand-in holds."""

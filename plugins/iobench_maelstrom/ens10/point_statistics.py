@@ -1,13 +1,14 @@
 """Normalisation of ensemble means and deviations, per channel and grid point.
 
-Mean and deviation over all samples are computed once and kept beside the index, as two ``.npy``
-files that every loading process maps.
+Mean and deviation over all samples are computed once and kept beside the index, as an ``.npy``
+file that every loading process maps.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from iobench.datasets import as_path, run_jobs, stopwatch
-from iobench_maelstrom.ens10.kept_folder import kept_folder
+from iobench.errors import StorageError
+from iobench.stores import make_item, write_atomically
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 SPREAD = 0.1
 """Added to every deviation, as upstream: (x - mean) / (std + 0.1), whatever the units."""
-NORMALISATION_VERSION = 1
+NORMALISATION_VERSION = 2
 SAMPLES_PER_JOB = 16
 """Fixed, so that the sums do not depend on how many processes share the work."""
 FEW_VALUES = 1 << 25
@@ -93,19 +95,19 @@ class Moments:
 
 
 class PointStatistics:
-    """The normalisation on disk: mean and divisor, float32, shape (channels, points)."""
+    """The normalisation on disk: mean and divisor, float32, shape (2, channels, points)."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def __reduce__(self) -> tuple[type[PointStatistics], tuple[Path]]:
-        return PointStatistics, (self.folder,)
+        return PointStatistics, (self.path,)
 
     @functools.cached_property
     def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Mean and divisor (deviation + `SPREAD`), mapped: all processes of the machine share."""
-        mean = np.load(self.folder / "mean.npy", mmap_mode="r")
-        return mean, np.load(self.folder / "divisor.npy", mmap_mode="r")
+        mean, divisor = np.load(self.path, mmap_mode="r")
+        return mean, divisor
 
     def score(self, number: int, fields: NDArray[np.float32], out: NDArray[np.float32]) -> None:
         """Fill ``out``, shape (2, points): normalised mean and deviation of a variable's members.
@@ -133,29 +135,40 @@ class PointStatistics:
 def normalisation_of(
     source: MemberSource,
     samples: Sequence[Where],
-    about: dict[str, Any],
+    files: Sequence[str],
     locator: Locator,
     *,
-    n_variables: int,
-    n_values: int,
+    members: tuple[int, int, int],
 ) -> tuple[PointStatistics, dict[str, float]]:
-    """Return the statistics over samples and, where they had to be computed, the seconds."""
+    """Return the statistics over samples and, where they had to be computed, the seconds.
 
-    def write(folder: Path) -> None:
+    They are known by the samples, their ``files``, and ``members``: how many variables, members
+    and values of each there are.
+    """
+    name = source.name.removeprefix("maelstrom-")
+    key = _key(samples, files, members)
+    path = locator.cache_dir / f"{name}-normalisation-{key}.npy"
+    statistics, watch = PointStatistics(path), stopwatch()
+    try:
+        _ = statistics.arrays
+    except (OSError, ValueError, EOFError):  # none, or a damaged one
+        n_variables, n_members, n_points = members
+        n_values = len(samples) * n_variables * n_members * n_points
         parts = _moments(source, samples, locator, n_variables, n_values)
         deviation = np.concatenate([np.sqrt(part.squares / part.count) for part in parts])
-        np.save(folder / "mean.npy", np.concatenate([p.mean for p in parts]).astype(np.float32))
-        np.save(folder / "divisor.npy", (deviation + SPREAD).astype(np.float32))
-
-    watch = stopwatch()
-    folder, is_new = kept_folder(
-        locator.cache_dir,
-        f"{source.name.removeprefix('maelstrom-')}-normalisation-{about['key'][:16]}",
-        about,
-        write,
-        f"the normalisation of {len(samples)} samples",
-    )
-    return PointStatistics(folder), {"normalisation": watch()} if is_new else {}
+        both = np.stack([np.concatenate([part.mean for part in parts]), deviation + SPREAD])
+        content = io.BytesIO()
+        np.save(content, both.astype(np.float32))
+        try:
+            make_item(locator.cache_dir, kind="index", title="indexes of source files")
+            write_atomically(path, content.getvalue())
+        except StorageError as error:
+            raise StorageError(
+                f"the normalisation of {len(samples)} samples cannot be kept: {error}; give "
+                "--store-dir"
+            ) from error
+        return statistics, {"normalisation": watch()}
+    return statistics, {}
 
 
 def _moments(
@@ -171,17 +184,18 @@ def _moments(
         for start in range(0, len(samples), SAMPLES_PER_JOB)
         for number in range(n_variables)
     ]
-    merged: dict[int, Moments] = {}
-    waiting: dict[int, Moments] = {}
-    due = list(range(n_variables))
-    for job, found in run_jobs(
+    outcomes = run_jobs(
         _part_moments,
         jobs,
         processes=1 if n_values < FEW_VALUES else None,
         progress=locator.progress,
         total=len(samples) * n_variables,
-    ):
-        waiting[job] = found
+    )
+    merged: dict[int, Moments] = {}
+    waiting: dict[int, Moments] = {}
+    due = list(range(n_variables))
+    for job, moments in outcomes:
+        waiting[job] = moments
         variable = job % n_variables
         while (ready := waiting.pop(due[variable], None)) is not None:
             if merged.setdefault(variable, ready) is not ready:
@@ -207,22 +221,17 @@ def _part_moments(job: tuple[MemberSource, int, Sequence[Where]], advance: Advan
     return moments
 
 
-def describe_samples(
-    files: Sequence[str], samples: Sequence[Any], *, n_members: int
-) -> dict[str, Any]:
-    """Return what statistics over ``samples`` depend on, with a ``key`` of all of it."""
-    paths = [as_path(file) for file in files]
-    states = [(path.name, path.stat()) for path in paths]
-    about: dict[str, Any] = {
+def _key(samples: Sequence[Any], files: Sequence[str], members: tuple[int, int, int]) -> str:
+    """Return a digest of what statistics depend on: samples, and states of their files."""
+    states = [(path.name, path.stat()) for path in map(as_path, files)]
+    about = {
         "version": NORMALISATION_VERSION,
         "spread": SPREAD,
-        "n_samples": len(samples),
-        "n_members": n_members,
+        "members": members,
         "files": [
             [name, found.st_size, getattr(found, "etag", "") or found.st_mtime_ns]
             for name, found in states
         ],
-        "messages": hashlib.sha256(repr(samples).encode()).hexdigest(),
+        "samples": hashlib.sha256(repr(samples).encode()).hexdigest(),
     }
-    about["key"] = hashlib.sha256(json.dumps(about).encode()).hexdigest()
-    return about
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:24]

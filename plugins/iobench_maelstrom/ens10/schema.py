@@ -10,6 +10,7 @@ from typing import NamedTuple
 from iobench.errors import OptionError
 
 BUCKET_URL = "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
+PACKAGE = "climetlab-maelstrom-ens10"
 TERMS = "https://github.com/spcl/climetlab-maelstrom-ens10/blob/main/ENS10_LICENCE.txt"
 """Of use, as the plugin prints them; they hold for ens5mini, too."""
 CITATION = "https://arxiv.org/abs/2005.08748"

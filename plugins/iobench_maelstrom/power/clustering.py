@@ -25,7 +25,12 @@ from iobench_maelstrom.power.schema import (
     HOURS_PER_RUN,
     PRESSURE,
 )
-from iobench_maelstrom.power.weather import PressureLevels
+from iobench_maelstrom.power.weather import (
+    ModelLevels,
+    PressureLevels,
+    SurfaceLevels,
+    WeatherFields,
+)
 
 if TYPE_CHECKING:
     from iobench.datasets import Arrays, Baseline, Locator, NetcdfFile, SampleIndex, Stack
@@ -71,13 +76,15 @@ Where = tuple[int, int, int, int]
 """File, step, first row and column of the crop."""
 
 
-def weather_pressure_level(**options: str) -> PressureLevels:
-    """Return the dataset ``maelstrom-weather-pressure-level``: fields, or clustering's channels.
-
-    Options are those of `PressureLevels`.
-    """
-    is_clustering = options.get("sample") == "clustering"
-    return (ClusteringFields if is_clustering else PressureLevels)(**options)
+def weather_pressure_level(**options: str) -> WeatherFields:
+    """Return the dataset ``maelstrom-weather-pressure-level``: fields, or clustering's channels."""
+    levels = options.get("levels", PRESSURE.kind)
+    if options.get("sample") == "clustering":
+        if levels != PRESSURE.kind:
+            raise OptionError(f"levels {levels}: sample=clustering is of pressure levels")
+        return ClusteringFields(**options)
+    kinds = {each.level_type.kind: each for each in (ModelLevels, SurfaceLevels)}
+    return kinds.get(levels, PressureLevels)(**options)
 
 
 class ClusteringFields(PressureLevels):
@@ -98,10 +105,11 @@ class ClusteringFields(PressureLevels):
     def files(self, locator: Locator) -> list[Path]:
         """Return ERA5's files, else two forecasts for each day."""
         own = [file.path for file in own_files(locator) or () if is_era5(file.path)]
-        era5 = own or locator.find([f"{BUCKET_URL}/{name}" for name in ERA5_NAMES])
-        found = [path for path in era5 if path is not None]
-        if found:
-            return found if own else found[:1]
+        if own:
+            return own
+        for path in locator.find([f"{BUCKET_URL}/{name}" for name in ERA5_NAMES]):
+            if path is not None:
+                return [path]
         try:
             return super().files(locator)
         except MissingFileError as error:
@@ -157,20 +165,11 @@ class ClusteringFields(PressureLevels):
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples follow from."""
-        told = super().provenance(files, fitted)
-        del told["hours_per_run"], told["levels"]
-        in_era5 = is_era5(files[0].path)
-        crop = self.size.kind
-        return {
-            **told,
-            "schema": f"maelstrom-ap6 {'era5_pl' if in_era5 else self.level_type.prefix}",
-            "options": {
-                "date": list(self.chosen["date"]) or ([] if in_era5 else self.days),
-                "sample": "clustering",
-                "crop": crop,
-            },
-            "crop_fraction": 1.0 if crop == "none" else CROP_FRACTION,
-        }
+        facts = super().provenance(files, fitted)
+        options = {**facts["options"], "crop": self.size.kind}
+        if is_era5(files[0].path):
+            options["date"] = list(self.chosen["date"])
+        return {**facts, "options": options, "levels": list(CLUSTERING_LEVELS)}
 
     def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
         """Return how the crops are taken out of what the real plugin opens."""

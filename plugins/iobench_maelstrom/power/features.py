@@ -7,126 +7,131 @@ time of day and of year, and the mean production of the hour with negatives set 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from iobench.datasets import (
+    Axis,
+    Field,
+    FileKey,
     Hyperslab,
     Items,
     Option,
-    existing_files,
+    PlannedFile,
+    Recipe,
+    file_times,
+    in_mirror,
     inspect_files,
     only_variables,
     whole_variable,
 )
 from iobench.errors import FileFormatError
 from iobench.samples import SampleSpec, Variable
-from iobench_maelstrom.power.files import (
-    DATE,
-    TURBINE,
-    Call,
-    PowerRecipe,
-    hour_items,
-    production_call,
-    run_files,
-    run_times,
-    weather_call,
-)
-from iobench_maelstrom.power.points import (
-    Where,
-    air_density,
-    hours_with_production,
-    nearest_index,
-    pressure_coefficients,
-    wind_direction,
-    year_part,
-)
-from iobench_maelstrom.power.production import LevelConstants, Production
+from iobench_maelstrom.power.files import DATE, PowerFiles, hour_items, run_times
 from iobench_maelstrom.power.schema import (
-    CONSTANTS_URL,
+    CONSTANTS_FILE,
+    HALF_LEVELS,
     HOURS_PER_RUN,
     MODEL,
-    PRODUCTION_URL,
+    PRODUCTION_FILE,
     SURFACE,
+    TURBINES,
 )
-from iobench_maelstrom.power.stand_in import FIRST_DAYS
+from iobench_maelstrom.power.stand_in import (
+    HEADER_NBYTES,
+    production_nbytes,
+    write_constants,
+    write_production,
+)
 from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from iobench.coordinates import Meteorology
-    from iobench.datasets import (
-        Arrays,
-        Locator,
-        NetcdfFile,
-        PlannedFile,
-        StandIn,
-    )
+    from iobench.datasets import Arrays, Locator, NetcdfFile, PluginCall, StandIn
     from iobench.samples import Sample
 
 FEATURES = ("air_density", "wind_speed", "wind_direction", "time_of_day", "time_of_year")
 FEATURE_UNITS = "kg m**-3, m s**-1, degree, 1, 1"
+GAS_CONSTANT_DRY, GAS_CONSTANT_VAPOUR = 287.05, 461.523
+"""J kg**-1 K**-1, as in the notebook."""
+DAYS_PER_YEAR = 365
+"""Also in leap years, as in the notebook."""
+HOUR = np.timedelta64(3600, "s")
+Where = tuple[int, int, int, int, int]
+"""Run, step, first production step of the hour and the one after the last, seconds since 1970."""
+Number = TypeVar("Number", float, "NDArray[np.float64]")
 
 
-class PowerFeatures(PowerRecipe):
+class Production(Recipe):
+    """What a turbine reported every ten minutes: an input of the features."""
+
+    name = "production"
+    axes = (Axis("time"), Axis("level", 1), Axis("latitude", 1), Axis("longitude", 1))
+    fields = (Field("production"),)
+
+
+class LevelConstants(Recipe):
+    """Coefficients A and B of the model levels' bounds: an input of the features."""
+
+    name = "constants"
+    axes = (Axis("dim0", 1), Axis("dim0_0", HALF_LEVELS))
+    fields = tuple(Field(name) for name in ("hyai", "hybi", "hyam", "hybm"))
+
+
+class PowerFeatures(PowerFiles):
     """Features and production of a turbine, hour by hour: the dataset ``maelstrom-power``."""
 
     name = "maelstrom-power"
     title = "Wind power forecast: nearest-point features, hourly production (MAELSTROM A6)"
-    schema_name = "ml, sfc, production, constants"
-    keys = ModelLevels.keys
-    axes = ModelLevels.axes
-    fields = ModelLevels.fields
+    prefixes = (MODEL.prefix, SURFACE.prefix)
+    axes, fields = ModelLevels.axes, ModelLevels.fields
     options = (
-        TURBINE,
+        Option("wind_turbine_id", "Which turbine.", "1", [str(each.number) for each in TURBINES]),
         DATE,
         Option(
             "model_level", "Where the wind is taken: 133 is about 100 m above ground.", "133",
             [str(level) for level in MODEL.levels],
         ),
     )  # fmt: skip
-    tiny = FIRST_DAYS
-    ordinary = FIRST_DAYS[:1]
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
         self.number: str = self.chosen["wind_turbine_id"]
+        self.others = tuple(
+            {"file": name} for name in (CONSTANTS_FILE, PRODUCTION_FILE.format(self.number))
+        )
         self.model_level = int(self.chosen["model_level"])
         self.n_runs = 0
         self.point: dict[str, int] = {}
         self.level = 0
         self.pressure = (0.0, 0.0)
         self.without_production = 0
-        self.days: list[str] = []
-
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the model-level and as many surface files, the constants, the production."""
-        weather = run_files(self, [MODEL.prefix, SURFACE.prefix], locator)
-        others = [CONSTANTS_URL, PRODUCTION_URL.format(wind_turbine_id=self.number)]
-        return [*weather, *existing_files(self.name, others, locator)]
 
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
-        """Return what the files hold, each checked as a data set of its own."""
-        found = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
-        *weather, constants, turbine = found
+        """Return what the files hold, each checked against the recipe of its kind."""
+        every = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
+        *weather, constants, turbine = every
         self.n_runs = len(weather) // 2
         kept: list[NetcdfFile] = []
         for recipe, some in (
             (ModelLevels(), weather[: self.n_runs]),
             (SurfaceLevels(), weather[self.n_runs :]),
+            (LevelConstants(), [constants]),
             (Production(), [turbine]),
         ):
-            recipe.fields = type(recipe).fields
+            names = [each.name for each in recipe.fields if some != [constants]]
             for file in some:
                 recipe.check(file, some[0])
-                kept.append(only_variables(file, [each.name for each in recipe.fields]))
-        LevelConstants().check(constants, constants)
-        kept.insert(-1, only_variables(constants, []))  # a place for each file
+                kept.append(only_variables(file, names))
         self.keep(kept)
         self._place(weather[0], weather[self.n_runs], turbine)
         self.pressure = pressure_coefficients(constants, self.model_level)
-        return tuple(found)
+        return tuple(every)
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         """Return the hours that have weather and production, in order of time."""
@@ -139,7 +144,6 @@ class PowerFeatures(PowerRecipe):
                     f"expected {times[0]} and the steps of {files[run].path}"
                 )
         where = hours_with_production(model, files[-1])
-        self.days = sorted({str(each[0])[:10] for each in model})
         self.without_production = sum(map(len, model)) - len(where)
         return hour_items(where, [model[run][step] for run, step, *_ in where])
 
@@ -174,8 +178,7 @@ class PowerFeatures(PowerRecipe):
         density = air_density(a + b * sp, t, q)
         day, second = divmod(where[4], 86400)
         features = [density, np.hypot(u, v), wind_direction(u, v), second / 86400, year_part(day)]
-        produced = arrays["production"].astype(np.float64)
-        mean = max(0.0, float(np.nanmean(produced)))
+        mean = max(0.0, float(np.nanmean(arrays["production"].astype(np.float64))))
         return {
             "features": np.array(features, dtype=np.float32),
             "production": np.asarray(mean, dtype=np.float32),
@@ -185,32 +188,35 @@ class PowerFeatures(PowerRecipe):
         """Return what the samples follow from."""
         return {
             **super().provenance(files, fitted),
-            "options": {
-                "wind_turbine_id": int(self.number),
-                "date": self.days,
-                "model_level": self.model_level,
-            },
             "grid_point": list(self.point.values()),
             "hours_without_production": self.without_production,
             "production": "mean of the hour's ten-minute values, negatives 0",
         }
 
-    def calls(self, days: Sequence[str]) -> list[Call]:
-        """Return the calls: of each day four forecasts, and two files."""
+    def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
+        """Return the calls: for the runs of two kinds of levels, and for two files."""
+        constants, production = self.others
+        turbine = {"wind_turbine_id": int(self.number)}
         return [
-            *(weather_call(each, days) for each in (MODEL, SURFACE)),
-            ("constants-a-b", {}, [CONSTANTS_URL]),
-            production_call(self.number),
+            *super().plugin_calls(keys),
+            self.call({}, [constants], "maelstrom-constants-a-b"),
+            self.call(turbine, [production], "maelstrom-power-production"),
         ]
 
     def planned_files(self, plan: StandIn) -> list[PlannedFile]:
         """Return the files of the stand-in: of the weather, the constants and all turbines."""
-        small = [
-            each.planned_files(each.stand_in(scale=None, tiny=plan.tiny, seed=plan.seed))
-            for each in (LevelConstants(), Production())
-        ]
+        constants, _ = self.others
         weather = [*ModelLevels().planned_files(plan), *SurfaceLevels().planned_files(plan)]
-        return [*weather, *(file for files in small for file in files)]
+        place = in_mirror(self.file_url(constants))
+        turbines = [
+            PlannedFile(
+                in_mirror(self.file_url({"file": PRODUCTION_FILE.format(turbine.number)})),
+                production_nbytes(plan),
+                partial(write_production, plan, turbine),
+            )
+            for turbine in TURBINES
+        ]
+        return [*weather, PlannedFile(place, HEADER_NBYTES, write_constants), *turbines]
 
     def _place(self, model: NetcdfFile, surface: NetcdfFile, turbine: NetcdfFile) -> None:
         """Find the model level and the grid point nearest to the turbine."""
@@ -227,5 +233,67 @@ class PowerFeatures(PowerRecipe):
                 raise FileFormatError(
                     f"{surface.path}: variable {dim!r} differs from that of {model.path}"
                 )
-            turbine_at = float(whole_variable(turbine, dim)[0])
-            self.point[dim] = nearest_index(axis, turbine_at, dim, turbine)
+            place = float(whole_variable(turbine, dim)[0])
+            distances = np.abs(axis - place)
+            self.point[dim] = nearest = int(np.argmin(distances))
+            if not distances[nearest] <= np.abs(np.diff(axis)).max(initial=0.0):
+                raise FileFormatError(
+                    f"{turbine.path}: variable {dim!r} is {place:g}, outside of the weather's grid "
+                    f"from {axis[0]:g} to {axis[-1]:g}"
+                )
+
+
+def air_density(pressure: Number, temperature: Number, humidity: Number) -> Number:
+    """Return the density of moist air, kg m**-3, from Pa, K and kg kg**-1."""
+    gas_constant = GAS_CONSTANT_DRY * (1 - humidity) + GAS_CONSTANT_VAPOUR * humidity
+    return pressure / (gas_constant * temperature)
+
+
+def wind_direction(u: float, v: float) -> float:
+    """Return the notebook's angle in degrees: 90 less that of the wind to the equator.
+
+    It folds opposite directions into one, from 0 to 180.
+    """
+    side = np.copysign(1.0, u)
+    return float(90.0 - np.degrees(np.arctan2(v * side, abs(u))))
+
+
+def year_part(day: int) -> float:
+    """Return the part of its year before a day, counted from 1970; as the notebook does."""
+    date = np.datetime64(day, "D")
+    first = date.astype("datetime64[Y]").astype("datetime64[D]")
+    return float((date - first).astype(int)) / DAYS_PER_YEAR
+
+
+def pressure_coefficients(file: NetcdfFile, level: int) -> tuple[float, float]:
+    """Return A and B of a full level: means of those of its bounds (IFS Cy47r1 III, eq. 2.11)."""
+    a, b = (
+        whole_variable(file, name)[0, level - 1 : level + 1].mean() for name in ("hyai", "hybi")
+    )
+    return float(a), float(b)
+
+
+def hours_with_production(
+    model: Sequence[NDArray[np.datetime64]], turbine: NetcdfFile
+) -> list[Where]:
+    """Return where the hours are that have weather and at least one value of production.
+
+    ``model`` holds the times of each forecast.
+    """
+    [times] = file_times([turbine], "time")
+    if not (np.diff(times) > np.timedelta64(0, "s")).all():
+        raise FileFormatError(f"{turbine.path}: variable 'time' does not grow throughout")
+    known = np.isfinite(whole_variable(turbine, "production").reshape(-1))
+    where = []
+    for run, hours in enumerate(model):
+        for step, hour in enumerate(hours):
+            start, stop = np.searchsorted(times, [hour, hour + HOUR]).tolist()
+            if known[start:stop].any():
+                seconds = int(hour.astype("datetime64[s]").astype(int))
+                where.append((run, step, start, stop, seconds))
+    if not where:
+        raise FileFormatError(
+            f"{turbine.path}: holds production from {times[:1]} to {times[-1:]} but for no hour of "
+            f"the weather, {model[0][0]} to {model[-1][-1]}"
+        )
+    return where

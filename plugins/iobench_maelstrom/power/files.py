@@ -1,53 +1,34 @@
-"""What all data sets of application A6 share: options, files, times, plugin, stand-in."""
+"""What the data sets of application A6 share: options, weather files, times, plugin."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import (
-    Downloads,
-    Field,
-    Items,
-    Key,
-    Option,
-    PluginDownload,
-    PluginRequest,
-    Recipe,
-    StandIn,
-    existing_files,
-    file_times,
-)
+from iobench.datasets import Field, FileKey, Items, Key, Option, file_times
 from iobench.errors import FileFormatError, OptionError
-from iobench_maelstrom.plugin_samples import joined_files, plugin_baseline
+from iobench_maelstrom.climetlab_plugin import PluginRecipe
 from iobench_maelstrom.power.schema import (
     ALL_DAYS,
+    BUCKET_URL,
     CITATION,
     HOURS_PER_RUN,
-    PRODUCTION_URL,
+    INSTALL,
+    LEVEL_TYPES,
+    PACKAGE,
     RUNS,
     TERMS,
-    TURBINES,
-    LevelType,
-    run_url,
 )
-from iobench_maelstrom.power.stand_in import STAND_IN_VERSION
+from iobench_maelstrom.power.stand_in import FIRST_DAYS, STAND_IN_VERSION
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from iobench.datasets import (
-        Baseline,
-        Locator,
-        NetcdfFile,
-        SampleIndex,
-        Stack,
-    )
+    from iobench.datasets import Locator, NetcdfFile, PluginCall, Stack
 
 
 def parse_days(text: str) -> tuple[str, ...]:
@@ -67,113 +48,96 @@ DATE = Option(
     (),
     parse=parse_days,
 )
-DAY = Key("date", ALL_DAYS)
-TURBINE_NUMBERS = tuple(str(each.number) for each in TURBINES)
-TURBINE = Option("wind_turbine_id", "Which turbine.", "1", TURBINE_NUMBERS)
-INSTALL = (
-    "pip install 'iobench[climetlab,netcdf]' dask && pip install --no-deps "
-    "climetlab-maelstrom-power-production==0.2.2"
-)
-PACKAGE = "climetlab-maelstrom-power-production"
-Call = tuple[str, dict[str, Any], list[str]]
-"""A call of the plugin: its data set, the arguments, the URLs of its files."""
 
 
-class PowerRecipe(Recipe):
-    """A data set of A6; all variables of its files that have the recipe's axes are fields."""
+class PowerFiles(PluginRecipe):
+    """Weather forecasts of ``prefixes``, two runs a day, and ``others``: files of all days.
 
-    schema_name: str  # in provenances
+    Without days chosen it is those at hand; a day at hand only in part is an error.
+    """
+
+    package = PACKAGE
+    install = INSTALL
+    example = "date=2019-01-01,2019-01-02"
+    prefixes: tuple[str, ...]
+    others: tuple[FileKey, ...] = ()
+    keys = (Key("date", ALL_DAYS), Key("hour", RUNS))
+    tiny = FIRST_DAYS
+    ordinary = FIRST_DAYS[:1]
     terms_of_use = TERMS
     citation = CITATION
     synthesis_version = STAND_IN_VERSION
 
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.days: Sequence[str] = self.chosen["date"]
+
     @classmethod
     def all_options(cls) -> list[Option]:
-        """Return the options; of keys only those that are said to be ones."""
+        """Return the options; the key ``hour`` is none."""
         return list(cls.options)
 
+    def file_keys(self) -> list[FileKey]:
+        """Return the runs of the first prefix, in order of time, those of the next, the others."""
+        runs = [
+            {"prefix": prefix, "date": day, "hour": hour}
+            for prefix in self.prefixes
+            for day in self.days or ALL_DAYS
+            for hour in RUNS
+        ]
+        return [*runs, *self.others]
+
+    def file_url(self, key: FileKey) -> str:
+        """Return where a file is published."""
+        if "file" in key:
+            return f"{BUCKET_URL}/{key['file']}"
+        prefix = key.get("prefix", self.prefixes[0])
+        return f"{BUCKET_URL}/{prefix}_{key['date'].replace('-', '')}_{key['hour']}.nc"
+
+    def needs_all(self, locator: Locator) -> bool:
+        """Return True: of the days that there are."""
+        return True
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the files of the days chosen, else of those at hand."""
+        if not self.chosen["date"]:
+            runs = [key for key in self.file_keys() if "date" in key]
+            paths = locator.find(list(map(self.file_url, runs)))
+            at_hand = (key["date"] for key, path in zip(runs, paths, strict=True) if path)
+            self.days = list(dict.fromkeys(at_hand))
+        return super().files(locator)
+
     def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
-        """Take as fields what the file has along the recipe's axes; `check` misses others."""
+        """Take as fields what the file has along the recipe's axes; `check` names those missing."""
         dims = tuple(axis.name for axis in self.axes)
-        found = {
+        present = {
             name: Field(name, each.attributes.get("units", ""))
             for name, each in first.variables.items()
             if each.dims == dims
         }
         required = type(self).fields
-        self.fields = (*found.values(), *(each for each in required if each.name not in found))
+        self.fields = (*present.values(), *(each for each in required if each.name not in present))
         return ()
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples follow from."""
-        told = super().provenance(files, fitted)
-        del told["source"]
-        return {**told, "schema": f"maelstrom-ap6 {self.schema_name}", "normalisation": {}}
+        facts = super().provenance(files, fitted)
+        options = {**facts["options"], "date": list(self.days)}
+        return {**facts, "options": options, "hours_per_run": HOURS_PER_RUN}
 
-    def calls(self, days: Sequence[str]) -> list[Call]:
-        """Return the calls of the plugin for some days, their files in the order of ours."""
-        raise NotImplementedError
+    def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
+        """Return the calls: one for the runs of a prefix."""
+        calls = []
+        for prefix in self.prefixes:
+            own = [key for key in keys if key.get("prefix") == prefix]
+            days = list(dict.fromkeys(key["date"] for key in own))
+            name = f"maelstrom-weather-{LEVEL_TYPES[prefix].kind}-level"
+            calls.append(self.call({"date": days}, own, name))
+        return calls
 
-    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return how the samples are taken out of what the real plugin opens."""
-        rest, requests, places = iter(files), {}, []
-        for name, arguments, urls in self.calls(index.provenance["options"].get("date", ())):
-            by_url = {url: next(rest) for url in urls}
-            requests[name] = PluginRequest(f"maelstrom-{name}", arguments, by_url, install=INSTALL)
-            # Forecasts are joined, the first hours of each; other calls have one file.
-            places += [(name, number * HOURS_PER_RUN) for number in range(len(urls))]
-        return plugin_baseline(
-            self, index, requests, joined_files(self, places), package=PACKAGE, install=INSTALL
-        )
-
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches, of weather that of the days asked for."""
-        days = self.chosen.get("date", ())
-        if "date" in self.chosen and not days:
-            raise OptionError(
-                f"--download of {self.name}: say what to fetch, e.g. --option "
-                "date=2019-01-01,2019-01-02"
-            )
-        return Downloads(
-            tuple(
-                PluginDownload(
-                    f"maelstrom-{name}",
-                    arguments,
-                    tuple(urls),
-                    install=INSTALL,
-                    terms_of_use=TERMS,
-                    citation=CITATION,
-                )
-                for name, arguments, urls in self.calls(days)
-            )
-        )
-
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
-        """Return what a stand-in holds: a share of all days, or of small files all."""
-        if DAY in self.keys:
-            return super().stand_in(scale=scale, tiny=tiny, seed=seed)
-        every = itertools.product(*(key.values for key in self.keys))
-        names = [key.name for key in self.keys]
-        return StandIn(
-            seed, tuple(dict(zip(names, each, strict=True)) for each in every), tiny=tiny
-        )
-
-
-def run_files(recipe: Recipe, prefixes: Sequence[str], locator: Locator) -> list[Path]:
-    """Return the weather files, those of the first prefix first, each in order of time.
-
-    Without days asked for it is those at hand; a day at hand only in part is an error.
-    """
-    days: Sequence[str] = recipe.chosen["date"]
-    if not days:
-        every = [
-            (day, run_url(p, day, hour)) for day in ALL_DAYS for p in prefixes for hour in RUNS
-        ]
-        found = locator.find([url for _, url in every])
-        at_hand = [day for (day, _), path in zip(every, found, strict=True) if path is not None]
-        days = list(dict.fromkeys(at_hand)) or ALL_DAYS
-    urls = [run_url(*each) for each in itertools.product(prefixes, days, RUNS)]
-    return existing_files(recipe.name, urls, locator)
+    def joined_length(self, file: NetcdfFile) -> int:
+        """Return how much of a run the plugin takes."""
+        return HOURS_PER_RUN
 
 
 def run_times(files: Sequence[NetcdfFile], n_steps: int | None) -> list[NDArray[np.datetime64]]:
@@ -186,14 +150,14 @@ def run_times(files: Sequence[NetcdfFile], n_steps: int | None) -> list[NDArray[
             )
     times = [each[:n_steps] for each in file_times(files, "time")]
     last = None
-    for file, found in zip(files, times, strict=True):
-        follows = last is None or found[0] > last
-        if not follows or not (np.diff(found) > np.timedelta64(0, "s")).all():
+    for file, own in zip(files, times, strict=True):
+        follows = last is None or own[0] > last
+        if not follows or not (np.diff(own) > np.timedelta64(0, "s")).all():
             raise FileFormatError(
-                f"{file.path}: its times {found[0]} to {found[-1]} do not follow on those of the "
+                f"{file.path}: its times {own[0]} to {own[-1]} do not follow on those of the "
                 f"run before, which end at {last}; is it the file its name says?"
             )
-        last = found[-1]
+        last = own[-1]
     return times
 
 
@@ -202,15 +166,3 @@ def hour_items(where: Sequence[Any], times: Sequence[np.datetime64]) -> Items:
     seconds = np.array([*times], "M8[s]").astype(np.int64)
     names = [str(time)[:16] for time in times]
     return Items(where, names, (seconds / 3600).tolist(), "hours")
-
-
-def weather_call(level_type: LevelType, days: Sequence[str]) -> Call:
-    """Return the call for two runs of each day."""
-    urls = [run_url(level_type.prefix, day, hour) for day in days for hour in RUNS]
-    return f"weather-{level_type.kind}-level", {"date": list(days)}, urls
-
-
-def production_call(number: str) -> Call:
-    """Return the call for the production of a turbine."""
-    url = PRODUCTION_URL.format(wind_turbine_id=number)
-    return "power-production", {"wind_turbine_id": int(number)}, [url]

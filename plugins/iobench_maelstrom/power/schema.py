@@ -18,10 +18,12 @@ CITATION = (
     "IFS Documentation Cy47r1, Part III: Dynamics and Numerical Procedures, ECMWF, 2020, "
     "eq. 2.11 (constants); production data of NOTUS energy GmbH & Co. KG"
 )
-CONSTANTS_URL = f"{BUCKET_URL}/ECMWF_AB137.nc"
-PRODUCTION_URL = f"{BUCKET_URL}/production_data/wind_turbine_{{wind_turbine_id}}.nc"
+CONSTANTS_FILE = "ECMWF_AB137.nc"
+PRODUCTION_FILE = "production_data/wind_turbine_{}.nc"
 HALF_LEVELS = 138
 """Coefficients of the bounds of the 137 model levels."""
+PACKAGE = "climetlab-maelstrom-power-production"
+INSTALL = f"pip install 'iobench[climetlab,netcdf]' dask && pip install --no-deps {PACKAGE}==0.2.2"
 RUNS = ("00", "12")
 """Hours at which forecasts start."""
 HOURS_PER_RUN = 12
@@ -33,11 +35,6 @@ ALL_DAYS = tuple(
     for number in range(4 * 365 + 1)
 )
 """2017 to 2020, ``YYYY-MM-DD``."""
-
-
-def run_url(prefix: str, day: str, hour: str) -> str:
-    """Return where a weather file is published: kind of level, day, hour the forecast starts."""
-    return f"{BUCKET_URL}/{prefix}_{day.replace('-', '')}_{hour}.nc"
 
 
 Grid = tuple[Axis, Axis]
@@ -140,6 +137,9 @@ SURFACE = LevelType(
     ),
     ("sp",),
 )
+
+
+LEVEL_TYPES = {each.prefix: each for each in (MODEL, PRESSURE, SURFACE)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from iobench_maelstrom.power.schema import (
     N_STEPS,
     PRODUCTION_VARIABLES,
     TINY_GRID,
-    TURBINES,
     Grid,
     LevelType,
     Turbine,
@@ -119,9 +118,8 @@ def _create_packed(file: Any, variable: WeatherField, dims: tuple[str, ...], n_h
     )
 
 
-def write_production(plan: StandIn, number: int, path: Path, advance: Advance) -> None:
+def write_production(plan: StandIn, turbine: Turbine, path: Path, advance: Advance) -> None:
     """Write ten-minute production of one turbine: NetCDF-4, contiguous, one point."""
-    turbine = TURBINES[number - 1]
     n_steps = _n_production_days(plan) * STEPS_PER_DAY
     first = ALL_DAYS.index(FIRST_DAYS[0]) * STEPS_PER_DAY if plan.tiny else 0
     axes = {

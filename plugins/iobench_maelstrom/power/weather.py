@@ -6,102 +6,83 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets import Axis, Items, Key, Option, whole_variable
+from iobench.datasets import Axis, Items, Option, whole_variable
 from iobench.errors import OptionError
-from iobench_maelstrom.power.files import (
-    DATE,
-    DAY,
-    Call,
-    PowerRecipe,
-    hour_items,
-    run_files,
-    run_times,
-    weather_call,
-)
+from iobench_maelstrom.power.files import DATE, PowerFiles, hour_items, run_times
 from iobench_maelstrom.power.schema import (
     HOURS_PER_RUN,
     MODEL,
     PRESSURE,
-    RUNS,
     SURFACE,
     LevelType,
-    run_url,
 )
-from iobench_maelstrom.power.stand_in import FIRST_DAYS, run_nbytes, write_run
+from iobench_maelstrom.power.stand_in import run_nbytes, write_run
 
 if TYPE_CHECKING:
-    from iobench.datasets import (
-        Advance,
-        FileKey,
-        Locator,
-        NetcdfFile,
-        StandIn,
-    )
+    from iobench.datasets import Advance, FileKey, NetcdfFile, StandIn
 
-SAMPLE = Option(
-    "sample",
-    "All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels), of ERA5's "
-    "file era5_pl_1964_2023_12.nc where it is found.",
-    "fields",
-    ("fields", "clustering"),
+OPTIONS = (
+    DATE,
+    Option(
+        "levels",
+        "Of which files: those on pressure levels, on model levels 128 to 137, of the surface.",
+        PRESSURE.kind,
+        (PRESSURE.kind, MODEL.kind, SURFACE.kind),
+    ),
+    Option(
+        "sample",
+        "All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels), of "
+        "ERA5's file era5_pl_1964_2023_12.nc where it is found.",
+        "fields",
+        ("fields", "clustering"),
+    ),
+    Option(
+        "crop",
+        "What clustering takes of the grid: 0.8 of it, by default from a place that follows from "
+        "the time; its middle; or all.",
+        values=("moving", "centre", "none"),
+    ),
 )
-CROP = Option(
-    "crop",
-    "What clustering takes of the grid: 0.8 of it, by default from a place that follows from the "
-    "time; its middle; or all.",
-    values=("moving", "centre", "none"),
-)
 
 
-class WeatherFields(PowerRecipe):
+class WeatherFields(PowerFiles):
     """Weather files of one kind of level; of each forecast the first 12 hours are samples."""
 
+    name = "maelstrom-weather-pressure-level"
     level_type: LevelType
-    keys = (DAY, Key("hour", RUNS))
-    options: tuple[Option, ...] = (DATE,)
-    tiny = FIRST_DAYS
-    ordinary = FIRST_DAYS[:1]
+    options = OPTIONS
     n_taken: int | None = HOURS_PER_RUN
 
     def __init_subclass__(cls, **more: Any) -> None:
         level_type = cls.level_type
-        cls.name = f"maelstrom-weather-{level_type.kind}-level"
-        cls.schema_name = level_type.prefix
+        cls.prefixes = (level_type.prefix,)
         cls.axes = tuple(Axis(dim) for dim in level_type.dims)
         cls.fields = tuple(v for v in level_type.variables if v.name in level_type.required)
         super().__init_subclass__(**more)
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
+        if self.chosen["crop"] and self.chosen["sample"] == "fields":
+            raise OptionError("crop: fields are not cropped; add --option sample=clustering")
         self.title = f"IFS HRES weather over Europe, {self.level_type.title} (MAELSTROM A6)"
-        self.days: list[str] = []
         self.levels: list[int] = []
 
-    def files(self, locator: Locator) -> list[Path]:
-        """Return two files for each day; see `run_files`."""
-        return run_files(self, [self.level_type.prefix], locator)
-
-    def file_url(self, key: FileKey) -> str:
-        """Return where the forecast of a day and hour is published."""
-        return run_url(self.level_type.prefix, key["date"], key["hour"])
+    @property
+    def stand_in_name(self) -> str:
+        """What stand-ins are told apart by: the files of each kind of level are others."""
+        return f"maelstrom-weather-{self.level_type.kind}-level"
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         """Return the first hours of each forecast, in order of time."""
         times = run_times(files, self.n_taken)
         if self.level_type.levels:
             self.levels = whole_variable(files[0], "level").astype(int).tolist()
-        self.days = sorted({str(each[0])[:10] for each in times})
         where = [(run, step) for run, each in enumerate(times) for step in range(len(each))]
         return hour_items(where, [times[run][step] for run, step in where])
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples follow from."""
-        own = {"hours_per_run": HOURS_PER_RUN, "levels": self.levels}
-        return {**super().provenance(files, fitted), **own, "options": {"date": self.days}}
-
-    def calls(self, days: Sequence[str]) -> list[Call]:
-        """Return the call for two runs of each day."""
-        return [weather_call(self.level_type, days)]
+        return {**super().provenance(files, fitted), "levels": self.levels}
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         """Return about the bytes of a file of the stand-in."""
@@ -113,26 +94,18 @@ class WeatherFields(PowerRecipe):
 
 
 class ModelLevels(WeatherFields):
-    """The dataset ``maelstrom-weather-model-level``."""
+    """Fields on the lowest model levels."""
 
     level_type = MODEL
 
 
 class PressureLevels(WeatherFields):
-    """The fields of the dataset ``maelstrom-weather-pressure-level``."""
+    """Fields on pressure levels."""
 
     level_type = PRESSURE
-    options = (DATE, SAMPLE, CROP)
-
-    def __init__(self, **options: str) -> None:
-        super().__init__(**options)
-        if self.chosen["crop"] and self.chosen["sample"] == "fields":
-            raise OptionError(
-                "crop: fields are not cropped; give --option sample=clustering with it"
-            )
 
 
 class SurfaceLevels(WeatherFields):
-    """The dataset ``maelstrom-weather-surface-level``."""
+    """Fields of the surface."""
 
     level_type = SURFACE

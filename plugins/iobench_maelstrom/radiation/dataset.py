@@ -18,36 +18,30 @@ from iobench.coordinates import Meteorology
 from iobench.datasets import (
     Advance,
     Arrays,
-    Baseline,
-    ChunkedFields,
+    Axis,
     Computed,
     FileKey,
+    Hyperslab,
+    Items,
     Key,
     Locator,
     Option,
-    Raw,
-    SampleIndex,
+    PluginCall,
     SamplePlaces,
     StandIn,
     inspect_files,
-    make_plain_loop,
     netcdf_meteorology,
+    only_variables,
 )
-from iobench.errors import OptionError
+from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.radiation.grouping import (
-    CHANNELS,
-    GROUPS,
-    boundaries,
-    group_inputs,
-    heating_rate,
-)
-from iobench_maelstrom.radiation.pairs import COLUMN, OUTPUT_PRESSURE, Pairs
+from iobench_maelstrom.climetlab_plugin import PluginRecipe
+from iobench_maelstrom.radiation.grouping import CHANNELS, GROUPS, group_inputs, heating_rate
 from iobench_maelstrom.radiation.published import (
     BUCKET_URL,
     DATES_2020,
-    FLUX_OPTIONS,
     HR_SCALES,
+    HR_UNITS,
     LICENCE,
     SCHEME,
     SPLITS_2019,
@@ -55,9 +49,17 @@ from iobench_maelstrom.radiation.published import (
     RadiationFiles,
     Starts,
 )
-from iobench_maelstrom.radiation.schema import FLUXES, INPUTS, LENGTHS, POSITIONS
+from iobench_maelstrom.radiation.schema import (
+    FLUXES,
+    INPUTS,
+    LENGTHS,
+    POSITIONS,
+    PRESSURE,
+    SHARED,
+    is_assumed,
+    shape_of,
+)
 from iobench_maelstrom.radiation.stand_in import pair_file_nbytes, write_pair_file
-from iobench_maelstrom.radiation.through_plugin import columns_through_plugin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,7 +68,10 @@ if TYPE_CHECKING:
 
 MAX_PLACED = 1 << 22
 """Of more columns than this a store keeps no place of each."""
-
+COLUMN = "column"
+OUTPUT_PRESSURE = "pressure_hl of outputs"
+"""Both files hold ``pressure_hl``: how the second is called among decoded arrays."""
+INPUTS_PREFIX = "rad4NN_inputs"
 PREFIXES = {
     "tripleclouds": "triplecloud_outputs",
     "mcica": "rad4NN_outputs",
@@ -74,31 +79,24 @@ PREFIXES = {
     "spartacus": "spartacus_outputs",
 }
 """How the names of a scheme's outputs begin; inputs are all schemes' own."""
-INPUTS_PREFIX = "rad4NN_inputs"
 DATES = tuple(sorted((*DATES_2020, *SPLITS_2019)))
 PATCHES = tuple(map(str, range(16)))
 BANDS = ("sw", "lw")
-OUTPUT_OPTIONS = (
-    Option("heating_rate", "Whether samples have hr_sw and hr_lw.", True),
-    *FLUX_OPTIONS[:1],
-    Option("gather_fluxes", "sw and lw, downward and upward side by side.", False),
-    *FLUX_OPTIONS[1:],
-    Option("all_outputs", "Every variable of the outputs that has columns.", False),
-)
 GROUP_UNITS = {"pressure_hl": "Pa", "inter_inputs": "1"}
 """The other groups mix quantities."""
 
 
-class Radiation(ChunkedFields, RadiationFiles):
-    """Columns of the raw radiation files, with both baselines; options as upstream's.
+class Radiation(RadiationFiles, PluginRecipe):
+    """Columns of the raw radiation files; options as upstream's.
 
-    Each of ``file_numbers`` is a pair of files.
+    Each of ``file_numbers`` is a pair of files: those of inputs come first, then the outputs.
     """
 
     name = "maelstrom-radiation"
     title = "Atmospheric columns and their radiative fluxes, NetCDF (MAELSTROM A3)"
-    url = f"{BUCKET_URL}/{{prefix}}_{{date}}00_{{timestep}}c{{patch}}.nc"
     keys = (Key("date", DATES), Key("timestep", TIMESTEPS), Key("patch", PATCHES))
+    axes = (Axis(COLUMN), *(Axis(name) for name in LENGTHS))
+    fields = (*INPUTS.values(), *POSITIONS.values(), *FLUXES.values())
     subsets: Mapping[str, tuple[Sequence[str], ...]] = {
         "tier-1": (("20200101",), ("0",), PATCHES[::2]),
         "2020": (DATES_2020, TIMESTEPS, PATCHES),
@@ -120,188 +118,199 @@ class Radiation(ChunkedFields, RadiationFiles):
             "else the five groups that the networks are trained on.",
             False,
         ),
-        *OUTPUT_OPTIONS,
+        Option("heating_rate", "Whether samples have hr_sw and hr_lw.", True),
+        HR_UNITS,
+        Option("gather_fluxes", "sw and lw, downward and upward side by side.", False),
     )  # fmt: skip
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        self.raw_inputs: bool = self.chosen["raw_inputs"]
-        self.outputs = {each.name: self.chosen[each.name] for each in OUTPUT_OPTIONS}
-        self._check_outputs("hr_units" in options)
-        self._opened: Pairs | None = None
+        if "hr_units" in options and not self.chosen["heating_rate"]:
+            raise OptionError("hr_units needs heating_rate=true")
+        self.inputs = (*INPUTS, *POSITIONS) if self.chosen["raw_inputs"] else tuple(INPUTS)
+        pressure = (PRESSURE.name,) if self.chosen["heating_rate"] else ()
+        self.outputs = (*FLUXES, *pressure)
 
-    def _check_outputs(self, has_units: bool) -> None:
-        """Raise OptionError where options of the targets contradict each other."""
-        wanted = self.outputs
-        if has_units and not wanted["heating_rate"]:
-            raise OptionError("hr_units: are those of heating rates; leave heating_rate=false away")
-        if wanted["topnetflux"] and not wanted["minimal_outputs"]:
-            raise OptionError("topnetflux: changes minimal outputs; add minimal_outputs=true")
-        if wanted["minimal_outputs"] and not wanted["heating_rate"]:
-            raise OptionError("minimal_outputs: needs heating rates; leave heating_rate=false away")
-        names = ("minimal_outputs", "gather_fluxes", "all_outputs")
-        kinds = [name for name in names if wanted[name]]
-        if len(kinds) > 1:
-            raise OptionError(f"{' and '.join(kinds)}: choose other fluxes each; give one of them")
+    def file_url(self, key: FileKey) -> str:
+        """Return where a file is published."""
+        name = f"{key['prefix']}_{key['date']}00_{key['timestep']}c{key['patch']}.nc"
+        return f"{BUCKET_URL}/{name}"
 
-    def pair_urls(self, pair: FileKey) -> list[str]:
-        """Return where the inputs and the outputs of a pair are published."""
+    def file_keys(self) -> list[FileKey]:
+        """Return the files of inputs and then, in the same order, of outputs."""
         prefixes = (INPUTS_PREFIX, PREFIXES[self.solver])
-        return [self.file_url({**pair, "prefix": prefix}) for prefix in prefixes]
+        return [{**pair, "prefix": prefix} for prefix in prefixes for pair in self.file_numbers]
 
-    def urls(self) -> list[str]:
-        """Return the URLs of the inputs and then, in the same order, of the outputs."""
-        inputs, outputs = zip(*map(self.pair_urls, self.file_numbers), strict=True)
-        return [*inputs, *outputs]
+    def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
+        """Return the call that joins all pairs, their variables as they are."""
+        return [self.call({**self.plugin_arguments(), "raw_inputs": True}, keys)]
 
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per column, in the order of date, time step, patch and column."""
-        half = len(files) // 2
-        if not half or len(files) != 2 * len(self.file_numbers):
+    def joined_urls(self, call: PluginCall) -> list[list[str]]:
+        """Return the URLs of inputs, and those of outputs, each as they are joined."""
+        half = len(call.urls) // 2
+        return [sorted(call.urls[:half]), sorted(call.urls[half:])]
+
+    # ---- which samples
+
+    def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
+        """Return what the files hold, checked: columns of both files of a pair are the same."""
+        half = len(self.file_numbers)
+        if len(files) != 2 * half:
             raise OptionError(
-                f"{self.name}: {len(files)} files for {len(self.file_numbers)} pairs; give a file "
-                "of inputs and one of outputs for each"
+                f"{self.name}: {len(files)} files for {half} pairs; give a file of inputs and one "
+                "of outputs for each"
             )
-        in_pairs = [each for pair in zip(files[:half], files[half:], strict=True) for each in pair]
-        found = inspect_files(in_pairs, cache_dir=locator.cache_dir, progress=locator.progress)
-        read = (*FLUXES, "pressure_hl") if self.outputs["heating_rate"] else tuple(FLUXES)
-        opened = Pairs(
-            list(zip(found[::2], found[1::2], strict=True)),
-            (*INPUTS, *POSITIONS) if self.raw_inputs else tuple(INPUTS),
-            None if self.outputs["all_outputs"] else read,
+        opened = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
+        for number, file in enumerate(opened):
+            inputs = opened[number % half]
+            names = self.inputs if number < half else self.outputs
+            for name in names:
+                self._check_variable(file, name, opened[number // half * half])
+            if file.dims[COLUMN] != inputs.dims[COLUMN]:
+                raise FileFormatError(
+                    f"{file.path}: dimension {COLUMN!r} is {file.dims[COLUMN]}, expected "
+                    f"{inputs.dims[COLUMN]} as in {inputs.path}"
+                )
+        self.keep(
+            [only_variables(file, self.inputs) for file in opened[:half]]
+            + [only_variables(file, self.outputs) for file in opened[half:]]
         )
-        self._opened = opened
-        self._find_chunks(COLUMN, opened.stored())
-        self.fused = ("read", "decode") if opened.needs_library else ()
-        starts = Starts(opened.n_columns)
-        return SampleIndex(
-            spec=self._spec(opened),
-            where=Computed(len(starts), starts.locate),
-            splits=self.splits(opened.n_columns),
-            coordinate=Computed(
-                len(starts), functools.partial(_column_name, self.file_numbers, starts)
-            ),
-            provenance={
-                **self.facts(files),
-                "solver": self.solver,
-                "raw_inputs": self.raw_inputs,
-                "outputs": self.outputs,
-                "columns_per_file": list(opened.n_columns),
-                "licence": LICENCE,
-                "stand_in": locator.stand_in,
-            },
-            meteorology=self._meteorology(opened, found[::2], locator.cache_dir),
+        return tuple(opened)
+
+    def _check_variable(self, file: NetcdfFile, name: str, first: NetcdfFile) -> None:
+        """Raise FileFormatError where a variable is of another schema, or not as in ``first``."""
+        variable = file.variables.get(name)
+        if COLUMN not in file.dims or variable is None:
+            lacks = f"variable {name!r}" if COLUMN in file.dims else f"dimension {COLUMN!r}"
+            raise FileFormatError(f"{file.path}: lacks the {lacks}; fetch the file again")
+        field = {**INPUTS, **POSITIONS, **FLUXES}[name]
+        dims = dict(zip(variable.dims, variable.shape, strict=True))
+        inner = {dim: length for dim, length in dims.items() if dim != COLUMN}
+        expected = dict(zip(field.dims, shape_of(field), strict=True))
+        by_shape = is_assumed(field) and tuple(inner.values()) == shape_of(field)
+        # Upstream broadcasts a scalar irradiance; one that comes by column needs no help.
+        is_by_column = COLUMN in dims or name == SHARED
+        is_like_first = variable.dims == first.variables[name].dims
+        is_float32 = np.dtype(variable.packing.dtype) == np.float32
+        if not (is_float32 and is_by_column and is_like_first and (by_shape or inner == expected)):
+            raise FileFormatError(
+                f"{file.path}: variable {name!r} is {np.dtype(variable.packing.dtype)} "
+                f"({_listed(dims)}), expected float32 ({_listed({COLUMN: 0, **expected})}) as in "
+                f"{first.path}"
+            )
+
+    def items(self, files: Sequence[NetcdfFile]) -> Items:
+        """Return one sample per column, in the order of date, time step, patch and column."""
+        lengths = [file.dims[COLUMN] for file in files[: len(self.file_numbers)]]
+        starts = Starts(lengths)
+        names = functools.partial(_column_name, self.file_numbers, starts)
+        return Items(
+            Computed(len(starts), starts.locate),
+            Computed(len(starts), names),
+            splits=self.split_samples(lengths),
         )
 
-    def read(self, where: tuple[int, int]) -> Any:
-        """Return the column's row of each variable; the arrays where the library must read."""
-        return self._prepared().read(where, self._chunks)
-
-    def decode(self, raw: Raw, where: tuple[int, int]) -> Arrays:
-        """Return the column's variables by name, in file order of dimensions, float32."""
-        return self._prepared().decode(raw)
-
-    def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
-        """Return inputs as grouped, fluxes as asked for, and heating rates."""
-        opened = self._prepared()
-        sample: dict[str, NDArray[Any]] = {}
-        if self.raw_inputs:
-            sample.update((name, arrays[name]) for name in (*INPUTS, *POSITIONS))
-        else:
-            if opened.layout("aerosol_mmr")[0] != INPUTS["aerosol_mmr"].dims:
-                arrays = {**arrays, "aerosol_mmr": arrays["aerosol_mmr"].T}
-            sample.update(group_inputs(arrays))
-        wanted = self.outputs
-        if not (wanted["gather_fluxes"] or wanted["minimal_outputs"]):
-            sample.update((name, arrays[name]) for name in opened.fluxes)
-        for band in BANDS:
-            down, up = arrays[f"flux_dn_{band}"], arrays[f"flux_up_{band}"]
-            if wanted["gather_fluxes"]:
-                sample[band] = np.stack([down, up], axis=-1)
-            elif wanted["minimal_outputs"]:
-                net = wanted["topnetflux"]
-                sample[f"fluxes_{band}"] = boundaries(down, up, net_at_top=net)
-            if wanted["heating_rate"]:
-                scale = HR_SCALES[wanted["hr_units"]]
-                sample[f"hr_{band}"] = heating_rate(down, up, arrays[OUTPUT_PRESSURE], scale)
-        return sample
-
-    def _spec(self, opened: Pairs) -> SampleSpec:
-        variables = [
-            Variable(name, shape, "<f4", dims, GROUP_UNITS.get(name, ""), channels=CHANNELS[name])
-            for name, (dims, shape) in GROUPS.items()
-        ]
-        if self.raw_inputs:
-            variables = []
-            for each in (*INPUTS.values(), *POSITIONS.values()):
-                dims, shape = opened.layout(each.name)
-                variables.append(Variable(each.name, shape, "<f4", dims, each.units))
-        for name, dims, shape in self._targets(opened):
-            units = "" if name in opened.fluxes and name not in FLUXES else "W m-2"
-            if name.startswith("hr_"):
-                units = self.outputs["hr_units"]
-            channels = CHANNELS.get(name, ())
-            variables.append(Variable(name, shape, "<f4", dims, units, "target", channels))
-        return SampleSpec(tuple(variables))
-
-    def _meteorology(
-        self, opened: Pairs, inputs: Sequence[NetcdfFile], cache_dir: Path
+    def meteorology(
+        self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
     ) -> Meteorology:
         """Return where each column is, unless it is a variable of the sample; no file says when."""
         left_out = {"time": "files are named by date and time step of the model; none has a time"}
-        counts, n_columns = opened.n_columns, sum(opened.n_columns)
-        if n_columns > MAX_PLACED:
-            left_out |= dict.fromkeys(POSITIONS, f"told of up to {MAX_PLACED} columns")
+        inputs = files[: len(self.file_numbers)]
+        counts = [file.dims[COLUMN] for file in inputs]
+        if sum(counts) > MAX_PLACED:
+            left_out |= dict.fromkeys(POSITIONS, f"of up to {MAX_PLACED} columns alone")
             return Meteorology((COLUMN,), left_out=left_out)
         places = SamplePlaces(
             (COLUMN,),
             np.repeat(np.arange(len(counts)), counts),
             {COLUMN: np.concatenate([np.arange(count) for count in counts])},
         )
-        held = (*INPUTS, *POSITIONS) if self.raw_inputs else tuple(INPUTS)
-        chosen = {name: name if self.raw_inputs else "" for name in held}
+        as_stored = self.chosen["raw_inputs"]
+        chosen = {name: name if as_stored else "" for name in self.inputs}
         found = netcdf_meteorology(inputs, chosen, places, cache_dir=cache_dir)
-        spec = self._spec(opened)
-        whole = {one for each in spec for one in zip(each.dims, each.shape, strict=True)}
+        whole = {one for each in self.spec() for one in zip(each.dims, each.shape, strict=True)}
         found = found.within(whole)
         for name in POSITIONS:
-            if name not in found and name not in held:
+            if name not in found and name not in self.inputs:
                 left_out.setdefault(name, "has no units of a place in the files")
         return msgspec.structs.replace(found, left_out={**left_out, **found.left_out})
 
-    def _targets(self, opened: Pairs) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
-        """Return name, dimensions and shape of each target, fluxes first."""
-        targets: list[tuple[str, tuple[str, ...], tuple[int, ...]]]
-        if self.outputs["minimal_outputs"]:
-            targets = [(f"fluxes_{band}", ("boundaries",), (3,)) for band in BANDS]
-        elif self.outputs["gather_fluxes"]:
-            shape = (LENGTHS["half_level"], 2)
-            targets = [(band, ("half_level", "channel"), shape) for band in BANDS]
+    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
+        """Return what the samples follow from."""
+        return {
+            **super().provenance(files, fitted),
+            "columns_per_file": [file.dims[COLUMN] for file in files[: len(self.file_numbers)]],
+            "licence": LICENCE,
+        }
+
+    # ---- a sample
+
+    def hyperslabs(self, where: tuple[int, int]) -> list[Hyperslab]:
+        """Return the column's row of each variable, of the inputs and of the outputs."""
+        pair, column = where
+        at, outputs = {COLUMN: column}, pair + len(self.file_numbers)
+        return [
+            *(Hyperslab(name, at) for name in self.inputs),
+            *(
+                Hyperslab(name, at, outputs, OUTPUT_PRESSURE if name == PRESSURE.name else "")
+                for name in self.outputs
+            ),
+        ]
+
+    def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
+        """Return inputs as grouped, fluxes as chosen, and heating rates."""
+        sample: dict[str, NDArray[Any]] = {}
+        if self.chosen["raw_inputs"]:
+            sample.update((name, arrays[name]) for name in self.inputs)
         else:
-            targets = [(name, *opened.layout(name)) for name in opened.fluxes]
-        if self.outputs["heating_rate"]:
-            targets += [(f"hr_{band}", ("level",), (LENGTHS["level"],)) for band in BANDS]
-        return targets
+            aerosols = arrays["aerosol_mmr"]
+            if len(aerosols) == LENGTHS["aerosol_type"]:  # as upstream found them
+                arrays = {**arrays, "aerosol_mmr": aerosols.T}
+            sample.update(group_inputs(arrays))
+        if not self.chosen["gather_fluxes"]:
+            sample.update((name, arrays[name]) for name in FLUXES)
+        for band in BANDS:
+            down, up = arrays[f"flux_dn_{band}"], arrays[f"flux_up_{band}"]
+            if self.chosen["gather_fluxes"]:
+                sample[band] = np.stack([down, up], axis=-1)
+            if self.chosen["heating_rate"]:
+                scale = HR_SCALES[self.chosen["hr_units"]]
+                sample[f"hr_{band}"] = heating_rate(down, up, arrays[OUTPUT_PRESSURE], scale)
+        return sample
 
-    def _prepared(self) -> Pairs:
-        if self._opened is None:
-            raise OptionError(f"{self.name}: call samples() before reading and decoding")
-        return self._opened
+    def spec(self) -> SampleSpec:
+        """Return what `preprocess` returns."""
+        variables = [
+            Variable(name, shape, "<f4", dims, GROUP_UNITS.get(name, ""), channels=CHANNELS[name])
+            for name, (dims, shape) in GROUPS.items()
+        ]
+        if self.chosen["raw_inputs"]:
+            variables = []
+            for name in self.inputs:
+                dims, shape = self._inner(self.opened[0], name)
+                units = {**INPUTS, **POSITIONS}[name].units
+                variables.append(Variable(name, shape, "<f4", dims, units))
+        half, units = LENGTHS["half_level"], self.chosen["hr_units"]
+        targets: list[tuple[str, dict[str, int], str]]
+        targets = [(name, {"half_level": half}, "W m-2") for name in FLUXES]
+        if self.chosen["gather_fluxes"]:
+            targets = [(band, {"half_level": half, "channel": 2}, "W m-2") for band in BANDS]
+        if self.chosen["heating_rate"]:
+            targets += [(f"hr_{band}", {"level": LENGTHS["level"]}, units) for band in BANDS]
+        for name, axes, units in targets:
+            channels = CHANNELS.get(name, ())
+            shape = tuple(axes.values())
+            variables.append(Variable(name, shape, "<f4", tuple(axes), units, "target", channels))
+        return SampleSpec(tuple(variables))
 
-    def in_upstream_order(self) -> list[int]:
-        """Return the numbers of pairs as CliMetLab joins them: by URL of the inputs, as text."""
-        urls = self.urls()
-        return sorted(range(len(self.file_numbers)), key=urls.__getitem__)
+    def _inner(self, file: NetcdfFile, name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """Return dimensions and shape of a variable of a column."""
+        variable = file.variables[name]
+        pairs = zip(variable.dims, variable.shape, strict=True)
+        inner = {dim: length for dim, length in pairs if dim != COLUMN}
+        return tuple(inner), tuple(inner.values())
 
-    def upstream(
-        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
-    ) -> Baseline:
-        """Return a plain xarray loop over both files of each pair."""
-        return make_plain_loop(index.spec, index, self._prepared().parts_of, self.preprocess)
-
-    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return how the real plugin makes these samples; see `columns_through_plugin`."""
-        return columns_through_plugin(self, files, index, self._prepared().n_columns)
+    # ---- the stand-in
 
     def stand_in_keys(self, keys: Sequence[FileKey]) -> list[FileKey]:
         """Return the files of these pairs, of each two."""
@@ -322,3 +331,7 @@ def _column_name(pairs: Sequence[FileKey], starts: Starts, number: int) -> str:
     place, column = starts.locate(number)
     pair = pairs[place]
     return f"{pair['date']} step {pair['timestep']} patch {pair['patch']} column {column}"
+
+
+def _listed(dims: Mapping[str, int]) -> str:
+    return ", ".join(f"{dim} {length}" if length else dim for dim, length in dims.items())

@@ -62,17 +62,18 @@ class _FileFrames(msgspec.Struct, frozen=True):
         file = range_file(self.path)
         if self.stride:
             return file, number * self.stride, self.stride
-        offset = int(self.offsets[number])
-        is_last = number + 1 == len(self.offsets)
-        return file, offset, (self.nbytes if is_last else int(self.offsets[number + 1])) - offset
+        first, stop = np.append(self.offsets[number : number + 2], self.nbytes)[:2].tolist()
+        return file, first, stop - first
 
 
 class Frames:
     """(path, offset, length) of every example with its frame, file after file."""
 
-    def __init__(self, files: Sequence[_FileFrames]) -> None:
-        self._files = tuple(files)
-        self.lengths = tuple(file.count for file in files)
+    def __init__(self, files: Sequence[Path], locator: Locator) -> None:
+        self._files = catalogued(
+            files, FRAMES, cache_dir=locator.cache_dir, progress=locator.progress
+        ).found
+        self.lengths = tuple(file.count for file in self._files)
         self._starts = Starts(self.lengths)
 
     def __len__(self) -> int:
@@ -80,21 +81,15 @@ class Frames:
 
     def place(self, number: int) -> tuple[str, int, int]:
         """Return where one example is."""
-        place, inside = self._starts.locate(number)
-        return self._files[place].place(inside)
+        file, inside = self._starts.locate(number)
+        return self._files[file].place(inside)
 
 
-def frames_of(files: Sequence[Path], locator: Locator) -> list[_FileFrames]:
-    """Return where the frames of TFRecord files are: as kept, else found out now and kept."""
-    found = catalogued(files, FRAMES, cache_dir=locator.cache_dir, progress=locator.progress)
-    return found.found
-
-
-def index_frames(path: Path) -> _FileFrames:
+def _inspect(path: Path, advance: Advance) -> _FileFrames:
     """Return where the frames of a TFRecord file are.
 
-    Where all have the size of the first, that is seen from the size of the file and the header
-    of the last frame; else every header is read.
+    Where all have the size of the first, the size of the file and the header of the last frame
+    say so; else every header is read.
     """
     size = path.stat().st_size
     try:
@@ -109,10 +104,6 @@ def index_frames(path: Path) -> _FileFrames:
         reason = str(error).removesuffix("; convert to a new folder")
         raise FileFormatError(f"{reason}; {FETCH}") from error
     return _FileFrames(path, size, 0, np.array(offsets, dtype=np.int64))
-
-
-def _inspect(path: Path, advance: Advance) -> _FileFrames:
-    return index_frames(path)
 
 
 FRAMES = Inspection("maelstrom-radiation frames 1", _inspect, (_FileFrames,))
@@ -144,8 +135,23 @@ class ColumnDecoder:
                 name: np.frombuffer(data, "<f4", count, offset).reshape(shape)
                 for name, (offset, count, shape) in layout.places.items()
             }
-        lists = _float_lists(data, where)
-        arrays = {name: _shaped(lists, name, where) for name in self._names}
+        try:
+            lists = {
+                name: feature.floats()
+                for name, feature in parse_example(data).items()
+                if feature.kind is FeatureKind.FLOAT
+            }
+        except StoreError as error:
+            raise FileFormatError(f"{where}: {error}; {FETCH}") from error
+        arrays = {}
+        for name in self._names:
+            shape, values = FEATURES[name][1], lists.get(name)
+            if values is None or values.size != np.prod(shape):
+                n_values = "no" if values is None else values.size
+                raise FileFormatError(
+                    f"{where}: feature {name!r} has {n_values} floats, expected {shape}; {FETCH}"
+                )
+            arrays[name] = values.reshape(shape)
         self._layout = _layout_of(data, lists, arrays)
         return arrays
 
@@ -187,28 +193,3 @@ def _layout_of(
 def _address(array: NDArray[Any]) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
-
-
-def _float_lists(data: memoryview, where: str) -> dict[str, NDArray[Any]]:
-    try:
-        return {
-            name: feature.floats()
-            for name, feature in parse_example(data).items()
-            if feature.kind is FeatureKind.FLOAT
-        }
-    except StoreError as error:
-        raise FileFormatError(f"{where}: {error}; {FETCH}") from error
-
-
-def _shaped(lists: Mapping[str, NDArray[Any]], name: str, where: str) -> NDArray[Any]:
-    shape = FEATURES[name][1]
-    if name not in lists:
-        raise FileFormatError(
-            f"{where}: has no list of floats {name!r}; it has {', '.join(sorted(lists))}"
-        )
-    values = lists[name]
-    if values.size != np.prod(shape):
-        raise FileFormatError(
-            f"{where}: feature {name!r} has {values.size} values, expected {shape}"
-        )
-    return values.reshape(shape)

@@ -19,7 +19,7 @@ G_CP = 9.80665 / 1004
 
 
 def _channels(dims: int) -> tuple[str, ...]:
-    """Return names of what is side by side, of variables with more dimensions one for each."""
+    """Return names of what lies side by side, of variables with more dimensions one for each."""
     names: list[str] = []
     for each in ON_LEVELS if dims else SCALARS:
         many = shape_of(each)[dims:]
@@ -78,9 +78,3 @@ def heating_rate(down: Field, up: Field, pressure: Field, scale: int) -> Field:
     net = down - up
     rate: Field = (-(G_CP * scale)) * np.diff(net, axis=-1) / np.diff(pressure, axis=-1)
     return rate
-
-
-def boundaries(down: Field, up: Field, *, net_at_top: bool) -> Field:
-    """Return the flux that leaves (or the net one) at the top, and both at the ground."""
-    top = down[..., 0] - up[..., 0] if net_at_top else up[..., 0]
-    return np.stack([top, down[..., -1], up[..., -1]], axis=-1)

@@ -6,21 +6,17 @@ import bisect
 import datetime
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from iobench.datasets import Downloads, FileKey, Option, PublishedFiles, PublishedStep, StandIn
+from iobench.datasets import FileKey, Option, PublishedStep, StandIn
 from iobench.errors import OptionError
-from iobench_maelstrom.plugin_samples import plugin_downloads
+from iobench_maelstrom.climetlab_plugin import PluginFiles
 from iobench_maelstrom.radiation.stand_in import STAND_IN_VERSION
-
-if TYPE_CHECKING:
-    from iobench.datasets import Locator
 
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap3"
 LICENCE = "CC BY 4.0, https://apps.ecmwf.int/datasets/licences/general/"
-INSTALL = (
-    "pip install 'iobench[climetlab]' && pip install --no-deps climetlab-maelstrom-radiation==0.7.5"
-)
+PACKAGE = "climetlab-maelstrom-radiation"
+INSTALL = f"pip install 'iobench[climetlab]' && pip install --no-deps {PACKAGE}==0.7.5"
 DATES_2020 = tuple(
     f"{datetime.date(2020, 1, 1) + datetime.timedelta(days=30 * number):%Y%m%d}"
     for number in range(13)
@@ -38,19 +34,14 @@ SCHEME = Option(
 )
 HR_SCALES = {"K s-1": 1, "K d-1": 24 * 3600}
 """Units of heating rates, and how many of them one kelvin per second is."""
-FLUX_OPTIONS = (
-    Option("hr_units", "Units of heating rates.", "K d-1", tuple(HR_SCALES)),
-    Option("minimal_outputs", "Fluxes at the top and the ground alone.", False),
-    Option(
-        "topnetflux",
-        "With minimal_outputs: the net flux at the top instead of the upward one.",
-        False,
-    ),
-)
+HR_UNITS = Option("hr_units", "Units of heating rates.", "K d-1", tuple(HR_SCALES))
 
 
-class RadiationFiles(PublishedFiles):
+class RadiationFiles(PluginFiles):
     """Files of A3, by radiation scheme and ``keys``, all of which are required."""
+
+    package = PACKAGE
+    install = INSTALL
 
     published: PublishedStep | None = PublishedStep(
         forward_ns=42_000_000,
@@ -83,9 +74,7 @@ class RadiationFiles(PublishedFiles):
         values = [self.chosen[name] for name in names]
         if "subset" in options:
             if also := sorted(set(names) & set(options)):
-                raise OptionError(
-                    f"subset says which files; leave {', '.join(also)} away, or subset"
-                )
+                raise OptionError(f"subset cannot be combined with {', '.join(also)}")
             values = list(self.subsets[self.chosen["subset"]])
         self.file_numbers = self._combined(values)
 
@@ -94,26 +83,23 @@ class RadiationFiles(PublishedFiles):
         return [dict(zip(names, each, strict=True)) for each in itertools.product(*values)]
 
     def file_keys(self) -> list[FileKey]:
-        """Return what tells the files that were asked for from others."""
+        """Return the files that were chosen."""
         return self.file_numbers
 
-    def needs_all(self, locator: Locator) -> bool:
-        """Return True: the options always choose."""
+    @property
+    def is_chosen(self) -> bool:
+        """True: by default what is small."""
         return True
 
-    def plugin_arguments(self, keys: Sequence[FileKey]) -> dict[str, Any]:
-        """Return the arguments of the plugin for files: numbers, but for dates."""
-        told: dict[str, Any] = {"dataset": self.solver}
+    def plugin_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the plugin for the files chosen: numbers, but for dates."""
+        arguments: dict[str, Any] = {"dataset": self.solver}
         for name in (key.name for key in self.keys):
-            values = dict.fromkeys(key[name] for key in keys)
-            told[name] = list(values) if name == "date" else list(map(int, values))
-        return told
+            values = dict.fromkeys(key[name] for key in self.file_numbers)
+            arguments[name] = list(values) if name == "date" else list(map(int, values))
+        return arguments
 
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches: by default what is small."""
-        return plugin_downloads(self, self.plugin_arguments(self.file_numbers), install=INSTALL)
-
-    def splits(self, lengths: Sequence[int]) -> dict[str, Sequence[int]]:
+    def split_samples(self, lengths: Sequence[int]) -> dict[str, Sequence[int]]:
         """Return the samples of each split, given how many each file has."""
         starts = Starts(lengths).starts
         parts: dict[str, list[range]] = {}

@@ -17,34 +17,33 @@ from iobench.datasets import (
     Arrays,
     Baseline,
     Computed,
-    Downloads,
     FileKey,
     FileRange,
     Key,
     Locator,
     Option,
+    PluginCall,
     Raw,
     SampleIndex,
     StandIn,
+    inspect_files,
     read_extents,
+    whole_variable,
 )
-from iobench.errors import OptionError
+from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.plugin_samples import plugin_downloads
 from iobench_maelstrom.radiation.examples import (
     FEATURES,
     INPUT_FIELDS,
     OUTPUT_FIELDS,
     ColumnDecoder,
     Frames,
-    frames_of,
 )
-from iobench_maelstrom.radiation.grouping import CHANNELS, G_CP, boundaries
-from iobench_maelstrom.radiation.norms import Norms, read_norms
+from iobench_maelstrom.radiation.grouping import CHANNELS, G_CP, GROUPS
 from iobench_maelstrom.radiation.published import (
     BUCKET_URL,
-    FLUX_OPTIONS,
     HR_SCALES,
+    HR_UNITS,
     INSTALL,
     LICENCE,
     SCHEME,
@@ -63,6 +62,8 @@ from iobench_maelstrom.radiation.tf_pipeline import tf_batches
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+Norms = Mapping[str, "tuple[NDArray[Any], NDArray[Any]]"]
+"""Mean and deviation of each group of inputs, along its last axis."""
 PREFIXES = {
     "tripleclouds": "records/triplecloud",
     "3dcorrection": "records/3dcorrection",
@@ -79,7 +80,6 @@ IN_2020, IN_2019 = (tuple(map(str, range(count))) for count in (52, 116))
 VIEW_OPTIONS = (
     Option("input_fields", "Groups of inputs.", INPUT_FIELDS, INPUT_FIELDS, many=True),
     Option("output_fields", "Targets.", OUTPUT_FIELDS, OUTPUT_FIELDS, many=True),
-    *FLUX_OPTIONS[1:],
     Option("netflux", "Downward minus upward fluxes.", False),
     Option(
         "norm", "Subtract the published mean of the inputs and divide by their deviation.", False
@@ -88,7 +88,7 @@ VIEW_OPTIONS = (
         "nonormsolar", "With norm: not for the cosine of the zenith angle and the irradiance.",
         False,
     ),
-    *FLUX_OPTIONS[:1],
+    HR_UNITS,
 )  # fmt: skip
 SOLAR_CHANNELS = [1, -1]
 """Of ``sca_inputs``: what ``nonormsolar`` leaves as it is."""
@@ -103,6 +103,7 @@ class RadiationTf(RadiationFiles):
 
     name = "maelstrom-radiation-tf"
     title = "Atmospheric columns and their radiative fluxes, TFRecord (MAELSTROM A3)"
+    install = f"{INSTALL} && pip install 'iobench[tensorflow]'"
     keys = (
         Key("timestep", (*TIMESTEPS, *(f"{day}00" for day in SPLITS_2019))),
         Key("filenum", IN_2019),
@@ -148,20 +149,13 @@ class RadiationTf(RadiationFiles):
 
     def _check_view(self, has_units: bool) -> None:
         """Raise OptionError where options of a sample contradict each other."""
-        view = self.view
-        outputs = set(view["output_fields"])
-        if view["minimal_outputs"] and view["netflux"]:
-            raise OptionError(
-                "minimal_outputs and netflux: choose other fluxes each; give one of them"
-            )
-        if (view["minimal_outputs"] or view["netflux"]) and not {"sw", "lw"} & outputs:
-            raise OptionError("minimal_outputs and netflux: change sw and lw; ask for one of these")
-        if view["topnetflux"] and not view["minimal_outputs"]:
-            raise OptionError("topnetflux: changes minimal outputs; add minimal_outputs=true")
+        view, outputs = self.view, set(self.view["output_fields"])
+        if view["netflux"] and not {"sw", "lw"} & outputs:
+            raise OptionError("netflux needs sw or lw among output_fields")
         if view["nonormsolar"] and not (view["norm"] and "sca_inputs" in view["input_fields"]):
-            raise OptionError("nonormsolar: changes the normalisation of sca_inputs; add norm=true")
+            raise OptionError("nonormsolar needs norm=true and sca_inputs among input_fields")
         if has_units and not {"hr_sw", "hr_lw"} & outputs:
-            raise OptionError("hr_units: are those of hr_sw and hr_lw; ask for one of these")
+            raise OptionError("hr_units needs hr_sw or hr_lw among output_fields")
 
     def file_url(self, key: FileKey) -> str:
         """Return where a TFRecord file is published, or the norms of a group of inputs."""
@@ -175,35 +169,32 @@ class RadiationTf(RadiationFiles):
         norms = self.view["input_fields"] if self.view["norm"] else ()
         return [*self.file_numbers, *({"norm": name} for name in norms)]
 
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches: by default one file."""
-        arguments = self.plugin_arguments(self.file_numbers)
+    def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
+        """Return the one call; norms are fetched with the files."""
+        arguments = self.plugin_arguments()
         if self.view["norm"]:
             arguments |= {"norm": True, "input_fields": list(self.view["input_fields"])}
-        install = f"{INSTALL} && pip install 'iobench[tensorflow]'"
-        return plugin_downloads(self, arguments, install=install)
+        return [self.call(arguments, keys)]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per example, file after file."""
         view, names = self.view, self.view["input_fields"]
         n_files = len(files) - (len(names) if view["norm"] else 0)
-        indexed = frames_of(files[:n_files], locator)
+        where = Frames(files[:n_files], locator)
         if view["norm"]:
             self.norms = read_norms(files[n_files:], names, locator.cache_dir)
             if view["nonormsolar"]:
                 mean, deviation = self.norms["sca_inputs"]
                 mean[SOLAR_CHANNELS], deviation[SOLAR_CHANNELS] = 0.0, 1.0
-        where = Frames(indexed)
-        told = ("minimal_outputs", "topnetflux", "netflux", "norm", "nonormsolar", "hr_units")
         return SampleIndex(
             spec=self._spec(),
             where=Computed(len(where), where.place),
-            splits=self.splits(where.lengths),
+            splits=self.split_samples(where.lengths),
             provenance={
                 **self.facts(files),
                 "solver": self.solver,
                 "columns": len(where),
-                **{name: view[name] for name in told},
+                **{name: view[name] for name in ("netflux", "norm", "nonormsolar", "hr_units")},
                 "licence": LICENCE,
                 "stand_in": locator.stand_in,
             },
@@ -234,9 +225,6 @@ class RadiationTf(RadiationFiles):
                 sample[name] = array * self.hr_factor()
             elif view["netflux"]:
                 sample[name] = array[..., 0] - array[..., 1]
-            elif view["minimal_outputs"]:
-                net = view["topnetflux"]
-                sample[name] = boundaries(array[..., 0], array[..., 1], net_at_top=net)
             else:
                 sample[name] = array
         return sample
@@ -260,8 +248,6 @@ class RadiationTf(RadiationFiles):
             channels = CHANNELS.get(name, ())
             if units == "W m-2" and view["netflux"]:
                 dims, shape, channels = dims[:1], shape[:1], ()
-            elif units == "W m-2" and view["minimal_outputs"]:
-                dims, shape, channels = ("boundaries",), (3,), ()
             variables.append(Variable(name, shape, "<f4", dims, units, "target", channels))
         return SampleSpec(tuple(variables))
 
@@ -286,3 +272,27 @@ class RadiationTf(RadiationFiles):
             write_norms(plan, key["norm"], path, advance)
         else:
             write_examples(plan, key, path, advance)
+
+
+def read_norms(files: Sequence[Path], names: Sequence[str], cache_dir: Path) -> Norms:
+    """Return the norms in the files of these groups; what they hold is kept."""
+    norms = {}
+    opened = inspect_files(files, cache_dir=cache_dir)
+    for path, file, name in zip(files, opened, names, strict=True):
+        mean, deviation = (
+            whole_variable(file, f"{name}_{kind}").astype(np.float32) for kind in ("mean", "std")
+        )
+        expected = GROUPS[name][1][-1:]
+        for kind, values in (("mean", mean), ("std", deviation)):
+            if values.shape != expected:
+                raise FileFormatError(
+                    f"{path}: variable '{name}_{kind}' is {values.shape}, expected {expected}"
+                )
+        if not (deviation > 0).all():
+            raise FileFormatError(
+                f"{path}: variable '{name}_std' is not above 0 at "
+                f"{np.flatnonzero(~(deviation > 0)).tolist()}: samples would not be numbers; "
+                "use norm=false"
+            )
+        norms[name] = mean, deviation
+    return norms

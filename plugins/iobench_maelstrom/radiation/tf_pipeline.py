@@ -71,12 +71,7 @@ def _parser(tf: Any, own: RadiationTf) -> Callable[[Any], Any]:
         if name.startswith("hr_"):
             return values * hr_factor
         down, up = values[..., 0], values[..., 1]
-        if view["netflux"]:
-            return down - up
-        if view["minimal_outputs"]:
-            top = down[..., 0] - up[..., 0] if view["topnetflux"] else up[..., 0]
-            return tf.stack([top, down[..., -1], up[..., -1]], axis=-1)
-        return values
+        return down - up if view["netflux"] else values
 
     def parse(example: Any) -> Any:
         found = tf.io.parse_single_example(example, features)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,32 +20,26 @@ from iobench.coordinates import Meteorology, forecast_times
 from iobench.datasets import (
     Arrays,
     Axis,
-    Baseline,
-    Downloads,
+    Computed,
     Field,
     FileKey,
     Hyperslab,
-    Inspection,
     Items,
     Key,
     Locator,
     Option,
     PublishedStep,
-    Recipe,
-    SampleIndex,
     Split,
-    catalogued,
     file_times,
-    hdf5_source,
-    open_source_file,
     whole_variable,
+    whole_variables,
 )
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.plugin_samples import plugin_downloads
-from iobench_maelstrom.yr.patches import Patch, PatchGrid
+from iobench_maelstrom.climetlab_plugin import PluginRecipe
 from iobench_maelstrom.yr.schema import (
     ALL_DATES,
+    BUCKET_URL,
     CHANNELS,
     CITATION,
     LAST_TRAINING_DATE,
@@ -54,19 +49,17 @@ from iobench_maelstrom.yr.schema import (
     STATIC_PREDICTORS,
     TERMS_OF_USE,
     VALIDATION_DATES,
-    file_url,
     parse_dates,
+    start_name,
 )
 from iobench_maelstrom.yr.stand_in import YrPlan, write_file
-from iobench_maelstrom.yr.through_plugin import yr_through_plugin
 
 if TYPE_CHECKING:
-    from iobench.datasets import Advance, NetcdfFile, StandIn
+    from iobench.datasets import Advance, NetcdfFile, PluginCall, StandIn
 
 ROWS_AT_ONCE = 16
 FIELD = ("leadtime", "y", "x")
 KNOWN = {"predictor": PREDICTORS, "static_predictor": STATIC_PREDICTORS}
-ANOTHER_VERSION = "another version of the data set; fetch the files of climetlab-maelstrom-yr 0.6"
 
 
 def as_range(text: str) -> tuple[int, int]:
@@ -90,7 +83,84 @@ def _is_number(text: str) -> bool:
     return text.isdecimal() and len(text) <= 9
 
 
-class Yr(Recipe):
+class Patch(NamedTuple):
+    """One sample: its file, lead time, and first row and column in the file's grid."""
+
+    file: int
+    lead: int
+    y: int
+    x: int
+
+
+@dataclass(frozen=True, slots=True)
+class PatchGrid:
+    """Patches side by side, without overlap; what is left over at the far edges is not used."""
+
+    n_files: int
+    n_leads: int  # in each file
+    y_range: tuple[int, int]
+    x_range: tuple[int, int]  # first row or column used and the one after the last
+    shape: tuple[int, int]  # rows and columns of a patch
+
+    @classmethod
+    def of(
+        cls,
+        n_files: int,
+        leads_y_x: tuple[int, int, int],
+        *,
+        patch: int | None,
+        y_range: tuple[int, int] | None,
+        x_range: tuple[int, int] | None,
+    ) -> PatchGrid:
+        """Return the patches of files of ``leads_y_x`` lead times, rows and columns."""
+        n_leads, n_y, n_x = leads_y_x
+        rows, columns = y_range or (0, n_y), x_range or (0, n_x)
+        for name, (start, stop), length in (("y_range", rows, n_y), ("x_range", columns, n_x)):
+            if not 0 <= start < stop <= length:
+                raise OptionError(f"{name} {start},{stop}: expected a range inside 0,{length}")
+        n_rows, n_columns = rows[1] - rows[0], columns[1] - columns[0]
+        if patch is not None and patch > min(n_rows, n_columns):
+            raise OptionError(
+                f"patch {patch}: larger than the grid of {n_rows} rows and {n_columns} columns; "
+                f"expected 1 to {min(n_rows, n_columns)}, or whole"
+            )
+        shape = (n_rows, n_columns) if patch is None else (patch, patch)
+        return cls(n_files, n_leads, rows, columns, shape)
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """How many files, lead times, rows and columns of patches there are."""
+        sides = zip((self.y_range, self.x_range), self.shape, strict=True)
+        n_rows, n_columns = ((stop - start) // length for (start, stop), length in sides)
+        return self.n_files, self.n_leads, n_rows, n_columns
+
+    def __len__(self) -> int:
+        return int(np.prod(self.counts))
+
+    def patch(self, number: int) -> Patch:
+        """Return sample ``number``: file after file, lead time after lead time, row after row."""
+        file, lead, row, column = map(int, np.unravel_index(number, self.counts))
+        y, x = self.y_range[0] + row * self.shape[0], self.x_range[0] + column * self.shape[1]
+        return Patch(file, lead, y, x)
+
+    def name(self, starts: Sequence[str], leadtimes: Sequence[float], number: int) -> str:
+        """Return start, lead time (given in seconds) and place of a sample, for messages."""
+        file, lead, y, x = self.patch(number)
+        return f"{starts[file]} +{leadtimes[lead] / 3600:g}h y={y} x={x}"
+
+    def of_files(self, files: Sequence[int]) -> Computed[int]:
+        """Return the samples of some of the files."""
+        per_file = len(self) // self.n_files
+        number_in = functools.partial(_sample_in, tuple(files), per_file)
+        return Computed(len(files) * per_file, number_in)
+
+
+def _sample_in(files: Sequence[int], per_file: int, number: int) -> int:
+    file, within = divmod(number, per_file)
+    return files[file] * per_file + within
+
+
+class Yr(PluginRecipe):
     """MAELSTROM A1 as its training reads it; see `Recipe`.
 
     Patches are read by extent: of each variable only the ranges of the patch's rows. A row of 256
@@ -101,6 +171,10 @@ class Yr(Recipe):
     cost less than the bytes they save.
     """
 
+    package = "climetlab-maelstrom-yr"
+    example = "dates=2020-03-01,2020-03-02"
+    joined_dim = "time"  # which files do not have: it reads one after the other into memory
+    plugin_workers = 1
     name = "maelstrom-yr"
     title = "Nordic temperature forecasts, patches of one lead time (MAELSTROM A1)"
     keys = (Key("dates", ALL_DATES),)
@@ -122,7 +196,7 @@ class Yr(Recipe):
         Option("parameter", "The only one.", "air_temperature", ("air_temperature",)),
         Option(
             "dates",
-            "As upstream: 2020-03-01, a list or A/to/B. By default all whose files are found.",
+            "YYYY-MM-DD, separated by commas. By default all whose files are found.",
             (),
             parse=parse_dates,
         ),
@@ -184,18 +258,26 @@ class Yr(Recipe):
 
     def file_url(self, key: FileKey) -> str:
         """Return where the file of a date is published."""
-        return file_url(self.chosen["parameter"], self.size, key["dates"])
+        name = start_name(key["dates"])
+        return f"{BUCKET_URL}/{self.chosen['parameter']}/{self.size}/{name}.nc"
 
-    def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
-        dates = self.chosen["dates"]
-        arguments = {
-            "size": self.size,
-            "parameter": self.chosen["parameter"],
-            "dates": [f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in dates],
-        }
-        example = "dates=2020-03-01,2020-03-02"
-        return plugin_downloads(self, arguments, is_chosen=bool(dates), example=example)
+    def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
+        """Return the call for dates; for one alone the plugin gives the file's own variables."""
+        names = ("parameter", "normalize", "predict_diff", "probabilistic_target")
+        arguments = {name: self.chosen[name] for name in names}
+        dates = [f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in (key["dates"] for key in keys)]
+        return [self.call({"size": self.size, **arguments, "dates": dates}, keys)]
+
+    def joined_length(self, file: NetcdfFile) -> int:
+        """Return 1: a file is one start of forecasts."""
+        return 1
+
+    def plugin_variables(self, slab: Hyperslab) -> list[str]:
+        """Return the plugin's variables: of several files, static predictors are joined, too."""
+        joined = {"predictors": "predictors", "target_mean": "targets"}
+        if len(self.opened) == 1:
+            return [slab.variable]
+        return [joined[slab.variable]] if slab.variable in joined else []
 
     @property
     def n_targets(self) -> int:
@@ -209,17 +291,19 @@ class Yr(Recipe):
 
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
         """Return what the files hold, checked, and their channels' names with it."""
-        found = super().open(files, locator)
-        names = catalogued(files, CHANNEL_NAMES, cache_dir=locator.cache_dir).found
-        for path, by_dim in zip(files, names, strict=True):
-            for dim, known in KNOWN.items():
-                for number, (name, each) in enumerate(zip(by_dim[dim], known, strict=True)):
-                    if name != each.name:
-                        raise FileFormatError(
-                            f"{path}: {dim} {number} is {name!r}, expected {each.name!r}: "
-                            f"{ANOTHER_VERSION}"
-                        )
-        return found
+        opened = super().open(files, locator)
+        channels = whole_variables(opened, list(KNOWN), cache_dir=locator.cache_dir)
+        for dim, known in KNOWN.items():
+            expected = [each.name for each in known]
+            for file, texts in zip(opened, channels[dim], strict=True):
+                names = [] if texts is None else list(map(str, texts.tolist()))
+                if names != expected:
+                    raise FileFormatError(
+                        f"{file.path}: {dim} is {', '.join(names)}, expected "
+                        f"{', '.join(expected)}: another version of the data set; fetch the files "
+                        "of climetlab-maelstrom-yr 0.6"
+                    )
+        return opened
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         """Return one sample per date, lead time and patch, in that order."""
@@ -242,9 +326,10 @@ class Yr(Recipe):
             x_range=self.chosen["x_range"] or None,
         )
         self.mean, self.std = self._moments()
+        names = functools.partial(self.grid.name, self.starts, self.leadtimes)
         return Items(
-            self.grid.all(self.grid.patch),
-            self.grid.all(functools.partial(self.grid.name, self.starts, self.leadtimes)),
+            Computed(len(self.grid), self.grid.patch),
+            Computed(len(self.grid), names),
             splits={split.name: some for split in self.splits if (some := self._samples_in(split))},
         )
 
@@ -266,15 +351,15 @@ class Yr(Recipe):
     def _samples_in(self, split: Split) -> Sequence[int]:
         """Return the samples of the files whose start is in a split; upstream's overlap."""
         dates = set(split.times)
-        files = [number for number, start in enumerate(self.starts) if start[:8] in dates]
-        return self.grid.of_files(files)
+        return self.grid.of_files([n for n, start in enumerate(self.starts) if start[:8] in dates])
 
     def _moments(self) -> tuple[Any, Any]:
         """Return each channel's mean and deviation.
 
         By the plugin's table; lead time, x and y by their own.
         """
-        features = (self.leadtimes, range(self.grid.n_columns), range(self.grid.n_rows))
+        (y, y_end), (x, x_end) = self.grid.y_range, self.grid.x_range
+        features = (self.leadtimes, range(x_end - x), range(y_end - y))
         known = (*PREDICTORS, *STATIC_PREDICTORS)
         mean = [each.mean for each in known] + [float(np.mean(values)) for values in features]
         std = [each.std for each in known] + [float(np.std(values)) or 1.0 for values in features]
@@ -341,14 +426,8 @@ class Yr(Recipe):
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples' values follow from."""
-        told = super().provenance(files, fitted)
-        ranges = {name: list(self.chosen[name]) or None for name in ("x_range", "y_range")}
-        options = {**told["options"], **ranges, "patch": self.patch}
-        del options["dates"]
         return {
-            **{name: told[name] for name in ("dataset", "files", "terms_of_use", "citation")},
-            "schema": "climetlab-maelstrom-yr 0.6.3",
-            "options": options,
+            **super().provenance(files, fitted),
             "starts": list(self.starts),
             "patch": list(self.grid.shape),
             "normalisation": {
@@ -356,12 +435,6 @@ class Yr(Recipe):
                 "source": "climetlab-maelstrom-yr 0.6.3; lead time, x and y by their own moments",
             },
         }
-
-    # ---- other ways to load it
-
-    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return how these samples are made from what the real plugin gives."""
-        return yr_through_plugin(self, files, index)
 
     # ---- the stand-in
 
@@ -380,22 +453,3 @@ class Yr(Recipe):
         """Return about the bytes of a file of a stand-in."""
         assert isinstance(plan, YrPlan)
         return plan.file_nbytes
-
-
-def _channel_names(path: Path, advance: Advance) -> dict[str, tuple[str, ...]]:
-    """Return the names of a file's channels by dimension."""
-    import h5py
-
-    try:
-        with hdf5_source(open_source_file(path)) as source, h5py.File(source, "r") as file:
-            return {dim: tuple(str(name) for name in file[dim].asstr()[...]) for dim in KNOWN}
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileFormatError(
-            f"{path}: the names in 'predictor' and 'static_predictor' cannot be read: "
-            f"{' '.join(str(error).split())}; expected NetCDF-4 with strings"
-        ) from error
-
-
-CHANNEL_NAMES: Inspection[dict[str, tuple[str, ...]]] = Inspection(
-    "maelstrom-yr channels 1", _channel_names, ()
-)

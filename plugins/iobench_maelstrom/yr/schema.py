@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iobench.errors import OptionError
@@ -115,39 +113,13 @@ def start_name(date: str) -> str:
     return f"{date}T{hour:02}Z"
 
 
-def file_url(parameter: str, size: str, date: str) -> str:
-    """Return where the file of a date (``YYYYMMDD``) is published."""
-    return f"{BUCKET_URL}/{parameter}/{size}/{start_name(date)}.nc"
-
-
 def parse_dates(text: str) -> tuple[str, ...]:
-    """Return the dates (``YYYYMMDD``) of a list as upstream takes it.
-
-    Dates are ``YYYY-MM-DD`` or ``YYYYMMDD``, separated by commas or slashes; ``A/to/B`` is a range.
-    """
-    parts = [part.strip() for part in re.split("[,/]", text)]
-    dates: list[str] = []
-    while parts:
-        part = parts.pop(0)
-        if part == "to" and dates and parts:
-            last = _known_date(parts.pop(0))
-            if last < dates[-1]:
-                raise OptionError(f"dates {text!r}: {last} is before {dates[-1]}; swap them")
-            dates += [date for date in ALL_DATES if dates[-1] < date <= last]
-        else:
-            dates.append(_known_date(part))
-    return tuple(sorted(set(dates)))
-
-
-def _known_date(text: str) -> str:
-    date = text.replace("-", "")
-    if date not in ALL_DATES:
+    """Return the dates (``YYYYMMDD``) of a comma list of ``YYYY-MM-DD`` or ``YYYYMMDD``."""
+    dates = {part.strip().replace("-", "") for part in text.split(",")}
+    if unknown := dates - set(ALL_DATES):
+        missing = ", ".join(f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in MISSING_DATES)
         raise OptionError(
-            f"dates {text!r}: expected YYYY-MM-DD or YYYYMMDD, separated by commas, or A/to/B, "
-            f"from {FIRST_DATE} to {LAST_DATE} except {_listed(MISSING_DATES)}"
+            f"dates {min(unknown)!r}: expected YYYY-MM-DD or YYYYMMDD, separated by commas, from "
+            f"{FIRST_DATE} to {LAST_DATE} except {missing}"
         )
-    return date
-
-
-def _listed(dates: Sequence[str]) -> str:
-    return ", ".join(f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in dates)
+    return tuple(sorted(dates))

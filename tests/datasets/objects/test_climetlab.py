@@ -11,7 +11,7 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingFileError, OptionError, UnknownNameError
-from iobench_maelstrom.power.production import LevelConstants, Production
+from iobench_maelstrom.power.features import PowerFeatures
 
 climetlab = pytest.importorskip("climetlab", reason="climetlab is not installed")
 
@@ -111,8 +111,7 @@ def test_a_plugin_of_maelstrom_on_files_of_a_mirror(mirror, opened, tmp_path):
     pytest.importorskip(
         "climetlab_maelstrom_power_production.dataset", reason="the real plugin is not installed"
     )
-    ours = Production(wind_turbine_id="2")
-    root = ensure_stand_in(ours, tmp_path / "stand-in", tiny=True)
+    root = ensure_stand_in(PowerFeatures(), tmp_path / "stand-in", tiny=True)
     mirror(root)
     dataset, index = opened(
         "climetlab:maelstrom-power-production",
@@ -120,16 +119,16 @@ def test_a_plugin_of_maelstrom_on_files_of_a_mirror(mirror, opened, tmp_path):
         sample_dim="time",
         variables=["production"],
     )
+    file = next(root.rglob("wind_turbine_2.nc"))
     locator = FileLocator(stand_in=root, cache_dir=tmp_path / "indexes")
-    files = ours.files(locator)
-    our_index = ours.samples(files, locator)
-    assert len(index) == len(our_index)
-    assert [file.resolve() for file in dataset.files(locator)] == [files[0].resolve()]
+    assert [each.resolve() for each in dataset.files(locator)] == [file.resolve()]
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    with xarray.open_dataset(file) as expected:
+        values = expected.production.values
+    assert len(index) == len(values)
     for number in (0, len(index) - 1):
         sample = make_sample(dataset, index.where[number])
-        expected = make_sample(ours, our_index.where[number])["production"]
-        # Ours is a float32 at a point, xarray's a float64 on a grid of one.
-        assert sample["production"].astype("f4").tolist() == [[[expected.item()]]]
+        np.testing.assert_array_equal(sample["production"], values[number], strict=True)
 
 
 @pytest.mark.skipif(
@@ -141,7 +140,7 @@ def test_a_forked_process_opens_it_for_itself(mirror, opened, tmp_path):
     pytest.importorskip(
         "climetlab_maelstrom_power_production.dataset", reason="the real plugin is not installed"
     )
-    mirror(ensure_stand_in(LevelConstants(), tmp_path / "stand-in", tiny=True))
+    mirror(ensure_stand_in(PowerFeatures(), tmp_path / "stand-in", tiny=True))
     dataset, index = opened("climetlab:maelstrom-constants-a-b", sample_dim="dim0_0")
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
@@ -173,7 +172,7 @@ def test_files_in_the_cache_are_used(mirror, opened, tmp_path):
     )
     from iobench.datasets.plugin_process import fail_fast
 
-    root = ensure_stand_in(LevelConstants(), tmp_path / "stand-in", tiny=True)
+    root = ensure_stand_in(PowerFeatures(), tmp_path / "stand-in", tiny=True)
     content = next(root.rglob("ECMWF_AB137.nc")).read_bytes()
 
     class Answer:

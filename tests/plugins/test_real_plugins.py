@@ -1,4 +1,7 @@
-"""The real plugin, run on our stand-ins without a network, gives the arrays our readers give."""
+"""Names, dates and choices are the real plugins', and TFRecords are read as the real plugin does.
+
+Arrays of NetCDF and GRIB are compared in ``test_through_plugin.py``.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,18 @@ import pytest
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
+from iobench_maelstrom.downscaling.dataset import DownscalingTier1, DownscalingTier2
+from iobench_maelstrom.ens10.schema import ALL_DATES as STARTS
 from iobench_maelstrom.radiation.dataset import DATES, PATCHES, Radiation
 from iobench_maelstrom.radiation.published import TIMESTEPS
 from iobench_maelstrom.radiation.tf_dataset import RadiationTf
-
-pytest.importorskip(
-    "climetlab_maelstrom_radiation",
-    reason="the real plugin climetlab-maelstrom-radiation is not installed",
-)
+from iobench_maelstrom.yr.dataset import Yr
+from iobench_maelstrom.yr.schema import ALL_DATES, PREDICTORS, STATIC_PREDICTORS
 
 pytestmark = [
     pytest.mark.timeout(110),
     pytest.mark.filterwarnings("ignore:Deprecated decorator @normalize_arg:UserWarning"),
 ]
-N_COLUMNS = 128
-PATCH_ORDER = (0, 10, 2)  # upstream sorts URLs as text
 
 
 @pytest.fixture
@@ -38,12 +38,6 @@ def no_network(monkeypatch):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("radiation-upstream")
-
-
-@pytest.fixture(scope="module")
-def pairs(tiny_root, folder):
-    root = tiny_root(Radiation())
-    return FileLocator(stand_in=root, cache_dir=folder / "cache"), root
 
 
 @pytest.fixture
@@ -66,55 +60,44 @@ def load(tmp_path, no_network):
     return opened
 
 
-def ours(pairs, **options):
-    """Return all samples of three patches, stacked, in upstream's order of patches."""
-    locator, _ = pairs
-    dataset = Radiation(patch="0,2,10", **options)
-    index = dataset.samples(dataset.files(locator), locator)
-    first = {patch: n * N_COLUMNS for n, patch in enumerate((0, 2, 10))}
-    order = [first[patch] + n for patch in PATCH_ORDER for n in range(N_COLUMNS)]
-    samples = [make_sample(dataset, index.where[number]) for number in order]
-    return {name: np.stack([sample[name] for sample in samples]) for name in index.spec.names}
+@pytest.fixture
+def plugin_module():
+    def needs(name):
+        return pytest.importorskip(name, reason="the real plugin is not installed")
+
+    return needs
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"raw_inputs": True},
-        {"raw_inputs": False},
-        {"raw_inputs": False, "gather_fluxes": True, "hr_units": "K s-1"},
-        {"raw_inputs": False, "minimal_outputs": True},
-        {"raw_inputs": False, "minimal_outputs": True, "topnetflux": True},
-        {"raw_inputs": False, "heating_rate": False},
-    ],
-    ids=["raw", "grouped", "gathered, per second", "minimal", "net at top", "no heating rates"],
-)
-def test_columns_equal_the_real_plugins(pairs, load, options):
-    mine = ours(pairs, **{name: str(value) for name, value in options.items()})
-    with load(pairs[1], "maelstrom-radiation", patch=[0, 2, 10], **options) as plugin:
-        theirs = plugin.to_xarray().load()
-    assert set(theirs.data_vars) - {"lat", "lon"} == set(mine) - {"lat", "lon"}
-    for name, array in mine.items():
-        values = theirs[name].transpose("column", ...).values
-        assert values.dtype == array.dtype
-        np.testing.assert_array_equal(array, values, err_msg=name)
+def test_choices_of_yr(plugin_module):
+    real = plugin_module("climetlab_maelstrom_yr.yr").Yr
+    assert list(ALL_DATES) == real.get_all_dates()
+    table = {each.name: [each.mean, each.std] for each in (*PREDICTORS, *STATIC_PREDICTORS)}
+    assert table == dict(real.get_normalization())
+    urls = [url.removesuffix(".nc").rpartition("/")[2] for url in Yr().urls()]
+    hour = real.get_hour_from_date
+    assert urls == [f"{date}T{hour(None, date):02}Z" for date in ALL_DATES]
 
 
-def test_decoded_columns_equal_the_files_as_the_plugin_opens_them(pairs, load):
-    locator, root = pairs
-    dataset = Radiation(patch="0,2,10")
-    index = dataset.samples(dataset.files(locator), locator)
-    with load(root, "maelstrom-radiation", patch=[0, 2, 10], heating_rate=False) as plugin:
-        theirs = plugin.to_xarray().load()
-    for number in (0, 200, 383):
-        place = PATCH_ORDER.index((0, 2, 10)[number // N_COLUMNS]) * N_COLUMNS + number % N_COLUMNS
-        decoded = dataset.decode(dataset.read(index.where[number]), index.where[number])
-        for name in set(decoded) & set(theirs.data_vars):
-            np.testing.assert_array_equal(decoded[name], theirs[name].values[place], err_msg=name)
+def test_choices_of_ens10(plugin_module):
+    assert list(STARTS) == plugin_module("climetlab_maelstrom_ens10.ens10").Ens10.all_datelist
 
 
-def test_the_choices_are_the_real_plugins():
-    from climetlab_maelstrom_radiation import radiation as plugin
+def test_choices_of_downscaling(plugin_module):
+    for tier in (DownscalingTier1, DownscalingTier2):
+        module = plugin_module(f"climetlab_maelstrom_downscaling.downscaling_tier{tier.number}")
+        real = module.Downscaling.dataset_types
+        assert set(real) == {*tier.upstream_splits, *tier.augmented}
+        for name in real:
+            ours = tier(dataset=name)
+            if name in ours.augmented:
+                folder = module.PATTERN.replace("{url}", module.URL).rpartition("/")[0]
+                assert ours.urls() == [f"{folder}/{real[name]}"]
+            else:
+                assert tuple(f"{date:%Y-%m}" for date in real[name]) == ours.upstream_months
+
+
+def test_choices_of_radiation(plugin_module):
+    plugin = plugin_module("climetlab_maelstrom_radiation.radiation")
 
     assert sorted(plugin.valid_date) == sorted(DATES)
     assert plugin.valid_timestep == list(map(int, TIMESTEPS))
@@ -125,7 +108,8 @@ def test_the_choices_are_the_real_plugins():
 
 @pytest.fixture(scope="module")
 def examples(tiny_root, folder):
-    pytest.importorskip("tensorflow", reason="the real plugin's TFRecord part needs TensorFlow")
+    for name in ("tensorflow", "climetlab_maelstrom_radiation.radiation_tf"):
+        pytest.importorskip(name, reason="the real plugin is not installed")
     root = tiny_root(RadiationTf())
     return FileLocator(stand_in=root, cache_dir=folder / "cache"), root
 
@@ -135,12 +119,11 @@ def examples(tiny_root, folder):
     [
         {},
         {"hr_units": "K s-1", "netflux": True, "input_fields": ["sca_inputs", "hl_inputs"]},
-        {"minimal_outputs": True, "topnetflux": True, "output_fields": ["sw", "hr_sw"]},
-        {"minimal_outputs": True},
+        {"output_fields": ["sw", "hr_sw"]},
         {"norm": True},
         {"norm": True, "nonormsolar": True},
     ],
-    ids=["default", "net", "minimal, net at top", "minimal", "norm", "nonormsolar"],
+    ids=["default", "net", "few", "norm", "nonormsolar"],
 )
 def test_examples_equal_the_real_plugins(examples, load, options):
     locator, root = examples
@@ -184,9 +167,9 @@ def test_every_example_of_mcica_equals_the_real_plugins(examples, load, tmp_path
         np.testing.assert_array_equal(mine, theirs[name].numpy())
 
 
-def test_subsets_are_the_real_plugins():
-    pytest.importorskip("tensorflow", reason="the real plugin's TFRecord part needs TensorFlow")
-    from climetlab_maelstrom_radiation import radiation_tf as plugin
+def test_subsets_of_radiation_tf(plugin_module):
+    plugin_module("tensorflow")
+    plugin = plugin_module("climetlab_maelstrom_radiation.radiation_tf")
 
     assert set(RadiationTf.subsets) == set(plugin.timestep_subset)
     for name, (timesteps, numbers) in RadiationTf.subsets.items():
