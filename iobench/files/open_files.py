@@ -13,7 +13,7 @@ import resource
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -168,7 +168,7 @@ class OpenFiles:
         chosen = None if paths is None else set(paths)
         with self._lock:
             keys = [key for key in {**self._files, **self._expected} if key[1] is SOURCE_FILE]
-        self.close([key for key in keys if chosen is None or chosen & _path_and_folders(key[0])])
+        self.close([key for key in keys if chosen is None or _is_in(key[0], chosen)])
 
     def before_fork(self) -> None:
         """Let the table be whole in the child."""
@@ -179,8 +179,10 @@ class OpenFiles:
         self._lock.release()
 
 
-def _path_and_folders(path: str) -> set[str]:
-    return {path, *map(str, PurePath(path).parents)}
+def _is_in(path: str, chosen: set[str]) -> bool:
+    while path and path not in chosen:
+        path = path.rpartition("/")[0]
+    return bool(path)
 
 
 def _mapping(file: OpenFile) -> mmap.mmap:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.memory import for_one_sample
@@ -34,41 +34,8 @@ REMOTE_FILES = 128
 """Of which size and version are kept."""
 
 
-class SourceBytes(Protocol):
-    """An open source file."""
-
-    @property
-    def nbytes(self) -> int:
-        """Its size when it was opened."""
-        ...
-
-    @property
-    def version(self) -> int | str:
-        """Changes when the file is written anew: when it was modified (ns), or its ETag."""
-        ...
-
-    def check(self) -> None:
-        """Look whether the file is as it was when it was opened."""
-        ...
-
-    def read_at(self, offset: int, nbytes: int) -> bytes:
-        """Return some bytes; fewer where the file ends."""
-        ...
-
-    def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
-        """Return ``nbytes`` from each of some places, fewer where the file ends."""
-        ...
-
-    def fill(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from ``offset``."""
-        ...
-
-
 class RemoteBytes:
-    """A file behind a URL; size and version are those of when the URL was looked up.
-
-    It holds no connection: those are each process's own (`iobench.files.filesystems`).
-    """
+    """A file behind a URL; size and version are those of when the URL was looked up."""
 
     __slots__ = ("_url", "nbytes", "path", "version")
 
@@ -79,7 +46,7 @@ class RemoteBytes:
         self.version = path.version()
 
     def check(self) -> None:
-        """Ask whether the file is as it was; see `SourceBytes`."""
+        """Ask whether the file is as it was when it was opened."""
         try:
             now = self._url.looked_up()
         except FileNotFoundError as error:
@@ -99,17 +66,20 @@ class RemoteBytes:
 
     def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
         """Return ``nbytes`` from each of some places, fewer where the file ends; all at once."""
-        wanted = [
-            (self._url, offset, max(0, min(nbytes, self.nbytes - offset))) for offset in offsets
-        ]
-        return fetched(wanted)
+        ends = [min(offset + nbytes, self.nbytes) for offset in offsets]
+        places = zip(offsets, ends, strict=True)
+        return fetched([(self._url, start, max(0, end - start)) for start, end in places])
 
     def fill(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from ``offset``; a file that ends before is an error."""
         fill_remote([(self._url, offset, buffer)])
 
 
-def open_source_file(path: str | Path) -> OpenFile | RemoteBytes:
+SourceBytes = OpenFile | RemoteBytes
+"""An open source file: ``nbytes`` and ``version`` as they were when it was opened."""
+
+
+def open_source_file(path: str | Path) -> SourceBytes:
     """Open a source file by its path or URL; of one that was looked up nothing is asked for."""
     path = as_path(path)
     if isinstance(path, URL):
@@ -134,7 +104,7 @@ def _open_remote(url: URL) -> RemoteBytes:
 _cached_remote = lru_cache(maxsize=REMOTE_FILES)(_open_remote)
 
 
-def cached_source_file(path: str) -> OpenFile | RemoteBytes:
+def cached_source_file(path: str) -> SourceBytes:
     """Return a source file as it was when it was looked into; opened once, if there is room."""
     if is_url(path):
         return _cached_remote(cast(URL, as_path(path)))

@@ -184,17 +184,6 @@ def test_grib_is_indexed_by_headers_side_by_side(
         assert nbytes < path.stat().st_size / 10
     index_grib([url], cache_dir=locator.cache_dir)
     assert counted() == (0, 0)  # its index was kept
-    assert list(locator.cache_dir.glob("*.catalogue-2"))
-
-
-def test_grib_of_irregular_lengths(tmp_path, put_files, locator):
-    from iobench.datasets.grib_samples import index_grib
-
-    lengths = np.random.default_rng(3).integers(50, 4000, 40).tolist()
-    path = grib_of(tmp_path / "wild.grib", lengths)
-    expected = index_grib([path], cache_dir=locator.cache_dir)
-    found = index_grib([URL(put_files(path))], cache_dir=locator.cache_dir)
-    assert found["offset"].tolist() == expected["offset"].tolist()
 
 
 def test_a_remote_file_cut_short(tmp_path, real, put_files, open_user_files):
@@ -270,25 +259,6 @@ def test_a_change_on_s3_is_seen(tmp_path, put_files):
     path.write_bytes(b"b" * 1000)  # within the same second
     put_files(path)
     assert modified_ns(url) != before
-
-
-def test_a_remote_path_says_of_itself_what_a_path_does(tmp_path, put_files):
-    folder = zarr_store(tmp_path / "z.zarr", 2)
-    url = URL(put_files(folder))
-    assert (url.is_dir(), url.is_file(), url.exists()) == (True, False, True)
-    assert (url / "nothing").exists() is False
-    assert sorted(child.name for child in url.iterdir()) == sorted(
-        child.name for child in folder.iterdir()
-    )
-    below = {each.relative_to(url).as_posix(): each.stat().st_size for each in url.rglob("*")}
-    assert below == {
-        each.relative_to(folder).as_posix(): each.stat().st_size
-        for each in folder.rglob("*")
-        if each.is_file()
-    }
-    with (url / "t" / ".zarray").open("rb") as stream:
-        stream.seek(2)
-        assert stream.read() == (folder / "t" / ".zarray").read_bytes()[2:]
 
 
 def test_what_only_a_library_reads_is_refused_in_one_line(tmp_path, put_files, open_user_files):

@@ -1,9 +1,5 @@
 """Zarr stores behind a web server, whether it lists folders or not: samples are xarray's."""
 
-import functools
-import http.server
-import io
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +8,7 @@ import pytest
 import iobench
 from iobench.cli import main
 from iobench.errors import FileFormatError, MissingFileError, StorageError
+from tests.support.http_files import serve
 
 xarray = pytest.importorskip("xarray", reason="writes the stores")
 pytest.importorskip("obstore", reason="asks web servers")
@@ -20,65 +17,18 @@ zarr = pytest.importorskip("zarr", reason="writes the stores")
 VALUES = np.arange(120, dtype="f4").reshape(6, 4, 5)
 
 
-class Server(http.server.SimpleHTTPRequestHandler):
-    """Hands out files and ranges of them, and folders if it lists any."""
-
-    lists = False
-    missing = 404
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        """Say nothing."""
-
-    def send_head(self):
-        """Answer with the range that is asked for."""
-        path = Path(self.translate_path(self.path))
-        if not path.is_file():
-            if self.lists and path.is_dir():
-                return super().send_head()
-            self.send_error(self.missing)
-            return None
-        content, part = path.read_bytes(), self.headers.get("Range")
-        start, stop = 0, len(content)
-        if part:
-            first, last = part.split("=")[1].split("-")
-            start = int(first) if first else len(content) - int(last)
-            stop = min(int(last) + 1 if first and last else len(content), len(content))
-        self.send_response(206 if part else 200)
-        if part:
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("Content-Length", str(stop - start))
-        self.end_headers()
-        return io.BytesIO(content[start:stop])
-
-
-class ListingServer(Server):
-    """Lists folders, too."""
-
-    lists = True
-
-
-class HidingServer(Server):
-    """Says of what is missing that it is not permitted, as buckets do that nobody may list."""
-
-    missing = 403
-
-
-@pytest.fixture(params=[Server, ListingServer])
+@pytest.fixture(params=["plain", "lists"])
 def web(request, tmp_path, monkeypatch):
+    """A server that lists folders or not, or hides what is missing: as buckets nobody may list."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "cache"))
     Path("web").mkdir()
-    handler = functools.partial(request.param, directory=str(tmp_path / "web"))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True  # connections are kept
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    manners = {
+        "lists": request.param == "lists",
+        "missing": 403 if request.param == "hides" else 404,
+    }
+    with serve(tmp_path / "web", **manners) as server:
+        yield f"http://{server.at}"
 
 
 def write(name, version, values=VALUES, consolidated=True):
@@ -117,7 +67,7 @@ def test_a_store_of_the_web_is_converted_and_the_secret_is_not_said(web, capsys)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("web", [HidingServer], indirect=True)
+@pytest.mark.parametrize("web", ["hides"], indirect=True)
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_server_need_not_say_what_is_missing(web, version):
     write("s.zarr", version)
@@ -132,7 +82,7 @@ def open_last(url):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("web", [ListingServer], indirect=True)
+@pytest.mark.parametrize("web", ["lists"], indirect=True)
 @pytest.mark.parametrize("version", [2, 3])
 def test_arrays_are_found_in_a_list_of_folders(web, version):
     write("s.zarr", version, consolidated=False)
@@ -140,7 +90,7 @@ def test_arrays_are_found_in_a_list_of_folders(web, version):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("web", [Server], indirect=True)
+@pytest.mark.parametrize("web", ["plain"], indirect=True)
 @pytest.mark.parametrize("version", [2, 3])
 def test_metadata_that_are_not_consolidated_are_refused_with_advice_that_helps(web, version):
     write("s.zarr", version, consolidated=False)

@@ -57,16 +57,6 @@ def test_scattered_stretches_are_announced_before_the_first_is_read(files, monke
     assert done == ["read"]
 
 
-def test_refused_advice_is_no_error(files, monkeypatch):
-    def refuse(*arguments):
-        raise OSError("not here")
-
-    monkeypatch.setattr(os, "posix_fadvise", refuse)
-    path, content = next(iter(files.items()))
-    found = read_extents([(path, 0, 10), (path, 10_000, 10)])
-    assert [bytes(buffer) for buffer in found] == [content[:10], content[10_000:10_010]]
-
-
 def test_short_reads_are_continued(files, monkeypatch):
     path, content = next(iter(files.items()))
     real = os.preadv
@@ -79,19 +69,6 @@ def test_end_of_file_and_missing_file(files, tmp_path):
         read_extents([(next(iter(files)), 19_000, 1005)])
     with pytest.raises(MissingFileError, match="none"):
         read_extents([(str(tmp_path / "none"), 0, 1)])
-
-
-@pytest.mark.timeout(30)
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_reads_what_its_parent_reads(files):
-    path, content = next(iter(files.items()))
-    read_extents([(path, 0, 10)])
-    child = os.fork()
-    if child == 0:
-        equal = bytes(read_extents([(path, 100, 50)])[0]) == content[100:150]
-        os._exit(0 if equal else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert bytes(read_extents([(path, 0, 10)])[0]) == content[:10]
 
 
 def test_replaced_files_are_seen_after_reopening(tmp_path):

@@ -2,10 +2,8 @@
 
 import multiprocessing
 import shutil
-import socket
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +18,7 @@ from iobench.errors import (
     StorageError,
 )
 from iobench.files import object_requests
+from tests.support.http_files import serve
 
 pytest.importorskip("obstore", reason="asks web servers")
 pytest.importorskip("xarray", reason="finds the samples of GRIB files")
@@ -28,87 +27,12 @@ GRIB = Path(__file__).parents[1] / "data/era5/era5-levels-members.grib"
 SECRET = "Zq7Wv9hidden"
 
 
-class Server(ThreadingHTTPServer):
-    """Hands out one file wherever it is asked for; ``manner`` says how."""
-
-    daemon_threads = True
-    manner = ""
-    other = ""
-
-    def handle_error(self, *_):
-        """Say nothing of who hangs up."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, *_):
-        """Say nothing."""
-
-    def do_HEAD(self):
-        self.do_GET()
-
-    def do_GET(self):
-        manner = self.server.manner
-        self.server.asked.append((self.path, self.headers.get("Authorization")))
-        if manner == "silence":
-            self.server.ended.wait(30)
-        elif manner == "elsewhere":
-            self.answer(302, location=f"{self.server.other}{self.path}")
-        elif manner.isdigit():
-            self.answer(int(manner))
-        elif manner == "no HEAD" and self.command == "HEAD":
-            self.answer(405)
-        elif manner == "signed for GET" and self.command == "HEAD":
-            self.answer(403)
-        else:
-            self.answer_bytes(self.server.content, manner)
-
-    def answer(self, status, location=""):
-        self.send_response(status)
-        self.send_header("Content-Length", "0")
-        if location:
-            self.send_header("Location", location)
-        self.end_headers()
-
-    def answer_bytes(self, content, manner):
-        wanted = "" if manner == "only whole" else self.headers.get("Range", "")
-        first, _, last = wanted.removeprefix("bytes=").partition("-")
-        start, stop = int(first or 0), min(int(last or len(content)) + 1, len(content))
-        self.send_response(206 if wanted else 200)
-        self.send_header("Content-Length", str(stop - start))
-        if wanted:
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
-        self.end_headers()
-        if self.command == "GET" and manner == "cut short":
-            self.wfile.write(content[start : (start + stop) // 2])
-            self.connection.shutdown(socket.SHUT_RDWR)
-        elif self.command == "GET":
-            self.wfile.write(content[start:stop])
-
-
 @pytest.fixture
 def start_server():
-    servers = []
-
-    def start(manner="", other=""):
-        server = Server(("127.0.0.1", 0), Handler)
-        server.manner, server.other, server.asked = manner, other, []
-        server.ended = threading.Event()
-        server.content = GRIB.read_bytes()
-        server.at = f"127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        servers.append((server, thread))
-        return server
-
-    yield start
-    for server, thread in servers:
-        server.ended.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with ExitStack() as stack:
+        yield lambda manner="", other="": stack.enter_context(
+            serve(GRIB.parent, whole=GRIB, manner=manner, other=other)
+        )
 
 
 @pytest.fixture
@@ -141,15 +65,15 @@ def check_samples(found, expected):
 def test_samples_are_those_of_the_file(start_server, open_grib, manner, path):
     server = start_server(manner)
     check_samples(open_grib(f"http://{server.at}/{path}?token={SECRET}"), open_grib(GRIB))
-    assert {asked for asked, _ in server.asked} == {f"/{path}?token={SECRET}"}
+    assert {asked for asked, _ in server.requests} == {f"/{path}?token={SECRET}"}
 
 
 def test_a_password_is_not_sent_where_a_redirect_leads(start_server, open_grib):
     other = start_server()
     first = start_server("elsewhere", f"http://{other.at}")
     check_samples(open_grib(f"http://me:{SECRET}%40@{first.at}/x.grib"), open_grib(GRIB))
-    assert {words for _, words in first.asked} == {"Basic bWU6WnE3V3Y5aGlkZGVuQA=="}
-    assert {words for _, words in other.asked} == {None}
+    assert {words for _, words in first.requests} == {"Basic bWU6WnE3V3Y5aGlkZGVuQA=="}
+    assert {words for _, words in other.requests} == {None}
 
 
 @pytest.mark.parametrize(
