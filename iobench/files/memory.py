@@ -28,6 +28,8 @@ MEMORY_SHARE = 0.25
 CEILING_NBYTES = 8 << 30
 ROUNDING = 8
 """Lengths are rounded up by an eighth at most, so that what is about as long fits."""
+THREADS = 8
+"""As many as share what `pages_used_again` allows."""
 
 
 def available_memory_nbytes() -> int:
@@ -63,11 +65,14 @@ def own_pages(nbytes: int) -> NDArray[np.uint8]:
     glibc maps large arrays as well, but only until the first is freed: from then on it serves
     sizes up to that, 32 MiB at most, from a heap that keeps what it got (mallopt(3),
     ``M_MMAP_THRESHOLD``). A conversion would hold what it read beside what it made of it.
-    Within `pages_used_again` they serve the next who asks instead.
     """
     if nbytes < OWN_NBYTES:
         return np.empty(nbytes, dtype=np.uint8)
-    return _spare.array(_rounded(nbytes))[:nbytes]
+    # Python's default are shared pages, which Linux makes no large ones of.
+    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without large pages: small ones do
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, dtype=np.uint8)
 
 
 def for_one_sample(nbytes: int) -> NDArray[np.uint8]:
@@ -75,11 +80,8 @@ def for_one_sample(nbytes: int) -> NDArray[np.uint8]:
 
     Once nobody holds them they serve the next sample of the thread. glibc gives what is freed at
     the end of its heap back to the system, so that each sample would be made in fresh pages: half
-    of the time that reading numbers takes which lie in a file as they are. Within
-    `pages_used_again`, where memory is bounded, they are those of `own_pages`.
+    of the time that reading numbers takes which lie in a file as they are.
     """
-    if is_bounded():
-        return own_pages(nbytes)
     if nbytes < LENT_NBYTES:
         return np.empty(nbytes, dtype=np.uint8)
     return _lent.array(nbytes)
@@ -94,85 +96,27 @@ def array_for_one_sample(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[An
     return for_one_sample(nbytes).view(kind).reshape(shape)
 
 
+_limits: list[int] = []
+"""Of those within `pages_used_again`."""
+
+
 def is_bounded() -> bool:
     """Tell whether somebody is within `pages_used_again`: memory is counted then."""
-    return _spare.is_in_use
+    return bool(_limits)
 
 
 @contextmanager
 def pages_used_again(limit_nbytes: int) -> Iterator[None]:
-    """Keep the pages that nobody holds any more for whoever asks for as many.
-
-    A page that is new costs more time than what is written into it: it is cleared first. Threads
-    may enter at once; what is kept goes when the last one leaves.
-    """
-    _spare.enter(limit_nbytes)
+    """Keep less for the next samples: of all threads together about this much."""
+    _limits.append(limit_nbytes)
     try:
         yield
     finally:
-        _spare.leave(limit_nbytes)
+        _limits.remove(limit_nbytes)
 
 
-class _SparePages:
-    """Mapped pages by length, for whoever asks; all arrays of `own_pages` are made here."""
-
-    def __init__(self) -> None:
-        self._users = self._limit_nbytes = 0
-        self._lock = threading.Lock()
-        # Without a lock: pages come back whenever Python collects, even inside `array`.
-        self._waiting: dict[int, list[mmap.mmap]] = {}
-        self._held: dict[mmap.mmap, int] = {}
-
-    @property
-    def is_in_use(self) -> bool:
-        return self._users > 0
-
-    def enter(self, limit_nbytes: int) -> None:
-        with self._lock:
-            self._users += 1
-            self._limit_nbytes += limit_nbytes
-
-    def leave(self, limit_nbytes: int) -> None:
-        with self._lock:
-            self._users -= 1
-            self._limit_nbytes -= limit_nbytes
-        if not self._users:
-            self._waiting.clear()
-
-    def array(self, length: int) -> NDArray[np.uint8]:
-        pages = self._taken(length)
-        if pages is None:
-            self._make_room(length)
-            pages = _mapped(length)
-        found: NDArray[Any] = np.frombuffer(pages, dtype=np.uint8)
-        if self._users:
-            self._held[pages] = length
-            # Arrays made of this one, and memoryviews of those, keep it alive.
-            weakref.finalize(found, self._come_back, pages).atexit = False
-        return found
-
-    def _come_back(self, pages: mmap.mmap) -> None:
-        length = self._held.pop(pages)
-        if self._users and self._room() >= length:
-            self._waiting.setdefault(length, []).append(pages)
-
-    def _taken(self, length: int) -> mmap.mmap | None:
-        with suppress(KeyError, IndexError):
-            return self._waiting[length].pop()
-        return None
-
-    def _room(self) -> int:
-        kept = sum(length * len(pages) for length, pages in list(self._waiting.items()))
-        return self._limit_nbytes - kept - sum(list(self._held.values()))
-
-    def _make_room(self, nbytes: int) -> None:
-        missing = nbytes - self._room()
-        for length in list(self._waiting):
-            while missing > 0 and self._taken(length) is not None:
-                missing -= length
-
-
-_spare = _SparePages()
+def _most_lent() -> int:
+    return min(MOST_LENT_NBYTES, sum(_limits) // THREADS) if _limits else MOST_LENT_NBYTES
 
 
 class _LentMemory(threading.local):
@@ -187,6 +131,8 @@ class _LentMemory(threading.local):
 
     def array(self, nbytes: int) -> NDArray[np.uint8]:
         length = _rounded(nbytes)
+        if length > _most_lent():
+            return own_pages(nbytes)
         of_length = self._by_length.setdefault(length, [])
         for number, (memory, last) in enumerate(of_length):
             if last() is None:
@@ -195,7 +141,7 @@ class _LentMemory(threading.local):
                 return found
         memory = np.empty(length, dtype=np.uint8).data
         found = np.frombuffer(memory, dtype=np.uint8, count=nbytes)
-        if self._nbytes + length > MOST_LENT_NBYTES:  # what is held lives on with who holds it
+        if self._nbytes + length > _most_lent():  # what is held lives on with who holds it
             self._nbytes, of_length = 0, []
             self._by_length = {length: of_length}
         self._nbytes += length
@@ -204,14 +150,6 @@ class _LentMemory(threading.local):
 
 
 _lent = _LentMemory()
-
-
-def _mapped(length: int) -> mmap.mmap:
-    # Python's default are shared pages, which Linux makes no large ones of.
-    pages = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a kernel without large pages: small ones do
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return pages
 
 
 def _rounded(nbytes: int) -> int:

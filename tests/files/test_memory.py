@@ -1,8 +1,8 @@
-"""Pages are used again while somebody wants that, and never while anybody holds them."""
+"""Memory of a sample serves the next one of the thread, and never while anybody holds it."""
 
 from __future__ import annotations
 
-import threading
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,42 +15,19 @@ from iobench.files.memory import (
     OWN_NBYTES,
     array_for_one_sample,
     for_one_sample,
+    is_bounded,
     own_pages,
     pages_used_again,
 )
 
-LARGE = 3 * OWN_NBYTES + 200_000
-LIMIT = 10 * LARGE
 
-
-@pytest.fixture
-def mapped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the lengths of what is newly mapped."""
-    lengths: list[int] = []
-    anew = memory._mapped
-
-    def count(length: int) -> Any:
-        lengths.append(length)
-        return anew(length)
-
-    monkeypatch.setattr(memory, "_mapped", count)
-    return lengths
-
-
-@pytest.mark.parametrize("nbytes", [1, OWN_NBYTES - 1, OWN_NBYTES, OWN_NBYTES + 1, LARGE])
+@pytest.mark.parametrize("nbytes", [1, OWN_NBYTES - 1, OWN_NBYTES, OWN_NBYTES + 1])
 def test_as_many_bytes_as_asked_for(nbytes: int) -> None:
     pages = own_pages(nbytes)
     assert (pages.dtype, pages.shape) == (np.dtype(np.uint8), (nbytes,))
     pages[:] = 7
     assert pages.flags.writeable
     assert pages.flags.c_contiguous
-
-
-def test_what_is_let_go_serves_the_next_of_about_its_length(mapped: list[int]) -> None:
-    with pages_used_again(LIMIT):
-        for nbytes in (LARGE, LARGE - 100, LARGE, LARGE + 100):
-            own_pages(nbytes)[:] = 1
-    assert len(mapped) == 1
 
 
 PARTS = pytest.mark.parametrize(
@@ -62,71 +39,6 @@ PARTS = pytest.mark.parametrize(
         lambda pages: np.frombuffer(pages[:8].data, dtype="<f8"),
     ],
 )
-
-
-@PARTS
-def test_what_is_held_in_part_serves_nobody(mapped: list[int], part_of: Any) -> None:
-    with pages_used_again(LIMIT):
-        held = part_of(own_pages(LARGE))
-        before = bytes(held)
-        own_pages(LARGE)[:] = 255
-        assert bytes(held) == before
-        assert len(mapped) == 2
-        del held
-        both = [own_pages(LARGE), own_pages(LARGE)]
-        assert len(mapped) == 2
-        assert not np.shares_memory(*both)
-
-
-def test_no_more_is_kept_and_held_than_the_limit(mapped: list[int]) -> None:
-    held = []
-    with pages_used_again(LIMIT):
-        for n in (1, 2, 4, 1, 4, 2, 8, 1, 8, 8):
-            own_pages(LARGE * n)
-            kept = sum(length * len(of) for length, of in memory._spare._waiting.items())
-            assert 0 < kept <= LIMIT
-        while len(held) < 12:  # more than the limit: nothing is left to keep
-            held.append(own_pages(LARGE))
-        assert not any(memory._spare._waiting.values())
-        held.pop()
-        held.pop()
-        assert not any(memory._spare._waiting.values())
-        held.clear()
-        n_mapped = len(mapped)
-        own_pages(LARGE)
-        assert len(mapped) == n_mapped
-
-
-def test_nothing_is_kept_once_nobody_wants_it(mapped: list[int]) -> None:
-    with pages_used_again(LIMIT), pages_used_again(LIMIT):
-        own_pages(LARGE)
-        late = own_pages(2 * LARGE)
-    assert not memory._spare._waiting
-    late[:] = 1
-    del late
-    assert not memory._spare._waiting
-    own_pages(LARGE)
-    own_pages(LARGE)
-    assert len(mapped) == 4
-
-
-def test_threads_never_get_the_same() -> None:
-    wrong: list[int] = []
-
-    def work(mine: int) -> None:
-        for _ in range(50):
-            pages = own_pages(OWN_NBYTES)
-            pages[:: OWN_NBYTES // 16] = mine
-            if (pages[:: OWN_NBYTES // 16] != mine).any():
-                wrong.append(mine)
-
-    with pages_used_again(LIMIT):
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not wrong
 
 
 def test_samples_are_made_in_the_memory_of_those_before() -> None:
@@ -151,11 +63,14 @@ def test_what_is_held_of_a_sample_is_not_written_over(part_of: Any) -> None:
     assert bytes(held) == before
 
 
-def test_of_samples_no_more_is_kept_than_the_limit() -> None:
-    n = MOST_LENT_NBYTES // OWN_NBYTES
-    held = [for_one_sample(OWN_NBYTES) for _ in range(3 * n)]
-    kept = sum(map(len, memory._lent._by_length.values()))
-    assert kept <= n
-    for number, each in enumerate(held):
-        each[:] = number % 251
-    assert all((each == number % 251).all() for number, each in enumerate(held))
+@pytest.mark.parametrize("limit_nbytes", [0, 8 * 4 * OWN_NBYTES])
+def test_of_samples_no_more_is_kept_than_the_limit(limit_nbytes: int) -> None:
+    with pages_used_again(limit_nbytes) if limit_nbytes else nullcontext():
+        assert is_bounded() == bool(limit_nbytes)
+        n = (limit_nbytes // 8 or MOST_LENT_NBYTES) // OWN_NBYTES
+        held = [for_one_sample(OWN_NBYTES) for _ in range(3 * n)]
+        kept = sum(map(len, memory._lent._by_length.values()))
+        assert kept <= n
+        for number, each in enumerate(held):
+            each[:] = number % 251
+        assert all((each == number % 251).all() for number, each in enumerate(held))
