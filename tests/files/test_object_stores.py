@@ -25,6 +25,7 @@ from iobench.files.urls import URL, as_path, is_url
 from iobench.stores.extents import read_ranges
 from iobench.stores.shard_writer import ShardFileWriter
 from tests.conftest import s3_client
+from tests.support.http_files import serve
 
 PART = 5 << 20
 """The least that S3 takes."""
@@ -395,6 +396,14 @@ def test_what_is_not_read_is_said_in_one_line(monkeypatch, url, said):
     with pytest.raises((OptionError, StorageError), match=said) as caught:
         URL(url).read_bytes()
     assert "secret-word" not in str(caught.value)
+
+
+def test_another_region_is_told(place, tmp_path, monkeypatch):
+    with serve(tmp_path, manner="301") as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{server.at}")
+        forget_stores()
+        with pytest.raises(StorageError, match="in another region; name it as AWS_REGION"):
+            place.read_bytes()
 
 
 def test_obstore_that_is_missing_is_named(monkeypatch):
