@@ -91,8 +91,8 @@ class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
         held = np.asarray(samples, dtype=np.int64)
         place = np.full(1 + max(self.items.max(initial=-1), held.max(initial=-1)), -1, np.int64)
         place[held] = np.arange(len(held))
-        found = place[self.items]
-        whole: NDArray[np.int64] = found[(found >= 0).all(axis=1)]
+        places = place[self.items]
+        whole: NDArray[np.int64] = places[(places >= 0).all(axis=1)]
         return whole
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,8 +221,8 @@ class _Rows:
         if not differences.size:
             return step
         sign = float(np.sign(self.differences[self.same_row][0]))
-        found = _commonest(differences) if step is None else abs(step)
-        ratio = differences / found
+        step_size = _commonest(differences) if step is None else abs(step)
+        ratio = differences / step_size
         on_grid = np.abs(ratio - np.rint(ratio)) <= TOLERANCE
         close = (ratio < 2 - TOLERANCE) & (np.abs(ratio - 1) > TOLERANCE)  # no item is missing
         if close.any() or 2 * on_grid.sum() <= on_grid.size:
@@ -231,9 +231,9 @@ class _Rows:
             raise OptionError(
                 f"windows need evenly spaced samples: {self._spell(at)} and "
                 f"{self._spell(at + 1)} lie {differences[worst]:g} apart, others "
-                f"{found:g}; choose files or a --sample-dim with a regular coordinate"
+                f"{step_size:g}; choose files or a --sample-dim with a regular coordinate"
             )
-        return sign * found
+        return sign * step_size
 
     def follows(self, spacing: float | None) -> NDArray[np.bool_]:
         """Return for each pair of neighbours whether they lie in one row, one step apart."""
@@ -250,7 +250,7 @@ class _Rows:
         spacing: float | None,
     ) -> tuple[Gap, ...]:
         """Return the pairs of neighbours with a gap between, one of them a candidate."""
-        beside = candidate[:-1] | candidate[1:]
+        adjacent = candidate[:-1] | candidate[1:]
         return tuple(
             Gap(
                 before=int(self.order[at]),
@@ -258,7 +258,7 @@ class _Rows:
                 positions=(float(self.positions[at]), float(self.positions[at + 1])),
                 n_missing=int(self.differences[at] / (spacing or 1) + TOLERANCE) - 1,
             )
-            for at in np.flatnonzero(self.same_row & ~follows & beside).tolist()
+            for at in np.flatnonzero(self.same_row & ~follows & adjacent).tolist()
         )
 
     def _check_finite(self) -> None:

@@ -182,7 +182,7 @@ class AnemoiDataset(ChunkedSamples):
     ) -> Meteorology:
         """Return the dates, the places of cells and what the store says of itself."""
         seconds = dates.astype("datetime64[s]").astype(np.int64)
-        found = [Coordinate("time", (SAMPLE_DIM,), seconds, TIME)]
+        coordinates = [Coordinate("time", (SAMPLE_DIM,), seconds, TIME)]
         left_out = {}
         for name, attributes in PLACES.items():
             variable = store.variables.get(name)
@@ -192,9 +192,13 @@ class AnemoiDataset(ChunkedSamples):
                 left_out[name] = variable.only_library
                 continue
             values = read_stored_box(index_box(range_file(store.path), variable))
-            found.append(Coordinate(attributes["standard_name"], ("cell",), values, attributes))
-        told = json_attributes({k: v for k, v in store.attributes.items() if k in ATTRIBUTES})
-        return Meteorology(("time",), tuple(found), {}, told, left_out)
+            coordinates.append(
+                Coordinate(attributes["standard_name"], ("cell",), values, attributes)
+            )
+        attributes_of_store = json_attributes(
+            {k: v for k, v in store.attributes.items() if k in ATTRIBUTES}
+        )
+        return Meteorology(("time",), tuple(coordinates), {}, attributes_of_store, left_out)
 
     def _provenance(self, store: ZarrStore, missing: list[str]) -> dict[str, Any]:
         choice = self._choice
@@ -215,16 +219,18 @@ class AnemoiDataset(ChunkedSamples):
                         f"{option}={name}: {self._path} has no such variable: "
                         f"{_near(name, names, 'it has')}"
                     )
-        kept = [name for name in self._choice.select or names if name not in self._choice.drop]
-        if not kept:
+        chosen_names = [
+            name for name in self._choice.select or names if name not in self._choice.drop
+        ]
+        if not chosen_names:
             raise OptionError(f"{self._path}: select and drop leave no variable; drop fewer")
-        return [names.index(name) for name in kept]
+        return [names.index(name) for name in chosen_names]
 
     def _chosen_dates(self, dates: NDArray[np.datetime64]) -> list[int]:
         first, last = self._choice.bounds()
         numbers = date_numbers(dates)
-        found: list[int] = np.flatnonzero((first <= numbers) & (numbers <= last)).tolist()
-        return found
+        inside: list[int] = np.flatnonzero((first <= numbers) & (numbers <= last)).tolist()
+        return inside
 
     def _check_chunks(
         self, data: ChunkedVariable, dates: NDArray[np.datetime64], numbers: Sequence[int]

@@ -94,16 +94,16 @@ def catalogued(
         done += nbytes
         progress(done, total)
 
-    found = catalogue.known()
-    missing = [number for number in range(len(sources)) if number not in found]
-    advance(sum(source.weight for number, source in enumerate(sources) if number in found))
+    values = catalogue.known()
+    missing = [number for number in range(len(sources)) if number not in values]
+    advance(sum(source.weight for number, source in enumerate(sources) if number in values))
     try:
         for number, value in _inspected(sources, missing, inspection, advance):
-            found[number] = value
+            values[number] = value
             catalogue.keep(sources[number], value)
     finally:
         catalogue.write()
-    return Catalogued([found[number] for number in range(len(sources))], len(missing))
+    return Catalogued([values[number] for number in range(len(sources))], len(missing))
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -145,13 +145,13 @@ class _Catalogue(Generic[Found]):
 
     def known(self) -> dict[int, Found]:
         """Return what is kept of files, by their number."""
-        found = {}
+        values = {}
         for number, source in enumerate(self.sources):
             state, row = self.rows.get(source.key, (b"", b""))
             if state == source.state:
-                made = msgspec.msgpack.decode(row)
-                found[number] = _value(made, self.inspection.kinds, source.path)
-        return found
+                content = msgspec.msgpack.decode(row)
+                values[number] = _value(content, self.inspection.kinds, source.path)
+        return values
 
     def keep(self, source: _Source, value: Found) -> None:
         """Keep an outcome, if the file is still as it was before.
@@ -227,20 +227,20 @@ def _state(path: Path) -> tuple[bytes | None, bool, int, tuple[int, int] | None]
     And, of a file of this machine, what `OpenFiles.expect` is told.
     """
     try:
-        told = path.stat()
+        status = path.stat()
     except OSError:
         return None, False, 1, None  # who reads it says why
     if isinstance(path, URL):
         identity = None
-        version: list[int | str] = [told.etag or told.st_mtime_ns]  # type: ignore[attr-defined]
-        is_young, is_known = False, told.kind == "file" and version != [0]  # type: ignore[attr-defined]
+        version: list[int | str] = [status.etag or status.st_mtime_ns]  # type: ignore[attr-defined]
+        is_young, is_known = False, status.kind == "file" and version != [0]  # type: ignore[attr-defined]
     else:
-        identity = told.st_size, told.st_mtime_ns
-        version = [told.st_mtime_ns, told.st_ino]
-        is_young = abs(SYSTEM_CLOCK.wall_ns() - told.st_mtime_ns) < YOUNG_NS
-        is_known = stat.S_ISREG(told.st_mode)
-    state = _digest(json.dumps([told.st_size, *version]).encode()) if is_known else None
-    return state, is_young, max(1, told.st_size), identity
+        identity = status.st_size, status.st_mtime_ns
+        version = [status.st_mtime_ns, status.st_ino]
+        is_young = abs(SYSTEM_CLOCK.wall_ns() - status.st_mtime_ns) < YOUNG_NS
+        is_known = stat.S_ISREG(status.st_mode)
+    state = _digest(json.dumps([status.st_size, *version]).encode()) if is_known else None
+    return state, is_young, max(1, status.st_size), identity
 
 
 def _inspected(
@@ -325,5 +325,5 @@ def _value(row: Any, kinds: Sequence[type], path: Path) -> Any:
         return {key: _value(each, kinds, path) for key, each in rest[0].items()}
     if what == "c":
         return kinds[rest[0]](*(_value(each, kinds, path) for each in rest[1:]))
-    made = [_value(each, kinds, path) for each in rest]
-    return tuple(made) if what == "t" else made
+    parts = [_value(each, kinds, path) for each in rest]
+    return tuple(parts) if what == "t" else parts

@@ -69,14 +69,14 @@ class SamplePlaces(msgspec.Struct, frozen=True, eq=False):
         if len(turned) == 1 and own:
             return np.asarray(turned[0][tuple(self.indices[dim] for dim in own)])
         shape = (len(self.files), *turned[0].shape[len(own) :])
-        found = np.empty(shape, dtype=np.result_type(*turned))
+        values = np.empty(shape, dtype=np.result_type(*turned))
         by_file = np.argsort(self.files, kind="stable")
         ends = np.searchsorted(self.files[by_file], np.arange(len(parts) + 1))
         for number, part in enumerate(turned):
             samples = by_file[ends[number] : ends[number + 1]]
             at = tuple(self.indices[dim][samples] for dim in own)
-            found[samples] = part[at] if own else part
-        return found
+            values[samples] = part[at] if own else part
+        return values
 
 
 class LeftOutError(IobenchError):
@@ -128,15 +128,17 @@ def netcdf_meteorology(
     def read(some: Sequence[NetcdfFile], names: Sequence[str]) -> ByFile:
         if not others:
             return whole_variables(some, names, cache_dir=cache_dir)
-        found: dict[str, Sequence[NDArray[Any] | None]] = {}
+        by_name: dict[str, Sequence[NDArray[Any] | None]] = {}
         for name in names:
             held = [holder(file, name) for file in some]
-            found |= whole_variables(held, [name], cache_dir=cache_dir)
-        return found
+            by_name |= whole_variables(held, [name], cache_dir=cache_dir)
+        return by_name
 
     described = replace(every[0], variables=variables)
-    found = _Coordinates(files, described, read, chosen, places, known or {}, windows or {}, agreed)
-    return found.labels()
+    coordinates = _Coordinates(
+        files, described, read, chosen, places, known or {}, windows or {}, agreed
+    )
+    return coordinates.labels()
 
 
 def zarr_meteorology(
@@ -220,7 +222,7 @@ class _Coordinates:
         if unread and not is_far(self.files):
             for name, own in self._read(self.files, unread).items():
                 parts[name] = None if any(part is None for part in own) else list(own)
-        found = []
+        coordinates = []
         for name in names:
             each = self.variables[name]
             values: Any = parts.get(name)
@@ -230,14 +232,14 @@ class _Coordinates:
                 if SAMPLE_DIM in set(each.dims) - set(self.places.dims):
                     raise LeftOutError(f"along a dimension called {SAMPLE_DIM!r}, as samples are")
                 if name not in moving:
-                    found.append(self._static(name))
+                    coordinates.append(self._static(name))
                 elif values is None:
                     raise LeftOutError("not read in every file")
                 else:
-                    found.append(self._moving(name, values))
+                    coordinates.append(self._moving(name, values))
             except IobenchError as error:  # a coordinate that cannot be read ends no conversion
                 self.left_out[name] = str(error)
-        return found
+        return coordinates
 
     def _is_moving(self, name: str) -> bool:
         """Whether samples may have values of their own: along their dimension, or by file."""
@@ -301,9 +303,9 @@ class _Coordinates:
 
     def _read(self, files: Sequence[Any], names: Sequence[str]) -> ByFile:
         """Return variables of files, in the order that the first one lies in."""
-        found = self.read_stored(files, names)
+        by_name = self.read_stored(files, names)
         if not self.agreed.orders:
-            return found
+            return by_name
         return {
             name: [
                 own
@@ -311,7 +313,7 @@ class _Coordinates:
                 else self.agreed.in_order(file, name, own, self.variables[name].dims)
                 for file, own in zip(files, parts, strict=True)
             ]
-            for name, parts in found.items()
+            for name, parts in by_name.items()
         }
 
     def _of_all(self, name: str) -> NDArray[Any]:

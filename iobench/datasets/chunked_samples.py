@@ -33,7 +33,7 @@ from iobench.datasets.file_agreement import (
     NO_AGREEMENT,
     agreement,
     coordinates_of,
-    kept_once,
+    distinct_samples,
     mixed_units,
 )
 from iobench.datasets.file_variables import (
@@ -93,9 +93,9 @@ def _text_or_numbers(file: ZarrStore, name: str) -> NDArray[Any]:
 
 
 def _coordinate(file: Container, dim: str) -> ChunkedVariable | None:
-    found = numbers_of(file).get(dim)
-    is_one = found is not None and not found.dims and file.dims.get(dim) == 1
-    return found if found is not None and (is_one or found.dims == (dim,)) else None
+    variable = numbers_of(file).get(dim)
+    is_one = variable is not None and not variable.dims and file.dims.get(dim) == 1
+    return variable if variable is not None and (is_one or variable.dims == (dim,)) else None
 
 
 def _through_library(
@@ -108,13 +108,13 @@ def _through_library(
     places = {dim: n for dim, n in zip(dims, indexes, strict=True) if dim in variable.dims}
     dim, index = next(iter(places.items()), (None, -1))
     if isinstance(file, NetcdfFile):
-        found = read_through_library(file, variable, dim=dim, index=index)
+        values = read_through_library(file, variable, dim=dim, index=index)
     else:
-        found = read_through_zarr(variable, axis=variable.axis(dim), index=index)
+        values = read_through_zarr(variable, axis=variable.axis(dim), index=index)
     if len(places) < 2:
-        return found
+        return values
     left = [each for each in variable.dims if each != dim]
-    return np.asarray(found[tuple(places.get(each, slice(None)) for each in left)])
+    return np.asarray(values[tuple(places.get(each, slice(None)) for each in left)])
 
 
 class ChunkedSamples(ChunkedFields):
@@ -175,8 +175,8 @@ class ChunkedSamples(ChunkedFields):
         self._names, skipped = choose_variables(first, self.selection, dims)
         check_same_schema(inspected, self._names, dims)
         self.notes = (*self.notes, *mixed_units(inspected, self._names))
-        made = [first.variables[name] for name in self._names]
-        self._axes = {each.name: tuple(each.axis(dim) for dim in dims) for each in made}
+        stored_variables = [first.variables[name] for name in self._names]
+        self._axes = {each.name: tuple(each.axis(dim) for dim in dims) for each in stored_variables}
         chosen = [file.variables[name] for file in inspected for name in self._names]
         if any(each.only_library for each in chosen):
             self.fused = ("read", "decode")
@@ -188,10 +188,10 @@ class ChunkedSamples(ChunkedFields):
         indexes = None
         if len(dims) == 1 and along[0].is_time:
             flags = self._distinct(inspected, along[0].values)
-            kept = [number for number, each in enumerate(flags) if each.any()]
-            inspected = [inspected[number] for number in kept]
-            stored = {dims[0]: [stored[dims[0]][number] for number in kept]}
-            indexes = [np.flatnonzero(flags[number]) for number in kept]
+            with_samples = [number for number, each in enumerate(flags) if each.any()]
+            inspected = [inspected[number] for number in with_samples]
+            stored = {dims[0]: [stored[dims[0]][number] for number in with_samples]}
+            indexes = [np.flatnonzero(flags[number]) for number in with_samples]
             parts = zip(stored[dims[0]], indexes, strict=True)
             along = [self._along(inspected, dims[0], [part[each] for part, each in parts])]
         rows = SampleRows(dims, along, indexes)
@@ -206,7 +206,9 @@ class ChunkedSamples(ChunkedFields):
         if self.notes:
             facts["notes"] = list(self.notes)
         index = SampleIndex(
-            SampleSpec(tuple(sample_variable(each, self.selection, dims) for each in made)),
+            SampleSpec(
+                tuple(sample_variable(each, self.selection, dims) for each in stored_variables)
+            ),
             rows.where,
             coordinate=names,
             axes=rows.axes,
@@ -251,13 +253,13 @@ class ChunkedSamples(ChunkedFields):
         )
 
         def places(some: Sequence[Container]) -> list[bytes]:
-            found = [b""] * len(some)
+            keys = [b""] * len(some)
             for dim in self._dims:
                 own = self._along(some, dim, self._stored(some, dim))
                 values = exact_times(own.values) if own.is_time else own.values
                 for number, each in enumerate(values):
-                    found[number] += each.tobytes() + b"|"
-            return found
+                    keys[number] += each.tobytes() + b"|"
+            return keys
 
         self.notes = (*self.notes, *notes, *wider, *self._agreement.notes)
         return merged_files(files, names, self._dims, places)
@@ -266,9 +268,9 @@ class ChunkedSamples(ChunkedFields):
         self, files: Sequence[Container], dim: str, stored: Sequence[NDArray[Any]]
     ) -> FileCoordinates:
         """Return the coordinate of files along a dimension, by what is stored of it."""
-        found = [_coordinate(file, dim) for file in files]
+        variables = [_coordinate(file, dim) for file in files]
         units, calendars = (
-            [None if each is None else each.attributes.get(name, "") for each in found]
+            [None if each is None else each.attributes.get(name, "") for each in variables]
             for name in ("units", "calendar")
         )
         return FileCoordinates(stored, units, calendars)
@@ -278,11 +280,11 @@ class ChunkedSamples(ChunkedFields):
         some = [file for file in files if _coordinate(file, dim)]
         held = [holder(file, dim) for file in some]
         values = self._whole(held, [dim])[dim] if held else []
-        kept = {file.path: own for file, own in zip(some, values, strict=True)}
-        found = (kept.get(file.path) for file in files)
+        by_path = {file.path: own for file, own in zip(some, values, strict=True)}
+        parts = (by_path.get(file.path) for file in files)
         return [
             np.arange(file.dims[dim]) if own is None else own.reshape(-1)
-            for file, own in zip(files, found, strict=True)
+            for file, own in zip(files, parts, strict=True)
         ]
 
     def _distinct(
@@ -292,34 +294,36 @@ class ChunkedSamples(ChunkedFields):
 
         def scalars(file: Container) -> dict[str, float]:
             names = [name for name, each in file.variables.items() if not each.dims]
-            found = {name: self._whole([holder(file, name)], [name])[name][0] for name in names}
-            return {name: float(value) for name, value in found.items() if value is not None}
+            numbers = {name: self._whole([holder(file, name)], [name])[name][0] for name in names}
+            return {name: float(value) for name, value in numbers.items() if value is not None}
 
-        flags, note = kept_once(files, exact_times(times), self._sample, scalars, self._dims[0])
+        flags, note = distinct_samples(
+            files, exact_times(times), self._sample, scalars, self._dims[0]
+        )
         self.notes = (*self.notes, *[note] * bool(note))
         return np.split(flags, np.cumsum([len(part) for part in times])[:-1])
 
     def _sample(self, file: Container, index: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of a sample, read by itself."""
-        found = {}
+        sample = {}
         for name in self._names:
             each, held = file.variables[name], holder(file, name)
             if each.only_library:
-                found[name] = _through_library(held, each, self._dims, [index])
+                sample[name] = _through_library(held, each, self._dims, [index])
             else:
-                found[name] = read_box(
+                sample[name] = read_box(
                     index_box(range_file(held.path), each, self._axes[name][0], index)
                 )
-        return self._in_order(file, found)
+        return self._in_order(file, sample)
 
     def _in_order(self, file: Container, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Return the arrays of a sample in the order of the first file's coordinates."""
-        found = dict(arrays)
+        ordered = dict(arrays)
         if self.orders:
             for name, values in arrays.items():
                 dims = [dim for dim in file.variables[name].dims if dim not in self._dims]
-                found[name] = self._agreement.in_order(file, name, values, dims)
-        return found
+                ordered[name] = self._agreement.in_order(file, name, values, dims)
+        return ordered
 
     def _sample_names(self, rows: SampleRows, along: Sequence[FileCoordinates]) -> list[str]:
         """Return names of samples: along one dimension by their file, along several by all."""
@@ -349,11 +353,11 @@ class ChunkedSamples(ChunkedFields):
         file = self._files[number]
         variables = [file.variables[name] for name in self._names]
         if self.fused:
-            found = [
+            values = [
                 _through_library(holder(file, each.name), each, self._dims, indexes)
                 for each in variables
             ]
-            return self._in_order(file, dict(zip(self._names, found, strict=True)))
+            return self._in_order(file, dict(zip(self._names, values, strict=True)))
         paths, axes = self._range_files(file), self._axes
         if len(indexes) == 1:
             (index,) = indexes
@@ -383,11 +387,11 @@ class ChunkedSamples(ChunkedFields):
         rows: list[NDArray[Any] | None] = [None] * len(self._names)
         if out is not None and not is_aligned:
             rows = [out[name] for name in self._names]
-        found = {
+        unpacked = {
             name: unpack(stored, variables[name].packing, row)
             for name, stored, row in zip(self._names, raw.arrays(rows), rows, strict=True)
         }
-        return self._in_order(file, found) if is_aligned else found
+        return self._in_order(file, unpacked) if is_aligned else unpacked
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -447,10 +451,10 @@ class NetcdfSamples(ChunkedSamples):
         group, dim = self.selection.group, self.selection.sample_dim
         parts: list[Container] = []
         for some in (files[:1], files[1:]):
-            found = inspect_files(
+            inspected = inspect_files(
                 some, cache_dir=self._cache_dir, progress=locator.progress, group=group
             )
-            parts += [with_file_dim(file, dim) for file in found]
+            parts += [with_file_dim(file, dim) for file in inspected]
             check_not_in_groups(parts[0])
             check_sample_dims(dim, dict(parts[0].dims), files)
         return parts
@@ -497,14 +501,14 @@ class ZarrSamples(ChunkedSamples):
     def _whole(
         self, files: Sequence[Any], names: Sequence[str], *, digest: Digest | None = None
     ) -> Mapping[str, Sequence[NDArray[Any] | None]]:
-        found: dict[str, list[NDArray[Any] | None]] = {name: [] for name in names}
+        by_name: dict[str, list[NDArray[Any] | None]] = {name: [] for name in names}
         for file, name in itertools.product(files, names):
             values = None
             if name in numbers_of(file) or file.skipped.get(name) == TEXTS:
                 values = _text_or_numbers(file, name)
                 values = values if digest is None else digest(values)
-            found[name].append(values)
-        return found
+            by_name[name].append(values)
+        return by_name
 
     def _texts(self, file: Any) -> dict[str, tuple[str, ...]]:
         names = [name for name, why in file.skipped.items() if why == TEXTS]

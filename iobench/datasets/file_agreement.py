@@ -73,9 +73,9 @@ def is_far(files: Sequence[Any]) -> bool:
 
 def digest(values: NDArray[Any]) -> NDArray[np.uint8]:
     """Return a digest of values, their dtype and shape."""
-    found = hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16)
-    found.update(f"{values.dtype.str} {values.shape}".encode())
-    return np.frombuffer(found.digest(), np.uint8)
+    state = hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16)
+    state.update(f"{values.dtype.str} {values.shape}".encode())
+    return np.frombuffer(state.digest(), np.uint8)
 
 
 def same_values(first: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -102,14 +102,14 @@ def coordinates_of(
     sampled = [file.variables[name] for name in names]
     dims = {dim for each in sampled for dim in each.dims}.difference(sample_dims)
     listed = {one for each in sampled for one in each.attributes.get("coordinates", "").split()}
-    found = {
+    small = {
         name: each.dims
         for name, each in numbers_of(file).items()
         if name not in names and 8 * int(np.prod(each.shape, dtype=np.int64)) <= MAX_NBYTES
     }
     return {
         name: tuple(own)
-        for name, own in {**found, **texts}.items()
+        for name, own in {**small, **texts}.items()
         if own
         and dims.issuperset(own)
         and (tuple(own) == (name,) or name in listed or units_of(file, name) in HORIZONTAL)
@@ -189,11 +189,11 @@ def _index(
     """Return the index that makes a coordinate the first one; None where none does."""
     if first.shape != other.shape:
         return None
-    ways = [(FORWARD, BACKWARD) if free else (FORWARD,) for free in may_turn]
-    found: list[tuple[Any, ...]] = list(itertools.product(*ways))
+    directions = [(FORWARD, BACKWARD) if free else (FORWARD,) for free in may_turn]
+    indexes: list[tuple[Any, ...]] = list(itertools.product(*directions))
     if may_turn == [True] and len(np.unique(first)) == len(first):
-        found.append((np.argsort(other)[np.argsort(np.argsort(first))],))
-    return next((index for index in found if same_values(first, other[index])), None)
+        indexes.append((np.argsort(other)[np.argsort(np.argsort(first))],))
+    return next((index for index in indexes if same_values(first, other[index])), None)
 
 
 def _is_east(file: Any, name: str) -> bool:
@@ -204,12 +204,12 @@ def _refusal(file: Any, first: Any, name: str, other: NDArray[Any], values: NDAr
     is_zarr = hasattr(file, "zarr_format")
     opened = f"xarray.open_{'zarr' if is_zarr else 'dataset'}({str(file.path)!r})"
     written = f"to_zarr(NEW, zarr_format={file.zarr_format})" if is_zarr else "to_netcdf(NEW)"
-    found, expected = (
+    actual, expected = (
         " ... ".join(f"{each:g}" if each.dtype.kind in "iuf" else f"{each}" for each in ends)
         for ends in (some.reshape(-1)[[0, -1]] for some in (other, values))
     )
     return (
-        f"{file.path}: coordinate {name!r} has other values: {found}, expected {expected} as in "
+        f"{file.path}: coordinate {name!r} has other values: {actual}, expected {expected} as in "
         f"{first.path}; give files of one grid and the same levels at a time, or, where its values "
         f"do not matter, {opened}.drop_vars({name!r}).{written}"
     )
@@ -228,7 +228,7 @@ def mixed_units(files: Sequence[SourceFile], names: Sequence[str]) -> list[str]:
     return notes
 
 
-def kept_once(
+def distinct_samples(
     files: Sequence[Any],
     times: Sequence[NDArray[Any]],
     sample: Callable[[Any, int], Mapping[str, NDArray[Any]]],
@@ -242,7 +242,7 @@ def kept_once(
     them; ``sample`` returns the arrays of a sample, ``scalars`` the single numbers of a file.
     """
     every = np.concatenate(times)
-    kept = np.ones(len(every), dtype=bool)
+    distinct = np.ones(len(every), dtype=bool)
     _, firsts, numbers = np.unique(every, return_index=True, return_inverse=True)
     is_known = (every == every) & (every != np.iinfo(np.int64).min)
     again = np.flatnonzero((firsts[numbers] < np.arange(len(every))) & is_known)
@@ -253,10 +253,10 @@ def kept_once(
         file, other = files[number], files[earlier]
         arrays, expected = sample(file, index), sample(other, at)
         differs = [name for name in arrays if arrays[name].tobytes() != expected[name].tobytes()]
-        kept[here] = bool(differs)
+        distinct[here] = bool(differs)
         if not differs:
             note = (
-                f"{len(again)} of {len(kept)} samples along {dim} are of a time that is there "
+                f"{len(again)} of {len(distinct)} samples along {dim} are of a time that is there "
                 f"before, and equal to that sample bit for bit (index {index} of {file.path.name} "
                 f"as index {at} of {other.path.name}): taken once"
             )
@@ -264,9 +264,10 @@ def kept_once(
             set(times[number].tolist()) == set(times[earlier].tolist())
             or scalars(file) != scalars(other)
         ):
-            return np.ones_like(kept), (
-                f"{len(again)} of {len(kept)} samples have a {dim} that is there before: all are "
-                f"kept, those of {file.path.name} and {other.path.name} as members, or forecasts"
+            return np.ones_like(distinct), (
+                f"{len(again)} of {len(distinct)} samples have a {dim} that is there before: all "
+                f"are kept, those of {file.path.name} and {other.path.name} as members, or "
+                "forecasts"
             )
         else:
             doubled = [places[each][1] for each in again.tolist() if places[each][0] == number]
@@ -276,4 +277,4 @@ def kept_once(
                 f"again without these: xarray's isel({{{dim!r}: [at for at in "
                 f"range({len(times[number])}) if at not in {doubled}]}})"
             )
-    return kept, note
+    return distinct, note

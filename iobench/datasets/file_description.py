@@ -143,6 +143,6 @@ def _layout(variable: ChunkedVariable) -> tuple[list[int] | None, str]:
         return None, f"{variable.only_library}, known to the format's own library alone"
     if variable.is_contiguous:
         return None, "in one piece, not compressed"
-    told = ", ".join(map(codec_name, variable.codecs)) or "not compressed"
+    codecs_in_words = ", ".join(map(codec_name, variable.codecs)) or "not compressed"
     sharded = variable.keys is not None and variable.keys.is_sharded
-    return list(variable.chunk), f"{told}, in shards" if sharded else told
+    return list(variable.chunk), f"{codecs_in_words}, in shards" if sharded else codecs_in_words

@@ -88,12 +88,12 @@ def check_sample_dims(
     sample_dim: str | None, dimensions: Mapping[str, int], files: Sequence[Path]
 ) -> tuple[str, ...]:
     """Return the sample dimensions, or raise OptionError listing those that exist."""
-    asked = tuple(dim.strip() for dim in (sample_dim or "").split(","))
-    if len(set(asked)) < len(asked):
+    named = tuple(dim.strip() for dim in (sample_dim or "").split(","))
+    if len(set(named)) < len(named):
         raise OptionError(f"--sample-dim {sample_dim}: expected each dimension once")
-    missing = [dim for dim in asked if dim not in dimensions]
+    missing = [dim for dim in named if dim not in dimensions]
     if sample_dim is not None and not missing:
-        return asked
+        return named
     listed = ", ".join(f"{dim} ({length})" for dim, length in dimensions.items()) or "none"
     if sample_dim is None:
         once = [dim for dim, length in dimensions.items() if length == 1 and len(files) == 1]
@@ -102,7 +102,7 @@ def check_sample_dims(
             f"{files[0]}: say which dimension counts samples with --sample-dim; dimensions "
             f"(lengths): {listed}{more}"
         )
-    which = "such dimension" if len(asked) == 1 else f"dimension {missing[0]!r}"
+    which = "such dimension" if len(named) == 1 else f"dimension {missing[0]!r}"
     more = f"; where each file is a sample, it is {EACH_FILE!r}" if len(files) > 1 else ""
     raise OptionError(
         f"--sample-dim {sample_dim}: {files[0]} has no {which}; dimensions (lengths): {listed}"
@@ -160,14 +160,14 @@ def numbers_of(file: SourceFile) -> dict[str, ChunkedVariable]:
 
 def units_of(file: SourceFile, name: str) -> str:
     """Return the units of a variable, ``""`` where it has none."""
-    found = numbers_of(file).get(name)
-    return "" if found is None else found.attributes.get("units", "")
+    own = numbers_of(file).get(name)
+    return "" if own is None else own.attributes.get("units", "")
 
 
 def holds_times(file: SourceFile, name: str) -> bool:
     """Return whether there is a variable that holds times: dates, or numbers by their units."""
-    found = numbers_of(file).get(name)
-    is_date = found is not None and "M8" in found.packing.stored
+    own = numbers_of(file).get(name)
+    is_date = own is not None and "M8" in own.packing.stored
     return is_date or " since " in units_of(file, name)
 
 
@@ -224,12 +224,12 @@ def sample_variable(
 ) -> Variable:
     """Return what one index of a variable along each of the sample dimensions is in a sample."""
     lengths = zip(variable.dims, variable.shape, strict=True)
-    kept = [(dim, n) for dim, n in lengths if dim not in dims]
+    own = [(dim, n) for dim, n in lengths if dim not in dims]
     return Variable(
         name=variable.name,
-        shape=tuple(length for _, length in kept),
+        shape=tuple(length for _, length in own),
         dtype=variable.packing.dtype,
-        dims=tuple(name for name, _ in kept),
+        dims=tuple(name for name, _ in own),
         units=variable.attributes.get("units", ""),
         role=selection.role(variable.name),
     )
@@ -243,14 +243,14 @@ def check_same_schema(
     expected = [_schema(first, name, sample_dims) for name in names]
     for file in files:
         check_dimensions(file, first, sample_dims)
-        found = [_schema(file, name, sample_dims) for name in names]
-        if found == expected:
+        schema = [_schema(file, name, sample_dims) for name in names]
+        if schema == expected:
             continue
-        different = next(n for n in range(len(names)) if found[n] != expected[n])
+        different = next(n for n in range(len(names)) if schema[n] != expected[n])
         raise FileFormatError(
-            f"{file.path}: variable {names[different]!r} is {_spelled(found[different])}, expected "
-            f"{_spelled(expected[different])} as in {first.path}; give files of one kind at a "
-            "time, or leave the variable out with --variables"
+            f"{file.path}: variable {names[different]!r} is {_spelled(schema[different])}, "
+            f"expected {_spelled(expected[different])} as in {first.path}; give files of one kind at "
+            "a time, or leave the variable out with --variables"
         )
 
 

@@ -73,8 +73,8 @@ def index_grib(
         inspect_messages,
         (GribIndex,),
     )
-    found, _ = catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
-    return joined_index(found)
+    indexes, _ = catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
+    return joined_index(indexes)
 
 
 class GribSamples(ChunkedSamples):
@@ -85,7 +85,7 @@ class GribSamples(ChunkedSamples):
     """
 
     kind = "GRIB"
-    _found: (
+    _described: (
         tuple[Sequence[FieldCube], Mapping[str, ChunkedVariable], Mapping[str, Sequence[Any]]]
         | None
     ) = None
@@ -93,16 +93,16 @@ class GribSamples(ChunkedSamples):
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[GribFiles]:
         """Return what all files hold together; a missing or doubled message is an error."""
         index = index_grib(files, cache_dir=locator.cache_dir, progress=locator.progress)
-        asked, asks_for = self.selection.variables, self.selection.asks_for
+        named, asks_for = self.selection.variables, self.selection.asks_for
         # Those not asked for need not be complete.
-        fields = find_fields(index, lambda name: not asked or asks_for(name))
+        fields = find_fields(index, lambda name: not named or asks_for(name))
         dims = check_sample_dims(self.selection.sample_dim, field_dims(fields), files)
         self.selection.check_names([field.name for field in fields], {})
         self.notes = undescribed_messages(index)
         chosen, skipped = [], {}
         for field in fields:
             there = [dim for dim in dims if field.axis(dim) is not None]
-            if asked and field.name not in asked:
+            if named and field.name not in named:
                 skipped[field.name] = "not asked for"
             elif not asks_for(field.name) and len(there) < len(dims):
                 skipped[field.name] = lacking(dims, there)
@@ -117,7 +117,7 @@ class GribSamples(ChunkedSamples):
             field.name: field.stored(
                 dim
                 for dim, along in values.items()
-                if not _is_repeated(field, dim, along, asked=asks_for(field.name))
+                if not _is_repeated(field, dim, along, is_named=asks_for(field.name))
             )
             for field in chosen
         }
@@ -130,7 +130,7 @@ class GribSamples(ChunkedSamples):
             for dim, own in values.items()
         }
         lengths = {dim: len(own) for dim, own in values.items()}
-        self._found = chosen, variables, values
+        self._described = chosen, variables, values
         return [GribFiles(files[0], lengths, variables, skipped, along)]
 
     def _along(
@@ -150,19 +150,21 @@ class GribSamples(ChunkedSamples):
     def _labels(
         self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]]
     ) -> Meteorology:
-        found, self._found = self._found, None  # the index is not for the workers
-        return Meteorology(places.dims) if found is None else grib_meteorology(*found, places)
+        described, self._described = self._described, None  # the index is not for the workers
+        return (
+            Meteorology(places.dims) if described is None else grib_meteorology(*described, places)
+        )
 
 
 def _values(fields: Sequence[FieldCube], dim: str, dims: Sequence[str]) -> list[Any]:
     """Return the values of a sample dimension over all fields, in order."""
     each = [field.values(dim) for field in fields]
-    found = set().union(*each)
-    if not found:
+    every = set().union(*each)
+    if not every:
         names = ", ".join(field.name for field in fields)
         has = "it" if len(dims) == 1 else dim
         raise OptionError(f"--sample-dim {','.join(dims)}: none of the variables {names} has {has}")
-    return sorted(found, reverse=any(own != sorted(own) for own in each))
+    return sorted(every, reverse=any(own != sorted(own) for own in each))
 
 
 def _positions(
@@ -188,12 +190,12 @@ def _positions(
     return valid
 
 
-def _is_repeated(field: FieldCube, dim: str, values: Sequence[Any], *, asked: bool) -> bool:
+def _is_repeated(field: FieldCube, dim: str, values: Sequence[Any], *, is_named: bool) -> bool:
     """Return whether every sample has all of a field; raise where some samples would lack it."""
     own = field.values(dim)
     if own == list(values) or not own:
         return not own
-    if len(own) == 1 and asked:
+    if len(own) == 1 and is_named:
         return True
     missing = [value for value in values if value not in own]
     hint = " (named there, a variable with one value is repeated in every sample)"
@@ -211,39 +213,39 @@ def grib_meteorology(
     places: SamplePlaces,
 ) -> Meteorology:
     """Return what GRIB messages say of samples made of them."""
-    found: dict[str, Coordinate] = {}
+    coordinates: dict[str, Coordinate] = {}
     for dim, values in along.items():
         for name, axis in _axes(dim, values).items():
             taken = axis[places.indices[dim]]
             attributes = NAMED.get(_axis_name(fields, dim), {})
-            found[name] = Coordinate(name, (SAMPLE_DIM,), taken, attributes)
+            coordinates[name] = Coordinate(name, (SAMPLE_DIM,), taken, attributes)
     for name, values in _shared(fields).items():
-        if name in found or (name == _level(fields) and "level" in along):
+        if name in coordinates or (name == _level(fields) and "level" in along):
             continue
         if isinstance(values[0], tuple):
             for each, axis in _axes(name, values).items():
-                found[each] = Coordinate(each, (name,), axis, NAMED.get(name, {}))
+                coordinates[each] = Coordinate(each, (name,), axis, NAMED.get(name, {}))
             continue
         axis = _axes(name, values)[name]
         if len(axis) > 1:
-            found[name] = Coordinate(name, (name,), axis, NAMED.get(name, {}))
+            coordinates[name] = Coordinate(name, (name,), axis, NAMED.get(name, {}))
         elif name in NAMED and not (name == "number" and axis[0] < 0):
-            found[name] = Coordinate(name, (), axis[0], NAMED[name])
-    valid = _valid_time(found)
+            coordinates[name] = Coordinate(name, (), axis[0], NAMED[name])
+    valid = _valid_time(coordinates)
     if valid is not None:
-        found["valid_time"] = valid
+        coordinates["valid_time"] = valid
     left_out, variables = {}, {}
     try:
         for number, (field, message) in enumerate(_first_messages(fields)):
             own = stored[field.name]
             if not number:
-                found |= {
+                coordinates |= {
                     each.name: each for each in describe_grid(message, own.dims[-_rank(own) :])
                 }
             variables[field.name] = {**describe_parameter(message), "units": field.units}
     except IobenchError as error:  # the samples can be made all the same
         left_out["latitude, longitude"] = str(error)
-    return Meteorology(places.dims, tuple(found.values()), variables, {}, left_out)
+    return Meteorology(places.dims, tuple(coordinates.values()), variables, {}, left_out)
 
 
 def _axes(dim: str, values: Sequence[Any]) -> dict[str, NDArray[Any]]:
@@ -271,19 +273,19 @@ def _level(fields: Sequence[FieldCube]) -> str:
 
 def _shared(fields: Sequence[FieldCube]) -> dict[str, list[Any]]:
     """Return the values of dimensions of which all fields that have them have the same."""
-    found: dict[str, list[Any]] = {}
+    shared: dict[str, list[Any]] = {}
     differs = set()
     for field in fields:
         for name in field.axes:
             own = field.values(name)
-            if found.setdefault(name, own) != own:
+            if shared.setdefault(name, own) != own:
                 differs.add(name)
-    return {name: values for name, values in found.items() if name not in differs}
+    return {name: values for name, values in shared.items() if name not in differs}
 
 
-def _valid_time(found: Mapping[str, Coordinate]) -> Coordinate | None:
+def _valid_time(coordinates: Mapping[str, Coordinate]) -> Coordinate | None:
     """Return the times that fields are of, where start and step are known together."""
-    start, step = found.get("time"), found.get("step")
+    start, step = coordinates.get("time"), coordinates.get("step")
     if start is None or step is None:
         return None
     seconds = np.rint(step.values.astype(np.float64) * 3600).astype(np.int64)
@@ -303,8 +305,8 @@ def _first_messages(fields: Sequence[FieldCube]) -> list[tuple[FieldCube, memory
     rows = [int(field.rows[0]) for field in fields]
     extents = fields[0].index.extents(rows)
     total = np.cumsum([extent.nbytes for extent in extents])
-    kept = max(1, int(np.searchsorted(total, MAX_MESSAGE_NBYTES, "right")))
-    return list(zip(fields[:kept], read_extents(extents[:kept]), strict=True))
+    n_fields = max(1, int(np.searchsorted(total, MAX_MESSAGE_NBYTES, "right")))
+    return list(zip(fields[:n_fields], read_extents(extents[:n_fields]), strict=True))
 
 
 def _rank(variable: ChunkedVariable) -> int:

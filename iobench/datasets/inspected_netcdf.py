@@ -70,7 +70,7 @@ def whole_variables(
     """
     by_path = {file.path: file for file in files}
 
-    def made(file: NetcdfFile, name: str) -> NDArray[Any]:
+    def value_of(file: NetcdfFile, name: str) -> NDArray[Any]:
         values = whole_variable(file, name)
         return values if digest is None else digest(values)
 
@@ -79,17 +79,19 @@ def whole_variables(
 
     def read(path: Path, _: Advance) -> _FileValues:
         file = by_path[path]
-        return _FileValues({name: made(file, name) if has(file, name) else None for name in names})
+        return _FileValues(
+            {name: value_of(file, name) if has(file, name) else None for name in names}
+        )
 
     what = "digests 2" if digest else "values 1"
     inspection = Inspection(
-        f"netcdf {what} {_told_group(files)}{' '.join(names)}",
+        f"netcdf {what} {_group_in_name(files)}{' '.join(names)}",
         read,
         (_FileValues,),
         in_processes=False,
     )
-    found, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
-    known = dict(zip(by_path, found, strict=True))
+    outcomes, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
+    known = dict(zip(by_path, outcomes, strict=True))
     return {name: [known[file.path].by_name[name] for file in files] for name in names}
 
 
@@ -99,7 +101,7 @@ class _FileValues(msgspec.Struct, frozen=True, eq=False):
     by_name: Mapping[str, NDArray[Any] | None]
 
 
-def _told_group(files: Sequence[NetcdfFile]) -> str:
+def _group_in_name(files: Sequence[NetcdfFile]) -> str:
     """Return the group of files, which is one, as names of inspections have it."""
     return f"#{files[0].group} " if files and files[0].group else ""
 

@@ -48,7 +48,7 @@ def merged_files(
     by_place: dict[bytes, list[tuple[tuple[str, ...], Any]]] = {}
     for place, file, own in zip(places(files), files, names, strict=True):
         by_place.setdefault(place, []).append((own, file))
-    found = []
+    merged = []
     for parts in by_place.values():
         held = dict.fromkeys(name for own, _ in parts for name in own)
         first, *others = [file for _, file in sorted(parts, key=lambda part: sorted(part[0]))]
@@ -63,8 +63,8 @@ def merged_files(
                 f"{first.path}: variable {lacking[0]!r} is missing, expected as in {other.path}: "
                 f"no file has it {same}; add that file, or cut files alike{advice}"
             )
-        found.append(_merged(first, others) if others else first)
-    return found
+        merged.append(_merged(first, others) if others else first)
+    return merged
 
 
 def _merged(first: Any, others: Sequence[Any]) -> Any:

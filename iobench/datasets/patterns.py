@@ -36,9 +36,9 @@ class FilePattern:
         self.text = text if self.url is None else str(self.url)
         unknown = set(re.findall(r"\{(.*?)\}", text)) - set(PLACEHOLDERS)
         if unknown or not text:
-            told = f"{{{min(unknown)}}} is not known" if unknown else "is empty"
+            problem = f"{{{min(unknown)}}} is not known" if unknown else "is empty"
             raise OptionError(
-                f"--files {self.text!r}: {told}; expected {{year}}, {{month}}, {{day}}"
+                f"--files {self.text!r}: {problem}; expected {{year}}, {{month}}, {{day}}"
             )
         self._path = str(named.expanduser()) if self.url is None else self.url.path
         if self.url is not None and not self.can_list and self.url.is_pattern():
@@ -65,13 +65,13 @@ class FilePattern:
         """The files that match, by name."""
         exact = re.compile(_regular_expression(self._path))
         paths = self._local() if self.url is None else self._remote()
-        found = [(path, exact.fullmatch(text)) for text, path in sorted(paths.items())]
-        files = [DatedFile(path, **match.groupdict()) for path, match in found if match]
+        pairs = [(path, exact.fullmatch(text)) for text, path in sorted(paths.items())]
+        files = [DatedFile(path, **match.groupdict()) for path, match in pairs if match]
         if not files:
-            seen = "" if self.url is not None else f", seen from {Path.cwd()}"
+            from_folder = "" if self.url is not None else f", seen from {Path.cwd()}"
             raise MissingFileError(
-                f"--files {self.text}: no file matches{seen}; quote it, so that the shell leaves "
-                "it alone, and check the spelling"
+                f"--files {self.text}: no file matches{from_folder}; quote it, so that the shell "
+                "leaves it alone, and check the spelling"
             )
         return tuple(files)
 
@@ -88,8 +88,8 @@ class FilePattern:
         """Return the files in the folder above all that match."""
         folder = self.folder
         assert isinstance(folder, URL)
-        found = {url.path: url for url in folder.rglob("*")}
-        return {path: url for path, url in found.items() if not url.name.startswith(".")}
+        urls = {url.path: url for url in folder.rglob("*")}
+        return {path: url for path, url in urls.items() if not url.name.startswith(".")}
 
     def find(self, url: str) -> Path | None:
         """Return the file that stands for a published one: of its name, else of its date.
@@ -99,17 +99,17 @@ class FilePattern:
         name = url.rpartition("/")[2]
         if not self.can_list:
             return self._of_date(name)
-        found = [file.path for file in self.files if file.path.name == name]
+        matching = [file.path for file in self.files if file.path.name == name]
         date = DATE.search(name)
-        if not found and date:
+        if not matching and date:
             parts = date.groupdict(default="")
-            found = [file.path for file in self.files if _is_of_date(file, parts)]
-        if len(found) > 1:
+            matching = [file.path for file in self.files if _is_of_date(file, parts)]
+        if len(matching) > 1:
             raise OptionError(
-                f"--files {self.text}: {len(found)} files stand for {name} ({found[0]}, "
-                f"{found[1]}, ...); expected one: narrow the pattern"
+                f"--files {self.text}: {len(matching)} files stand for {name} ({matching[0]}, "
+                f"{matching[1]}, ...); expected one: narrow the pattern"
             )
-        return found[0] if found else None
+        return matching[0] if matching else None
 
     def _of_date(self, name: str) -> Path | None:
         date = DATE.search(name)
@@ -124,17 +124,19 @@ class FilePattern:
 
 
 def _is_of_date(file: DatedFile, parts: dict[str, str]) -> bool:
-    told = {name: getattr(file, name) for name in PLACEHOLDERS if getattr(file, name)}
-    return bool(told) and all(parts[name] == digits for name, digits in told.items())
+    parts_of_file = {name: getattr(file, name) for name in PLACEHOLDERS if getattr(file, name)}
+    return bool(parts_of_file) and all(
+        parts[name] == digits for name, digits in parts_of_file.items()
+    )
 
 
 def _regular_expression(pattern: str) -> str:
     """Return the regular expression of the paths a glob finds, with a group per placeholder."""
     parts = re.split(r"\{(\w+)\}", pattern)
-    found = ""
+    translated_parts = ""
     for text, name in zip(parts[::2], [*parts[1::2], ""], strict=True):
-        found += glob_expression(text)
+        translated_parts += glob_expression(text)
         if name:
             digits = rf"(?P<{name}>\d{{{PLACEHOLDERS[name]}}})"
-            found += f"(?P={name})" if f"(?P<{name}>" in found else digits
-    return found
+            translated_parts += f"(?P={name})" if f"(?P<{name}>" in translated_parts else digits
+    return translated_parts

@@ -117,8 +117,8 @@ class SampleRows:
         parts = [each.values[number] for number in self.order]
         starts = np.cumsum([0, *map(len, parts)])[:-1]
         at_file, at_index = self._places[:, 0], self._places[:, at]
-        found: NDArray[Any] = np.concatenate(parts)[starts[at_file] + at_index]
-        return found
+        spread: NDArray[Any] = np.concatenate(parts)[starts[at_file] + at_index]
+        return spread
 
     def _axis(self, at: int, numbers: NDArray[np.float64]) -> SampleAxis:
         along, values = self.along[at], self.values[at]

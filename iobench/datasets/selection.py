@@ -339,10 +339,10 @@ def date_numbers(times: NDArray[Any]) -> NDArray[np.float64]:
     numbers = np.zeros(len(times), dtype=np.int64)
     for field in fields:
         numbers = numbers * 100 + field
-    found = numbers.astype(np.float64)
+    floats = numbers.astype(np.float64)
     if times.dtype.kind == "M":
-        found[np.isnat(times)] = np.nan
-    return found
+        floats[np.isnat(times)] = np.nan
+    return floats
 
 
 def date_bound(interval: CoordinateInterval, text: str, rest: tuple[int, ...]) -> float:

@@ -107,18 +107,18 @@ class UserFiles(GroupedSamples):
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the files, URLs looked up; raise MissingFileError listing all that are missing."""
-        found, missing = [], []
+        existing, missing = [], []
         for path in self._paths:
             try:
-                found.append(path.looked_up() if isinstance(path, URL) else path)
+                existing.append(path.looked_up() if isinstance(path, URL) else path)
             except FileNotFoundError:
                 missing.append(f"{path}")
-        missing += [f"{path}" for path in found if not path.exists()]
+        missing += [f"{path}" for path in existing if not path.exists()]
         if missing:
             raise MissingFileError(
                 f"{', '.join(missing)}: no such file, seen from {Path.cwd()}; check the spelling"
             )
-        return found
+        return existing
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per index along the sample dimension, or per combination of several."""
@@ -129,12 +129,14 @@ class UserFiles(GroupedSamples):
         self._sample_nbytes = index.spec.nbytes
         facts = {
             "kind": self._source.kind,
-            "files": [self._told(path, each) for path, each in zip(files, known, strict=True)],
+            "files": [
+                self._file_facts(path, each) for path, each in zip(files, known, strict=True)
+            ],
             **index.provenance,
         }
         return replace(index, provenance=facts)
 
-    def _told(self, path: Path, facts: _Facts) -> dict[str, Any]:
+    def _file_facts(self, path: Path, facts: _Facts) -> dict[str, Any]:
         """Return name, size and fingerprint: of a file's beginning and end, a store's metadata."""
         if isinstance(self._source, ZarrSamples):
             return self._source.facts(path)
@@ -279,20 +281,22 @@ def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP, by_bytes: bool = 
     if not folder.is_dir() or is_zarr(folder) or (folder / STORE_MARK).is_file():
         return []
     try:
-        seen = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+        entries = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
     except OSError as error:
         raise StorageError(f"{folder}: {error.strerror}; name what may be read in it") from error
     kind_of = _kind_by_bytes if by_bytes else _kind_by_name
-    named = {each: kind_of(each) for each in seen}
-    found = [each for each in seen if named[each]]
-    kinds = Counter(named[each] for each in found)
+    named = {each: kind_of(each) for each in entries}
+    data = [each for each in entries if named[each]]
+    kinds = Counter(named[each] for each in data)
     if len(kinds) > 1:
         held = ", ".join(f"{n:,} {kind}" for kind, n in sorted(kinds.items()))
-        which = f"{shlex.quote(str(folder))}/{_pattern_of(found[0])}"
+        which = f"{shlex.quote(str(folder))}/{_pattern_of(data[0])}"
         raise OptionError(f"{folder}: holds files of several formats ({held}); name one: {which}")
-    if found or not deep:
-        return [str(each) for each in found]
-    inside = [file for each in seen for file in data_files(each, deep=deep - 1, by_bytes=by_bytes)]
+    if data or not deep:
+        return [str(each) for each in data]
+    inside = [
+        file for each in entries for file in data_files(each, deep=deep - 1, by_bytes=by_bytes)
+    ]
     if inside or by_bytes or deep < MOST_FOLDERS_DEEP:
         return inside
     return data_files(folder, deep=1, by_bytes=True)
@@ -344,10 +348,10 @@ def _source(files: Sequence[Path], facts: Sequence[_Facts], selection: Selection
                 f"files of one kind are expected, but {files[0]} is {kind}, {path} is {each.kind}; "
                 "profile them apart"
             )
-    made: dict[str, type[ChunkedSamples]] = {
+    classes: dict[str, type[ChunkedSamples]] = {
         each.kind: each for each in (GribSamples, NetcdfSamples, ZarrSamples)
     }
-    return made[kind](selection)
+    return classes[kind](selection)
 
 
 def file_kind(path: Path) -> str:
@@ -382,15 +386,15 @@ def _kind(path: Path, opened: SourceBytes) -> str:
             f"{path}: is an archive or compressed; {copied}unpack it with {unpacker} "
             f"{shlex.quote(name)}; then name the Zarr store, or the files, that were in it"
         )
-    found = f"it begins with {magic!r}" if magic else "it is empty"
+    beginning = f"it begins with {magic!r}" if magic else "it is empty"
     again = ", or fetch it again" if not magic.strip(b"\0") or magic.lstrip()[:1] == b"<" else ""
     raise FileFormatError(
-        f"{path}: is neither GRIB nor NetCDF nor Zarr: {found}; leave it out{again}"
+        f"{path}: is neither GRIB nor NetCDF nor Zarr: {beginning}; leave it out{again}"
     )
 
 
 def _unpacker(name: str, head: bytes) -> str:
     """Return the command that unpacks a file that begins so, ``""`` where none does."""
-    found = next((command for magic, command in UNPACKERS.items() if head.startswith(magic)), "")
-    is_tar = found and (".tar." in name or name.endswith(".tgz"))
-    return "tar -xf" if is_tar or head[257:262] == b"ustar" else found
+    unpacker = next((command for magic, command in UNPACKERS.items() if head.startswith(magic)), "")
+    is_tar = unpacker and (".tar." in name or name.endswith(".tgz"))
+    return "tar -xf" if is_tar or head[257:262] == b"ustar" else unpacker

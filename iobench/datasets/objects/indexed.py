@@ -46,10 +46,10 @@ class IndexedObject:
             raise OptionError(f"{name}: its length is {length}; give a dataset that has samples")
         where = f"{name}[0]"
         with in_one_line(f"{where} raised"):
-            made = value[0] if not self._in_steps else None
+            item = value[0] if not self._in_steps else None
             if self._in_steps:
-                made = value.preprocess(value.decode(value.read(0)))
-            first = named_arrays(made, where=where)
+                item = value.preprocess(value.decode(value.read(0)))
+            first = named_arrays(item, where=where)
         self._spec = spec_of(first, where=where)
         if self._in_steps and hasattr(value, "__getitem__"):
             with in_one_line(f"{where} raised"):
@@ -85,5 +85,5 @@ class IndexedObject:
         return arrays
 
     def __getstate__(self) -> dict[str, Any]:
-        value = None if self._opener.makes_it_anew else self._value
+        value = None if self._opener.is_repeatable else self._value
         return {**self.__dict__, "_value": value}

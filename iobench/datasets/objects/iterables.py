@@ -101,7 +101,7 @@ class IterableObject:
             ring.set_epoch(0)  # as if nobody had asked
         if first is NOTHING:
             raise OptionError(f"{name}: is empty; give something that has samples")
-        if self._goes_once and not self._opener.makes_it_anew:
+        if self._goes_once and not self._opener.is_repeatable:
             raise OptionError(
                 f"{name}: is an iterator, which can be gone through once; give what makes it"
             )

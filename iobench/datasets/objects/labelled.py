@@ -63,7 +63,7 @@ class LabelledObject:
         self._value: Any = value
         self._pid = os.getpid()
         in_memory = all(getattr(value.variables[name], "_in_memory", 0) for name in self._names)
-        self._shared = in_memory or not opener.makes_it_anew
+        self._shared = in_memory or not opener.is_repeatable
 
     def samples(self) -> tuple[SampleIndex, NamedArrays]:
         """Return one sample for each index, and the first."""
@@ -116,7 +116,7 @@ class LabelledObject:
         return self._value
 
     def __getstate__(self) -> dict[str, Any]:
-        if not self._opener.makes_it_anew:
+        if not self._opener.is_repeatable:
             return dict(self.__dict__)
         return {**self.__dict__, "_value": None}
 
@@ -152,11 +152,11 @@ def _coordinate(value: Any, dim: str) -> FileCoordinates:
     """Return the coordinate of a dimension: times, seconds, numbers; counts without one."""
     labels, units = np.arange(value.sizes[dim]), None
     if dim in value.indexes:
-        found = np.asarray(value.indexes[dim].values)
-        if found.dtype.kind == "m":
-            labels, units = (found - found[0]) / np.timedelta64(1, "s"), "seconds"
-        elif found.dtype.kind in "iufM" or hasattr(found[0], "calendar"):  # or cftime's
-            labels, units = found, str(value.variables[dim].attrs.get("units", ""))
+        index = np.asarray(value.indexes[dim].values)
+        if index.dtype.kind == "m":
+            labels, units = (index - index[0]) / np.timedelta64(1, "s"), "seconds"
+        elif index.dtype.kind in "iufM" or hasattr(index[0], "calendar"):  # or cftime's
+            labels, units = index, str(value.variables[dim].attrs.get("units", ""))
     return FileCoordinates([labels], [units], [""])
 
 

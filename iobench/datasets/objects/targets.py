@@ -30,7 +30,7 @@ class Opener(Protocol):
     """Makes an object, or has it; travels to the workers instead of it."""
 
     name: str  # what it is called in reports
-    makes_it_anew: bool  # whether ``open`` makes another one each time
+    is_repeatable: bool  # whether ``open`` makes another one each time
     facts: Mapping[str, Any]  # what says which object it is, JSON-ready
 
     def open(self) -> Any:
@@ -44,7 +44,7 @@ class HeldObject:
 
     value: Any
     name: str = ""
-    makes_it_anew: bool = False
+    is_repeatable: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -63,53 +63,53 @@ class NamedObject:
     The folder in which it was named is importable, as with ``python -m``.
     """
 
-    makes_it_anew = True
+    is_repeatable = True
 
     def __init__(self, target: str, options: Mapping[str, Any]) -> None:
         if not TARGET.fullmatch(target):
             raise OptionError(f"{target!r}: expected package.module:callable, e.g. mydata:train")
         self.name = target
         self.options = dict(options)
-        self.facts: Mapping[str, Any] = {"object": target, "options": told(self.options)}
+        self.facts: Mapping[str, Any] = {"object": target, "options": json_options(self.options)}
         self._folder = str(Path.cwd())
 
     def open(self) -> Any:
         """Import the module and call the callable."""
-        found = self._find()
-        if not callable(found):
+        target = self._find()
+        if not callable(target):
             if self.options:
                 raise OptionError(f"{self.name}: is not callable, so it takes no --option")
-            return found
-        arguments = self._arguments(found)
+            return target
+        arguments = self._arguments(target)
         with in_one_line(f"{self.name} was called and raised"):
-            made = found(**arguments)
-        if made is None:
+            value = target(**arguments)
+        if value is None:
             raise OptionError(
                 f"{self.name}: returned None; let it return a dataset, an iterable, an "
                 "xarray.Dataset or a DataLoader"
             )
-        return made
+        return value
 
     def _find(self) -> Any:
         module_name, _, path = self.name.partition(":")
         if self._folder not in sys.path:
             sys.path.insert(0, self._folder)
             importlib.invalidate_caches()
-        found = self._import(module_name)
+        target = self._import(module_name)
         self.facts = {
             "object": self.name,
-            "options": told(self.options),
-            "source": _fingerprint(getattr(found, "__file__", None)),
+            "options": json_options(self.options),
+            "source": _fingerprint(getattr(target, "__file__", None)),
         }
         for attribute in path.split("."):
-            if not hasattr(found, attribute):
-                there = [name for name in vars(found) if not name.startswith("_")]
+            if not hasattr(target, attribute):
+                there = [name for name in vars(target) if not name.startswith("_")]
                 raise OptionError(
                     f"{self.name}: {module_name} has no {attribute!r}; it has "
                     f"{', '.join(sorted(there)[:20]) or 'no public names'}"
                 )
-            found = getattr(found, attribute)
-        return found
+            target = getattr(target, attribute)
+        return target
 
     def _import(self, name: str) -> Any:
         with in_one_line(f"{self.name}: importing {name} raised"):
@@ -123,10 +123,10 @@ class NamedObject:
                     "spelling, change the folder or install it"
                 ) from error
 
-    def _arguments(self, made_by: Callable[..., Any]) -> dict[str, Any]:
+    def _arguments(self, factory: Callable[..., Any]) -> dict[str, Any]:
         """Return the options as the callable takes them."""
         try:
-            signature = inspect.signature(made_by)
+            signature = inspect.signature(factory)
         except ValueError:  # of some built-in ones nothing is known
             return {name: parse_value(value) for name, value in self.options.items()}
         wants_text = {
@@ -192,7 +192,7 @@ def in_one_line(what: str) -> Iterator[None]:
         raise clear from error
 
 
-def told(options: Mapping[str, Any]) -> dict[str, Any]:
+def json_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as facts of a dataset tell them: as JSON can hold them, without secrets."""
     return mask_values({name: _plain(value) for name, value in options.items()})
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.objects.labelled import dask_in_this_thread
-from iobench.datasets.objects.targets import CLIMETLAB, in_one_line, parse_value, told
+from iobench.datasets.objects.targets import CLIMETLAB, in_one_line, json_options, parse_value
 from iobench.datasets.plugin_process import fail_fast
 from iobench.datasets.real_plugins import (
     climetlab_offline,
@@ -23,7 +23,7 @@ class ClimetlabObject:
     Files are those of ``CLIMETLAB_MIRROR`` and of CliMetLab's cache.
     """
 
-    makes_it_anew = True
+    is_repeatable = True
 
     def __init__(self, dataset: str, options: Mapping[str, Any]) -> None:
         if not dataset:
@@ -31,7 +31,10 @@ class ClimetlabObject:
         self.name = f"{CLIMETLAB}{dataset}"
         self.dataset = dataset
         self.arguments = {name: parse_value(value) for name, value in options.items()}
-        self.facts: Mapping[str, Any] = {"object": self.name, "options": told(self.arguments)}
+        self.facts: Mapping[str, Any] = {
+            "object": self.name,
+            "options": json_options(self.arguments),
+        }
 
     def open(self) -> Any:
         """Return the ``xarray.Dataset``."""

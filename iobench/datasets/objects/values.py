@@ -52,9 +52,9 @@ def named_arrays(value: Any, *, where: str) -> NamedArrays:
 def spec_of(arrays: NamedArrays, *, where: str, batched: bool = False) -> SampleSpec:
     """Return what a sample is that has such arrays."""
     if not arrays:
-        told = ", ".join(f"{name} {reason}" for name, reason in arrays.left_out.items())
+        reasons = ", ".join(f"{name} {reason}" for name, reason in arrays.left_out.items())
         raise SampleError(
-            f"{where}: has no numbers ({told or 'it is empty'}); let it hold arrays or tensors"
+            f"{where}: has no numbers ({reasons or 'it is empty'}); let it hold arrays or tensors"
         )
     variables = []
     for name, array in arrays.items():
