@@ -249,8 +249,8 @@ def check_same_schema(
         different = next(n for n in range(len(names)) if schema[n] != expected[n])
         raise FileFormatError(
             f"{file.path}: variable {names[different]!r} is {_spelled(schema[different])}, "
-            f"expected {_spelled(expected[different])} as in {first.path}; give files of one kind at "
-            "a time, or leave the variable out with --variables"
+            f"expected {_spelled(expected[different])} as in {first.path}; give files of one "
+            "kind at a time, or leave the variable out with --variables"
         )
 
 
