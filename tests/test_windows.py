@@ -42,11 +42,6 @@ def test_a_window_is_read_in_the_order_given(text, inputs, targets):
     assert Window.parse(text) == Window(inputs, targets)
 
 
-def test_a_window_names_the_dimension_it_is_along():
-    assert Window.parse("time=-1,0:1") == Window((-1, 0), (1,), "time")
-    assert Window.parse("number=0").spelled == "number=0"
-
-
 NO_WINDOWS = ("", ":1", "0:", "0:1:2", "0;1", "0.5:1", "0,0:1", "0:1,1", "a")
 
 
@@ -137,29 +132,6 @@ def test_rows_may_be_mixed(apart, rows):
     assert (mixed.items % 3 == mixed.centres[:, None] % 3).all()
 
 
-@pytest.mark.parametrize("text", ROLLOUTS)
-def test_rollouts_never_cross_a_gap(text):
-    positions = np.array([0, 6, 12, 18, 24, 36, 42, 48, 54, 60, 66]) * 3600.0
-    window = Window.parse(text)
-    placed = place_windows(positions, window)
-    length = len(window.targets)
-    assert placed.step == 21600
-    assert placed.gaps == (Gap(4, 5, (86400.0, 129600.0), 1),)
-    assert placed.centres.tolist() == [*range(5 - length), *range(5, 11 - length)]
-    assert (placed.n_at_ends, placed.n_at_gaps) == (length, length)
-    assert json.loads(json.dumps(placed.to_dict()))["gaps"] == [
-        {"before": 4, "after": 5, "positions": [86400.0, 129600.0], "n_missing": 1}
-    ]
-
-
-def test_a_skipped_item_counts_as_well():
-    """An offset is a number of steps from the centre: it cannot reach over a gap."""
-    placed = place_windows([0, 1, 2, 4, 5, 6, 7], Window((-2,), (0,)))
-    assert placed.items.tolist() == [[0, 2], [3, 5], [4, 6]]
-    ahead = place_windows([0, 1, 2, 4, 5, 6, 7], Window((1,), ()))
-    assert ahead.centres.tolist() == [0, 1, 3, 4, 5]
-
-
 def test_positions_may_descend():
     placed = place_windows([850.0, 750.0, 650.0, 350.0, 250.0], Window.parse("0:1"))
     assert (placed.step, placed.centres.tolist()) == (-100, [0, 1, 3])
@@ -187,15 +159,6 @@ def test_a_gap_need_not_be_of_whole_steps():
     assert placed.gaps == (Gap(2, 3, (2.0, 4.5), 1),)
 
 
-def test_float_noise_does_not_break_a_row():
-    hours = np.float32(100_000) + np.arange(200, dtype="f4")
-    assert len(place_windows(hours, Window.parse("-1,0:1"))) == 198
-    days = 60_000 + np.arange(500) / 24
-    assert place_windows(days, Window.parse("0:1")).gaps == ()
-    seconds = np.arange(10**18, 10**18 + 50 * 600, 600, dtype=np.int64)
-    assert len(place_windows(seconds, Window.parse("0:1"))) == 49
-
-
 @pytest.mark.parametrize(
     ("positions", "rows", "words"),
     [
@@ -219,12 +182,6 @@ def test_what_is_no_row_is_named(positions, rows, words):
 def test_a_step_is_a_number(step):
     with pytest.raises(OptionError, match="expected a finite number"):
         place_windows([0, 1], Window((0,)), step=step)
-
-
-def test_a_given_step_decides_what_a_gap_is():
-    assert len(place_windows([0, 2, 4, 6], Window.parse("0:1"), step=1).gaps) == 3
-    with pytest.raises(OptionError, match="lie 2 apart, others 4"):
-        place_windows([0, 2, 4], Window.parse("0:1"), step=4)
 
 
 @pytest.mark.parametrize("positions", [[], [3.0]])

@@ -1,7 +1,6 @@
 """``anemoi:PATH`` on a stand-in: dates, variables, gaps, statistics, what bad stores get."""
 
 import json
-import pickle
 
 import numpy as np
 import pytest
@@ -204,12 +203,6 @@ def test_stores_of_another_layout(tmp_path, path, open_anemoi):
         open_anemoi(path)
 
 
-def test_older_stores_name_variables_by_index(path, open_anemoi):
-    by_index = {"2t": 1, "10u": 0, "lsm": 3, "msl": 2}
-    edit(path / ".zattrs", variables=None, name_to_index=by_index, layout=None)
-    assert open_anemoi(path)[1].spec["data"].channels == NAMES
-
-
 class TestAnemoiContract(DatasetTests):
     @pytest.fixture
     def files(self, path):
@@ -218,12 +211,3 @@ class TestAnemoiContract(DatasetTests):
     @pytest.fixture
     def dataset(self, path):
         return anemoi_dataset(path, select="2t,10u", normalise="mean-std")
-
-
-def test_it_travels_in_a_pickle(path, open_anemoi):
-    dataset, index = open_anemoi(path, normalise="mean-std")
-    assert len(index) == 10
-    copy = pickle.loads(pickle.dumps(dataset))
-    np.testing.assert_array_equal(
-        make_sample(copy, (0, 3))["data"], make_sample(dataset, (0, 3))["data"]
-    )

@@ -98,13 +98,6 @@ def test_a_name_says_nothing(tmp_path, kept):
     assert not any(b"secret" in path.read_bytes() for path in kept.iterdir())
 
 
-def test_another_spelling_of_a_path_is_the_same_file(files, kept, monkeypatch):
-    contents(files[:1], kept)
-    monkeypatch.chdir(files[0].parent)
-    contents([Path(files[0].name)], kept)
-    assert times_inspected(files[0]) == 1
-
-
 @pytest.mark.parametrize("what", ["size", "time", "inode"])
 def test_a_changed_file_is_inspected_anew(tmp_path, kept, what):
     file = put(tmp_path / "a.bin", b"abc")
@@ -147,14 +140,6 @@ def test_a_missing_file_is_missed_though_it_was_known(files, kept):
     files[2].unlink()
     with pytest.raises(FileNotFoundError):
         contents(files, kept)
-
-
-def test_what_was_found_before_an_error_is_kept(files, kept):
-    files[3].unlink()
-    for _ in range(2):
-        with pytest.raises(FileNotFoundError):
-            contents(files, kept)
-    assert times_inspected(files[0]) == 1
 
 
 def test_other_kinds_or_names_are_other_entries(files, kept):

@@ -1,7 +1,3 @@
-import json
-import pickle
-from typing import TYPE_CHECKING
-
 import eccodes
 import netCDF4
 import numpy as np
@@ -11,9 +7,6 @@ import xarray
 from iobench.chunks.decode_counts import take_decode_counts
 from iobench.datasets.user_files import user_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
-
-if TYPE_CHECKING:
-    from iobench.datasets.contract import Dataset
 
 MEMBERS = "era5/era5-levels-members.grib"
 
@@ -45,36 +38,9 @@ def test_grib_samples_are_cfgribs(real, open_user_files, sample_dim, n):
     assert made.index.spec["t"].units == "K"
 
 
-def test_demo_era5_members_along_time(real, open_user_files):
-    made = open_user_files(real(MEMBERS), sample_dim="time")
-    assert made.index.coordinate[1] == "time=2017-01-01T12:00"
-    raw = made.dataset.read(made.index.where[0])
-    assert [len(buffer) for buffer in raw] == [14752] * 40
-    assert (made.dataset.fused, made.dataset.published, made.dataset.title) == ((), None, "")
-
-
-def test_grib2_single_field(real, open_user_files):
-    path = real("era5/regular_ll_msl.grib")
-    made = open_user_files(path, sample_dim="time")
-    with cfgrib(path) as ds:
-        np.testing.assert_array_equal(made.sample(0)["prmsl"], ds.prmsl.values)
-
-
 def test_level_stands_for_any_type_of_level(real, open_user_files):
     made = open_user_files(real("era5/test4.grib"), sample_dim="level")
     assert made.index.coordinate == ["level=850", "level=500"]
-
-
-def test_several_grib_files_make_one_cube(real, tmp_path, open_user_files):
-    whole = real(MEMBERS)
-    every = list(messages(whole))
-    parts = [tmp_path / "b.grib", tmp_path / "a.grib"]
-    for number, part in enumerate(parts):
-        part.write_bytes(b"".join(every[number::2]))
-    made = open_user_files(*parts, sample_dim="time")
-    expected = open_user_files(whole, sample_dim="time")
-    assert made.dataset.name == "2 files"
-    np.testing.assert_array_equal(made.sample(3)["z"], expected.sample(3)["z"])
 
 
 def test_a_missing_message_is_named(real, tmp_path, open_user_files):
@@ -195,11 +161,6 @@ def test_constants_are_skipped_and_said_or_repeated_when_asked(yr_files, open_us
         np.testing.assert_array_equal(found, ds.static_predictors.values)
 
 
-def test_targets_have_their_role(yr_files, open_user_files):
-    made = open_user_files(*yr_files, sample_dim="leadtime", target_variables=["target_mean"])
-    assert [v.role for v in made.index.spec] == ["input", "target", "input"]
-
-
 def test_packed_classic_file(real, open_user_files):
     path = real("era5/test4.nc")
     made = open_user_files(path, sample_dim="level")
@@ -271,21 +232,10 @@ def test_unknown_sample_dim_lists_those_there_are(real, open_user_files, name, l
     assert listed in str(caught.value)
 
 
-def test_unknown_variable_and_dimension_of_none(yr_files, open_user_files):
-    with pytest.raises(OptionError, match="no variable nothing; the files have altitude"):
-        open_user_files(*yr_files, sample_dim="leadtime", variables=["nothing"])
-
-
 def test_files_of_two_kinds(real, open_user_files):
     paths = [real("era5/test4.grib"), real("era5/test4.nc")]
     with pytest.raises(FileFormatError, match=r"test4\.grib is GRIB, .*test4\.nc is NetCDF"):
         open_user_files(*paths, sample_dim="level")
-
-
-def test_kind_is_told_by_content_not_name(real, open_user_files):
-    path = real("era5/test4.grib")
-    path = path.rename(path.with_name("no-suffix"))
-    assert len(open_user_files(path, sample_dim="level").index) == 2
 
 
 def test_missing_and_foreign_files(tmp_path, open_user_files):
@@ -297,14 +247,3 @@ def test_missing_and_foreign_files(tmp_path, open_user_files):
         open_user_files(text, sample_dim="time")
     with pytest.raises(OptionError, match="at least one"):
         user_files([], sample_dim="time")
-
-
-@pytest.mark.parametrize("name", [MEMBERS, "era5/test4.nc"])
-def test_travels_in_a_pickle_with_json_ready_provenance(real, open_user_files, name):
-    made = open_user_files(real(name), sample_dim="level")
-    dataset: Dataset = pickle.loads(pickle.dumps(made.dataset))
-    where = pickle.loads(pickle.dumps(made.index.where))[1]
-    np.testing.assert_array_equal(
-        dataset.decode(dataset.read(where), where)["t"], made.sample(1)["t"]
-    )
-    assert json.loads(json.dumps(made.index.provenance))["files"][0]["name"] in name

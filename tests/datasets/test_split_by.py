@@ -171,11 +171,6 @@ def test_an_interval_with_a_gap_is_refused_unless_it_is_allowed(times, interval,
     assert found == [time for time in times if low <= time[:4] <= high]
 
 
-def test_an_interval_that_ends_where_the_samples_do_has_no_gap():
-    times = every(24, "2015-01-01T12", "2016-01-01T12")
-    assert len(splits(dated(times), "a:time=2015")["a"]) == 365
-
-
 def test_a_sample_in_two_splits_is_refused():
     with pytest.raises(OptionError) as caught:
         splits(dated(SIX_HOURLY), "train:time=2015/2016-01", "valid:time=2016")
@@ -213,11 +208,6 @@ def test_a_split_called_as_all_samples_is_refused():
 def test_what_is_no_date_is_told(date):
     with pytest.raises(OptionError, match="is no date; expected one as 2015, 2015-12"):
         splits(dated(SIX_HOURLY), f"time={date}/..")
-
-
-def test_bounds_in_the_wrong_order_are_told():
-    with pytest.raises(OptionError, match="time=2016/2015: 2016 is after 2015"):
-        splits(dated(SIX_HOURLY), "time=2016/2015")
 
 
 def test_windows_of_several_splits_cross_none():

@@ -19,10 +19,6 @@ def index(n_samples=10, **facts):
 SPLITS = {"train": range(6), "validation": [6, 7, 9], "test": []}
 
 
-def test_a_split_is_its_sample_numbers():
-    assert list(select_split(index(splits=SPLITS), "validation")) == [6, 7, 9]
-
-
 def test_an_unknown_split_lists_those_there_are():
     with pytest.raises(UnknownNameError) as caught:
         select_split(index(splits=SPLITS), "validate")
@@ -40,14 +36,6 @@ def test_a_dataset_without_splits_says_so():
 def test_a_split_without_samples_is_refused():
     with pytest.raises(OptionError, match="no sample of it"):
         select_split(index(splits=SPLITS), "test")
-
-
-def test_windows_lie_within_one_split():
-    placed = place_index_windows(
-        index(splits=SPLITS, positions=range(10)), Window.parse("-1,0:1"), split="train"
-    )
-    assert placed.centres.tolist() == [1, 2, 3, 4]
-    assert (placed.n_at_ends, placed.n_at_split) == (1, 1)
 
 
 def test_of_several_splits_each_window_lies_within_one():
@@ -82,12 +70,6 @@ def test_a_window_that_fits_nowhere_says_why():
         place_index_windows(there, window, split="train")
 
 
-def test_messages_name_samples_by_their_coordinate():
-    there = index(3, positions=[0, 2, 1], coordinate=["mon", "wed", "tue"])
-    with pytest.raises(OptionError, match=r"sample 1 \(wed\) and sample 2 \(tue\) are out of"):
-        place_index_windows(there, Window.parse("0:1"))
-
-
 # ---- samples along several dimensions
 
 
@@ -111,11 +93,6 @@ def test_a_window_keeps_the_member():
         [0, 3, 6], [1, 4, 7], [2, 5, 8], [3, 6, 9], [4, 7, 10], [5, 8, 11]
     ]  # fmt: skip
     assert (placed.step, placed.n_at_ends) == (86400, 6)
-
-
-def test_a_window_over_members_keeps_the_date():
-    placed = place_index_windows(hypercube(2), Window.parse("number=0:1,2"))
-    assert placed.items.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_a_window_says_along_which_of_several_dimensions():

@@ -147,15 +147,6 @@ def test_windows_stay_within_one_forecast(yr_files, place):
     check_equals_slices(joined, placed.window, placed, make, dim="leadtime")
 
 
-def test_targets_have_their_own_steps(yr_files, place):
-    _, make, _ = place(yr_files, "-1,0:1", sample_dim="leadtime", target_variables=["target_mean"])
-    with xarray.open_dataset(yr_files[1]) as ds:
-        sample = make(3)  # the first of the second file
-        assert set(sample) == {"predictors", "target_mean", "target_std"}
-        np.testing.assert_array_equal(sample["target_mean"], ds.target_mean.values[2:3])
-        np.testing.assert_array_equal(sample["target_std"], ds.target_std.values[:2])
-
-
 def test_without_a_coordinate_samples_are_counted(tmp_path, place):
     paths = []
     for name in "ab":
@@ -186,44 +177,12 @@ def test_files_of_two_calendars_are_a_row_each(tmp_path, place):
     assert (placed.centres.tolist(), list(index.rows)) == ([0, 1, 3, 4], [0, 0, 0, 1, 1, 1])
 
 
-@pytest.mark.parametrize("calendar", ["noleap", "360_day", "julian"])
-def test_other_calendars(tmp_path, place, calendar):
-    path = write_hours(tmp_path / "a.nc", np.arange(57, 62) * 24, calendar=calendar)
-    placed, _, _ = place([path], "0:1", sample_dim="time")
-    assert (placed.step, len(placed)) == (86400, 4)  # over the end of February
-
-
 def test_months_follow_each_other(tmp_path, place):
     days = [(datetime(2020 + n // 12, n % 12 + 1, 16) - START).days * 24 for n in range(26)]
     path = write_hours(tmp_path / "a.nc", [*days[:14], *days[16:]])
     placed, _, index = place([path], "-1,0:1", sample_dim="time")
     assert (index.position_units, placed.step) == ("months", 1)
     assert [(gap.before, gap.n_missing) for gap in placed.gaps] == [(13, 2)]
-
-
-def test_numbers_that_are_no_times_stand_as_they_are(tmp_path, place):
-    path = tmp_path / "a.nc"
-    with netCDF4.Dataset(path, "w") as ds:
-        ds.createDimension("depth", 4)
-        ds.createVariable("depth", "f4", ("depth",))[:] = [0, 0.1, 0.2, 0.4]
-        ds["depth"].units = "m"
-        ds.createVariable("v", "f4", ("depth",))[:] = 1
-    placed, _, index = place([path], "0:1", sample_dim="depth")
-    assert index.position_units == "m"
-    assert (placed.centres.tolist(), placed.gaps[0].n_missing) == ([0, 1], 1)
-
-
-@pytest.mark.parametrize(
-    ("hours", "words"),
-    [
-        ([0, 6, 18, 12], r"sample 2 \(a.nc time=18\) and sample 3 .* out of order"),
-        ([0, 6, 12, 15], r"lie 10800 apart, others 21600"),
-    ],
-)
-def test_a_coordinate_that_is_no_row_is_named(tmp_path, place, hours, words):
-    path = write_hours(tmp_path / "a.nc", hours)
-    with pytest.raises(OptionError, match=words):
-        place([path], "0:1", sample_dim="time")
 
 
 @pytest.mark.quick_cases(1)
@@ -270,14 +229,6 @@ def test_steps_of_one_forecast_lie_at_their_valid_times(tmp_path, place):
     assert make(2)[f"{name}_target"].max() == pytest.approx(30, abs=1e-3)
 
 
-def test_times_of_one_step_lie_at_their_valid_times(tmp_path, place):
-    times = ("202002281200", "202002290000", "202002291200", "202003010000")
-    path = write_grib(tmp_path / "a.grib", times=times, steps=(6,))
-    placed, _, index = place([path], "0:1", sample_dim="time")
-    assert index.positions[0] == valid("2020-02-28T18:00")
-    assert (len(placed), placed.gaps) == (3, ())
-
-
 def test_of_several_steps_starts_are_counted_and_of_several_starts_steps(tmp_path, place):
     times = ("202001010000", "202001020000")
     path = write_grib(tmp_path / "a.grib", times=times, steps=(0, 6, 12))
@@ -315,13 +266,6 @@ def test_a_time_that_is_missing_is_unknown(tmp_path, place, locator, suffix):
     known = index.meteorology["time"]
     one = xarray.Dataset({"t": ("t", known.values, dict(known.attributes))})
     np.testing.assert_array_equal(xarray.decode_cf(one).t.values, times)
-
-
-def test_months_in_grib(tmp_path, place):
-    times = [f"2020{month:02}010000" for month in range(1, 8)]
-    path = write_grib(tmp_path / "a.grib", times=times)
-    placed, _, index = place([path], "0:1", sample_dim="time")
-    assert (index.position_units, placed.step, len(placed)) == ("months", 1, 6)
 
 
 @pytest.mark.parametrize(

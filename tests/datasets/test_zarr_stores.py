@@ -1,7 +1,6 @@
 """Users' own Zarr stores as datasets, against xarray; several stores; what bad ones get."""
 
 import json
-import pickle
 import shutil
 
 import numpy as np
@@ -10,7 +9,7 @@ import xarray
 
 import iobench
 from iobench.datasets.user_files import user_files
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, MissingFileError
 from iobench.testing import DatasetTests
 
 numcodecs = pytest.importorskip("numcodecs", reason="reads compressed chunks")
@@ -80,17 +79,6 @@ def test_samples_are_xarrays(tmp_path, open_user_files, zarr_format, chunks):
         "time": "a coordinate",
         "orography": "lacks the dimension time",
     }
-
-
-@FORMATS
-def test_sharded_and_constant_variables(tmp_path, open_user_files, zarr_format):
-    encoding = {"t": {"chunks": (1, 4, 6)}}
-    if zarr_format == 3:
-        encoding["t"]["shards"] = (4, 4, 6)
-    path = write(tmp_path / "s.zarr", zarr_format=zarr_format, encoding=encoding)
-    names = ["t", "orography"]
-    made = open_user_files(path, sample_dim="time", variables=names)
-    assert_as_xarray(made, [path], names=names)
 
 
 def test_read_takes_the_bytes_of_the_chunks_alone(tmp_path, open_user_files):
@@ -223,15 +211,6 @@ def test_a_chunk_that_is_cut_short(tmp_path, open_user_files, codec):
     assert "chunk 2.0.0 is damaged" in damage_of(open_user_files, path)
 
 
-@pytest.mark.parametrize("compressor", [numcodecs.Blosc(), numcodecs.Zstd(), numcodecs.Zlib()])
-@pytest.mark.parametrize("n", [3, 48])
-def test_a_chunk_of_another_length(tmp_path, open_user_files, compressor, n):
-    encoding = {"t": {"chunks": (1, 4, 6), "compressors": compressor}}
-    path = write(tmp_path / "s", zarr_format=2, encoding=encoding)
-    (path / "t" / "2.0.0").write_bytes(compressor.encode(np.zeros(n, "f4")))
-    assert "chunk 2.0.0 is damaged" in damage_of(open_user_files, path)
-
-
 @pytest.mark.parametrize("shards", [None, (4, 4, 6)])
 def test_a_flipped_bit_under_a_checksum(tmp_path, open_user_files, shards):
     compressors = [zarr.codecs.Crc32cCodec()]
@@ -295,15 +274,6 @@ def test_dimensions_that_do_not_fit(tmp_path, open_user_files):
         open_user_files(path, sample_dim="time")
 
 
-def test_stores_of_another_schema(tmp_path, open_user_files):
-    paths = [write(tmp_path / "a"), write(tmp_path / "b", dataset().isel(x=slice(3)))]
-    with pytest.raises(FileFormatError, match=r"b: variable 'p' is <f8 \(time, y 4, x 3\), exp"):
-        open_user_files(*paths, sample_dim="time")
-    other = write(tmp_path / "c", dataset().rename(time="when"))
-    with pytest.raises(FileFormatError, match="c: lacks the dimension time of"):
-        open_user_files(paths[0], other, sample_dim="time")
-
-
 def test_what_is_no_store(tmp_path, real, open_user_files):
     path = write(tmp_path / "s.zarr")
     folder = tmp_path / "folder"
@@ -323,24 +293,6 @@ def test_what_is_no_store(tmp_path, real, open_user_files):
         open_user_files(tmp_path / "empty", sample_dim="time")
 
 
-def test_unknown_names_list_what_there_is(tmp_path, open_user_files):
-    path = write(tmp_path / "s")
-    with pytest.raises(OptionError, match=r"no such dimension; dimensions .*time \(5\)"):
-        open_user_files(path, sample_dim="tme")
-    with pytest.raises(OptionError, match="no variable q; the files have gaps, lat, n"):
-        open_user_files(path, sample_dim="time", variables=["q"])
-
-
-def test_provenance_follows_the_metadata(tmp_path, open_user_files):
-    paths = [write(tmp_path / name, dataset(n)) for name, n in (("a", 3), ("b", 4))]
-    made = [
-        open_user_files(path, sample_dim="time").index.provenance for path in (*paths, paths[0])
-    ]
-    prints = [json.loads(json.dumps(each))["files"][0]["fingerprint"] for each in made]
-    assert prints[0] == prints[2] != prints[1]
-    assert (made[0]["kind"], made[0]["files"][0]["zarr_format"]) == ("Zarr", 3)
-
-
 class TestZarrContract(DatasetTests):
     @pytest.fixture
     def files(self, tmp_path):
@@ -349,23 +301,6 @@ class TestZarrContract(DatasetTests):
     @pytest.fixture
     def dataset(self, files):
         return user_files(files, sample_dim="time")
-
-
-class TestShardedZarrContract(DatasetTests):
-    @pytest.fixture
-    def files(self, tmp_path):
-        encoding = {"t": {"chunks": (1, 4, 6), "shards": (4, 4, 6)}}
-        return [write(tmp_path / "s.zarr", encoding=encoding)]
-
-    @pytest.fixture
-    def dataset(self, files):
-        return user_files(files, sample_dim="time")
-
-
-def test_a_replaced_dataset_reads_in_a_worker(tmp_path, open_user_files):
-    made = open_user_files(write(tmp_path / "s"), sample_dim="time")
-    copy, where = pickle.loads(pickle.dumps((made.dataset, made.index.where[1])))
-    np.testing.assert_array_equal(copy.decode(copy.read(where), where)["t"], made.sample(1)["t"])
 
 
 @pytest.mark.quick_cases(1)
@@ -388,22 +323,3 @@ def test_batches_are_xarrays_whether_chunks_are_kept_or_decoded_into_their_rows(
                     rows[...] = -1
                 seen += 4
             assert seen == 8
-
-
-@FORMATS
-def test_chunks_that_nobody_keeps_are_decoded_where_the_sample_shall_be(
-    tmp_path, monkeypatch, open_user_files, zarr_format
-):
-    codec = {"compressors": numcodecs.Zstd()} if zarr_format == 2 else {}
-    made = dataset().chunk({"time": 1, "y": 2})
-    path = write(tmp_path / "s.zarr", made, zarr_format=zarr_format, encoding={"t": codec})
-    for kept, in_place in (("0", True), ("1GiB", False)):
-        monkeypatch.setenv("IOBENCH_CHUNK_CACHE", kept)
-        opened = open_user_files(path, sample_dim="time", variables=["t"])
-        rows = np.zeros((3, 4, 6), "f4")
-        (found,) = opened.dataset.read((0, 1)).arrays([rows[1]])
-        assert np.shares_memory(found, rows) == in_place
-        np.testing.assert_array_equal(found, made["t"].values[1])
-        arrays = opened.dataset.decode(opened.dataset.read((0, 2)), (0, 2), {"t": rows[2]})
-        np.testing.assert_array_equal(rows[2], made["t"].values[2])
-        assert np.shares_memory(arrays["t"], rows)

@@ -82,22 +82,6 @@ def test_options_of_xarray_are_refused(opened):
         opened([1, 2], sample_dim="time")
 
 
-def test_a_dataset_of_torch(opened):
-    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
-    import torch
-
-    value = data.TensorDataset(torch.arange(6.0).reshape(3, 2), torch.arange(3))
-    dataset, index = opened(value)
-    assert len(index) == 3
-    assert make_sample(dataset, index.where[1])["0"].tolist() == [2, 3]
-
-
-def test_workers_load_it(own_module, opened, load):
-    dataset, index = opened("mydata:Squares", options={"n": "8"})
-    batches = load(dataset, index, 4)
-    assert [batch["y"].tolist() for batch in batches] == [[0, 1], [4, 9], [16, 25], [36, 49]]
-
-
 def test_what_its_own_code_raises_keeps_its_name_in_a_worker(own_module, opened, load):
     dataset, index = opened("mydata:Failing")
     with pytest.raises(WorkerError, match="sample 2 could not be made: ZeroDivisionError: the th"):

@@ -85,14 +85,6 @@ def test_a_data_loader_hands_on_its_own_batches(opened, options, n_samples, size
     assert all(batch["0"].shape == (size, 2) for batch, size in zip(batches, sizes, strict=True))
 
 
-def test_a_data_loader_without_batches_hands_on_samples(opened):
-    dataset, _ = opened(torch_data.DataLoader(numbered(3), batch_size=None))
-    assert not dataset.passes.batched
-    assert dataset.batch_size is None
-    assert dataset.passes.n_samples_all == 3
-    assert [int(item["1"]) for item in dataset.passes.items(0)] == [0, 1, 2]
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_data_loader_can_be_asked_by_who_looks_into_it(opened):
     loader = torch_data.DataLoader(
@@ -146,15 +138,6 @@ def test_batches_without_an_axis_for_samples_are_an_error(opened):
 
     loader = torch_data.DataLoader(numbered(4), batch_size=2, collate_fn=collate)
     with pytest.raises(IobenchError, match=r"first batch of DataLoader: 'mean' has no axis"):
-        opened(loader)
-
-
-def test_what_the_first_batch_raises_is_one_line(opened):
-    def collate(samples):
-        raise KeyError("field")
-
-    loader = torch_data.DataLoader(numbered(4), batch_size=2, collate_fn=collate)
-    with pytest.raises(OptionError, match="first batch of DataLoader: making it raised KeyError"):
         opened(loader)
 
 

@@ -115,11 +115,6 @@ def test_samples_are_what_isel_gives(own_files, opened, name):
     assert index.coordinate[1] == "time=2024-01-01 06:00:00"
 
 
-def test_the_files_behind_it_are_told(own_files, opened, locator):
-    dataset = object_dataset("mydata:lazily", sample_dim="time")
-    assert [file.name for file in dataset.files(locator)] == ["fields.nc"]
-
-
 def test_variables_that_are_asked_for(own_files, opened):
     dataset, index = opened(
         "mydata:lazily",
@@ -155,11 +150,6 @@ def test_an_empty_dimension_is_an_error(opened):
         opened(fields().isel(time=slice(0, 0)), sample_dim="time")
 
 
-def test_what_opening_raises_is_one_line(own_files, opened):
-    with pytest.raises(OptionError, match=r"called and raised FileNotFoundError: .*no-such-file"):
-        opened("mydata:raising", sample_dim="time")
-
-
 def test_a_single_array_is_a_dataset_of_one(own_files, opened):
     _, index = opened("mydata:one_array", sample_dim="y")
     assert index.spec.names == ("t2m",)
@@ -171,12 +161,6 @@ def test_an_object_handed_over_travels_with_its_arrays(opened):
     copy = pickle.loads(pickle.dumps(dataset))
     np.testing.assert_array_equal(make_sample(copy, (1,))["packed"], fields().packed.values[1])
     assert index.positions == ()
-
-
-def test_only_the_name_travels_of_a_named_one(own_files, opened):
-    dataset, _ = opened("mydata:in_memory", sample_dim="time")
-    assert make_sample(dataset, (0,))
-    assert len(pickle.dumps(dataset)) < 4000
 
 
 @pytest.mark.parametrize("name", ["lazily", "in_memory"])

@@ -1,16 +1,12 @@
 """Names of objects: how they are spelled, found and called, and what goes wrong with them."""
 
 import json
-import pickle
-import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from iobench.datasets.objects.source import object_dataset
-from iobench.datasets.objects.targets import NamedObject, is_object_target, parse_value
+from iobench.datasets.objects.targets import is_object_target, parse_value
 from iobench.errors import IobenchError, OptionError
 
 
@@ -28,16 +24,6 @@ def test_values_of_options(text, value):
     parsed = parse_value(text)
     assert parsed == value
     assert type(parsed) is type(value)
-
-
-@given(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans()))
-def test_numbers_are_read_as_python_writes_them(value):
-    assert parse_value(repr(value)) == value
-
-
-@given(st.text())
-def test_quotes_keep_any_text(text):
-    assert parse_value(f"'{text}'") == text
 
 
 @pytest.mark.parametrize("text", ["a:b", "a.b.c:D.e", "climetlab:maelstrom-yr", "_x:y1"])
@@ -98,22 +84,6 @@ def test_what_is_not_callable_is_taken_as_it_is(own_module, opened):
 def test_an_object_that_is_made_takes_no_options():
     with pytest.raises(OptionError, match="options n: the list is made already"):
         object_dataset([1], options={"n": 1})
-
-
-def test_another_module_text_is_another_source(own_module):
-    first = NamedObject("mydata:Squares", {})
-    first.open()
-    del sys.modules["mydata"]
-    with (own_module / "mydata.py").open("a") as module:
-        module.write("# changed\n")
-    second = NamedObject("mydata:Squares", {})
-    second.open()
-    assert first.facts["source"] != second.facts["source"]
-
-
-def test_a_name_travels_instead_of_the_object(own_module):
-    copy = pickle.loads(pickle.dumps(NamedObject("mydata:Squares", {"n": "2"})))
-    assert len(copy.open()) == 2
 
 
 def test_options_of_any_kind_can_be_kept(own_module, opened):
