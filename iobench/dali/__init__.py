@@ -20,6 +20,6 @@ except ModuleNotFoundError as error:
     ) from None
 
 from iobench.dali.instrument import instrument
-from iobench.dali.store_loader import DaliLoader
+from iobench.dali.store_pipelines import DaliLoader
 
 __all__ = ["DaliLoader", "instrument"]

@@ -46,7 +46,7 @@ class ChosenDevice(msgspec.Struct, frozen=True):
             return None
         name = self.accelerator.name
         if framework == "tensorflow":
-            from iobench.tensorflow.gpu_copies import find_gpu
+            from iobench.tensorflow.measured_pipelines import find_gpu
 
             return find_gpu(name)
         if framework == "dali" and self.facts.get("kind") == "cuda":  # AMD's are called so, too

@@ -181,7 +181,7 @@ class Settings(msgspec.Struct, frozen=True):
         source = one.extents or PipelineSource(work, detail=Detail.AUTO, unit_costs=self.unit_costs)
         ahead |= {"workers": one.workers, "run_directory": directory.path}
         if one.framework == "tensorflow":
-            from iobench.tensorflow.ring_loader import TFRingLoader
+            from iobench.tensorflow.measured_pipelines import TFRingLoader
 
             return TFRingLoader(source, self.batch_size, place=place, **ahead)
         return PlannedRing(source, self.batch_size, device=copies, **ahead)
@@ -190,12 +190,12 @@ class Settings(msgspec.Struct, frozen=True):
         """Return a framework's own reader of a store."""
         spec = one.work.spec
         if one.framework == "dali":
-            from iobench.dali.store_loader import DaliLoader
+            from iobench.dali.store_pipelines import DaliLoader
 
             counts = [n_samples for n_samples, _ in one.shards]
             files = [files for _, files in one.shards]
             return DaliLoader(files, counts, spec, self.batch_size, **ahead)
-        from iobench.tensorflow.example_loader import TFExampleLoader
+        from iobench.tensorflow.measured_pipelines import TFExampleLoader
 
         return TFExampleLoader(
             [files[0] for _, files in one.shards], spec, self.batch_size, **ahead
@@ -296,7 +296,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 def _iterable_loader(passes: SamplePasses) -> type[IterableLoader]:
     if passes.framework == "tensorflow":
-        from iobench.tensorflow.pipeline_loader import TFPipelineLoader
+        from iobench.tensorflow.measured_pipelines import TFPipelineLoader
 
         return TFPipelineLoader
     return IterableLoader

@@ -16,8 +16,8 @@ pytest.importorskip(
 from number_stores import SPEC, expected_batch, write_numbers
 
 from iobench.analysis.run import exposure
-from iobench.dali import DaliLoader, instrument, store_loader
-from iobench.dali.pipelines import make_pipeline
+from iobench.dali import DaliLoader, instrument, store_pipelines
+from iobench.dali.store_pipelines import make_pipeline
 from iobench.errors import DeviceError, OptionError, WorkerError
 from iobench.loaders.batch_plan import plan_batches
 from iobench.recording.facts import read_process_facts
@@ -63,7 +63,7 @@ def test_what_is_on_a_gpu_is_handed_on_as_it_is(
         assert place == 0
         return make_pipeline(*store, **options)  # of whose outputs the same is asked
 
-    monkeypatch.setattr(store_loader, "make_pipeline", on_the_cpu)
+    monkeypatch.setattr(store_pipelines, "make_pipeline", on_the_cpu)
     folder = tmp_path / "numbers"
     write_numbers(folder, N, "tfrecord")
     files = [[folder / "shard-00000.tfrecord", folder / "shard-00000.idx"]]

@@ -22,8 +22,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_reader import read_span_file
 from iobench.samples import SampleSpec, Variable
-from iobench.tensorflow.example_loader import TFExampleLoader
-from iobench.tensorflow.ring_loader import TFRingLoader
+from iobench.tensorflow.measured_pipelines import TFExampleLoader, TFRingLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.runs.reading import open_profile
 from iobench.samples import SampleSpec, Variable
-from iobench.tensorflow.pipeline_loader import TFPipelineLoader
+from iobench.tensorflow.measured_pipelines import TFPipelineLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

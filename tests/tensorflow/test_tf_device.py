@@ -48,7 +48,7 @@ sys.path.append(sys.argv[1])
 from fake_accelerator import FakeAccelerator
 import iobench.torch.device
 from iobench.cli import main
-from iobench.tensorflow import gpu_copies
+from iobench.tensorflow import measured_pipelines as gpu_copies
 find_gpu = gpu_copies.find_gpu
 told = {}
 for name, (place, device, stored) in json.loads(sys.argv[2]).items():
