@@ -204,20 +204,6 @@ def test_copies_lie_between_marks_of_their_stream(api, kind, ahead):
     assert again.last.stream is copy.last.stream
 
 
-def test_no_other_device_is_begun_to_be_used(api, kind):
-    api.chosen = 0  # as in each new thread
-    accelerator = TorchAccelerator(torch.device(kind, 1))
-    pinned = accelerator.pin(mmap.mmap(-1, 4096))
-    copy = accelerator.copy([of_host(3)], ahead=True)
-    accelerator.order(copy)
-    del pinned
-    gc.collect()
-    assert api.runtime.registered == {}
-    assert (copy.last.stream.name, copy.last.stream.index) == ("copies", 1)
-    assert [stream.name for stream in api.streams.values()] == ["current"] * 2
-    assert (api.chosen, api.contexts) == (0, {1})
-
-
 def test_events_tell_times_and_are_used_again(api, kind):
     accelerator = TorchAccelerator(torch.device(kind, 1))
     assert accelerator.name == f"{kind}:1"

@@ -211,27 +211,6 @@ def test_a_stage_left_open_across_yield_has_the_time_of_its_stretches(tmp_path, 
     assert spans["nbytes"][spans["kind"] == Kind.READ].sum() == 3 * 600
 
 
-def test_a_stage_left_open_across_yield_is_within_the_sample_that_it_is_of(tmp_path):
-    clock = FakeClock(1000, step_ns=1)
-    dataset = Files(clock)
-    with Recorder(tmp_path, role="worker", clock=clock) as recorder, activate(recorder):
-        maker = BatchMaker(
-            recorder, dataset, batches=True, detail=Detail.SAMPLE, unit_costs=UNIT_COSTS
-        )
-        samples = iter(dataset)
-        for batch in range(3):
-            index = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), [0] * 4)
-            maker.collate(list, [next(samples) for _ in index])
-            maker.finish()
-        path = recorder.path
-    assert path is not None
-    spans = read_span_file(path).spans
-    made = spans[spans["kind"] == Kind.FUSED]
-    for read in spans[spans["kind"] == Kind.READ]:
-        around = (made["start_ns"] <= read["start_ns"]) & (read["end_ns"] <= made["end_ns"])
-        assert around.sum() == 1
-
-
 def test_short_batches_of_workers_are_recorded_as_a_whole_with_their_bytes(tmp_path):
     clock = FakeClock(1000)
     dataset = Columns(clock)

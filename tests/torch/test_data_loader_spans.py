@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import os
 import signal
@@ -103,25 +102,6 @@ def test_read_decode_and_preprocess_are_apart(tmp_path, dataset, workers):
     assert [vars(parts.Staged)[name] for name in ("read", "decode", "preprocess")] == methods
 
 
-def test_the_loader_is_the_users_in_every_attribute(tmp_path):
-    stock_kind = torch.utils.data.DataLoader
-    assert inspect.signature(DataLoader) == inspect.signature(stock_kind)
-    assert issubclass(DataLoader, stock_kind)
-    options = {"sampler": range(5), "collate_fn": parts.as_list, "worker_init_fn": int,
-               "num_workers": 1, "generator": torch.Generator()}  # fmt: skip
-    dataset = parts.Plain(5)
-    loader, stock = DataLoader(dataset, **options), stock_kind(dataset, **options)
-    sampler = loader.batch_sampler
-    for use in (lambda: None, lambda: recorded(tmp_path / "run", lambda: drain(loader))):
-        use()
-        left, right = dict(vars(loader)), dict(vars(stock))
-        left.pop("batch_sampler"), right.pop("batch_sampler")
-        assert left == right
-        assert loader.batch_sampler is sampler
-    plain = iter(DataLoader(dataset))  # without a recording
-    assert type(plain) is torch.utils.data.dataloader._SingleProcessDataLoaderIter
-
-
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("dataset", [parts.Values, parts.Staged, parts.Stream])
@@ -147,14 +127,6 @@ def test_an_abandoned_pass_is_a_round_that_ends(tmp_path):
     assert len(of_kind(profile, Kind.OTHER, "round")) == 2
     assert len(waits(profile)) == 6
     assert len(of_kind(profile, Kind.SHUTDOWN)) == 2
-
-
-def test_two_loaders_at_once_keep_their_batches_apart(tmp_path):
-    loaders = [DataLoader(parts.Plain(6), num_workers=workers) for workers in (0, 1)]
-    profile, facts = recorded(tmp_path / "run", lambda: [*zip(*loaders, strict=True)])
-    batches = waits(profile)["batch"].tolist()
-    assert len(batches) == len(set(batches)) == 12
-    assert [loader.workers for loader in facts.loaders] == [0, 1]
 
 
 class Killed(parts.Plain):

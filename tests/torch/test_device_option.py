@@ -108,25 +108,6 @@ def test_the_loop_copies_what_torch_loads_and_computes_when_it_is_there(device, 
     assert "h2d" not in {row["stage"] for row in found["compute_stages"]}
 
 
-@pytest.mark.thorough
-def test_samples_delivered_on_a_device_have_the_digests_of_those_that_are_not(device, capsys):
-    pytest.importorskip("xxhash", reason="digests are its")
-    quick = ("--compute", "none", "--digests")
-    for name, words in (
-        ("none", ("--device", "none")),
-        ("native", ("--device", "cuda")),
-        ("torch", ("--device", "cuda", "--framework", "torch")),
-    ):
-        run = profiled(*words, *quick)
-        run.rename(name)
-    for name in ("native", "torch"):
-        capsys.readouterr()
-        assert main(["compare", "none", name, "--json"]) == 0
-        (samples,) = json.loads(capsys.readouterr().out)["samples"]
-        assert samples["verdict"] == "identical samples, same order"
-        assert samples["n_compared"] == 48
-
-
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("framework", ["native", "workers", "torch"])
 @pytest.mark.parametrize(

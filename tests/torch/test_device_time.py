@@ -147,31 +147,6 @@ def test_a_device_that_falls_away_ends_device_time_alone(tmp_path, at_end):
     assert len(there) == 4  # as far as it was asked before
 
 
-class TwoStreams(QueueDevice):
-    """A device with a second stream, whose marks are passed when time has come and not before."""
-
-    slow = False
-
-    def mark(self):
-        return super().mark() + (10_000 if self.slow else 0)
-
-
-def test_what_another_stream_has_not_done_is_written_later(tmp_path, clock):
-    device = TwoStreams(clock)
-    with recording(tmp_path, clock) as session:
-        timer = DeviceTimer(clock=device)
-        device.slow = True
-        with timer("comm"):
-            clock.advance(1)
-        device.slow = False
-        with timer("forward"):
-            clock.advance(1)
-        timer.flush()
-        assert device.n_waits == 1
-    rows = rows_of(session, device=True)
-    assert [row[0] for row in rows if row[0] != "other"] == ["forward", "comm"]
-
-
 @pytest.mark.parametrize("device", ["meta", "gpu", "cuda:99", object()])
 def test_devices_without_a_clock_are_refused(device):
     with pytest.raises(OptionError, match=r"device="):
@@ -201,21 +176,6 @@ def test_a_plain_loop_is_listened_to(tmp_path, clock):
         assert torch.autograd.backward is original
     kinds = [row[0] for row in rows_of(session, device=False)]
     assert kinds == ["forward", "backward", "step"]
-
-
-def test_two_may_listen_and_errors_of_the_step_stay_its_own(tmp_path, clock):
-    original = torch.autograd.backward
-    with recording(tmp_path, clock) as session:
-        first, second = DeviceTimer("cpu").watch(), DeviceTimer("cpu").watch()
-        with pytest.raises(RuntimeError, match="does not require grad"):
-            torch.ones(1).backward()
-        first.remove()
-        first.remove()
-        torch.ones(1, requires_grad=True).sum().backward()
-        second.remove()
-        assert torch.autograd.backward is original
-    kinds = [row[0] for row in rows_of(session, device=False)]
-    assert kinds == ["backward"] * 3
 
 
 def test_torch_save_is_a_checkpoint_with_its_size(tmp_path, clock):

@@ -56,14 +56,6 @@ class Stream(torch.utils.data.IterableDataset):
         yield from (Numbers()[number] for number in range(12))
 
 
-class Odd(torch.utils.data.Dataset):
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, number):
-        return object()
-
-
 def recorded(path, dataset, *, seed=0, epochs=1, **options):
     loader = DataLoader(
         dataset, shuffle=True, generator=torch.Generator().manual_seed(seed), **options
@@ -126,11 +118,3 @@ def test_a_killed_worker_leaves_what_it_delivered(tmp_path):
     found = compared(plain, killed)
     assert found.verdict is SamplesVerdict.SAME_BEGINNING
     assert (found.n_compared, found.n_samples) == (9, (12, 9))
-
-
-def test_batches_whose_value_cannot_be_read_are_unknown(tmp_path, caplog):
-    options = {"batch_size": 2, "collate_fn": list}
-    profile = recorded(tmp_path / "run", Odd(), **options)
-    assert delivered_samples(Run(profile)).epochs["0/0"].digest is None
-    assert compared(profile, profile).verdict is SamplesVerdict.UNKNOWN
-    assert "whose value iobench cannot read" in caplog.text

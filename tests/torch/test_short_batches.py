@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
 import torch
-from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
+from torch.utils.data import TensorDataset
 
 import iobench
 from iobench.analysis.run import exposure
@@ -148,48 +148,6 @@ def test_other_loaders_asked_meanwhile_keep_their_batches_and_order(tmp_path):
     assert waits["batch"].tolist() == sorted(waits["batch"].tolist())
     found = {each.number: each.n_batches for each in exposure(profile).loaders}
     assert sorted(found.values())[-2:] == [3, 200]
-
-
-class Sizes(BatchSampler):
-    """Batches of other sizes than it says."""
-
-    def __iter__(self):
-        for number in range(100):
-            yield list(range(1 + number % 5))
-
-    def __len__(self):
-        return 100
-
-
-def test_batches_of_a_sampler_of_ones_own_are_all_counted(tmp_path):
-    clock = CountingClock()
-    dataset = Tiny(clock, 100)
-    sizes = Sizes(SequentialSampler(range(100)), 3, drop_last=False)
-    profile = recorded(tmp_path, clock, DataLoader(dataset, batch_sampler=sizes))
-    assert exposure(profile).whole.n_samples == sum(1 + number % 5 for number in range(100))
-
-
-@pytest.mark.parametrize("n_samples", range(3_201, 3_233, 3))
-def test_the_last_batch_has_the_samples_that_are_left(tmp_path, n_samples):
-    clock = CountingClock()
-    loader = DataLoader(Tiny(clock, n_samples), batch_size=32)
-    assert exposure(recorded(tmp_path, clock, loader)).whole.n_samples == n_samples
-
-
-def test_two_passes_over_one_loader_at_once_keep_their_batches(tmp_path):
-    clock = CountingClock()
-    loader = DataLoader(Tiny(clock, 3_200), batch_size=32)
-    with Recording(tmp_path / "run", detail="auto", clock=clock):
-        for _ in loader:
-            pass
-        ahead = iter(loader)
-        for number, _ in enumerate(loader):
-            if number < 50:
-                next(ahead)
-        for _ in ahead:
-            pass
-    whole = iobench.exposure(iobench.open_profile(tmp_path / "run")).whole
-    assert (whole.n_batches, whole.n_samples) == (300, 9_600)
 
 
 def test_a_pass_goes_on_after_a_sample_that_failed(tmp_path):

@@ -145,18 +145,6 @@ def test_without_a_recording_nothing_is_done_and_a_model_stays_as_it_is(tmp_path
     at_least(spent, 2, 2)
 
 
-def test_two_optimisers_of_a_gan_and_the_one_that_bounds_a_step(tmp_path):
-    critic, generator = torch.nn.Linear(3, 1), torch.nn.Linear(3, 3)
-    of_critic = torch.optim.Adam(critic.parameters(), lr=0.01)
-    of_generator = torch.optim.Adam(generator.parameters(), lr=0.01)
-    with iobench.record(tmp_path / "run"):
-        for number, (x,) in enumerate(batches(18), 1):
-            critic(generator(x)).sum().backward()
-            (of_critic if number % 6 else of_generator).step()
-    steps = opened(tmp_path / "run")[0].exposure.steps
-    assert (steps.n_steps, steps.batches_per_step) == (3, 6)
-
-
 def test_steps_that_come_irregularly_are_unknown(tmp_path):
     net = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -155,35 +155,6 @@ def test_a_model_is_trained(alone):
         del loader, batch, inputs, target, loss, model, optimizer, back
 
 
-@pytest.mark.quick_cases(5)
-def test_two_ranks_and_a_run_that_goes_on(alone):
-    store, known = alone
-
-    def batches(loader, count=None):
-        found = []
-        for batch in loader:
-            check(batch, loader.coordinates(), known)
-            found.append({name: values.numpy().copy() for name, values in batch.items()})
-            if len(found) == count:
-                break
-        return found
-
-    whole = StoreLoader(store, 3, **OPTIONS)
-    expected = batches(whole)
-    ranks = [StoreLoader(store, 3, **OPTIONS, rank=rank, world_size=2) for rank in range(2)]
-    shared = [batch for both in zip(*map(batches, ranks), strict=True) for batch in both]
-    begun = StoreLoader(store, 3, **OPTIONS, threads=1)
-    first = batches(begun, 3)
-    resumed = StoreLoader(store, 3, **OPTIONS)
-    resumed.load_state_dict(begun.state_dict())
-    for found in (shared[: len(expected)], first + batches(resumed)):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert all(np.array_equal(one[n], other[n], equal_nan=True) for n in other)
-    for loader in (whole, *ranks, begun, resumed):
-        loader.close()
-
-
 @pytest.mark.quick_cases(2)
 def test_validation_sees_every_tile_once(alone):
     store, known = alone

@@ -16,7 +16,6 @@ from number_stores import expected_batch, nothing_left, write_numbers
 import iobench
 from iobench.errors import DeviceError
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.torch import StoreLoader, store_loader
 
@@ -87,31 +86,6 @@ def test_transforms_and_casts_come_before_the_copy(store, device):
         assert torch.equal(x, torch.from_numpy(expected["x"] + 1).to(torch.bfloat16))
         assert torch.equal(rest["y"], torch.from_numpy(expected["y"]).to(torch.bfloat16))
         assert rest["name"] == "kept"
-
-
-def test_copies_are_spans_of_the_host_and_of_the_device(store, device, tmp_path):
-    run = RunDirectory.create(tmp_path / "run", {})
-    with run.recorder(role="consumer") as recorder:
-        loader = StoreLoader(store, 4, device="cuda")
-        loader.tell_spans(recorder)
-        batches = sum(1 for _ in loader)
-    profile = iobench.open_profile(run.path)
-    spans = profile.spans[profile.spans["kind"] == Kind.H2D]
-    of_device = (spans["flags"] & Flag.DEVICE) != 0
-    assert of_device.sum() == (~of_device).sum() == batches
-    assert (spans["nbytes"] == loader.spec.nbytes * 4).all()
-    host, there = spans[~of_device], np.sort(spans[of_device], order="batch")
-    assert there["batch"].tolist() == sorted(host["batch"].tolist()) == list(range(batches))
-    lanes = {profile.processes[0].threads[thread] for thread in there["thread"].tolist()}
-    assert lanes == {device.name}
-    # Each lies on the device where that was at work on the batch, as far as the host can tell.
-    took = there["end_ns"] - there["start_ns"]
-    assert (took >= sum(piece.least_ns for piece in device.pieces[:5])).all()
-    assert took.sum() <= host["end_ns"].max() - host["start_ns"].min()
-    begun = np.sort(host, order="batch")["start_ns"].copy()
-    queued = profile.spans[profile.spans["kind"] == Kind.COPY_QUEUE]  # behind another batch's
-    begun[queued["batch"]] = queued["start_ns"]
-    assert (there["start_ns"] >= begun).all()
 
 
 def test_a_device_that_falls_away_is_one_error_of_the_loop_and_the_run_stays(
