@@ -57,11 +57,11 @@ def instrument(source: T, *, name: str = "") -> T:
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
         return waits.record(lambda: timed(self, *args, **kwargs))
 
-    def start_anew(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def restart(self: Any, *args: Any, **kwargs: Any) -> Any:
         waits.end_round()
         return reset(self, *args, **kwargs)
 
-    members = {method: take, "reset": start_anew, "__module__": kind.__module__}
+    members = {method: take, "reset": restart, "__module__": kind.__module__}
     watched: Any = source
     watched.__class__ = type(kind.__name__, (kind,), members)
     watched._iobench_waits = waits

@@ -196,13 +196,13 @@ def _from_arrays(
 
     def graph() -> Sequence[Any]:
         starts = fn.external_source(source=row, batch=False, dtype=types.INT32, ndim=1)
-        found = []
+        outputs = []
         for variable, files in zip(spec, zip(*shards, strict=True), strict=True):
             repeated = [str(file) for file, n in zip(files, counts, strict=True) for _ in range(n)]
             read = fn.readers.numpy(
                 files=repeated, roi_start=starts, roi_shape=[1], roi_axes=[0], name=variable.name
             )
-            found.append(fn.reshape(read, shape=[*variable.shape], layout=""))
-        return found
+            outputs.append(fn.reshape(read, shape=[*variable.shape], layout=""))
+        return outputs
 
     return graph

@@ -48,5 +48,5 @@ def _parts(dataset: Any) -> Iterator[Any]:
 
 
 def _parents(part: Any) -> list[Any]:
-    found = getattr(part, "_datasets", None) or getattr(part, "_parents", ())
-    return [*found[:MOST_PARTS]] if isinstance(found, (list, tuple)) else []
+    parents = getattr(part, "_datasets", None) or getattr(part, "_parents", ())
+    return [*parents[:MOST_PARTS]] if isinstance(parents, (list, tuple)) else []

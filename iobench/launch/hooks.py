@@ -25,7 +25,6 @@ RECORDED_ABOVE: Final = "IOBENCH_RUN_RECORDS"
 OBSERVERS: Final = {
     "torch": {
         "loaders": "iobench.torch.hooks",
-        "checkpoints": "iobench.torch.checkpoint_times",
         "collective operations": "iobench.torch.communication",
     },
     "tensorflow": {"loaders": "iobench.tensorflow.hooks"},

@@ -44,7 +44,7 @@ def open_baselines(
     """
     result = {}
     auto = config.pipelines == AUTO_PIPELINES
-    for name in _beside_own_files(config, source) if auto else config.pipelines:
+    for name in _for_own_files(config, source) if auto else config.pipelines:
         if name == "own":
             continue
         watch = stopwatch()
@@ -60,7 +60,7 @@ def open_baselines(
     return result
 
 
-def _beside_own_files(config: RunConfig, source: Source) -> tuple[str, ...]:
+def _for_own_files(config: RunConfig, source: Source) -> tuple[str, ...]:
     is_alone = (
         SOURCE not in config.formats
         or config.window is not None

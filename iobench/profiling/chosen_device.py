@@ -37,8 +37,14 @@ class ChosenDevice(msgspec.Struct, frozen=True):
         """Return what ``run.json`` says of it, and of copies to it: see `DeviceFacts`."""
         if self.accelerator is None:
             return {"no_device": self.why_none}
-        told = {"name": self.accelerator.name, "facts": dict(self.facts)}
-        return {"device": {**told, "memory": loader.copied_from, "copied_by": loader.copied_by}}
+        return {
+            "device": {
+                "name": self.accelerator.name,
+                "facts": dict(self.facts),
+                "memory": loader.copied_from,
+                "copied_by": loader.copied_by,
+            }
+        }
 
     def place_for(self, framework: str) -> str | int | None:
         """Return the device as a framework calls it that copies by itself; None: it does not."""
@@ -54,7 +60,7 @@ class ChosenDevice(msgspec.Struct, frozen=True):
         return None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The device, in words."""
         if self.accelerator is None:
             return self.why_none
@@ -62,47 +68,49 @@ class ChosenDevice(msgspec.Struct, frozen=True):
         return f"{self.accelerator.name} ({title})" if title else self.accelerator.name
 
 
-def check_device(asked: str) -> None:
+def check_device(name: str) -> None:
     """Raise OptionError for what ``--device`` cannot be."""
-    if not re.fullmatch(rf"{AUTO}|{NONE}|(cuda|xpu)(:\d{{1,4}})?", asked):
+    if not re.fullmatch(rf"{AUTO}|{NONE}|(cuda|xpu)(:\d{{1,4}})?", name):
         raise OptionError(
-            f"--device {asked}: expected auto, none, cuda, cuda:N (AMD's too), xpu or xpu:N"
+            f"--device {name}: expected auto, none, cuda, cuda:N (AMD's too), xpu or xpu:N"
         )
 
 
-def choose_device(asked: str) -> ChosenDevice:
+def choose_device(name: str) -> ChosenDevice:
     """Return the device that is asked for."""
-    if asked == NONE:
+    if name == NONE:
         return ChosenDevice(None, why_none="--device none")
-    if asked != AUTO:
-        return _found(asked)
+    if name != AUTO:
+        return _opened(name)
     if "torch" not in sys.modules:
         if not _may_have_one():
             return ChosenDevice(None, why_none="no accelerator in sight")
         if importlib.util.find_spec("torch") is None:
             return ChosenDevice(None, why_none="torch, which would copy them, is not installed")
     try:
-        return _found(asked)
+        return _opened(name)
     except (OptionError, MissingExtraError, OSError, ImportError) as error:
         # Nobody has asked for a device: what is wrong with it does not end the profile.
         return ChosenDevice(None, why_none=str(error).partition("\n")[0])
 
 
-def _found(asked: str) -> ChosenDevice:
+def _opened(name: str) -> ChosenDevice:
     from iobench.torch.device import find_accelerator
 
-    found = find_accelerator(asked, option="--device")
-    if found is None:
+    accelerator = find_accelerator(name, option="--device")
+    if accelerator is None:
         return ChosenDevice(None, why_none="torch sees no accelerator")
     try:
         # Drivers show devices that they then refuse, as those that another process has alone.
-        if (mark := found.mark()) is not None:
-            found.wait(mark)
-            found.release(mark)
-        return ChosenDevice(found, found.facts())
+        if (mark := accelerator.mark()) is not None:
+            accelerator.wait(mark)
+            accelerator.release(mark)
+        return ChosenDevice(accelerator, accelerator.facts())
     except RuntimeError as error:
         why = str(error).partition("\n")[0]
-        raise MissingDeviceError(f"--device {asked}: {found.name} cannot be used: {why}") from error
+        raise MissingDeviceError(
+            f"--device {name}: {accelerator.name} cannot be used: {why}"
+        ) from error
 
 
 def _may_have_one() -> bool:

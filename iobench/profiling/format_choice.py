@@ -45,11 +45,11 @@ class FormatChoice(msgspec.Struct, frozen=True):
         once = [key for key, _ in options if key not in OF_VALUES]
         if twice := [key for key in once if once.count(key) > 1]:
             raise OptionError(f"--format {item}: {twice[0]} is given twice; give it once")
-        found = cls(name, options, item)
-        found._check()
+        result = cls(name, options, item)
+        result._check()
         if (check := getattr(fmt, "check_options", None)) is not None:
-            check(found.format_options)
-        return found
+            check(result.format_options)
+        return result
 
     @property
     def encoding(self) -> Encoding | None:
@@ -68,8 +68,8 @@ class FormatChoice(msgspec.Struct, frozen=True):
     @property
     def shard_nbytes(self) -> int | None:
         """Bytes of a shard, where that is given."""
-        found = self._values(SHARD_SIZE)
-        return parse_nbytes(SHARD_SIZE, found[0]) if found else None
+        result = self._values(SHARD_SIZE)
+        return parse_nbytes(SHARD_SIZE, result[0]) if result else None
 
     def _values(self, name: str) -> tuple[str, ...]:
         return tuple(value for each, value in self.options if each == name)

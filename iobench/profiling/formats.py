@@ -19,7 +19,7 @@ from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.masking import mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
-from iobench.profiling.profiled_samples import WantedSamples, find_wanted
+from iobench.profiling.profiled_samples import WantedSamples, choose_samples
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores.places import choose_place, conversion_s, note_conversion
 from iobench.stores.plan import StoreRequest
@@ -116,7 +116,7 @@ def prepare(
                 f"--split {', '.join(splits)}: cannot be combined with --pipeline {name} of "
                 f"{source.dataset.name}, which loads all samples"
             )
-    wanted = find_wanted(config, profiled.index, batch_size, screen)
+    wanted = choose_samples(config, profiled.index, batch_size, screen)
     stores = {}
     if source is not None:
         stores = {

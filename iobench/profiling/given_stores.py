@@ -63,17 +63,17 @@ def open_given(targets: Sequence[str]) -> tuple[GivenStore, ...]:
     return given
 
 
-def check_made_of(given: Sequence[GivenStore], source: Source) -> None:
+def check_source(given: Sequence[GivenStore], source: Source) -> None:
     """Check that stores hold samples of the source beside them."""
     for one in given:
-        if why := _why_not_made_of(one.manifest, source):
+        if why := _why_other_source(one.manifest, source):
             raise StoreError(
                 f"{one.target}: was not made of {source.dataset.name} as it is named here: {why}; "
                 "name its own source, with the options it was converted with, or the store alone"
             )
 
 
-def _why_not_made_of(manifest: Manifest, source: Source) -> str:
+def _why_other_source(manifest: Manifest, source: Source) -> str:
     """Return in words why a store does not hold the samples of a source; empty where it does."""
     index = source.index
     facts = json.loads(canonical_json(mask_values(index.provenance)))

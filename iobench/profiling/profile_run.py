@@ -23,7 +23,7 @@ from iobench.profiling.baselines import BaselineSetup, open_baselines
 from iobench.profiling.chosen_device import AUTO, choose_device
 from iobench.profiling.config import DEFAULT_BATCHES, RunConfig
 from iobench.profiling.formats import Prepared, prepare
-from iobench.profiling.given_stores import check_made_of, open_given
+from iobench.profiling.given_stores import check_source, open_given
 from iobench.profiling.measured_runs import Settings
 from iobench.profiling.profiled_samples import samples_of_source, samples_of_stores
 from iobench.profiling.storage_limits import RunProbes
@@ -58,7 +58,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
     _import_frameworks(config)
     device = choose_device(config.device)
     if config.device == AUTO and device.accelerator is not None:
-        screen.note(f"--device auto: batches are copied to {device.told}")
+        screen.note(f"--device auto: batches are copied to {device.description}")
     given = open_given(config.stores)
     source, baselines = None, dict[str, BaselineSetup]()
     if config.targets:
@@ -66,14 +66,14 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
         source = open_source(config, screen)
         if note:
             screen.note(note)
-        check_made_of(given, source)
+        check_source(given, source)
         profiled = samples_of_source(source)
     else:
         profiled = samples_of_stores(given, config)
-    asked = _batch_size(config, profiled)
+    requested_size = _batch_size(config, profiled)
     if source is not None:
-        baselines.update(open_baselines(config, source, screen, batch_size=asked))
-    batch_size = asked or 1
+        baselines.update(open_baselines(config, source, screen, batch_size=requested_size))
+    batch_size = requested_size or 1
     prepared = [
         one
         for name in config.frameworks

@@ -159,7 +159,7 @@ class WantedSamples(msgspec.Struct, frozen=True):
         return windows if places is None else np.asarray(places, dtype=np.int64)[windows]
 
 
-def find_wanted(
+def choose_samples(
     config: RunConfig, index: SampleIndex, batch_size: int, screen: Screen
 ) -> WantedSamples:
     """Return what a run needs, in an order of which every beginning is spread evenly."""

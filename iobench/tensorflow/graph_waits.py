@@ -70,25 +70,25 @@ class GraphWaits:
 
     def timed(self, ask: Callable[[Any], Any], iterator: Any) -> Any:
         """Ask an iterator in a function that is being traced, with the time it takes kept."""
-        if not self._made():
+        if not self._has_place():
             return ask(iterator)
         with tf.device(HOST):
             before = tf.timestamp()
         with tf.control_dependencies([before]):
-            found = ask(iterator)  # on the script's own device: what it iterates may be on a GPU
+            result = ask(iterator)  # on the script's own device: what it iterates may be on a GPU
         is_batch = tf.constant(1.0, tf.float64)
-        if isinstance(found, tf.experimental.Optional):
-            is_batch = tf.cast(found.has_value(), tf.float64)
+        if isinstance(result, tf.experimental.Optional):
+            is_batch = tf.cast(result.has_value(), tf.float64)
         key = tf.cast(iterator_key(iterator), tf.float64)
         with tf.device(HOST):
-            with tf.control_dependencies(tf.nest.flatten(found, expand_composites=True)):
+            with tf.control_dependencies(tf.nest.flatten(result, expand_composites=True)):
                 after = tf.timestamp()
             with tf.control_dependencies([after]):
                 place = tf.math.floormod(self._count.assign_add(1) - 1, CAPACITY)
                 row = tf.reshape(tf.stack([before, after, is_batch, key]), (1, COLUMNS))
-                kept = self._times.scatter_nd_update(tf.reshape(place, (1, 1)), row)
-        with tf.control_dependencies([kept]):
-            return tf.nest.map_structure(tf.identity, found, expand_composites=True)
+                row_written = self._times.scatter_nd_update(tf.reshape(place, (1, 1)), row)
+        with tf.control_dependencies([row_written]):
+            return tf.nest.map_structure(tf.identity, result, expand_composites=True)
 
     def take(self, clock: Clock) -> list[GraphWait]:
         """Return the waits since the last taking, in order, on the clock."""
@@ -103,13 +103,13 @@ class GraphWaits:
         places = [place % CAPACITY for place in range(n_there - min(n_new, CAPACITY), n_there)]
         rows = tf.gather(self._times, places).numpy().tolist()
         low = self._since_ns
-        found = []
-        for asked_s, delivered_s, is_batch, key in rows:
-            requested_ns = min(max(self._moved(asked_s, apart_ns, until_ns), low), until_ns)
+        result = []
+        for requested_s, delivered_s, is_batch, key in rows:
+            requested_ns = min(max(self._moved(requested_s, apart_ns, until_ns), low), until_ns)
             low = min(max(self._moved(delivered_s, apart_ns, until_ns), requested_ns), until_ns)
-            found.append(GraphWait(requested_ns, low, bool(is_batch), int(key)))
+            result.append(GraphWait(requested_ns, low, bool(is_batch), int(key)))
         self._n_taken, self._since_ns, self._apart_ns = n_there, until_ns, apart_ns
-        return found
+        return result
 
     def _moved(self, wall_s: float, apart_ns: int, until_ns: int) -> int:
         """Return a time of TensorFlow's clock on the recording's."""
@@ -120,7 +120,7 @@ class GraphWaits:
         was_inside = since_ns <= before <= until_ns + ROUNDING_NS
         return before if was_inside and not is_inside else now
 
-    def _made(self) -> bool:
+    def _has_place(self) -> bool:
         """Make the place for them; False where there is none: in graphs of TensorFlow 1."""
         with self._lock, tf.init_scope():
             if not tf.executing_eagerly():

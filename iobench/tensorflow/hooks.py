@@ -95,14 +95,14 @@ def see_marked() -> None:
     from tensorflow.python.data.ops.iterator_ops import OwnedIterator as iterator
 
     _replace(tf.data.Dataset, "__iter__", _iterated)
-    seen = _replace(iterator, "_next_internal", _asked)
-    _replace(iterator, "get_next_as_optional", _asked_for_optional)
+    is_replaced = _replace(iterator, "_next_internal", _requested)
+    _replace(iterator, "get_next_as_optional", _requested_optional)
     _replace(tf.data.Dataset, "reduce", _reduced)
     for name in ("DistributedDataset", "DistributedDatasetsFromFunction"):
         distributed = getattr(_distribution(), name, None)
         if distributed is not None:
             _replace(distributed, "__iter__", _distributed)
-    if not seen:
+    if not is_replaced:
         recording = current_recording()
         if recording is not None:
             recording.add_unseen(f"tf.data: TensorFlow {tf.__version__} has other iterators")
@@ -144,19 +144,19 @@ def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         recording = current_recording()
         if recording is not None and tf.executing_eagerly():
             write_waits(recording)  # of the pass before
-        found = watch(self, only_marked=not _sees_all) if tf.executing_eagerly() else None
-        if found is None:
+        pass_watch = watch(self, only_marked=not _sees_all) if tf.executing_eagerly() else None
+        if pass_watch is None:
             return original(self)
-        expect_end(found.recording)
-        found.log.ask()
+        expect_end(pass_watch.recording)
+        pass_watch.log.ask()
         try:
             iterator = original(self)
         except BaseException:
-            found.log.fail()
+            pass_watch.log.fail()
             raise
-        found.log.started()
-        setattr(iterator, WATCH, found)
-        found.made(iterator)
+        pass_watch.log.started()
+        setattr(iterator, WATCH, pass_watch)
+        pass_watch.take_iterator(iterator)
         return iterator
 
     return __iter__
@@ -169,28 +169,28 @@ def _asking(
 ) -> Any:
     """Ask an iterator, on record; ``nbytes_of`` what it gave is None where that is no batch."""
     if not tf.executing_eagerly():
-        return _asked_when_compiled(original, iterator)
-    found = getattr(iterator, WATCH, None)
-    if found is None:
+        return _request_when_compiled(original, iterator)
+    pass_watch = getattr(iterator, WATCH, None)
+    if pass_watch is None:
         return original(iterator)
-    found.log.ask()
+    pass_watch.log.ask()
     try:
         batch = original(iterator)
     except (StopIteration, tf.errors.OutOfRangeError):
-        found.ended()
+        pass_watch.ended()
         raise
     except BaseException:
-        found.log.fail()
+        pass_watch.log.fail()
         raise
     nbytes = nbytes_of(batch)
     if nbytes is None:
-        found.ended()
+        pass_watch.ended()
     else:
-        found.delivered(nbytes, batch)
+        pass_watch.delivered(nbytes, batch)
     return batch
 
 
-def _asked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _requested(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def _next_internal(self: Any) -> Any:
         return _asking(original, self, batch_nbytes)
@@ -198,7 +198,7 @@ def _asked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return _next_internal
 
 
-def _asked_for_optional(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _requested_optional(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def get_next_as_optional(self: Any) -> Any:
         return _asking(original, self, lambda batch: -1 if bool(batch.has_value()) else None)
@@ -206,7 +206,7 @@ def _asked_for_optional(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return get_next_as_optional
 
 
-def _asked_when_compiled(original: Callable[[Any], Any], iterator: Any) -> Any:
+def _request_when_compiled(original: Callable[[Any], Any], iterator: Any) -> Any:
     recording = current_recording()
     if recording is None:
         return original(iterator)

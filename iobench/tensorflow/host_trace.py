@@ -62,8 +62,8 @@ def read_trace(path: Path) -> list[TracedThread]:
 
 def _decode_error() -> type[Exception]:
     # Of the library that TensorFlow brings along, which is no dependency of ours.
-    found: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError
-    return found
+    error_class: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError
+    return error_class
 
 
 def _threads(plane: Any) -> Iterator[TracedThread]:

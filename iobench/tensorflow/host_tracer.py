@@ -119,17 +119,18 @@ class HostTracer:
         if offset_ns is None:
             return set()
         on_trace = [
-            LoaderWait(asked - offset_ns, got - offset_ns, batch) for asked, got, batch in waits
+            LoaderWait(requested_ns - offset_ns, got - offset_ns, batch)
+            for requested_ns, got, batch in waits
         ]
         lanes: dict[int, Lane] = {}
-        seen: set[int] = set()
+        batches: set[int] = set()
         works = find_work(threads, on_trace, kinds)
         labels = labels_of(works, threads, functions or {})
         for work in works:
             label = recorder.string(labels[work.iterator, work.in_function, work.operation])
             times = work.start_ns + offset_ns, work.end_ns + offset_ns
             if work.batch >= 0:
-                seen.add(work.batch)
+                batches.add(work.batch)
             if work.in_loop and in_loop:
                 recorder.emit(work.kind, *times, batch=work.batch, epoch=epoch, label=label)
                 continue
@@ -140,7 +141,7 @@ class HostTracer:
             recorder.emit_on(lane, work.kind, *times, batch=work.batch, epoch=epoch, label=label)
         if scopes is not None:
             self._write_parts(recorder, threads, offset_ns, steps, scopes)
-        return seen
+        return batches
 
     def _write_parts(
         self,

@@ -16,7 +16,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.tensorflow import hooks
 from iobench.tensorflow.step_parts import LoopStep, StepScopes
-from iobench.tensorflow.watching import last_asked, take_waits, watch_of, write_waits
+from iobench.tensorflow.watching import last_requested, take_waits, watch_of, write_waits
 
 STEP: Final = "forward+backward"
 PREDICT: Final = "predict"
@@ -107,11 +107,11 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
                 batches.append((wait.requested_ns, wait.delivered_ns))
                 numbers.append(number)
                 watches.append(watch if known else None)
-        asked = last_asked()
-        in_python = asked is not None and asked.recording is recording and not batches
-        if asked is not None and in_python and asked.log.delivered_ns >= self._begun_ns:
-            batches = [(asked.log.requested_ns, asked.log.delivered_ns)]
-            numbers, watches = [asked.batch], [asked]
+        latest = last_requested()
+        in_python = latest is not None and latest.recording is recording and not batches
+        if latest is not None and in_python and latest.log.delivered_ns >= self._begun_ns:
+            batches = [(latest.log.requested_ns, latest.log.delivered_ns)]
+            numbers, watches = [latest.batch], [latest]
         recorder = recording.recorder
         ends_ns = [requested_ns for requested_ns, _ in batches[1:]] + [ended_ns]
         starts_ns = [delivered_ns for _, delivered_ns in batches] or [self._begun_ns]

@@ -106,10 +106,10 @@ class TracedRounds:
         recorder, tracer = self._recorder, self._tracer
         self._tracer = HostTracer(recorder.clock)
         waits, self._waits = self._waits, []
-        seen = tracer.write(recorder, waits, epoch=self._epoch)
+        traced = tracer.write(recorder, waits, epoch=self._epoch)
         label = recorder.string(OPAQUE)
         for start_ns, end_ns, batch in waits:
-            if batch not in seen:
+            if batch not in traced:
                 recorder.emit(
                     Kind.OPAQUE, start_ns, end_ns, batch=batch, epoch=self._epoch, label=label
                 )
@@ -253,10 +253,10 @@ def _feature(variable: Variable, kind: FeatureKind) -> tuple[Any, Callable[[Any]
     if kind is FeatureKind.FLOAT:
         return tf.io.FixedLenFeature(variable.shape, tf.float32), lambda values: values
     if kind is FeatureKind.INT64:
-        wanted = tf.as_dtype(dtype)
+        own_dtype = tf.as_dtype(dtype)
         return (
             tf.io.FixedLenFeature(variable.shape, tf.int64),
-            lambda values: values if wanted == tf.int64 else tf.cast(values, wanted),
+            lambda values: values if own_dtype == tf.int64 else tf.cast(values, own_dtype),
         )
     raw = BITS.get(dtype.name, tf.as_dtype(dtype))
 
@@ -309,11 +309,11 @@ def find_gpu(name: str) -> str | None:
         return None
     index = int(number or 0)
     try:
-        seen = tf.config.list_physical_devices("GPU")
-        if index >= len(seen):
+        traced = tf.config.list_physical_devices("GPU")
+        if index >= len(traced):
             return None
         with suppress(RuntimeError):  # TensorFlow is at work there already
-            tf.config.experimental.set_memory_growth(seen[index], enable=True)
+            tf.config.experimental.set_memory_growth(traced[index], enable=True)
         known = [device.name for device in tf.config.list_logical_devices("GPU")]
     except (tf.errors.OpError, RuntimeError):  # a driver that it cannot use
         return None

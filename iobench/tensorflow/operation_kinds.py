@@ -50,8 +50,8 @@ def operation_name(name: str) -> str:
     ``ParallelMapDatasetV2:1``, ``ParallelMapV2`` and ``ParallelMap[0]`` are ``ParallelMap``.
     """
     plain = name.partition("[")[0].partition(":")[0].partition("(")[0]
-    head, found, version = plain.rpartition("V")
-    if found and head and version.isdecimal():
+    head, result, version = plain.rpartition("V")
+    if result and head and version.isdecimal():
         plain = head
     return plain.removesuffix("Dataset") or name
 
@@ -78,10 +78,10 @@ def hands_on(operation: str) -> bool:
 def checked_kinds(kinds: Mapping[str, Kind | str] | None) -> dict[str, Kind]:
     """Return a user's table with kinds for their names."""
     known = {kind.spelled: kind for kind in sorted(WORKER_KINDS)}
-    found = {}
+    result = {}
     for pattern, given in (kinds or {}).items():
         spelled = given.spelled if isinstance(given, Kind) else given
         if spelled not in known:
             raise OptionError(f"kinds: {pattern}={spelled!r}: expected one of {', '.join(known)}")
-        found[pattern] = known[spelled]
-    return found
+        result[pattern] = known[spelled]
+    return result

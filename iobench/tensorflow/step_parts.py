@@ -123,7 +123,7 @@ def find_parts(
         if part or _run_of(call) in runs  # operations of datasets are of other runs
     )
     longest = max((end_ns - start_ns for start_ns, end_ns, _ in calls), default=0)
-    found = []
+    parts = []
     for step in steps:
         low = bisect_left(calls, (step.start_ns - longest, 0, 0))
         high = bisect_left(calls, (step.end_ns, 0, 0))
@@ -132,11 +132,11 @@ def find_parts(
             for start_ns, end_ns, part in calls[low:high]
             if end_ns > step.start_ns
         ]
-        found += [
+        parts += [
             StepPart(KIND_OF[part], start_ns, end_ns, step)
             for start_ns, end_ns, part in _joined(_running(_scoped(inside)))
         ]
-    return found
+    return parts
 
 
 def _run_of(call: TracedCall) -> object:

@@ -83,11 +83,11 @@ class TFStoreLoader(RingLoader):
         if output_signature is None:
             output_signature = self._signature()
 
-        found = weakref.ref(self)
+        reference = weakref.ref(self)
 
         def batches() -> Iterator[Any]:
             # No copy: what it is made of is kept. And no name for a batch, which would keep it.
-            loader = found()
+            loader = reference()
             assert loader is not None  # the dataset holds it, and whoever iterates the dataset
             yield from map(_as_arrays, loader)
 

@@ -53,28 +53,28 @@ def as_array(tensor: Any) -> NDArray[Any]:
 def float_cast(dtype: Any) -> ArrayCast:
     """Return the cast to what ``dtype=`` names."""
     try:
-        found = tf.as_dtype(dtype)
+        result = tf.as_dtype(dtype)
     except TypeError:
-        found = None
-    if found is None or not found.is_floating:
+        result = None
+    if result is None or not result.is_floating:
         raise OptionError(
             f"dtype={dtype!r}: expected a floating-point dtype such as 'float32' or 'bfloat16'"
         )
-    return ArrayCast(np.dtype(found.as_numpy_dtype))
+    return ArrayCast(np.dtype(result.as_numpy_dtype))
 
 
 def signature_of(
     spec: SampleSpec, n_samples: int | None, cast: Cast | None
 ) -> dict[str, tf.TensorSpec]:
     """Return what a batch of these samples is; ``n_samples`` is None where it differs."""
-    found = {}
+    result = {}
     for variable in spec:
         dtype = np.dtype(variable.dtype)
         if cast is not None:
             dtype = cast(np.empty(0, dtype)).dtype
         shape = (n_samples, *variable.shape)
-        found[variable.name] = tf.TensorSpec(shape, tf.as_dtype(dtype))
-    return found
+        result[variable.name] = tf.TensorSpec(shape, tf.as_dtype(dtype))
+    return result
 
 
 def signature_of_batch(batch: Any) -> Any:

@@ -73,8 +73,8 @@ def find_work(
 ) -> list[TracedWork]:
     """Return the work of tf.data's threads in a trace, by thread and time."""
     loops = _mark_waited(threads, waits)
-    functions = _mark_made(threads)
-    found = []
+    functions = _mark_producers(threads)
+    result = []
     for thread in threads:
         for call in thread.calls:
             described = _described(call, functions, kinds)
@@ -83,7 +83,7 @@ def find_work(
             for start_ns, end_ns in _own_stretches(call):
                 kind, operation, iterator = described
                 in_loop = thread.number in loops
-                found.append(
+                result.append(
                     TracedWork(
                         thread=thread.number,
                         thread_name=thread.name,
@@ -97,26 +97,26 @@ def find_work(
                         in_function=not call.short.startswith(ITERATOR),
                     )
                 )
-    return sorted(found, key=lambda work: (work.thread, work.start_ns, work.end_ns))
+    return sorted(result, key=lambda work: (work.thread, work.start_ns, work.end_ns))
 
 
 def _mark_waited(threads: Sequence[TracedThread], waits: Sequence[LoaderWait]) -> set[int]:
     """Give the batch to what the training loop's thread did to get it; return such threads."""
-    asked = [wait.requested_ns for wait in waits]
+    requested = [wait.requested_ns for wait in waits]
     loops = set()
     for thread in threads:
         for call in thread.calls:
             if call.name != ROOT:
                 continue
             middle = (call.start_ns + call.end_ns) // 2
-            place = bisect_right(asked, middle) - 1
+            place = bisect_right(requested, middle) - 1
             if place >= 0 and middle < waits[place].delivered_ns:
                 call.batch = waits[place].batch
                 loops.add(thread.number)
     return loops
 
 
-def _mark_made(threads: Sequence[TracedThread]) -> dict[tuple[object, object], str]:
+def _mark_producers(threads: Sequence[TracedThread]) -> dict[tuple[object, object], str]:
     """Carry batches on, from who takes to who makes; return functions and who runs them."""
     taken: dict[tuple[str, object], int] = {}
     functions: dict[tuple[object, object], str] = {}
@@ -147,12 +147,12 @@ def _mark_made(threads: Sequence[TracedThread]) -> dict[tuple[object, object], s
 
 def _runs_begun(call: TracedCall) -> list[tuple[object, object]]:
     """Return by what names the run of a function goes that a call begins."""
-    found: list[tuple[object, object]] = []
+    result: list[tuple[object, object]] = []
     if "_p" in call.stats and "_pt" in call.stats:
-        found.append((call.stats["_pt"], call.stats["_p"]))
+        result.append((call.stats["_pt"], call.stats["_p"]))
     if call.name.startswith(FUNCTION_RUN) and "id" in call.stats:
-        found.append((FUNCTION_RUN, call.stats["id"]))
-    return found
+        result.append((FUNCTION_RUN, call.stats["id"]))
+    return result
 
 
 def _run_names(call: TracedCall) -> tuple[tuple[object, object], ...]:
@@ -186,14 +186,14 @@ def _around(call: TracedCall) -> Iterator[TracedCall]:
 
 def _whose_functions(threads: Sequence[TracedThread]) -> dict[str, str]:
     """Return the iterator whose elements a name with ``Produce`` makes, where it is one alone."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for thread in threads:
         for call in thread.calls:
             if call.short.startswith(ITERATOR):
                 family = operation_name(call.short.removeprefix(ITERATOR))
-                found.setdefault(family, set()).add(iterator_of(call.name))
+                result.setdefault(family, set()).add(iterator_of(call.name))
     return {
-        family: next(iter(iterators)) for family, iterators in found.items() if len(iterators) == 1
+        family: next(iter(iterators)) for family, iterators in result.items() if len(iterators) == 1
     }
 
 
@@ -292,7 +292,7 @@ def labels_of(
     functions = _functions(threads, names)
     sorts = sorted({(work.iterator, work.in_function, work.operation) for work in works})
     n_of = Counter(operation for _, _, operation in sorts)
-    found: dict[tuple[str, bool, str], str] = {}
+    result: dict[tuple[str, bool, str], str] = {}
     given: Counter[str] = Counter()
     for iterator, in_function, operation in sorts:
         label = operation
@@ -300,10 +300,10 @@ def labels_of(
             whose = functions.get(iterator) or operation_name(iterator.rpartition(SEPARATOR)[2])
             label = f"{whose}/{operation}" if in_function or iterator in functions else operation
         given[label] += 1
-        found[iterator, in_function, operation] = (
+        result[iterator, in_function, operation] = (
             label if given[label] == 1 else f"{label}-{given[label]}"
         )
-    return found
+    return result
 
 
 def _functions(threads: Sequence[TracedThread], names: FunctionNames) -> dict[str, str]:
@@ -318,9 +318,9 @@ def _functions(threads: Sequence[TracedThread], names: FunctionNames) -> dict[st
                 name = str(call.stats.get("name", ""))
                 operations[iterator] = [(kind, int(at)) for kind, at in OPERATIONS.findall(name)]
     first = min((at for each in operations.values() for _, at in each), default=0)
-    found = {}
+    result = {}
     for iterator, each in operations.items():
         of_each = [names.get((operation_name(kind), at - first), "") for kind, at in each]
         if any(of_each):
-            found[iterator] = next(filter(None, of_each))
-    return found
+            result[iterator] = next(filter(None, of_each))
+    return result

@@ -55,7 +55,7 @@ NOBODYS: Final = (
 LOST: Final = "tf.data: {} waits inside compiled functions, more than are kept between two passes"
 
 _latest: IteratorWatch | None = None
-_last_asked: IteratorWatch | None = None
+_last_requested: IteratorWatch | None = None
 _ending: _Ending | None = None
 _watches: dict[int, IteratorWatch] = {}
 """By `iterator_key`: kept until what compiled functions waited for has been taken."""
@@ -93,7 +93,7 @@ class IteratorWatch:
         self._iterator: weakref.ref[Any] | None = None
         self.key = -1
 
-    def made(self, iterator: Any) -> None:
+    def take_iterator(self, iterator: Any) -> None:
         """Take the iterator that was asked for."""
         self._iterator = weakref.ref(iterator)
         self.key = int(iterator_key(iterator))
@@ -103,8 +103,8 @@ class IteratorWatch:
 
     def delivered(self, nbytes: int, data: Any) -> None:
         """Note that the loop holds the batch it asked the log for."""
-        global _last_asked
-        _last_asked = self
+        global _last_requested
+        _last_requested = self
         self._number_epoch()
         before_ns = self.log.delivered_ns
         number = self.recording.next_batch()
@@ -213,7 +213,7 @@ class IteratorWatch:
         """End the window, and write what was seen in it."""
         tracer.stop()
         recorder = self.recording.recorder
-        seen = tracer.write(
+        traced = tracer.write(
             recorder,
             self._in_window,
             epoch=self.log.epoch,
@@ -224,13 +224,13 @@ class IteratorWatch:
             functions=self._passes.functions,
         )
         for requested_ns, delivered_ns, number in self._in_window:
-            if number not in seen:
+            if number not in traced:
                 self._write_opaque(requested_ns, delivered_ns, number)
         if tracer.failure:
             self._unseen(f"tf.data's threads: {tracer.failure}")
         elif self._in_window:
             self._unseen(
-                f"tf.data's threads: traced for {len(seen)} batches of round {self.log.number}, "
+                f"tf.data's threads: traced for {len(traced)} batches of round {self.log.number}, "
                 f"placed within {max(tracer.uncertainty_ns // 1000, 1)} us; opaque for the others"
             )
         if tf.config.list_physical_devices("GPU"):
@@ -287,9 +287,9 @@ def _place_of(batch: Any) -> str:
     return ""
 
 
-def last_asked() -> IteratorWatch | None:
+def last_requested() -> IteratorWatch | None:
     """Return the pass whose batch a loop of Python's got last."""
-    return _last_asked
+    return _last_requested
 
 
 def watch_of(wait: GraphWait) -> IteratorWatch | None:

@@ -1,5 +1,5 @@
-from iobench.torch.data_loader import DataLoader as DataLoader
 from iobench.torch.device import TorchAccelerator as TorchAccelerator
 from iobench.torch.device_time import DeviceTimer as DeviceTimer
+from iobench.torch.observing import DataLoader as DataLoader
 from iobench.torch.store_loader import StoreLoader as StoreLoader
 from iobench.torch.tensors import collate as collate

@@ -109,11 +109,11 @@ def _described(recorder: Recorder, text: str) -> bytes:
     if _describes is not recorder:
         _describes = recorder
         _descriptions.clear()
-    found = _descriptions.get(text)
-    if found is None:
-        found = layout.DESCRIPTION.pack(0, recorder.string(text), Kind.COMM, 0, 1)
-        _descriptions[text] = found
-    return found
+    result = _descriptions.get(text)
+    if result is None:
+        result = layout.DESCRIPTION.pack(0, recorder.string(text), Kind.COMM, 0, 1)
+        _descriptions[text] = result
+    return result
 
 
 def _timed(name: str, original: Any) -> Any:

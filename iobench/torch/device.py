@@ -12,7 +12,6 @@ import ctypes
 import os
 import threading
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
 TYPES: Final = ("cuda", "xpu")
 """Of devices with streams and events, as torch calls them."""
-NVIDIA_DRIVER: Final = Path("/proc/driver/nvidia/version")
-AMD_DRIVER: Final = Path("/sys/module/amdgpu/version")
-PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
 
 
 class TorchAccelerator:
@@ -143,17 +139,15 @@ class TorchAccelerator:
         known = self._api.get_device_properties(self.device)
         kind = "hip" if self.device.type == "cuda" and torch.version.hip else self.device.type
         runtimes = {"cuda": torch.version.cuda, "hip": torch.version.hip}
-        drivers = {"cuda": _nvidia_driver(), "hip": _first_line(AMD_DRIVER)}
-        found = {
+        facts = {
             "title": known.name,
             "kind": kind,
             "memory_nbytes": known.total_memory,
-            "driver": drivers.get(kind) or getattr(known, "driver_version", None),
+            "driver": getattr(known, "driver_version", None),
             "runtime": runtimes.get(kind) or getattr(torch.version, kind, None),
-            "mig": _is_mig(known.name) if kind == "cuda" else None,
-            "link": _pci_link(known),
+            "mig": "MIG" in known.name.split() if kind == "cuda" else None,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in facts.items() if value is not None}
 
 
 class _Pinned:
@@ -178,37 +172,6 @@ def _named(runtime: Any, code: int) -> str:
         return f"error {code}"
 
 
-def _is_mig(title: str) -> bool:
-    return "MIG" in title.split()
-
-
-def _first_line(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace").splitlines()[0].strip() or None
-    except (OSError, IndexError):
-        return None
-
-
-def _nvidia_driver() -> str | None:
-    """Return the driver's version, which its first line has behind the name of the module."""
-    words = (_first_line(NVIDIA_DRIVER) or "").split()
-    return next((word for word in words if word[0].isdigit() and "." in word), None)
-
-
-def _pci_link(known: Any) -> str | None:
-    """Return what the system says of a device's slot; its speed sinks while nothing is copied."""
-    places = [getattr(known, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
-    domain, bus, slot = places
-    if domain is None or bus is None or slot is None:
-        return None
-    folder = PCI_DEVICES / f"{domain:04x}:{bus:02x}:{slot:02x}.0"
-    width = _first_line(folder / "current_link_width")
-    most = _first_line(folder / "max_link_speed")
-    if width is None or most is None:
-        return None
-    return f"PCIe x{width}, at most {most.removesuffix(' PCIe')}"
-
-
 # -- finding one ----------------------------------------------------------------------------
 
 
@@ -226,32 +189,34 @@ def torch_pins() -> bool:
     return any(getattr(torch, kind, None) and getattr(torch, kind).is_available() for kind in TYPES)
 
 
-def find_accelerator(asked: Any, *, option: str = "device=") -> TorchAccelerator | None:
+def find_accelerator(target: Any, *, option: str = "device=") -> TorchAccelerator | None:
     """Return the device that is asked for."""
-    if asked is None or asked == "none":
+    if target is None or target == "none":
         return None
-    told = f"{option}{asked!r}" if option.endswith("=") else f"{option} {asked}"
-    if asked == "auto":
+    spelled = f"{option}{target!r}" if option.endswith("=") else f"{option} {target}"
+    if target == "auto":
         for kind in TYPES:
             api: Any = getattr(torch, kind, None)
             if api is not None and api.is_available():
-                return _opened(torch.device(kind), told)
+                return _opened(torch.device(kind), spelled)
         return None
     try:
-        device = torch.device(asked)
+        device = torch.device(target)
     except (RuntimeError, TypeError):
-        raise OptionError(f"{told}: expected 'cpu', 'cuda', 'cuda:N', 'xpu' or 'xpu:N'") from None
+        raise OptionError(
+            f"{spelled}: expected 'cpu', 'cuda', 'cuda:N', 'xpu' or 'xpu:N'"
+        ) from None
     if device.type == "cpu":
         return None
     if device.type not in TYPES:
         raise OptionError(
-            f"{told}: iobench knows a way to 'cuda' devices, which AMD's are for torch as well, "
-            "and to 'xpu'; leave it out and move batches with .to()"
+            f"{spelled}: supported devices: cuda (NVIDIA, AMD), xpu, cpu; for others move batches "
+            "with .to()"
         )
-    return _opened(device, told)
+    return _opened(device, spelled)
 
 
-def _opened(device: torch.device, told: str) -> TorchAccelerator:
+def _opened(device: torch.device, spelled: str) -> TorchAccelerator:
     """Return a device that the driver lets us use."""
     api: Any = getattr(torch, device.type)
     kind = device.type.upper()
@@ -262,12 +227,11 @@ def _opened(device: torch.device, told: str) -> TorchAccelerator:
     except (RuntimeError, AssertionError, AttributeError) as error:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise MissingDeviceError(
-            f"{told}: torch {torch.__version__} has no {kind} here: {why.rstrip('.')}; leave it "
-            "out to run without"
+            f"{spelled}: torch {torch.__version__} has no {kind} here: {why.rstrip('.')}"
         ) from None
     if not 0 <= index < count:
         instances = ""
         if "MIG-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
             instances = ", of instances of MIG only one for a process"
-        raise MissingDeviceError(f"{told}: torch sees {count} {kind} devices here{instances}")
+        raise MissingDeviceError(f"{spelled}: torch sees {count} {kind} devices here{instances}")
     return TorchAccelerator(torch.device(device.type, index))

@@ -136,17 +136,17 @@ def _timed(name: str, original: Any) -> Callable[..., Any]:
 
     def method(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
-        if recorder is None or not args or not _is_seen(args[0]) or args[0].is_cpu is copies:
+        if recorder is None or not args or not _is_work(args[0]) or args[0].is_cpu is copies:
             return original(*args, **kwargs) if kwargs else original(*args)
         # Tracing names values after local variables that hold them: there is none for ``args[0]``.
         source = None
         if copies:
             source = args[1] if len(args) > 1 else kwargs.get("src")
-            if not isinstance(source, torch.Tensor) or not _is_seen(source) or not source.is_cpu:
+            if not isinstance(source, torch.Tensor) or not _is_work(source) or not source.is_cpu:
                 return original(*args, **kwargs)
         now_ns, region = recorder.clock.now_ns, None
         if _lanes and not pins:
-            region = _begin(recorder, args[0].device if copies else _asked(name, args, kwargs))
+            region = _begin(recorder, args[0].device if copies else _target(name, args, kwargs))
         start_ns = now_ns()
         moved = original(*args, **kwargs) if kwargs else original(*args)
         if moved is not args[0] if pins else not moved.is_cpu:
@@ -158,7 +158,7 @@ def _timed(name: str, original: Any) -> Callable[..., Any]:
     return method
 
 
-def _is_seen(tensor: Any) -> bool:
+def _is_work(tensor: Any) -> bool:
     """Tell whether a method of this tensor is the work itself, and not its announcement.
 
     Modes and classes with a ``__torch_function__`` are given the method, and call it again where
@@ -192,7 +192,7 @@ def _note(
     global in_use
     if region is not None:
         region.end()
-    if type(moved) not in PLAIN and not _is_seen(moved):
+    if type(moved) not in PLAIN and not _is_work(moved):
         return
     if moved.is_meta:
         if not counts_meta:
@@ -260,37 +260,32 @@ def _pins_for_loader(frame: FrameType | None) -> bool:
 class _Region:
     """One move, between two marks in the queue of its device."""
 
-    __slots__ = ("_first", "_lane", "_last", "_put_ns")
+    __slots__ = ("_lane", "_marks", "_put_ns")
 
     def __init__(self, lane: DeviceLane, put_ns: int) -> None:
-        self._lane = lane
-        self._put_ns = put_ns
-        self._first = lane.mark()
-        self._last: Any = None
+        self._lane, self._put_ns = lane, put_ns
+        self._marks = [lane.mark()]
 
     def end(self) -> None:
         """Put the second mark."""
-        if self._first is not None:
-            self._last = self._lane.mark()
+        if self._marks[0] is not None:
+            self._marks.append(self._lane.mark())
 
     def drop(self) -> None:
         """Forget it: nothing was moved, or nothing of a batch."""
-        for mark in (self._first, self._last):
+        for mark in self._marks:
             if mark is not None:
                 self._lane.clock.release(mark)
 
     def keep(self, recorder: Recorder, label: str, nbytes: int, position: bytes) -> None:
         """Let it become a span once the device is seen to have passed it."""
-        if self._last is None:
+        first, last = self._marks[0], self._marks[-1]
+        if len(self._marks) < 2 or last is None:
             self.drop()
             return
         _, batch, epoch = POSITION.unpack(position)
-        self._lane.add(
-            recorder,
-            DeviceRegion(
-                Kind.H2D, label, self._first, self._last, self._put_ns, batch, epoch, nbytes
-            ),
-        )
+        region = DeviceRegion(Kind.H2D, label, first, last, self._put_ns, batch, epoch, nbytes)
+        self._lane.add(recorder, region)
         self._lane.look()
 
 
@@ -312,25 +307,25 @@ def _begin(recorder: Recorder, device: torch.device | None) -> _Region | None:
     return _Region(lane, recorder.clock.now_ns())
 
 
-def _asked(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
+def _target(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
     """Return the device that a call moves to; None where it names none."""
-    asked: Any = args[1] if len(args) > 1 else kwargs.get("device", kwargs.get("other"))
-    if isinstance(asked, torch.dtype):
-        asked = kwargs.get("device")
-    if type(asked) in PLAIN:
-        asked = asked.device
-    if asked is None and name != "to":
-        asked = name
+    target: Any = args[1] if len(args) > 1 else kwargs.get("device", kwargs.get("other"))
+    if isinstance(target, torch.dtype):
+        target = kwargs.get("device")
+    if type(target) in PLAIN:
+        target = target.device
+    if target is None and name != "to":
+        target = name
     try:
-        if isinstance(asked, (str, int)):
-            asked = torch.device(asked)
-        if not isinstance(asked, torch.device):
+        if isinstance(target, (str, int)):
+            target = torch.device(target)
+        if not isinstance(target, torch.device):
             return None
-        if asked.index is None and asked.type in TYPES:
-            return torch.device(asked.type, getattr(torch, asked.type).current_device())
+        if target.index is None and target.type in TYPES:
+            return torch.device(target.type, getattr(torch, target.type).current_device())
     except RuntimeError:
         return None  # torch will say so itself
-    return asked
+    return target
 
 
 # -- where batches lie --------------------------------------------------------------------
@@ -357,11 +352,11 @@ def _keep(batch: int, keys: list[int]) -> None:
 
 def _tensors(data: Any) -> list[Any]:
     """Return the tensors of a batch, in what can be looked into without a method of its own."""
-    found: list[Any] = []
+    tensors: list[Any] = []
     todo = [data]
     for each in todo:  # which grows
         if isinstance(each, torch.Tensor):
-            found.append(each)
+            tensors.append(each)
             continue
         within: Iterable[Any] = ()
         if isinstance(each, dict):
@@ -376,15 +371,15 @@ def _tensors(data: Any) -> list[Any]:
             except AttributeError:
                 continue
         todo.extend(itertools.islice(within, max(0, MOST_LOOKED_INTO - len(todo))))
-    return found
+    return tensors
 
 
 def _lie(storage: Any, batch: int, position: bytes, keys: list[int]) -> None:
     if storage is None:
         return
-    kept = StorageWeakRef(storage)
-    _lying[kept.cdata] = _Lies(kept, batch, position)
-    keys.append(kept.cdata)
+    reference = StorageWeakRef(storage)
+    _lying[reference.cdata] = _Lies(reference, batch, position)
+    keys.append(reference.cdata)
 
 
 def _address(tensor: torch.Tensor) -> int:
@@ -397,7 +392,7 @@ def _address(tensor: torch.Tensor) -> int:
 
 def _storage(tensor: torch.Tensor) -> Any:
     """Return where a tensor of the host's memory lies; None of one that has no place."""
-    if type(tensor) not in PLAIN and not _is_seen(tensor):
+    if type(tensor) not in PLAIN and not _is_work(tensor):
         return None
     try:
         return tensor.untyped_storage() if tensor.is_cpu else None

@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from iobench.recording.span_file import POSITION
-from iobench.torch.batch_maker import batch_nbytes
+from iobench.torch.batch_recorder import batch_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,8 @@ PLACE: Final = "_iobench"
 
 def observation_of(iterator: Any) -> Observation | None:
     """Return what was noted of an iterator before."""
-    found: Observation | None = getattr(iterator, "__dict__", {}).get(PLACE)
-    return found
+    result: Observation | None = getattr(iterator, "__dict__", {}).get(PLACE)
+    return result
 
 
 def observe_iterator(iterator: Any, observation: Observation, *, worked: bool) -> None:
@@ -133,18 +133,18 @@ class _Made:
         observation: LocalObservation = self.__dict__[PLACE]
         if not observation.live:
             return super().__next__()  # type: ignore[misc]
-        made = observation.take(super().__next__)  # type: ignore[misc]
+        batch_class = observation.take(super().__next__)  # type: ignore[misc]
         if observation.full.due_ns and not observation.pins:
             kind: Any = type(self)
             self.__class__ = _making_whole(kind)
             observation.watch_collate(False)
-        return made
+        return batch_class
 
 
 @functools.cache
-def _making_whole(made: Any) -> Any:
+def _making_whole(batch_class: Any) -> Any:
     """Return the class whose batches are recorded as a whole: it runs for the tiniest ones."""
-    own: Any = made.__mro__[made.__mro__.index(_Made) + 1]
+    own: Any = batch_class.__mro__[batch_class.__mro__.index(_Made) + 1]
     take = own.__next__
 
     def __next__(self: Any) -> Any:
@@ -153,7 +153,7 @@ def _making_whole(made: Any) -> Any:
         entered_ns, lane = now_ns(), recorder.lane()
         # A thread that has written nothing yet may be that of a fork.
         if entered_ns >= observation.full.due_ns or not lane.end or not log.begin_whole(entered_ns):
-            _make_in_full(self, made, observation)
+            _make_in_full(self, batch_class, observation)
             return self.__next__()
         batch = observation.recording.next_batch()
         lane.position = pack_position(-1, batch, log.epoch)
@@ -168,7 +168,7 @@ def _making_whole(made: Any) -> Any:
             if isinstance(error, StopIteration):
                 log.end()
             else:
-                _make_in_full(self, made, observation)
+                _make_in_full(self, batch_class, observation)
                 log.fail()
             raise
         finally:
@@ -184,11 +184,11 @@ def _making_whole(made: Any) -> Any:
 
     names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
     ours = {"__next__": __next__, "_next_index": own._next_index}
-    return type(own.__name__, (made,), {**names, "__slots__": (), **ours})
+    return type(own.__name__, (batch_class,), {**names, "__slots__": (), **ours})
 
 
-def _make_in_full(iterator: Any, made: Any, observation: LocalObservation) -> None:
-    iterator.__class__ = made
+def _make_in_full(iterator: Any, batch_class: Any, observation: LocalObservation) -> None:
+    iterator.__class__ = batch_class
     observation.watch_collate(True)
 
 

@@ -17,8 +17,7 @@ from iobench.loaders.measured_loader import MeasuredLoader
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.measured_loop import MeasuredRecording
-from iobench.torch.data_loader import DataLoader
-from iobench.torch.observing import observed_iter
+from iobench.torch.observing import DataLoader, observed_iter
 from iobench.torch.pipeline_samples import samples_of, start_worker
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import weakref
@@ -14,17 +15,14 @@ from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.torch import device_moves
-from iobench.torch.batch_maker import BatchMaker, BatchTag
+from iobench.torch.batch_recorder import SNAPSHOT, BatchRecorder, BatchTag, open_digests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.recording.digests import DigestLog
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
 
-SNAPSHOT: Final = "snapshot"
-"""Label of the time a StatefulDataLoader takes to note where it is."""
 DETAIL: Final = int(Flag.DETAIL)
 FULL_FRACTION: Final = BUDGET_FRACTION / 2
 """The part of a loop's time that batches recorded in full may take of ours: the others take the
@@ -42,7 +40,7 @@ class FullBatches:
         self.hushes = False
         self._n_full, self._least_ns = 0, sys.maxsize
 
-    def recorded(self, spent_ns: int, now_ns: int, maker: BatchMaker) -> None:
+    def recorded(self, spent_ns: int, now_ns: int, maker: BatchRecorder) -> None:
         """Note that one was, and took so long of ours."""
         self._n_full += 1
         self._least_ns = min(self._least_ns, spent_ns)
@@ -59,7 +57,7 @@ class KnownLoader:
         self.facts = facts
         self.full = full
         self.n_rounds = 0
-        self.makers: list[BatchMaker] = []
+        self.makers: list[BatchRecorder] = []
 
     def new_log(self) -> DeliveryLog:
         """Return the log of another pass."""
@@ -168,33 +166,36 @@ class LocalObservation(Observation):
     ) -> None:
         super().__init__(known, log)
         self.full, self.now_ns, self.pins = known.full, self.recorder.clock.now_ns, pins
-        self._maker: BatchMaker | None = None
-        self._made: tuple[int, int] = (-1, -1)
+        self._maker: BatchRecorder | None = None
+        self._last_batch: tuple[int, int] = (-1, -1)
         self._dataset, self._batches = dataset, batches
         self._fetcher, self._collate = fetcher, fetcher.collate_fn
 
     @property
-    def maker(self) -> BatchMaker:
+    def maker(self) -> BatchRecorder:
         """What records batches in full."""
         if self._maker is None:
             makers = self.known.makers  # passes that go on at once have one each
             self._maker = makers.pop() if makers else self._new_maker()
         return self._maker
 
-    def _new_maker(self) -> BatchMaker:
-        return BatchMaker(
+    def _new_maker(self) -> BatchRecorder:
+        recording = self.recording
+        return BatchRecorder(
             self.recorder,
             self._dataset,
             batches=self._batches,
-            detail=Detail.parse(self.recording.detail),
-            unit_costs=self.recording.facts.unit_costs,
-            digests=_digests_of(self.recording),
+            detail=Detail.parse(recording.detail),
+            unit_costs=recording.facts.unit_costs,
+            digests=open_digests(recording.digests, recording.run.path, recording.job.rank),
             sparse=not self.pins,
         )
 
-    def watch_collate(self, wanted: bool) -> None:
+    def watch_collate(self, is_recorded: bool) -> None:
         """Put what records it before the user's collate function, or leave that alone."""
-        self._fetcher.collate_fn = self.maker.collating(self._collate) if wanted else self._collate
+        self._fetcher.collate_fn = (
+            functools.partial(self.maker.collate, self._collate) if is_recorded else self._collate
+        )
 
     def begin(self, index: Any, drawn_ns: int) -> Any:
         """Give a batch its number; return its index for the fetcher."""
@@ -213,7 +214,7 @@ class LocalObservation(Observation):
         maker.theirs_ns = 0
         with loading(), maker.methods:
             own_ns = self.recorder.own_ns  # what the wait counts is within what is counted here
-            made = self.wait_for(lambda: self._make(take), entered_ns)
+            data_taken = self.wait_for(lambda: self._make(take), entered_ns)
             left_ns = now_ns()
         ended_ns = now_ns()
         spent_ns = ended_ns - entered_ns - maker.theirs_ns
@@ -221,7 +222,7 @@ class LocalObservation(Observation):
         if not self.pins:
             self.full.recorded(spent_ns, ended_ns, maker)
         self.log.spent(now_ns() - left_ns)
-        return made
+        return data_taken
 
     def __del__(self) -> None:
         super().__del__()
@@ -229,14 +230,14 @@ class LocalObservation(Observation):
             self.known.makers.append(self._maker)
 
     def _make(self, take: Callable[[], Any]) -> Any:
-        self._made = (-1, -1)
+        self._last_batch = (-1, -1)
         try:
             return take()
         finally:
             ended_ns, nbytes = self.maker.ended_ns, self.maker.nbytes
             tag = self.maker.finish()
             if tag is not None:
-                self._made = (tag.batch, nbytes)
+                self._last_batch = (tag.batch, nbytes)
                 if self.pins and ended_ns >= 0:
                     self.recorder.emit(
                         Kind.PIN, ended_ns, self.recorder.clock.now_ns(), nbytes,
@@ -245,17 +246,8 @@ class LocalObservation(Observation):
 
     def deliver(self) -> None:
         """Note that the training loop has the batch it made."""
-        batch, nbytes = self._made
+        batch, nbytes = self._last_batch
         self.log.deliver(batch, nbytes=nbytes, maker="consumer")
-
-
-def _digests_of(recording: Recording) -> DigestLog | None:
-    """Return where this process notes digests, if they were asked for."""
-    if not recording.digests:
-        return None
-    from iobench.recording.digests import DigestLog  # few recordings keep any
-
-    return DigestLog(recording.run.path, rank=recording.job.rank)
 
 
 class WorkersObservation(Observation):
@@ -283,10 +275,10 @@ class WorkersObservation(Observation):
         """Give a batch its number, its indices drawn since then; None if nothing records."""
         if not self.live:
             return None
-        wanted = not self.blind
+        is_recorded = not self.blind
         now_ns = self.recorder.clock.now_ns()
-        tag = BatchTag(self.recording.next_batch(), self.log.epoch, now_ns, wanted)
-        if wanted and start_ns >= 0:
+        tag = BatchTag(self.recording.next_batch(), self.log.epoch, now_ns, is_recorded)
+        if is_recorded and start_ns >= 0:
             self.recorder.emit(Kind.SAMPLER, start_ns, now_ns, batch=tag.batch, epoch=tag.epoch)
         self._drawn = tag
         if start_ns >= 0:  # else the queue counts it

@@ -18,7 +18,7 @@ from iobench.torch import worker_side
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.torch.batch_maker import BatchTag
+    from iobench.torch.batch_recorder import BatchTag
 
 cpu_ns: Final = SYSTEM_CLOCK.cpu_ns
 
@@ -58,7 +58,7 @@ class TravelQueue(multiprocessing.queues.Queue):  # type: ignore[type-arg]
         if type(obj) is tuple and len(obj) == 2 and type(obj[0]) is int:
             worker, log = worker_side.worker, self.log
             if worker is not None:
-                obj = worker.made(*obj)
+                obj = worker.finish(*obj)
             elif log is not None and get_worker_info() is None:
                 entered_ns = now_ns()
                 tag = log.submitted(obj[0])
@@ -73,18 +73,18 @@ class TravelQueue(multiprocessing.queues.Queue):  # type: ignore[type-arg]
         if log is None or arrival is None or get_worker_info() is not None:
             item = super().get(*args, **kwargs)
             if type(item) is tuple and len(item) == 3:
-                number, index, told = item
+                number, index, tag_values = item
                 worker = worker_side.worker
-                return number, index if worker is None else worker.begin(index, told)
+                return number, index if worker is None else worker.begin(index, tag_values)
             return item
         log.taking()
         own_ns = now_ns() - entered_ns
         item = super().get(*args, **kwargs)
         taken_ns = now_ns()
         if type(item) is tuple and len(item) == 3:
-            number, made, nbytes = item
+            number, batch, nbytes = item
             log.arrived(number, nbytes, arrival.start_ns, arrival.cpu_ns)
-            item = number, made[0]
+            item = number, batch[0]
         log.spent(own_ns + now_ns() - taken_ns)
         return item
 

@@ -11,7 +11,7 @@ import inspect
 import multiprocessing
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 import torch.utils.data.dataloader as dataloader
@@ -38,7 +38,6 @@ from iobench.torch.observation import (
     WorkersObservation,
 )
 from iobench.torch.observed_queues import ObservedContext
-from iobench.torch.observed_samplers import observed_sampler
 from iobench.torch.roles import role_of_pass
 from iobench.torch.worker_side import WorkerCollate, WorkerSpec, WorkerStarter
 
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from iobench.recording.delivery_log import DeliveryLog
     from iobench.recording.session import Recording
 
+T_co = TypeVar("T_co", covariant=True)
 TORCH: Final = dataloader.DataLoader
 """torch's own class, whatever a script puts in its place later."""
 
@@ -75,8 +75,8 @@ _alike: Final[weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], FullBatches]]
 def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None = None) -> Any:
     """Return what ``stock_iter(loader)`` returns; if there is a recording, it goes there."""
     if stock_iter is None:
-        found = TORCH.__iter__
-        stock_iter = getattr(found, "_iobench_original", found)
+        original_iter = TORCH.__iter__
+        stock_iter = getattr(original_iter, "_iobench_original", original_iter)
     if get_worker_info() is not None:
         return stock_iter(loader)
     recording = loop_recording()
@@ -114,11 +114,11 @@ def _start(
         known.note_unseen(f"workers: {reason}")
         return _with_waits(stock_iter(loader), known, log)
     if not loader.num_workers:
-        return _observe_made(stock_iter(loader), loader, known, log)
-    kept = loader.__dict__.get("_iterator") if loader.persistent_workers else None
-    if kept is None:
+        return _observe_maker(stock_iter(loader), loader, known, log)
+    attributes = loader.__dict__.get("_iterator") if loader.persistent_workers else None
+    if attributes is None:
         return _observe_worked(loader, stock_iter, known, log)
-    before = observation_of(kept)
+    before = observation_of(attributes)
     if before is None:
         known.note_unseen("workers: they were started before the recording")
     else:
@@ -134,7 +134,7 @@ def _with_waits(iterator: Iterator[Any], known: KnownLoader, log: DeliveryLog) -
     return iterator
 
 
-def _observe_made(
+def _observe_maker(
     iterator: Iterator[Any], loader: Any, known: KnownLoader, log: DeliveryLog
 ) -> Iterator[Any]:
     state = getattr(iterator, "__dict__", {})
@@ -169,8 +169,8 @@ def _observe_worked(
     hooked = dict(copy.__dict__)
     try:
         iterator = stock_iter(copy)
-        kept = getattr(iterator, "__dict__", {})
-        kept.update({name: loader for name, value in kept.items() if value is copy})
+        attributes = getattr(iterator, "__dict__", {})
+        attributes.update({name: loader for name, value in attributes.items() if value is copy})
     finally:
         loader.__dict__.update(
             {name: value for name, value in copy.__dict__.items() if hooked.get(name) is not value}
@@ -212,10 +212,10 @@ def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, Ob
     drawn = "batch_sampler" if batches else "sampler"
     context = ObservedContext(state[CONTEXT] or torch.multiprocessing, observation)
     spec = WorkerSpec(
-        recording.run.path,
+        run=recording.run.path,
         rank=recording.job.rank,
         detail=recording.detail,
-        unit_costs=recording.facts.unit_costs,
+        unit_costs=dict(recording.facts.unit_costs),
         batches=batches,
         stateful=_is_stateful(loader),
         digests=recording.digests,
@@ -223,7 +223,7 @@ def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, Ob
         keep_nbytes=recording.recorder.rotation.keep_nbytes,
         loop=recording.recorder.path,
     )
-    state[drawn] = observed_sampler(state[drawn], observation)
+    state[drawn] = _observed_sampler(state[drawn], observation)
     state["collate_fn"] = WorkerCollate(state["collate_fn"])
     state["worker_init_fn"] = WorkerStarter(spec, state["worker_init_fn"])
     state[CONTEXT] = context
@@ -258,8 +258,8 @@ def _misfit(loader: Any) -> str | None:
     if missing:
         return f"torch {torch.__version__} is not known: a loader has no {sorted(missing)[0]}"
     own, kind = getattr(_stock_class(loader), MAKER, None), type(loader)
-    made = getattr(kind, MAKER, None)
-    if MAKER in loader.__dict__ or made is not own:
+    own_method = getattr(kind, MAKER, None)
+    if MAKER in loader.__dict__ or own_method is not own:
         return f"{kind.__qualname__} makes iterators of its own"
     return None
 
@@ -321,3 +321,88 @@ def _batch_size(loader: Any) -> int | None:
         if type(size) is int:
             return size
     return None
+
+
+class DataLoader(torch.utils.data.DataLoader[T_co]):  # type: ignore[misc]
+    """``torch.utils.data.DataLoader`` in every respect: arguments, batches, order, errors.
+
+    With a recording (`iobench.record`, ``iobench run``) what its workers do is recorded: every
+    batch from the sampler to the training loop, with its samples, by batch and worker. Without
+    one it is torch's own loader and nothing more.
+    """
+
+    __signature__ = inspect.signature(torch.utils.data.DataLoader)
+
+    def __iter__(self) -> Any:
+        """Return torch's iterator over the batches."""
+        return observed_iter(self)
+
+
+# -- samplers, each draw of them recorded ---
+
+
+def _observed_sampler(sampler: Any, observation: WorkersObservation) -> Any:
+    """Return what iterates, counts and saves its state as the sampler does.
+
+    The one of iterable datasets stays as it is: drawing from it takes no time, and it is looked
+    for by its class.
+    """
+    if isinstance(sampler, dataloader._InfiniteConstantSampler):
+        return sampler
+    return (_StatefulSampler if _saves_state(sampler) else _Sampler)(sampler, observation)
+
+
+def _saves_state(what: Any) -> bool:
+    return hasattr(what, "state_dict") and hasattr(what, "load_state_dict")
+
+
+class _Before:
+    """Stands before an object of the user's, and has what that has."""
+
+    def __init__(self, behind: Any, observation: WorkersObservation) -> None:
+        self._behind = behind
+        self._observation = observation
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._behind, name)
+
+
+class _Saving:
+    """What a StatefulDataLoader looks for on the class of a sampler or its iterator."""
+
+    _behind: Any
+
+    def state_dict(self) -> Any:
+        return self._behind.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        self._behind.load_state_dict(state)
+
+
+class _Sampler(_Before):
+    def __iter__(self) -> Iterator[Any]:
+        drawing = iter(self._behind)
+        return (_StatefulDraws if _saves_state(drawing) else _Draws)(drawing, self._observation)
+
+    def __len__(self) -> int:
+        return len(self._behind)
+
+
+class _StatefulSampler(_Saving, _Sampler):
+    pass
+
+
+class _Draws(_Before):
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        observation = self._observation
+        start_ns = observation.recorder.clock.now_ns()
+        index = next(self._behind)
+        observation.draw(start_ns)
+        return index
+
+
+class _StatefulDraws(_Saving, _Draws):
+    pass

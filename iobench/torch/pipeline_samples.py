@@ -47,8 +47,8 @@ class PipelineSamples:
             where = self._pipeline.where[number]
             given: tuple[Any, ...] = (where,)
             for method, step in self._steps:
-                made = step(*given) if method is None else getattr(self, method)(step, *given)
-                given = (made, where)
+                arrays = step(*given) if method is None else getattr(self, method)(step, *given)
+                given = (arrays, where)
             spec.check(given[0], where=f"sample {number}")
             return {name: torch.from_numpy(_acceptable(given[0][name])) for name in spec.names}
         except Exception as error:

@@ -108,14 +108,14 @@ def install() -> None:
             outermost = not _setting.inside
             _setting.inside = True
             try:
-                found = original(self, mode)
+                result = original(self, mode)
             finally:
                 _setting.inside = not outermost
             recording = current_recording() if outermost else None
             if recording is not None:
                 _set(recording, self, mode)
                 training_hooks.see_model(self)
-            return found
+            return result
 
         def restore() -> None:
             if module.train is train:

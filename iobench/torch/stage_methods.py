@@ -11,6 +11,7 @@ import functools
 import inspect
 import os
 import threading
+from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,9 +20,9 @@ from torch.utils.data import ConcatDataset, Subset
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from iobench.torch.batch_maker import BatchMaker
+    from iobench.torch.batch_recorder import BatchRecorder
 
 STAGES: Final = {
     "read": Kind.READ,
@@ -34,7 +35,7 @@ STAGES: Final = {
 class _Makers(threading.local):
     """What makes a batch on the calling thread."""
 
-    maker: BatchMaker | None = None
+    maker: BatchRecorder | None = None
 
 
 makers: Final = _Makers()
@@ -56,13 +57,13 @@ class StageMethods:
     """The stages of one dataset; ``with`` it, they are timed."""
 
     def __init__(self, dataset: Any) -> None:
-        found = dict.fromkeys(
+        stage_sum = dict.fromkeys(
             place
             for part in _parts(dataset)
             for name in STAGES
             if (place := _defined(type(part), name)) is not None
         )
-        self._places = tuple(found)
+        self._places = tuple(stage_sum)
         self._is_timed = False
 
     def __len__(self) -> int:
@@ -74,12 +75,12 @@ class StageMethods:
     def __exit__(self, *error: object) -> None:
         self.timed(False)
 
-    def timed(self, wanted: bool) -> None:
+    def timed(self, is_recorded: bool) -> None:
         """Time the methods from now on, or leave them as they are without us."""
-        if self._is_timed == wanted:
+        if self._is_timed == is_recorded:
             return
-        self._is_timed = wanted
-        change = _add if wanted else _take_away
+        self._is_timed = is_recorded
+        change = _add if is_recorded else _take_away
         with _lock:
             for place in self._places:
                 change(*place)
@@ -152,3 +153,72 @@ def _timing(function: FunctionType, kind: Kind) -> Callable[..., Any]:
         return value
 
     return timed
+
+
+# -- sums of samples that are too short for a span each ---
+
+
+Stage = tuple[int, str]
+
+
+@dataclass(slots=True)
+class StageSum:
+    """What a stage of several samples took, and the bytes it handed on; -1 where one is unknown."""
+
+    spent_ns: int = 0
+    nbytes: int = 0
+
+    def add(self, spent_ns: int, nbytes: int) -> None:
+        """Add a sample, or several."""
+        self.spent_ns += spent_ns
+        self.nbytes = -1 if nbytes < 0 or self.nbytes < 0 else self.nbytes + nbytes
+
+
+class StageSums:
+    """Sums of one batch at a time; batches that are not timed are split as the others were."""
+
+    def __init__(self) -> None:
+        self._batch: dict[Stage, StageSum] = {}
+        self._all: dict[Stage, StageSum] = {}
+        self.all_ns = self._n_samples = 0
+
+    def clear(self) -> None:
+        """Begin another batch."""
+        self._batch.clear()
+
+    def add(self, stage: Stage, spent_ns: int, nbytes: int) -> None:
+        """Add what a stage of a sample took, and the bytes it handed on (-1 is unknown)."""
+        stage_sum = self._batch.get(stage)
+        if stage_sum is None:
+            stage_sum = self._batch[stage] = StageSum()
+        # As `StageSum.add`, written out: this runs for every stage of every sample.
+        stage_sum.spent_ns += spent_ns
+        stage_sum.nbytes = -1 if nbytes < 0 or stage_sum.nbytes < 0 else stage_sum.nbytes + nbytes
+
+    def add_nested(self, spans: Iterable[tuple[int, str, int, int, int]]) -> None:
+        """Add spans of one thread in the order of their ends: each has what is in none inside."""
+        before: list[tuple[int, int]] = []  # start and length of those not known to be inside one
+        for kind, label, start_ns, end_ns, nbytes in spans:
+            inner_ns = 0
+            while before and before[-1][0] >= start_ns:
+                inner_ns += before.pop()[1]
+            before.append((start_ns, end_ns - start_ns))
+            self.add((kind, label), max(end_ns - start_ns - inner_ns, 0), nbytes)
+
+    def of_batch(self, spent_ns: int, n_samples: int) -> Mapping[Stage, StageSum]:
+        """Return the stages of a batch that took so long, and remember them."""
+        for stage, each in self._batch.items():
+            self._all.setdefault(stage, StageSum()).add(each.spent_ns, each.nbytes)
+        self.all_ns += spent_ns
+        self._n_samples += n_samples
+        return self._batch
+
+    def like_others(self, spent_ns: int, n_samples: int) -> Mapping[Stage, StageSum]:
+        """Return stages that a batch will have had, in proportion to those of all others."""
+        return {
+            stage: StageSum(
+                spent_ns * each.spent_ns // max(self.all_ns, 1),
+                -1 if each.nbytes < 0 else each.nbytes * n_samples // max(self._n_samples, 1),
+            )
+            for stage, each in self._all.items()
+        }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset, Sampler, SequentialSampler
 
 from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.ring.loader import RingLoader
@@ -13,19 +15,17 @@ from iobench.loaders.ring.options import resolve_options
 from iobench.recording.session import current_recording
 from iobench.torch import device_moves
 from iobench.torch.device import find_accelerator
-from iobench.torch.frameworks import RingBatches, announced, as_it_is, withdrawn
-from iobench.torch.samplers import EpochBatches, EpochSampler
 from iobench.torch.tensors import TensorCast, as_tensor, check_tensors, collate
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
     from iobench.loaders.ring.contract import BatchSource, RingBatch
     from iobench.loaders.ring.origins import NumberedSamples
     from iobench.loaders.ring.recorded import RecordedPass
     from iobench.loaders.ring.ring_run import RingRun
     from iobench.stores.contract import Store
-    from iobench.torch.frameworks import EpochPlace
 
 
 class StoreLoader(RingLoader):
@@ -129,3 +129,115 @@ class StoreLoader(RingLoader):
     def sampler(self) -> EpochSampler:
         """Sample numbers in the order of the epoch."""
         return self.batch_sampler.sampler
+
+
+class EpochSampler(Sampler):  # type: ignore[misc]
+    """Sample numbers of one rank's epoch, in the order of a loader."""
+
+    def __init__(self, loader: RingLoader) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        last = len(self._loader) - 1  # the only one that may have fewer
+        return last * self._loader.batch_size + len(self._loader.order.samples(0, last))
+
+    def __iter__(self) -> Iterator[int]:
+        for batch in EpochBatches(self._loader):
+            yield from batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the loader's next iteration is of."""
+        self._loader.set_epoch(epoch)
+
+
+class InOrderSampler(EpochSampler, SequentialSampler):  # type: ignore[misc]
+    """The same, of a loader that does not shuffle: Lightning asks which it is."""
+
+
+class EpochBatches(Sampler):  # type: ignore[misc]
+    """Sample numbers of each batch of one rank's epoch.
+
+    A stock loader with the same batches: ``DataLoader(store, batch_sampler=loader.batch_sampler,
+    collate_fn=iobench.torch.collate)``.
+    """
+
+    def __init__(self, loader: RingLoader) -> None:
+        self._loader = loader
+        self.batch_size = loader.batch_size
+        self.drop_last = loader.order.drop_last
+
+    @property
+    def sampler(self) -> EpochSampler:
+        """The samples of all batches."""
+        order = self._loader.order
+        return (EpochSampler if order.shuffle else InOrderSampler)(self._loader)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order, epoch = self._loader.order, self._loader.epoch
+        for batch in range(len(order)):
+            yield order.samples(epoch, batch).tolist()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the loader's next iteration is of."""
+        self._loader.set_epoch(epoch)
+
+
+class EpochPlace:
+    """Tells accelerate whether the batch at hand is the last one of an epoch.
+
+    ``Accelerator.accumulate`` takes a step then, however few batches there were since the last one.
+    accelerate asks the innermost loader that is iterated; those of its own say so themselves.
+    """
+
+    remainder = -1
+
+    def __init__(self) -> None:
+        self.end_of_dataloader = False
+
+
+def announced(run: object) -> EpochPlace | None:
+    """Say that a loader is iterated, until ``run`` dies; None where accelerate is not in use."""
+    state = _gradient_state()
+    if state is None:
+        return None
+    place = EpochPlace()
+    state._add_dataloader(place)
+    weakref.finalize(run, withdrawn, place)
+    return place
+
+
+def withdrawn(place: EpochPlace) -> None:
+    """Say that it no longer is; may be said twice."""
+    state = _gradient_state()
+    if state is not None:
+        state._remove_dataloader(place)
+
+
+def _gradient_state() -> Any:
+    # Where nobody has imported it, nobody accumulates: so nothing is imported here.
+    known = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    if known is None or not getattr(known, "_shared_state", None):
+        return None  # no Accelerator was made
+    state = known()
+    return state if hasattr(state, "_add_dataloader") else None
+
+
+class RingBatches(IterableDataset):  # type: ignore[misc]
+    """The batches of a loader, for a real ``DataLoader`` that only hands them on."""
+
+    def __init__(self, loader: RingLoader) -> None:
+        self.loader = loader
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+
+def as_it_is(batch: Any) -> Any:
+    """Return a batch: it needs no collating."""
+    return batch

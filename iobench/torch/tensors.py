@@ -51,17 +51,17 @@ class TensorCast:
     """Makes tensors, those of floating-point numbers in one dtype."""
 
     def __init__(self, dtype: Any) -> None:
-        found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-        if not isinstance(found, torch.dtype):
+        result = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+        if not isinstance(result, torch.dtype):
             try:
-                found = torch.from_numpy(np.empty(0, dtype=dtype)).dtype
+                result = torch.from_numpy(np.empty(0, dtype=dtype)).dtype
             except TypeError:
-                found = None
-        if found is None or not found.is_floating_point:
+                result = None
+        if result is None or not result.is_floating_point:
             raise OptionError(
                 f"dtype={dtype!r}: expected a floating-point dtype such as 'float32' or 'bfloat16'"
             )
-        self.dtype: torch.dtype = found
+        self.dtype: torch.dtype = result
 
     def __call__(self, leaf: Any) -> Any:
         """Return arrays as tensors, and floating-point tensors in that dtype."""
@@ -75,13 +75,13 @@ class TensorCast:
         if not tensor.is_floating_point() or 2 * self.dtype.itemsize > tensor.dtype.itemsize:
             return self(tensor)
         values = tensor.reshape(-1)
-        found = values.view(self.dtype)[: values.numel()]
-        found[:PIECE] = values[:PIECE].to(self.dtype)
+        result = values.view(self.dtype)[: values.numel()]
+        result[:PIECE] = values[:PIECE].to(self.dtype)
         # The first piece lay over its own result; all others lie behind theirs.
-        pieces = zip(found[PIECE:].split(PIECE), values[PIECE:].split(PIECE), strict=True)
+        pieces = zip(result[PIECE:].split(PIECE), values[PIECE:].split(PIECE), strict=True)
         for target, piece in pieces:
             target.copy_(piece)
-        return found.reshape(tensor.shape)
+        return result.reshape(tensor.shape)
 
 
 def collate(samples: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Where a PyTorch training loop can be listened to: forward, backward, optimizer steps.
+"""Where a PyTorch training loop can be timed: forward, backward, optimizer steps, checkpoints.
 
 Optimizers have hooks for that, a model those that `Watch` puts on it. ``loss.backward()`` has none
 that ends with it: while anybody listens, ``torch.autograd.backward``, which it calls, is a function
@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import sys
 import threading
 import types
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import torch
@@ -130,7 +132,7 @@ def _listen(timer: _Listener) -> None:
         _listeners.append(timer)
         if _original is None:
             _original = torch.autograd.backward
-            _installed = torch.autograd.backward = _told(_original)
+            _installed = torch.autograd.backward = _with_listeners(_original)
 
 
 def _leave(timer: _Listener) -> None:
@@ -145,7 +147,7 @@ def _leave(timer: _Listener) -> None:
             _original = _installed = None
 
 
-def _told(original: Callable[..., None]) -> Callable[..., None]:
+def _with_listeners(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> None:
         global _inside
@@ -225,8 +227,38 @@ def install() -> None:
             functools.partial(_leave, _unasked),
             register_optimizer_step_pre_hook(_before_step).remove,
             register_optimizer_step_post_hook(_after_step).remove,
+            _time_saves(),
         )
     )
+
+
+def _time_saves() -> Callable[[], None]:
+    """Let every ``torch.save`` be a checkpoint; return what puts torch's own back.
+
+    Who has taken the function itself out of the module before is not seen.
+    """
+    original = torch.save
+
+    @functools.wraps(original)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        recorder = activation.active_recorder()
+        if recorder is None:
+            return original(*args, **kwargs)
+        with recorder.full_span(Kind.CHECKPOINT) as span:
+            saved = original(*args, **kwargs)
+            file = args[1] if len(args) > 1 else kwargs.get("f")
+            if isinstance(file, str | os.PathLike) and Path(file).is_file():  # not a folder
+                span.nbytes = Path(file).stat().st_size
+        return saved
+
+    torch.save = torch.serialization.save = save
+
+    def restore() -> None:
+        for module in (torch, torch.serialization):
+            if module.save is save:
+                module.save = original
+
+    return restore
 
 
 def uninstall() -> None:

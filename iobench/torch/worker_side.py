@@ -6,10 +6,12 @@ import functools
 import logging
 import re
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Mapping
 from multiprocessing import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
@@ -24,12 +26,11 @@ from iobench.recording.rotation import Rotation
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.recording.stuck_calls import watch_calls
-from iobench.torch.batch_maker import BatchMaker, BatchTag
+from iobench.torch.batch_recorder import SNAPSHOT, BatchRecorder, BatchTag, open_digests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from iobench.recording.digests import DigestLog
     from iobench.recording.recorder import Recorder
 
 logger = logging.getLogger(__name__)
@@ -38,48 +39,31 @@ logger = logging.getLogger(__name__)
 CLOSE_PRIORITY: Final = -100
 COLLECTIONS: Final = (dict, list, set, OrderedDict, defaultdict, deque)
 MOST_NESTED: Final = 4  # datasets of datasets, as a Subset is one
-SNAPSHOT: Final = "snapshot"
-"""Label of the time a StatefulDataLoader takes to note where it is."""
 
 worker: WorkerSide | None = None
 """Of this process, if it is a worker that records."""
 
 # Frames that the user's code would not have around it without us, in a formatted traceback.
-_ROOMS: Final = "|".join(("torch", "adapters", "recording"))
+_OURS: Final = rf"{re.escape(str(Path(__file__).parents[1]))}[/\\](?:torch|adapters|recording)[/\\]"
 _OWN_FRAME: Final = re.compile(
-    rf'^([ |]*)  File "{re.escape(str(Path(__file__).parents[1]))}[/\\](?:{_ROOMS})[/\\][^"\n]*", '
-    r"line \d+, in [^\n]*\n(?:\1    [^\n]*\n)*",
+    rf'^([ |]*)  File "{_OURS}[^"\n]*", line \d+, in [^\n]*\n(?:\1    [^\n]*\n)*',
     re.MULTILINE,
 )
 
 
-class WorkerSpec:
+class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker needs to know to record; picklable."""
 
-    def __init__(
-        self,
-        run: Path,
-        *,
-        rank: int,
-        detail: str,
-        unit_costs: Mapping[str, int | None],
-        batches: bool,
-        stateful: bool,
-        digests: bool,
-        started_ns: int,
-        keep_nbytes: int,
-        loop: Path | None,
-    ) -> None:
-        self.run = run
-        self.rank = rank
-        self.detail = detail
-        self.unit_costs = dict(unit_costs)
-        self.batches = batches
-        self.stateful = stateful
-        self.digests = digests
-        self.started_ns = started_ns
-        self.keep_nbytes = keep_nbytes
-        self.loop = loop
+    run: Path
+    rank: int
+    detail: str
+    unit_costs: Mapping[str, int | None]
+    batches: bool  # whether the loader makes batches of samples
+    stateful: bool  # whether it is a StatefulDataLoader
+    digests: bool
+    started_ns: int
+    keep_nbytes: int
+    loop: Path | None  # the span file of the training loop, which says what of it is kept
 
 
 class WorkerStarter:
@@ -132,14 +116,14 @@ class WorkerSide:
         util.Finalize(None, self._close, exitpriority=CLOSE_PRIORITY)
         install(where="everywhere")
         info = get_worker_info()
-        self.maker = BatchMaker(
+        self.maker = BatchRecorder(
             self.recorder,
             None if info is None else info.dataset,
             batches=spec.batches,
             detail=Detail.parse(spec.detail),
             unit_costs=spec.unit_costs,
             process_io=ProcessIo(),
-            digests=_digests_of(spec),
+            digests=open_digests(spec.digests, spec.run, spec.rank),
             worker=True,
         )
         self.maker.methods.__enter__()  # for the life of this process
@@ -161,18 +145,18 @@ class WorkerSide:
             self.recorder.emit(Kind.OTHER, now_ns, now_ns, label=label, flags=Flag.DETAIL)
         self.recorder.close()
 
-    def begin(self, index: Any, told: tuple[int, int, int, bool]) -> Any:
+    def begin(self, index: Any, tag_values: tuple[int, int, int, bool]) -> Any:
         """Take up a batch that came out of the queue; return its index for the fetcher."""
         recorder, taken_ns = self.recorder, now_ns()
-        tag = BatchTag(*told)
+        tag = BatchTag(*tag_values)
         if self._waits_for_first:
             # What the user's own functions did at the start is in here.
             self._waits_for_first = False
             recorder.emit(Kind.STARTUP, self._opened_ns, taken_ns)
-        recording = recorder if tag.wanted else None
+        recording = recorder if tag.is_recorded else None
         if active_recorder() is not recording:
             activate(recording)
-        if tag.wanted:
+        if tag.is_recorded:
             recorder.emit(Kind.SUBMIT_QUEUE, tag.submitted_ns, taken_ns, -1, -1, *tag[:2])
         if self.stateful:
             index, self._snapshot = index
@@ -181,7 +165,7 @@ class WorkerSide:
         index = self.maker.begin(tag, index)
         return (index, self._snapshot) if self.stateful else index
 
-    def made(self, number: int, result: Any) -> tuple[Any, ...]:
+    def finish(self, number: int, result: Any) -> tuple[Any, ...]:
         """End the batch of this task; return what is to travel."""
         data, self.begun_ns = result[0] if self.stateful else result, 0
         if isinstance(data, ExceptionWrapper):
@@ -202,14 +186,6 @@ class WorkerSide:
         return sent
 
 
-def _digests_of(spec: WorkerSpec) -> DigestLog | None:
-    if not spec.digests:
-        return None
-    from iobench.recording.digests import DigestLog  # few recordings keep any
-
-    return DigestLog(spec.run, rank=spec.rank)
-
-
 class _Sent:
     """A batch on its way to the training process, where it arrives as a tuple of itself.
 
@@ -217,17 +193,17 @@ class _Sent:
     asked for further items, and has none.
     """
 
-    __slots__ = ("_made", "_nbytes", "_recorder", "_tag")
+    __slots__ = ("_batch", "_nbytes", "_recorder", "_tag")
 
-    def __init__(self, made: Any, recorder: Recorder, nbytes: int, tag: BatchTag) -> None:
-        self._made = made
+    def __init__(self, batch: Any, recorder: Recorder, nbytes: int, tag: BatchTag) -> None:
+        self._batch = batch
         self._recorder = recorder
         self._nbytes = nbytes
         self._tag = tag
 
     def __reduce__(self) -> tuple[Any, ...]:
         clock = self._recorder.clock
-        return tuple, ((self._made,),), None, self._no_more(clock.now_ns(), clock.cpu_ns())
+        return tuple, ((self._batch,),), None, self._no_more(clock.now_ns(), clock.cpu_ns())
 
     def _no_more(self, start_ns: int, start_cpu_ns: int) -> Iterator[None]:
         recorder = self._recorder

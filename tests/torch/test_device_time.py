@@ -18,7 +18,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.session import Recording
 from iobench.recording.span_file import Flag
 from iobench.testing import FakeClock
-from iobench.torch import checkpoint_times
+from iobench.torch import training_hooks
 from iobench.torch.device_time import DeviceTimer
 
 
@@ -181,15 +181,15 @@ def test_a_plain_loop_is_listened_to(tmp_path, clock):
 def test_torch_save_is_a_checkpoint_with_its_size(tmp_path, clock):
     original = torch.save
     with recording(tmp_path, clock) as session:
-        checkpoint_times.install()
-        checkpoint_times.install()
+        training_hooks.install()
+        training_hooks.install()
         try:
             torch.save({"a": torch.ones(10)}, tmp_path / "a.pt")
             with pytest.raises(RuntimeError, match="does not exist"):
                 torch.save({}, str(tmp_path / "no" / "c.pt"))
         finally:
-            checkpoint_times.uninstall()
-            checkpoint_times.uninstall()
+            training_hooks.uninstall()
+            training_hooks.uninstall()
     assert torch.save is torch.serialization.save is original
     spans = iobench.open_profile(session.run.path).spans
     assert spans["kind"].tolist() == [Kind.CHECKPOINT] * 2

@@ -19,7 +19,7 @@ from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
 from iobench.recording.stages import stage
 from iobench.testing import FakeClock
-from iobench.torch.batch_maker import BatchMaker, BatchTag
+from iobench.torch.batch_recorder import BatchRecorder, BatchTag
 
 UNIT_COSTS = {"light_ns": 500, "full_ns": 2000}
 
@@ -58,7 +58,7 @@ def make(folder, *, n_batches, detail):
     plain = Columns.read
     timed = []
     with Recorder(folder, role="worker", clock=clock) as recorder:
-        maker = BatchMaker(recorder, dataset, batches=True, detail=detail, unit_costs=UNIT_COSTS)
+        maker = BatchRecorder(recorder, dataset, batches=True, detail=detail, unit_costs=UNIT_COSTS)
         with maker.methods:
             for batch in range(n_batches):
                 index = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), list(range(100)))
@@ -123,7 +123,7 @@ def make_watched(folder, every, n_batches):
     dataset = Watched(clock, every)
     with Recorder(folder, role="worker", clock=clock) as recorder:
         dataset.recorder = recorder
-        maker = BatchMaker(
+        maker = BatchRecorder(
             recorder, dataset, batches=True, detail=Detail.AUTO, unit_costs=UNIT_COSTS
         )
         for batch in range(n_batches):
@@ -190,7 +190,7 @@ def test_a_stage_left_open_across_yield_has_the_time_of_its_stretches(tmp_path, 
     dataset = Files(clock)
     recorder = Recorder(tmp_path, role="worker", clock=clock)
     with recorder, activate(recorder):
-        maker = BatchMaker(recorder, dataset, batches=True, detail=detail, unit_costs=UNIT_COSTS)
+        maker = BatchRecorder(recorder, dataset, batches=True, detail=detail, unit_costs=UNIT_COSTS)
         samples = iter(dataset)
         for batch in range(4):
             index = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), [0] * 4)
@@ -220,7 +220,7 @@ def test_short_batches_of_workers_are_recorded_as_a_whole_with_their_bytes(tmp_p
         return [torch.zeros(len(samples))]
 
     with Recorder(tmp_path, role="worker", clock=clock) as recorder:
-        maker = BatchMaker(
+        maker = BatchRecorder(
             recorder, dataset, batches=True, detail=Detail.AUTO, unit_costs=UNIT_COSTS, worker=True
         )
         with maker.methods:

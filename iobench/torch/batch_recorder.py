@@ -20,16 +20,16 @@ from iobench.recording.kinds import WHOLE, Kind
 from iobench.recording.process_io import RunQueue
 from iobench.recording.span_file import Flag
 from iobench.samples import handed_on_nbytes
-from iobench.torch.stage_methods import STAGES, StageMethods, makers
-from iobench.torch.stage_sums import StageSum, StageSums
+from iobench.torch.stage_methods import STAGES, StageMethods, StageSum, StageSums, makers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from iobench.recording.digests import DigestLog
     from iobench.recording.process_io import ProcessIo
     from iobench.recording.recorder import Recorder
-    from iobench.torch.stage_sums import Stage
+    from iobench.torch.stage_methods import Stage
 
 ITEMS_LIMIT: Final = 1000
 STRIDED: Final = torch.strided
@@ -40,11 +40,22 @@ SUMMED: Final = int(Flag.SUMMED)
 ESTIMATED: Final = int(Flag.ESTIMATED)
 DIGEST: Final = "digest"
 """Label of the stage that notes digests of batches."""
+SNAPSHOT: Final = "snapshot"
+"""Label of the time a StatefulDataLoader takes to note where it is."""
 CALL_LIGHT_SPANS: Final = 4
 """What timing a sample, or one call of a method, costs in light spans: 1.4 in a loop of nothing
 else, 3 to 5 where the sample's own work has been in the caches meanwhile."""
 BATCH_LIGHT_SPANS: Final = 40
 """What recording a batch in full costs in light spans, measured likewise: 30 to 80."""
+
+
+def open_digests(is_recorded: bool, run: Path, rank: int) -> DigestLog | None:
+    """Return where a process notes digests of batches, if they were asked for."""
+    if not is_recorded:
+        return None
+    from iobench.recording.digests import DigestLog  # few recordings keep any
+
+    return DigestLog(run, rank=rank)
 
 
 class BatchTag(NamedTuple):
@@ -56,10 +67,10 @@ class BatchTag(NamedTuple):
     batch: int
     epoch: int
     submitted_ns: int
-    wanted: bool
+    is_recorded: bool
 
 
-class BatchMaker:
+class BatchRecorder:
     """Records how the thread that calls it makes one batch after another.
 
     Per batch: `begin`, then what the fetcher does (`sample` and `end_sample` as it takes indices,
@@ -107,7 +118,7 @@ class BatchMaker:
         self._fastest_ns = math.inf
         self._summed = detail is Detail.BATCH
         self.with_cpu = not self._summed
-        self._outer: BatchMaker | None = None
+        self._outer: BatchRecorder | None = None
         self._by_sample = self._fetching = False
         self._begun_ns = self._begun_cpu_ns = self._sample_ns = self._sample_cpu_ns = -1
         self.n_samples = 1
@@ -128,7 +139,7 @@ class BatchMaker:
     def begin(self, tag: BatchTag, index: Any) -> Any:
         """Start on a batch; return what the fetcher is to be given for its index."""
         self.nbytes = self.ended_ns = self._sample_ns = -1
-        if not tag.wanted:
+        if not tag.is_recorded:
             self.tag = None
             return index
         self.tag = tag
@@ -191,12 +202,12 @@ class BatchMaker:
             self._wholes[n_samples] = known
         return known
 
-    def _time_calls(self, wanted: bool) -> None:
+    def _time_calls(self, is_recorded: bool) -> None:
         """Time what is called for each sample of this batch, or only the batch."""
-        self._timed = wanted
-        self.methods.timed(wanted)
+        self._timed = is_recorded
+        self.methods.timed(is_recorded)
         if not self._by_sample:
-            self._watch(wanted or self.watching_is_cheap)
+            self._watch(is_recorded or self.watching_is_cheap)
 
     @property
     def watching_is_cheap(self) -> bool:
@@ -204,9 +215,9 @@ class BatchMaker:
         cost_ns = CALL_LIGHT_SPANS * (self.unit_costs.get("light_ns") or 0) * self._n_watched_spans
         return cost_ns <= BUDGET_FRACTION * self._watched.all_ns
 
-    def _watch(self, wanted: bool) -> None:
+    def _watch(self, is_recorded: bool) -> None:
         """Let libraries tell what they do for this batch, and keep it, or be silent."""
-        self._hushed = not wanted
+        self._hushed = not is_recorded
         if self._hushed:
             self.lane.quiet += 1
         elif self._detail is Detail.AUTO:
@@ -287,7 +298,7 @@ class BatchMaker:
             lane.write(start_ns, end_ns, handed_on_nbytes(value), cpu_ns, self._described[kind])
         return spent_ns
 
-    def samples_made(self) -> None:
+    def end_samples(self) -> None:
         """Note that all samples of the batch are there, or that one failed. Idempotent."""
         tag = self.tag
         if tag is None or not self._fetching:
@@ -379,49 +390,40 @@ class BatchMaker:
         auto = self._detail is Detail.AUTO and self._digests is None
         return auto and self._summed and not self._yields
 
-    def collating(self, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return the user's collate function, recorded; for this process only."""
-
-        def collated(samples: Any) -> Any:
-            return self.collate(collate, samples)
-
-        return collated
-
     def collate(self, collate: Callable[[Any], Any], samples: Any) -> Any:
         """Call the user's collate function, and record the call."""
         tag = self.tag
         if tag is None:
             return collate(samples)
         if self._brief:
-            made = collate(samples)
-            self.nbytes = batch_nbytes(made)
-            return made
-        if self._fetching:
-            self.samples_made()
+            batch = collate(samples)
+            self.nbytes = batch_nbytes(batch)
+            return batch
+        self.end_samples()
         lane = self.lane
         now_ns, read_cpu_ns = lane.now_ns, lane.cpu_ns
         start_ns = now_ns()
         cpu_ns = read_cpu_ns()  # inside the wall times, so that it never exceeds them
         try:
-            made = collate(samples)
+            batch = collate(samples)
         finally:
             cpu_ns = read_cpu_ns() - cpu_ns
             self.ended_ns = end_ns = now_ns()
         self.theirs_ns += end_ns - start_ns
-        self.nbytes = nbytes = batch_nbytes(made)
+        self.nbytes = nbytes = batch_nbytes(batch)
         lane.position = self._position
         lane.write(start_ns, end_ns, nbytes, cpu_ns, self._described[Kind.COLLATE])
         if self._digests is not None:
             of_samples = self._batches and isinstance(samples, list | tuple)
             n_samples = len(samples) if of_samples else self.n_samples
-            self._note_digest(self._digests, tag, made, n_samples)
-        return made
+            self._note_digest(self._digests, tag, batch, n_samples)
+        return batch
 
-    def _note_digest(self, digests: DigestLog, tag: BatchTag, made: Any, n_samples: int) -> None:
+    def _note_digest(self, digests: DigestLog, tag: BatchTag, batch: Any, n_samples: int) -> None:
         """Note the digest of a batch; a stage of its own."""
         lane = self.lane
         start_ns, cpu_ns = lane.now_ns(), lane.cpu_ns()
-        digests.add(tag.batch, tag.epoch, made, n_samples)
+        digests.add(tag.batch, tag.epoch, batch, n_samples)
         self.ended_ns = lane.now_ns()
         self.recorder.emit(
             Kind.VERIFY, start_ns, self.ended_ns, -1, lane.cpu_ns() - cpu_ns, tag.batch, tag.epoch,
@@ -435,19 +437,14 @@ class BatchMaker:
             return None
         if self._brief:
             self._end_brief(tag)
-            if self._process_io is not None:
-                self._count_reads(self._process_io, tag)
-            self.tag = None
-            _go_on_with(makers.maker)
-            return tag
-        if self._fetching:
-            self.samples_made()
+        else:
+            self.end_samples()
+            makers.maker, self._outer = self._outer, None
         if self._process_io is not None:
             self._count_reads(self._process_io, tag)
-        self.tag = None
-        outer, self._outer = self._outer, None
-        makers.maker = outer
-        _go_on_with(outer)
+        self.tag, outer = None, makers.maker
+        if outer is not None and outer.tag is not None:  # inside of whose sample this one was made
+            outer.lane.position = outer._sample_position
         return tag
 
     def _count_reads(self, process_io: ProcessIo, tag: BatchTag) -> None:
@@ -465,17 +462,9 @@ class BatchMaker:
 
     def count_last_reads(self) -> None:
         """Record what was read for the last batches, at the end of this process."""
-        tag, self._uncounted = self._uncounted, None
+        tag, self._io_due_ns = self._uncounted, 0
         if tag is not None and self._process_io is not None:
-            self._process_io.emit(self.recorder, tag.batch, tag.epoch)
-            if self._run_queue is not None:
-                self._run_queue.emit(self.recorder, tag.batch, tag.epoch)
-
-
-def _go_on_with(outer: BatchMaker | None) -> None:
-    """Return to the sample inside of which another loader made a batch, if there is one."""
-    if outer is not None and outer.tag is not None:
-        outer.lane.position = outer._sample_position
+            self._count_reads(self._process_io, tag)
 
 
 class _Samples:
@@ -483,7 +472,7 @@ class _Samples:
 
     __slots__ = ("_index", "_maker")
 
-    def __init__(self, index: Sequence[Any], maker: BatchMaker) -> None:
+    def __init__(self, index: Sequence[Any], maker: BatchRecorder) -> None:
         self._index = index
         self._maker = maker
 
@@ -525,20 +514,20 @@ def batch_nbytes(batch: Any) -> int:
             total += item.nbytes
         else:
             return total if batch else -1
-    total, found, waiting = 0, False, [batch]
+    total, known, waiting = 0, False, [batch]
     for _ in range(ITEMS_LIMIT):
         if not waiting:
-            return total if found else -1
+            return total if known else -1
         item = waiting.pop()
         kind = type(item)
         if isinstance(item, torch.Tensor):
-            found = True
+            known = True
             total += item.nbytes if item.layout is torch.strided else 0
         elif isinstance(item, (np.ndarray, np.generic)):
-            found = True
+            known = True
             total += item.nbytes
         elif kind in (bytes, bytearray):
-            found = True
+            known = True
             total += len(item)
         # Only plain containers, and named tuples: looking at others may have effects.
         elif kind is dict:
