@@ -31,16 +31,10 @@ ASYNCHRONOUS: Final = (
     "jax.device_put: it returns before a copy is complete, so only the time of its calls is "
     "reported"
 )
-UNTOLD: Final = (
-    "host-to-device: no jax.device_put in a pass; arrays given to compiled functions are copied "
-    "there, within compute"
-)
-
 _lock: Final = threading.Lock()
 _patches: Final = Patches()
 _within = threading.local()
 _installed = False
-_n_moved = 0
 
 
 def install() -> None:
@@ -73,7 +67,8 @@ def _timed(name: str, place: int, argument: str) -> Callable[..., Callable[..., 
                 return original(*args, **kwargs)
             _within.call = True
             try:
-                _count()
+                if (recording := current_recording()) is not None:
+                    recording.add_unseen(ASYNCHRONOUS)
                 # As of torch's moves: of a batch is what comes after one was handed out.
                 label = OTHER if recorder.lane().position == NOWHERE else ""
                 with recorder.span(Kind.H2D, label, nbytes=nbytes, detail=name):
@@ -84,28 +79,6 @@ def _timed(name: str, place: int, argument: str) -> Callable[..., Callable[..., 
         return call
 
     return make
-
-
-def n_moved() -> int:
-    """Return how many calls moved arrays so far."""
-    return _n_moved
-
-
-def moved_none(since: int) -> bool:
-    """Return whether a script that has a device of JAX's moved nothing to it since then."""
-    # grain imports JAX where it is installed: that alone does not say that a script uses it.
-    bridge: Any = sys.modules.get("jax._src.xla_bridge")
-    is_used: Callable[[], bool] = getattr(bridge, "backends_are_initialized", bool)
-    return _installed and since == _n_moved and is_used()
-
-
-def _count() -> None:
-    """Count a call, and note what its time is of."""
-    global _n_moved
-    _n_moved += 1
-    recording = current_recording()
-    if recording is not None:
-        recording.add_unseen(ASYNCHRONOUS)
 
 
 def host_nbytes(value: Any) -> int:

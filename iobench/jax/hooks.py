@@ -14,8 +14,6 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.jax import device_puts
-from iobench.jax.grain_pipelines import loader_settings
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.pass_names import frames_above, role_by_name
@@ -23,7 +21,7 @@ from iobench.recording.session import loop_recording
 from iobench.samples import handed_on_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterator
 
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
@@ -34,7 +32,12 @@ PASS: Final = "_iobench_pass"
 THREADS: Final = "grain-"
 """How the names of grain's own threads begin."""
 LABEL: Final = "grain"
-UNSEEN: Final = "which batch threads and worker processes of grain work on"
+UNSEEN: Final = (
+    "which batch threads and worker processes of grain work on; copies of arrays that compiled "
+    "functions are given"
+)
+MOST_PARTS: Final = 1000
+PROCESS: Final = "ProcessPrefetchIterDataset"
 
 _lock: Final = threading.RLock()
 _replaced: Final[dict[tuple[type, str], tuple[Any, Any]]] = {}
@@ -154,7 +157,6 @@ class GrainPass:
         self._recording, self._dataset = recording, dataset
         self._times_ns = requested_ns, recording.clock.now_ns()
         self._log: DeliveryLog | None = None
-        self._n_moved = device_puts.n_moved()
 
     def wait_for(self, iterator: Any, take: Callable[[], Any]) -> Any:
         """Return what the function returns, and record the wait for it."""
@@ -171,8 +173,6 @@ class GrainPass:
             data = take()
         except StopIteration:
             log.end()
-            if device_puts.moved_none(self._n_moved):
-                recording.add_unseen(device_puts.UNTOLD)
             raise
         except BaseException:
             log.fail()
@@ -221,3 +221,44 @@ def _noted(recording: Recording, dataset: Any) -> tuple[LoaderFacts, list[int]]:
     reference = weakref.ref(dataset, lambda _: _known.pop(number, None))
     _known[number] = (reference, recording, facts, passes := [0])
     return facts, passes
+
+
+def loader_settings(dataset: Any) -> dict[str, Any]:
+    """Return what `LoaderFacts` has of a ``DataLoader``, ``IterDataset`` or ``MapDataset``.
+
+    Of a pipeline that mixes several, the first one counts.
+    """
+    size, part = None, dataset
+    workers = threads = 0
+    for part in _parts(dataset):
+        name = type(part).__name__
+        if name in {"BatchMapDataset", "BatchIterDataset"}:
+            size = int(part._batch_size) * (size or 1)
+        elif name == "InterleaveIterDataset":
+            workers = sum(type(each).__name__ == PROCESS for each in _parents(part))
+        elif name == PROCESS:
+            workers = workers or 1
+        elif name == "PrefetchIterDataset" and not workers:  # else they are those of a worker
+            threads += int(part._read_options.num_threads)
+    return {
+        "name": type(getattr(part, "_source", part)).__name__,
+        "batch_size": size,
+        "workers": workers,
+        "threads": threads,
+    }
+
+
+def _parts(dataset: Any) -> Iterator[Any]:
+    """Yield the parts of a pipeline, the last one first, by the first of several parents."""
+    part = getattr(dataset, "_dataset", dataset)  # of a DataLoader
+    for _ in range(MOST_PARTS):
+        yield part
+        parents = _parents(part)
+        if not parents:
+            return
+        part = parents[0]
+
+
+def _parents(part: Any) -> list[Any]:
+    parents = getattr(part, "_datasets", None) or getattr(part, "_parents", ())
+    return [*parents[:MOST_PARTS]] if isinstance(parents, (list, tuple)) else []

@@ -79,11 +79,6 @@ class DeviceTimer:
         if region is not None:
             region.end()
 
-    def cancel(self, name: str) -> None:
-        """Forget the region of that name, if one was begun."""
-        if self._open.pop(name, None) is not None and name == Kind.H2D.spelled:
-            device_moves.here.is_timed = False
-
     def watch(
         self, model: torch.nn.Module | None = None, *optimizers: torch.optim.Optimizer
     ) -> Watch:

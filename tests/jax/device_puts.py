@@ -59,28 +59,6 @@ def test_a_transfer_is_of_the_batch_that_was_delivered_last(
     assert spans["nbytes"].tolist() == [72, *waits["nbytes"].tolist()]
 
 
-def test_what_compiled_functions_copy_is_said_to_be_unseen(
-    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
-) -> None:
-    grain = pytest.importorskip("grain", reason="its batches are what is moved")
-    total = jax.jit(lambda array: array.sum())
-    with record(tmp_path / "run"):
-        for batch in grain.MapDataset.source(fields(4)).batch(2):
-            total(batch["x"])
-    assert device_puts.UNTOLD in open_profile(tmp_path / "run").facts[0].unseen
-
-
-def test_of_a_script_that_moves_its_batches_nothing_is_unseen(
-    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
-) -> None:
-    grain = pytest.importorskip("grain", reason="its batches are what is moved")
-    total = jax.jit(lambda array: array.sum())
-    with record(tmp_path / "run"):
-        for batch in grain.MapDataset.source(fields(4)).batch(2):
-            total(jax.device_put(batch["x"]))
-    assert open_profile(tmp_path / "run").facts[0].unseen == [device_puts.ASYNCHRONOUS]
-
-
 def test_without_a_recording_nothing_is_timed() -> None:
     assert jax.device_put(np.ones(3)).tolist() == [1, 1, 1]
     with pytest.raises(TypeError):

@@ -130,21 +130,6 @@ def test_a_step_that_is_compiled_for_replicas_runs_as_ever(
     assert (waits["batch"] >= 0).sum() == N
 
 
-def test_an_iterator_is_asked_on_the_device_where_the_script_asks_it(tmp_path: Path) -> None:
-    def step(iterator: Any) -> Any:
-        return tf.reduce_sum(next(iterator))
-
-    def devices() -> list[str]:
-        graph = tf.function(step).get_concrete_function(iter(numbers())).graph
-        asking = ("IteratorGetNext", "IteratorToStringHandle")  # of what may lie on a GPU
-        return [each.device for each in graph.get_operations() if each.type in asking]
-
-    expected = devices()
-    hooks.install()
-    with record(tmp_path / "run"):
-        assert devices() == [*expected, ""] == ["", ""]
-
-
 class SetClock(SystemClock):
     """A wall clock that somebody sets, while TensorFlow's own stays."""
 

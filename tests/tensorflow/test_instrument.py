@@ -128,15 +128,6 @@ def test_a_table_of_the_users_own_comes_first(shards: list[str], tmp_path: Path)
     assert labels(profile, spans_of(profile, Kind.OPEN)) == {"TFRecord"}
 
 
-def test_what_is_made_of_an_instrumented_dataset_is_seen_too(
-    shards: list[str], tmp_path: Path
-) -> None:
-    with record(tmp_path / "run"):
-        assert len(list(instrument(pipeline(shards)).take(3).as_numpy_iterator())) == 3
-    waits = spans_of(open_profile(tmp_path / "run"), Kind.WAIT)
-    assert (waits["batch"] >= 0).sum() == 3
-
-
 def test_all_datasets_are_seen_once_installed_and_none_after(
     shards: list[str], tmp_path: Path
 ) -> None:
@@ -191,23 +182,6 @@ def test_a_compiled_loop_is_seen_batch_by_batch(shards: list[str], tmp_path: Pat
         assert all(wait.is_batch for wait in waits)
         assert times == sorted(times)
         assert GRAPH_WAITS.take(recording.clock) == []
-
-
-def test_a_profiler_of_the_users_own_is_left_alone(shards: list[str], tmp_path: Path) -> None:
-    tf.profiler.experimental.start(str(tmp_path / "theirs"))
-    with record(tmp_path / "run"):
-        for _ in instrument(pipeline(shards)):
-            pass
-    tf.profiler.experimental.stop()
-    assert list((tmp_path / "theirs").rglob("*.xplane.pb"))
-    (facts,) = read_process_facts(tmp_path / "run" / "processes")
-    assert any("did not start" in text for text in facts.loaders[0].unseen)
-    profile = open_profile(tmp_path / "run")
-    assert len(spans_of(profile, Kind.OPAQUE)) == N_EXAMPLES // 2
-    whole = exposure(profile).whole
-    assert {stage.kind for stage in whole.stages if stage.busy_ns} <= {
-        Kind.OPAQUE, Kind.HANDOVER, Kind.SHUTDOWN, Kind.STARTUP, Kind.UNKNOWN, Kind.CPU_WAIT,
-    }  # fmt: skip
 
 
 def test_what_is_no_dataset_is_refused() -> None:

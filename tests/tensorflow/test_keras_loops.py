@@ -223,28 +223,6 @@ def test_evaluation_prediction_and_saving_have_their_kinds(tmp_path: Path) -> No
     assert (tmp_path / "kept.weights.h5").exists()
 
 
-def test_a_list_of_callbacks_of_the_users_is_not_changed(tmp_path: Path) -> None:
-    hooks.install()
-    seen: list[int] = []
-
-    class Counts(keras.callbacks.Callback):  # type: ignore[misc]
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            seen.append(batch)
-
-    mine = [Counts()]
-    with record(tmp_path / "run"):
-        fitted(callbacks=mine)
-    assert seen == [*range(N_BATCHES)] * 2
-    assert len(mine) == 1
-
-
-def test_without_a_recording_nothing_is_added() -> None:
-    _, expected = fitted()
-    hooks.install()
-    _, found = fitted(callbacks=[KerasCallback()])
-    assert found == expected
-
-
 def test_a_training_goes_on_with_its_own_dataset_after_a_validation(tmp_path: Path) -> None:
     hooks.install()
     with record(tmp_path / "run"):

@@ -54,37 +54,12 @@ def assert_batch(batch: dict[str, Any], numbers: list[int]) -> None:
         assert np.array_equal(batch[name].numpy(), array), name
 
 
-@HELD
-def test_all_batches_at_once_are_the_serial_ones(store: Store) -> None:
-    loader = iobench.loader(store, 4, framework="tensorflow")
-    assert isinstance(loader, TFStoreLoader)
-    for batch, numbers in zip(list(loader), in_order(), strict=True):
-        assert_batch(batch, numbers)
-
-
 def test_tensors_share_the_memory_of_the_ring(store: Store, buffers: WeakSet[BatchMemory]) -> None:
     loader = TFStoreLoader(store, 4, depth=3)
     for _ in range(5):
         addresses = {np.asarray(batch["x"]).ctypes.data for batch in loader}
         assert len(addresses) <= 3
         assert len(buffers) == 3
-
-
-@HELD
-def test_what_a_gradient_needs_is_kept(store: Store) -> None:
-    weight = tf.Variable(tf.ones((6, 8)))
-    loader = TFStoreLoader(store, 4, depth=3)
-    iterator = iter(loader)
-    with tf.GradientTape() as tape:
-        batch = next(iterator)
-        loss = tf.reduce_sum((batch["x"] * weight) ** 2)
-    expected = 2 * (batch["x"].numpy().astype("f8") ** 2).sum(0)
-    del batch
-    for _ in iterator:
-        pass
-    for _ in loader:
-        pass
-    assert np.allclose(tape.gradient(loss, weight), expected)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", tf.float16, "float32"])
@@ -148,20 +123,6 @@ def test_a_dataset_has_the_batches_and_ends_with_the_loop(store: Store) -> None:
     del iterator, batch
     gc.collect()
     assert ring_threads() == []
-
-
-@HELD
-def test_a_state_goes_on_in_a_dataset(store: Store) -> None:
-    loader = TFStoreLoader(store, 4, shuffle=True)
-    iterator = iter(loader)
-    for _ in range(7):
-        next(iterator)
-    other = TFStoreLoader(store, 4, shuffle=True)
-    other.load_state_dict(loader.state_dict())
-    dataset = other.as_dataset()
-    rest = [batch["number"].numpy().tolist() for batch in iterator]
-    assert [batch["number"].numpy().tolist() for batch in dataset] == rest
-    assert sum(1 for _ in dataset) == len(loader)
 
 
 def test_a_transform_gives_the_dataset_its_signature(store: Store) -> None:
