@@ -115,10 +115,10 @@ def _start(
         return _with_waits(stock_iter(loader), known, log)
     if not loader.num_workers:
         return _observe_maker(stock_iter(loader), loader, known, log)
-    attributes = loader.__dict__.get("_iterator") if loader.persistent_workers else None
-    if attributes is None:
+    persistent = loader.__dict__.get("_iterator") if loader.persistent_workers else None
+    if persistent is None:
         return _observe_worked(loader, stock_iter, known, log)
-    before = observation_of(attributes)
+    before = observation_of(persistent)
     if before is None:
         known.note_unseen("workers: they were started before the recording")
     else:
