@@ -55,7 +55,7 @@ def instrument(source: T, *, name: str = "") -> T:
 
     @functools.wraps(timed)
     def take(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return waits.record(lambda: timed(self, *args, **kwargs))
+        return waits.timed(lambda: timed(self, *args, **kwargs))
 
     def restart(self: Any, *args: Any, **kwargs: Any) -> Any:
         waits.end_round()
@@ -83,7 +83,7 @@ class _Waits:
         self._log: DeliveryLog | None = None
         self._epoch = -1
 
-    def record(self, take: Callable[[], Any]) -> Any:
+    def timed(self, take: Callable[[], Any]) -> Any:
         """Return what the function returns, and record the wait for it."""
         recording = current_recording()
         if recording is None:

@@ -88,7 +88,7 @@ class RunProbes:
 
     def __init__(self, duration_s: float | None, n_runs: int) -> None:
         self._duration_s = None if duration_s is None else duration_s / n_runs
-        self._results: dict[Any, StorageLimits | str] = {}
+        self._limits: dict[Any, StorageLimits | str] = {}
 
     def before(self, one: Prepared, n_samples_all: int | None) -> dict[str, Any]:
         """Probe, and return what ``run.json`` says of it."""
@@ -96,9 +96,9 @@ class RunProbes:
             return {}
         requests, readers = requests_of_run(one, n_samples_all), max(1, one.threads or one.workers)
         key = tuple(one.files), requests.nbytes, readers
-        is_first = key not in self._results
-        result = self._results[key] if not is_first else self._probe(one.files, requests, readers)
-        self._results[key] = result
+        is_first = key not in self._limits
+        result = self._limits[key] if not is_first else self._probe(one.files, requests, readers)
+        self._limits[key] = result
         if isinstance(result, str):
             return {"no_storage_probe": result}
         return {
