@@ -56,8 +56,8 @@ class Option(msgspec.Struct, frozen=True):
             return text.lower() == "true"
         if not self.many:
             return self._known(text)
-        found = {self._known(each.strip()) for each in text.split(",")}
-        return tuple(each for each in self.values if each in found) or tuple(sorted(found))
+        chosen = {self._known(each.strip()) for each in text.split(",")}
+        return tuple(each for each in self.values if each in chosen) or tuple(sorted(chosen))
 
     def described(self) -> dict[str, str]:
         """Return name, values and text, for people."""

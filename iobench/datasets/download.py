@@ -1,32 +1,48 @@
 """Fetches a dataset's files through its CliMetLab plugin, into CliMetLab's own cache.
 
-The only way to the network there is, and only on request.
+The only way to the network there is, and only on request. The plugin runs in a process of its own:
+CliMetLab by itself tries an unreachable host for hours, and a plugin cannot be asked to stop; a
+process can be ended, with all it started.
 """
 
 from __future__ import annotations
 
 import contextlib
-import shutil
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+import importlib.util
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
 
 import msgspec
 
 from iobench.datasets.contract import Progress, no_progress
-from iobench.datasets.locate import climetlab_cache_folder
-from iobench.datasets.plugin_process import INSTALL, download_through_plugin, missing_in_cache
+from iobench.datasets.locate import climetlab_cache_folder, climetlab_cached_files
+from iobench.datasets.real_plugins import fail_fast
 from iobench.datasets.setup_processes import stopwatch
-from iobench.errors import MissingFileError
+from iobench.errors import IobenchError, MissingExtraError, MissingFileError, StorageError
+from iobench.files.atomic import EXIT_RESUMABLE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from iobench.datasets.contract import Locator
 
+INSTALL: Final = "pip install 'iobench[climetlab]'"
 DEFAULT_TIMEOUT_S: Final = 3600.0
 LEAST_S: Final = 0.2
-FULL: Final = 0.85
-"""CliMetLab deletes files it has fetched from about here on: 90 % by default."""
+LOOK_EVERY_S: Final = 0.2
+REASON_LIMIT: Final = 500
+OUTPUT_NBYTES: Final = 1 << 14
+"""Of a plugin's output, from its end, among which its error is looked for."""
+CHILD: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline()); "
+    "from iobench.datasets.download import child_main; child_main()"
+)
 
 
 class PluginCall(msgspec.Struct, frozen=True):
@@ -66,53 +82,138 @@ def download_missing(
     progress: Progress = no_progress,
 ) -> int:
     """Fetch what the locator does not find, and return how many files that were."""
-    lacking = _missing(downloads.others, locator)
-    if lacking:
+
+    def missing(urls: Sequence[str]) -> list[str]:
+        paths = locator.find(urls)
+        return [url for url, path in zip(urls, paths, strict=True) if path is None]
+
+    if absent := missing(downloads.others):
         raise MissingFileError(
-            f"{', '.join(lacking)}: cannot be downloaded and is not in {locator.searched()}; put "
+            f"{', '.join(absent)}: cannot be downloaded and is not in {locator.searched()}; put "
             "it there first, or ask for samples without it"
         )
-    asked = [(one, _missing(one.urls, locator)) for one in downloads.calls]
-    open_calls = [(one, urls) for one, urls in asked if urls or not one.urls]
-    total, before = sum(len(urls) for _, urls in open_calls), 0
+    pairs = [(call, missing(call.urls)) for call in downloads.calls]
+    due = [(call, urls) for call, urls in pairs if urls or not call.urls]
+    total, done = sum(len(urls) for _, urls in due), 0
     watch = stopwatch()
-    for one, urls in open_calls:
+    for call, urls in due:
 
-        def advance(done: int, _: int, before: int = before) -> None:
-            progress(before + done, total)
+        def advance(fetched: int, _: int, done: int = done) -> None:
+            progress(done + fetched, total)
 
-        download_through_plugin(
-            one.name,
-            one.arguments,
-            timeout_s=max(timeout_s - watch(), LEAST_S),
-            install=one.install,
-            urls=urls,
-            to_xarray=one.to_xarray,
-            progress=advance,
-        )
-        before += len(urls)
-        still = missing_in_cache(urls)
-        if still:
+        left_s = max(timeout_s - watch(), LEAST_S)
+        download_through_plugin(call, timeout_s=left_s, urls=urls, progress=advance)
+        done += len(urls)
+        if still := _missing_in_cache(urls):
             raise MissingFileError(
-                f"{one.name}: the plugin ended without fetching {', '.join(still)}; "
-                f"{_why_missing(climetlab_cache_folder())}"
+                f"{call.name}: the plugin ended without fetching {', '.join(still)}; is that file "
+                "published? Where the disk is fuller than its setting maximum-cache-disk-usage, "
+                "CliMetLab deletes what it has fetched"
             )
     return total
 
 
-def _missing(urls: Sequence[str], locator: Locator) -> list[str]:
-    found = locator.find(urls)
-    return [url for url, path in zip(urls, found, strict=True) if path is None]
+def download_through_plugin(
+    call: PluginCall,
+    *,
+    timeout_s: float,
+    urls: Sequence[str] = (),
+    progress: Progress = no_progress,
+) -> None:
+    """Run a call in a process of its own.
+
+    Files land in CliMetLab's cache; those that are there are not fetched again, and a file cut
+    short goes on where it stopped, where the server can. ``urls`` are the files to fetch.
+    """
+    if importlib.util.find_spec("climetlab") is None:
+        raise MissingExtraError(f"--download goes through CliMetLab: {INSTALL}")
+    watch = stopwatch()
+    with tempfile.TemporaryFile() as output, _child(call, output) as child:
+        while child.poll() is None:
+            if watch() > timeout_s:
+                late = StorageError(
+                    f"--download of {call.name}: not finished after {timeout_s:g} s; so far "
+                    f"{_progress_text(urls)}. Finished files are kept: the same command continues "
+                    "from there"
+                )
+                late.exit_code = EXIT_RESUMABLE
+                raise late
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(LOOK_EVERY_S)
+            if urls:
+                progress(len(urls) - len(_missing_in_cache(urls)), len(urls))
+        if child.returncode:
+            raise _failure(call, child.returncode, output, urls)
 
 
-def _why_missing(folder: Path) -> str:
-    """Return what may have become of files that a plugin should have fetched."""
-    with contextlib.suppress(OSError):
-        disk = shutil.disk_usage(folder)
-        share = disk.used / (disk.used + disk.free)
-        if share > FULL:
-            return (
-                f"the disk of {folder} is {share:.0%} full, and CliMetLab deletes what it has "
-                "fetched beyond its setting maximum-cache-disk-usage: make room, or raise it"
-            )
-    return "is that file published?"
+def _missing_in_cache(urls: Sequence[str]) -> list[str]:
+    """Return which URLs CliMetLab's cache lacks, read anew; all while its index is being made."""
+    cached: Mapping[str, Any] = {}
+    with contextlib.suppress(StorageError):
+        cached = climetlab_cached_files(climetlab_cache_folder())
+    return [url for url in urls if url not in cached or not cached[url].is_file()]
+
+
+def _progress_text(urls: Sequence[str]) -> str:
+    n_done = len(urls) - len(_missing_in_cache(urls))
+    return f"{n_done} of {len(urls)} files are in {climetlab_cache_folder()}"
+
+
+def _failure(
+    call: PluginCall, returncode: int, output: IO[bytes], urls: Sequence[str]
+) -> IobenchError:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - OUTPUT_NBYTES))
+    lines = output.read().decode(errors="replace").splitlines()
+    last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+    last = last.strip()[:REASON_LIMIT]
+    if last.startswith(("NameError: Cannot find dataset", "ModuleNotFoundError")):
+        return MissingExtraError(f"{call.name} needs its CliMetLab plugin: {call.install} ({last})")
+    ended = f"was ended by signal {-returncode}" if returncode < 0 else "failed"
+    advice = "see whether this machine reaches the host, or copy the files and give --data-dir"
+    if "404 " in last:
+        advice = "the host has no such file: choose others"
+    text = f"--download of {call.name} {ended}: {last}; {_progress_text(urls)}; {advice}"
+    return MissingFileError(text)
+
+
+@contextlib.contextmanager
+def _child(call: PluginCall, output: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the plugin; on leaving, end it with all that it started."""
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-c", CHILD],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    stdin = cast(io.BufferedWriter, child.stdin)
+    try:
+        request = json.dumps([call.name, dict(call.arguments), call.to_xarray])
+        with contextlib.suppress(BrokenPipeError):  # it is gone: its exit code says why
+            stdin.write(f"{json.dumps(sys.path)}\n{request}\n".encode())
+            stdin.flush()  # and stays open: its end tells the child that this process is gone
+        yield child
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        stdin.close()
+
+
+def child_main() -> None:
+    """Load the dataset that standard input names; what fails ends this process with a traceback."""
+    name, arguments, to_xarray = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import climetlab
+
+    no_catalogs = climetlab.settings.temporary("datasets-catalogs-urls", [])
+    with fail_fast(), no_catalogs:  # a plugin that is not installed is not looked for elsewhere
+        loaded = climetlab.load_dataset(name, **arguments)
+        if to_xarray:
+            loaded.to_xarray()
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 1024):  # not sys.stdin, whose lock this thread would keep at the exit
+        pass
+    os.killpg(os.getpgid(0), signal.SIGKILL)

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 MIRROR_VARIABLE = "CLIMETLAB_MIRROR"
 MANIFEST = "stand-in.json"
-"""At the top of a finished stand-in."""
-UNFINISHED = "stand-in.unfinished"
-"""At the top of an unfinished one."""
+"""At the top of a stand-in; it lists no file until all are there."""
 MAX_ASKED: Final = 1024
 """Files of a web server that are asked for one by one."""
 
@@ -67,13 +65,13 @@ class FileLocator:
         layouts = [[*self._candidates(url)] for url in urls]
         behind_urls = [each for layout in layouts for each in layout if isinstance(each, URL)]
         self._remote.look(behind_urls)
-        found = [next(filter(None, map(self._at_hand, layout)), None) for layout in layouts]
-        self._note_found([path for path in found if path is not None])
-        return found
+        paths = [next(filter(None, map(self._at_hand, layout)), None) for layout in layouts]
+        self._note_files([path for path in paths if path is not None])
+        return paths
 
     def _at_hand(self, candidate: str | URL) -> Path | None:
         if isinstance(candidate, URL):
-            return self._remote.found.get(candidate)
+            return self._remote.files.get(candidate)
         return Path(candidate) if _readable_file(candidate) else None
 
     def own_files(self) -> tuple[DatedFile, ...] | None:
@@ -88,7 +86,7 @@ class FileLocator:
             for file in self._pattern.files
             if isinstance(file.path, URL) or _readable_file(file.path)
         )
-        self._note_found([file.path for file in files])
+        self._note_files([file.path for file in files])
         return files
 
     def list_folder(self, url: str, suffix: str) -> list[Path]:
@@ -102,12 +100,12 @@ class FileLocator:
                 continue
             if isinstance(folder, URL) or folder.is_dir():
                 names = sorted(each for each in folder.iterdir() if each.name.endswith(suffix))
-                if found := [each for each in names if not each.name.startswith(".")]:
-                    self._note_found(found)
-                    return found
+                if files := [each for each in names if not each.name.startswith(".")]:
+                    self._note_files(files)
+                    return files
         return []
 
-    def _note_found(self, paths: Sequence[Path]) -> None:
+    def _note_files(self, paths: Sequence[Path]) -> None:
         self.n_found += len(paths)
         for folder in {path.parent for path in paths}:
             self._note_stand_in(folder)
@@ -116,38 +114,46 @@ class FileLocator:
         """Return where ``find`` looks, in words, for error messages."""
         if self._stand_in_root is not None:
             return f"the stand-in {self._stand_in_root}"
-        told = []
+        places = []
         if self._data_dir is not None:
-            told.append(
+            places.append(
                 f"--data-dir {self._data_dir} (as a CliMetLab mirror, a bucket or a flat folder)"
             )
         if self._pattern is not None:
-            told.append(f"--files {self._pattern.text}")
-        if told:
-            return " and ".join(told)
+            places.append(f"--files {self._pattern.text}")
+        if places:
+            return " and ".join(places)
         mirror = self._mirror or "(not set)"
         return f"${MIRROR_VARIABLE} {mirror}, CliMetLab's cache {self._cache_folder}"
 
     def _note_stand_in(self, folder: Path) -> None:
         tops = [folder, *folder.parents]
         if isinstance(folder, URL):
-            mirror, found, _ = folder.path.partition("/url/http")  # each place is a request
-            likely = {self._data_dir, folder.with_path(mirror) if found else None}
+            mirror, below, _ = folder.path.partition("/url/http")  # each place is a request
+            likely = {self._data_dir, folder.with_path(mirror) if below else None}
             tops = [top for top in tops if top in likely]
-            marks = [top / name for top in tops for name in (UNFINISHED, MANIFEST)]
+            marks = (top / MANIFEST for top in tops)
             self._remote.look([mark for mark in marks if isinstance(mark, URL)])
         for top in tops:
-            if self._has(top / UNFINISHED):
+            if not self._has(top / MANIFEST):
+                continue
+            try:
+                manifest = read_json(top / MANIFEST)
+                is_tiny, is_finished = bool(manifest["tiny"]), bool(manifest["files"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise StorageError(
+                    f"{top / MANIFEST}: is not iobench's list of a stand-in ({error}); delete its "
+                    "folder"
+                ) from error
+            if not is_finished:
                 raise StorageError(
                     f"{top}: holds an unfinished stand-in; finish it with iobench synthesize, or "
                     "delete the folder"
                 )
-            if self._has(top / MANIFEST):
-                self.stand_in = True
-                self.tiny = self.tiny or _says_tiny(top / MANIFEST)
+            self.stand_in, self.tiny = True, self.tiny or is_tiny
 
     def _has(self, path: Path) -> bool:
-        return path in self._remote.found if isinstance(path, URL) else _readable_file(path)
+        return path in self._remote.files if isinstance(path, URL) else _readable_file(path)
 
     @cached_property
     def _remote(self) -> _RemoteFiles:
@@ -190,26 +196,26 @@ class _RemoteFiles:
     """Files behind URLs, by URL as ``found``, as they were when they were first looked for."""
 
     def __init__(self) -> None:
-        self.found: dict[URL, URL] = {}
+        self.files: dict[URL, URL] = {}
         self._looked_for: set[URL] = set()
 
     def look(self, urls: Sequence[URL]) -> None:
         """Look for files: a listing of each folder, of a web server a question for each file."""
         new = [url for url in dict.fromkeys(urls) if url not in self._looked_for]
         self._looked_for.update(new)
-        asked = [url for url in new if not url.can_list]
-        if len(asked) > MAX_ASKED:
+        single = [url for url in new if not url.can_list]
+        if len(single) > MAX_ASKED:
             raise OptionError(
-                f"{asked[0].parent}: a web server lists no files, and {len(asked)} may be there; "
+                f"{single[0].parent}: a web server lists no files, and {len(single)} may be there; "
                 "choose some with --option, or name a place that can be listed (s3://...)"
             )
-        states = zip(asked, states_of(asked, may_hide=True), strict=True)
+        states = zip(single, states_of(single, may_hide=True), strict=True)
         self._keep(url.with_state(state) for url, state in states if state is not None)
         for folder in dict.fromkeys(url.parent for url in new if url.can_list):
             self._keep(folder.iterdir())
 
     def _keep(self, urls: Iterable[URL]) -> None:
-        self.found.update((url, url) for url in urls if url.is_file())
+        self.files.update((url, url) for url in urls if url.is_file())
 
 
 def in_mirror(url: str) -> str:
@@ -284,15 +290,6 @@ def climetlab_cached_files(folder: Path) -> dict[str, Path]:
         for path, args in entries
         if isinstance(args, dict) and "url" in args and not args.get("parts")
     }
-
-
-def _says_tiny(manifest: Path) -> bool:
-    try:
-        return bool(read_json(manifest)["tiny"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(
-            f"{manifest}: is not iobench's list of a stand-in ({error}); delete its folder"
-        ) from error
 
 
 def _readable_file(path: str | Path) -> bool:

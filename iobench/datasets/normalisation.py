@@ -74,10 +74,10 @@ def normalisation_of(
         (FileMoments,),
     )
     paths = [file.path for file in files]
-    found, n_new = catalogued(
+    moments, n_new = catalogued(
         paths, inspection, cache_dir=locator.cache_dir, progress=locator.progress
     )
-    parts = [each.columns for each in found]
+    parts = [each.columns for each in moments]
     return Normalisation({name: _scale(parts, name) for name in names}), n_new > 0
 
 

@@ -83,7 +83,7 @@ class XarrayLoop:
 
     def read(self, where: Where) -> Any:
         """Return the arrays of a sample by name."""
-        found = {}
+        arrays = {}
         for each in self._select(where):
             try:
                 one = self._dataset(each.source)[each.variable]
@@ -97,8 +97,8 @@ class XarrayLoop:
             except NOT_READ as error:
                 raise _not_read(each.source, f"{each.variable}: {error}") from error
             native = values.dtype.newbyteorder("=")
-            found[each.name or each.variable] = values.astype(native, copy=False)
-        return found
+            arrays[each.name or each.variable] = values.astype(native, copy=False)
+        return arrays
 
     def decode(self, raw: Raw, where: Where) -> Arrays:
         """Refuse: xarray reads and decodes at once."""
@@ -149,8 +149,8 @@ def make_plain_loop(
         loop.close()
     for each in spec:
         if sample[each.name].shape != each.shape:
-            found = " x ".join(map(str, sample[each.name].shape))
-            raise _not_read(select(where)[0].source, f"{each.name}: it makes {found} of a sample")
+            shape = " x ".join(map(str, sample[each.name].shape))
+            raise _not_read(select(where)[0].source, f"{each.name}: it makes {shape} of a sample")
     return Baseline(MapStyle(loop, index), PLAIN_LOOP, trial_s)
 
 

@@ -17,7 +17,7 @@ import msgspec
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.dataset_options import Option, parse_options
 from iobench.datasets.locate import in_mirror
-from iobench.datasets.standins import PlannedFile, StandInIdentity, write_planned_files
+from iobench.datasets.standins import PlannedFile, write_planned_files
 from iobench.errors import MissingFileError, OptionError
 
 if TYPE_CHECKING:
@@ -121,12 +121,12 @@ class PublishedFiles:
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
         """Return what every provenance says: the dataset, its files, the terms."""
-        told = {
+        known = {
             "dataset": self.name,
             "files": [{"name": path.name, "nbytes": path.stat().st_size} for path in files],
             "terms_of_use": self.terms_of_use,
         }
-        return {**told, "citation": self.citation} if self.citation else told
+        return {**known, "citation": self.citation} if self.citation else known
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
         """Return what a stand-in holds: tiny, ordinary, or a share of all files."""
@@ -196,7 +196,6 @@ class PublishedFiles:
         return write_planned_files(
             root,
             self.planned_files(plan),
-            identity=StandInIdentity.of(self, seed=seed, scale=scale, tiny=tiny),
             processes=processes,
             progress=progress,
         )

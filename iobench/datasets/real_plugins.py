@@ -9,11 +9,12 @@ checked before, and a connection is an error.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import logging
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ from iobench.errors import IobenchError, MissingExtraError, MissingFileError
 
 if TYPE_CHECKING:
     from iobench.datasets.download import PluginCall
+
+CONNECT_S, ANSWER_S = 10, 60
+TRIES, RETRY_AFTER_S = 2, 1
 
 
 def open_through_plugin(call: PluginCall, paths: Mapping[str, Path]) -> Any:
@@ -59,23 +63,23 @@ def open_through_plugin(call: PluginCall, paths: Mapping[str, Path]) -> Any:
             return loaded.to_xarray()
 
 
-def import_climetlab(who: str, install: str = "pip install 'iobench[climetlab]'") -> None:
-    """Import CliMetLab, which ``who`` needs."""
+def import_climetlab(user: str, install: str = "pip install 'iobench[climetlab]'") -> None:
+    """Import CliMetLab, which ``user`` needs."""
     try:
         import climetlab  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError(f"{who} needs CliMetLab: {install}") from error
+        raise MissingExtraError(f"{user} needs CliMetLab: {install}") from error
 
 
 @contextlib.contextmanager
-def climetlab_offline(who: str) -> Iterator[Any]:
+def climetlab_offline(user: str) -> Iterator[Any]:
     """Yield CliMetLab, silent, with the network cut off and no plugin looked for elsewhere."""
     import climetlab
 
     _revive_cache()
     with (
         quiet_climetlab(),
-        network_cut_off(who),
+        network_cut_off(user),
         climetlab.settings.temporary("check-out-of-date-urls", False),
         climetlab.settings.temporary("datasets-catalogs-urls", []),
     ):
@@ -97,7 +101,7 @@ def is_unknown_dataset(error: NameError) -> bool:
 
 
 @contextlib.contextmanager
-def network_cut_off(who: str) -> Iterator[None]:
+def network_cut_off(user: str) -> Iterator[None]:
     """Make every attempt to reach a host an error, in all threads of this process."""
     from unittest import mock
 
@@ -105,7 +109,7 @@ def network_cut_off(who: str) -> Iterator[None]:
         host = next((each for each in arguments if isinstance(each, str | tuple)), "a host")
         # Not an OSError: CliMetLab would try again for hours.
         raise IobenchError(
-            f"{who} tried to reach {host}: the network is used with --download alone"
+            f"{user} tried to reach {host}: the network is used with --download alone"
         )
 
     with (
@@ -133,3 +137,26 @@ def _link(mirror: Path, url: str, path: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     # The mirror resolves links, so what is opened later does not need this folder any more.
     place.symlink_to(path.absolute())
+
+
+@contextlib.contextmanager
+def fail_fast(instead: Callable[[str], Any] | None = None) -> Iterator[None]:
+    """Cut CliMetLab's retries, 500 with two minutes between, to one."""
+    http: Any = importlib.import_module("multiurl.http")
+    patient = http.robust
+
+    def brief(call: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
+        def ask(url: str, *arguments: Any, **more: Any) -> Any:
+            if instead is not None:
+                return instead(url)
+            more["timeout"] = (CONNECT_S, ANSWER_S)
+            return call(url, *arguments, **more)
+
+        bold: Callable[..., Any] = patient(ask, TRIES, RETRY_AFTER_S)
+        return bold
+
+    http.robust = brief
+    try:
+        yield
+    finally:
+        http.robust = patient

@@ -163,7 +163,7 @@ class Computed(Sequence[T], Generic[T]):
     @overload
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
-        found = range(self._length)[index]
-        if isinstance(found, range):
-            return [self._compute(number) for number in found]
-        return self._compute(found)
+        numbers = range(self._length)[index]
+        if isinstance(numbers, range):
+            return [self._compute(number) for number in numbers]
+        return self._compute(numbers)

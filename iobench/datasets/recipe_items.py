@@ -61,9 +61,9 @@ def file_times(
     for number, file in enumerate(files):
         variable = file.variables.get(name)
         if variable is None or variable.dims not in ((name,), ()):
-            found = "no variable" if variable is None else f"({', '.join(variable.dims)})"
+            actual = "no variable" if variable is None else f"({', '.join(variable.dims)})"
             raise FileFormatError(
-                f"{file.path}: has {found} {name!r}, expected a coordinate along {name!r}"
+                f"{file.path}: has {actual} {name!r}, expected a coordinate along {name!r}"
             )
         both = (variable.attributes.get("units", ""), variable.attributes.get("calendar", ""))
         by_units.setdefault(both, []).append(number)
@@ -110,7 +110,7 @@ def _whole(path: Path, times: NDArray[np.datetime64], unit: str) -> NDArray[np.d
 
 def _splits(splits: Sequence[Split], names: Sequence[str]) -> dict[str, Sequence[int]]:
     """Return the samples of each split that has any, by the names of their times."""
-    found: dict[str, Sequence[int]] = {}
+    by_name: dict[str, Sequence[int]] = {}
     for split in splits:
         begins: dict[int, set[str]] = {}
         for each in split.times:
@@ -121,20 +121,20 @@ def _splits(splits: Sequence[Split], names: Sequence[str]) -> dict[str, Sequence
             if any(name[:length] in some for length, some in begins.items())
         ]
         if numbers:
-            found[split.name] = numbers
-    return found
+            by_name[split.name] = numbers
+    return by_name
 
 
 def _check_distinct(files: Sequence[NetcdfFile], times: Sequence[NDArray[Any]]) -> None:
     together = np.concatenate(times)
     if len(np.unique(together)) == len(together):
         return
-    seen: dict[str, Path] = {}
+    known: dict[str, Path] = {}
     for file, own in zip(files, times, strict=True):
         for name in np.datetime_as_string(own).tolist():
-            if name in seen:
+            if name in known:
                 raise FileFormatError(
-                    f"{file.path}: holds {name}, which is in {seen[name]} already; expected each "
+                    f"{file.path}: holds {name}, which is in {known[name]} already; expected each "
                     "time once: are two files copies of one?"
                 )
-            seen[name] = file.path
+            known[name] = file.path

@@ -72,8 +72,8 @@ def smooth_values(
     """Return waves with noise between two bounds; the key alone decides, on any machine."""
     numbers = [zlib.crc32(each.encode()) if isinstance(each, str) else each for each in random_key]
     random = np.random.default_rng(numbers)
-    made = np.dtype(dtype)
-    bits = bits or NOISE_BITS[made.itemsize]
+    stored = np.dtype(dtype)
+    bits = bits or NOISE_BITS[stored.itemsize]
     work: Any = np.float64 if bits > 24 else np.float32
     # Arithmetic that is rounded alike everywhere: no sines, powers or matrix products.
     values: NDArray[Any] = np.zeros((), dtype=work)
@@ -95,7 +95,9 @@ def smooth_values(
     values += np.floor(grain, out=grain)
     values *= _whole((1 - 1e-6) / 2.0**bits * np.subtract(high, low), shape).astype(work)
     values += _whole(low, shape).astype(work)
-    return np.rint(values).astype(made) if made.kind == "i" else values.astype(made, copy=False)
+    return (
+        np.rint(values).astype(stored) if stored.kind == "i" else values.astype(stored, copy=False)
+    )
 
 
 def _whole(bound: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -215,7 +215,7 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             for each in self.sample_fields
         }
         windows, parts = self._parts(items)
-        found = netcdf_meteorology(files, chosen, places, cache_dir=cache_dir, windows=windows)
+        labels = netcdf_meteorology(files, chosen, places, cache_dir=cache_dir, windows=windows)
         firsts = {**windows, **{dim: own[0] for dim, own in parts.items()}}
         taken = {
             dim: len(range(length)[firsts.get(dim, slice(None))])
@@ -227,12 +227,12 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             for dim, length in zip(each.dims, each.shape, strict=True)
         ]
         single = {dim for dim, n in taken.items() if n == 1} - {dim for dim, _ in lengths}
-        found = _placed(found, parts, single)
-        found = found.within({each for each in lengths if taken.get(each[0]) == each[1]})
-        if "time" in found or items.position_units != "seconds":
-            return found
+        labels = _placed(labels, parts, single)
+        labels = labels.within({each for each in lengths if taken.get(each[0]) == each[1]})
+        if "time" in labels or items.position_units != "seconds":
+            return labels
         return msgspec.structs.replace(
-            found, coordinates=(_times(items.positions), *found.coordinates)
+            labels, coordinates=(_times(items.positions), *labels.coordinates)
         )
 
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
@@ -243,14 +243,14 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
         FileFormatError
             As `samples`.
         """
-        found = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
-        self.stacks = self.stacks_of(found[0])
-        for file in found:
-            self.check(file, found[0])
+        opened = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
+        self.stacks = self.stacks_of(opened[0])
+        for file in opened:
+            self.check(file, opened[0])
         names = [each.name for each in self.sample_fields]
-        self._check_coordinates(found, names, locator.cache_dir)
-        self.keep([only_variables(file, names) for file in found])
-        return tuple(found)
+        self._check_coordinates(opened, names, locator.cache_dir)
+        self.keep([only_variables(file, names) for file in opened])
+        return tuple(opened)
 
     def _check_coordinates(
         self, files: Sequence[NetcdfFile], names: Sequence[str], cache_dir: Path
@@ -443,7 +443,7 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
 
     def decode(self, raw: Raw, where: Any) -> Arrays:
         """Return the sample's arrays by name, as ``xarray.open_dataset`` decodes them."""
-        found, own = {}, self.opened[where[0]].variables
+        arrays, own = {}, self.opened[where[0]].variables
         if self._is_of_indexes:
             pairs = zip(own.items(), raw.arrays(), strict=True)
             return {name: unpack(stored, each.packing) for (name, each), stored in pairs}
@@ -453,8 +453,8 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             values = unpack(stored, variable.packing)
             if stored.ndim == len(variable.dims):  # of a box, which keeps all dimensions
                 values = np.asarray(values[_indexes(each, variable)])
-            found[each.name or each.variable] = values
-        return found
+            arrays[each.name or each.variable] = values
+        return arrays
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
@@ -509,16 +509,16 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
 
     def _float32(self, names: Sequence[str], arrays: Arrays) -> NDArray[np.float32]:
         shape = arrays[names[0]].shape
-        made = np.empty((len(names), *shape), dtype=np.float32)
+        stacked = np.empty((len(names), *shape), dtype=np.float32)
         scored = np.empty(shape)
         for channel, name in enumerate(names):
             scale = self.normalisation.scales.get(name)
             if scale is None:
-                made[channel] = arrays[name]
+                stacked[channel] = arrays[name]
                 continue
             np.subtract(arrays[name], scale.mean, out=scored)
-            made[channel] = np.divide(scored, scale.divisor, out=scored)
-        return made
+            stacked[channel] = np.divide(scored, scale.divisor, out=scored)
+        return stacked
 
     def _file(self, number: int) -> NetcdfFile:
         if not self.opened:
@@ -549,13 +549,13 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             "files": list(fitted),
             "sha256": self.normalisation.checksum(),
         }
-        told = {
+        facts = {
             **self.facts([file.path for file in files]),
             "options": {name: _json_ready(value) for name, value in self.chosen.items()},
             "schema": {each.name: each.units for each in self.fields},
             "source": self.source,
         }
-        return {**told, "normalisation": scored} if fitted else told
+        return {**facts, "normalisation": scored} if fitted else facts
 
     # ---- the stand-in
 
@@ -596,8 +596,8 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             shape, what = tuple(lengths[dim] for dim in dims), (each.name,)
         numbers: tuple[int | str, ...] = (plan.seed, self.synthesis_version, *what)
         bounds = each.low, each.high
-        made = smooth_values(shape, *bounds, *numbers, noise=each.noise, dtype=each.dtype)
-        return np.broadcast_to(made, stored)
+        smooth = smooth_values(shape, *bounds, *numbers, noise=each.noise, dtype=each.dtype)
+        return np.broadcast_to(smooth, stored)
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
         """Write a file of a stand-in."""
@@ -616,8 +616,8 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
 
 def only_variables(file: NetcdfFile, names: Sequence[str]) -> NetcdfFile:
     """Return a file with these variables alone, in this order: what travels to the workers."""
-    kept = {name: file.variables[name] for name in names if name in file.variables}
-    return msgspec.structs.replace(file, variables=kept, skipped={})
+    variables = {name: file.variables[name] for name in names if name in file.variables}
+    return msgspec.structs.replace(file, variables=variables, skipped={})
 
 
 def _times(positions: Sequence[float]) -> Coordinate:
@@ -637,18 +637,18 @@ def _placed(
     Each has its own part of dimensions of which they take different ones, and of those in
     ``single``, which samples do not have, the one value.
     """
-    found, left_out = [], dict(whole.left_out)
+    coordinates, left_out = [], dict(whole.left_out)
     for each in whole.coordinates:
         axes = tuple(axis for axis, dim in enumerate(each.dims) if dim in single)
-        kept = tuple(dim for dim in each.dims if dim not in single)
-        one = msgspec.structs.replace(each, dims=kept, values=np.squeeze(each.values, axes))
+        dims = tuple(dim for dim in each.dims if dim not in single)
+        one = msgspec.structs.replace(each, dims=dims, values=np.squeeze(each.values, axes))
         try:
-            found.append(
+            coordinates.append(
                 one if set(parts).isdisjoint(one.dims) else one.cut(parts, max_nbytes=MAX_PARTS)
             )
         except SampleError as error:
             left_out[each.name] = str(error)
-    return msgspec.structs.replace(whole, coordinates=tuple(found), left_out=left_out)
+    return msgspec.structs.replace(whole, coordinates=tuple(coordinates), left_out=left_out)
 
 
 def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:

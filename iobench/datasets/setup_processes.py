@@ -148,5 +148,5 @@ def child_main(requests: IO[bytes]) -> None:
             say("error", 0, error)
         except MemoryError as error:
             why = " ".join(str(error).split()) or "an allocation failed"
-            told = f"not enough memory for set-up work: {why}; raise the limit (ulimit -v)"
-            say("error", 0, IobenchError(told))
+            text = f"not enough memory for set-up work: {why}; raise the limit (ulimit -v)"
+            say("error", 0, IobenchError(text))

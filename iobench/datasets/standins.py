@@ -1,7 +1,7 @@
-"""Stand-ins on disk: where they lie, that they are whole, and that nothing foreign is overwritten.
+"""Stand-ins on disk: where they lie, and that they are whole.
 
-Each file appears whole. ``stand-in.unfinished`` lies beside them until all are there, then the
-manifest (``stand-in.json``); an unfinished one goes on with the files that it lacks.
+Each file appears whole and is never overwritten. The manifest (``stand-in.json``) is there first
+and lists no file until all are there; an unfinished stand-in goes on with the files that it lacks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from iobench.datasets.contract import Progress, Synthesizer, no_progress
-from iobench.datasets.locate import MANIFEST, UNFINISHED, FileLocator
+from iobench.datasets.locate import MANIFEST, FileLocator
 from iobench.datasets.setup_processes import Advance, run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
@@ -141,21 +141,16 @@ def ensure_stand_in(
     if seed < 0:
         raise OptionError(f"--seed {seed}: expected 0 or more")
     identity = StandInIdentity.of(dataset, seed=seed, scale=scale, tiny=tiny)
-    if _finished(root, identity):
+    if _is_finished(root, identity):
         return root
     make_item(root, kind="stand-in", title=f"stand-in of {dataset.name}")
     with claim(root, notice=notice):
-        if _finished(root, identity):  # another process made it while this one waited
+        if _is_finished(root, identity):  # another process made it while this one waited
             return root
         _check_free_space(root, dataset.synthesis_nbytes(scale=scale, tiny=tiny), dataset.name)
-        _begin(root, identity)
+        _write_manifest(root, identity, [])
         paths = dataset.synthesize(root, scale=scale, tiny=tiny, seed=seed, progress=progress)
-        files = [
-            {"name": path.relative_to(root).as_posix(), "nbytes": path.stat().st_size}
-            for path in paths
-        ]
-        _write_mark(root / MANIFEST, identity, files=files)
-        (root / UNFINISHED).unlink()
+        _write_manifest(root, identity, paths)
     return root
 
 
@@ -163,7 +158,6 @@ def write_planned_files(
     root: Path,
     files: Sequence[PlannedFile],
     *,
-    identity: StandInIdentity,
     processes: int | None = None,
     progress: Progress = no_progress,
 ) -> list[Path]:
@@ -173,7 +167,6 @@ def write_planned_files(
     there are usable CPUs, and one for what is written sooner than processes start. ``progress`` is
     called with bytes written and to write.
     """
-    _begin(root, identity, [file.name for file in files])
     missing = [file for file in files if not (root / file.name).exists()]
     total = sum(file.nbytes for file in missing)
     if processes is None and total < SMALL_NBYTES:
@@ -199,56 +192,37 @@ def _write_file(job: tuple[Path, Callable[[Path, Advance], None]], advance: Adva
             raise
 
 
-def _begin(root: Path, identity: StandInIdentity, names: Sequence[str] = ()) -> None:
-    """Mark a stand-in as unfinished; refuse another one, and names that are somebody else's."""
-    if (root / UNFINISHED).exists():
-        _read_mark(root / UNFINISHED, identity)
-        return
-    known = _sizes(root, identity)
-    for name in {*names, *known}:
-        size = _size(root / name)
-        if size is not None and size != known.get(name):
-            raise StorageError(
-                f"{root / name}: is there but is not what iobench wrote; move it away or give "
-                "another folder"
-            )
-    _write_mark(root / UNFINISHED, identity)
-    (root / MANIFEST).unlink(missing_ok=True)
-
-
-def _finished(root: Path, identity: StandInIdentity) -> bool:
-    """Return whether a manifest says all is there and all is there."""
-    known = _sizes(root, identity)
-    return bool(known) and all(_size(root / name) == nbytes for name, nbytes in known.items())
-
-
-def _sizes(root: Path, identity: StandInIdentity) -> dict[str, int]:
-    """Return the sizes of the files that the manifest lists, of none where there is no manifest."""
-    return _read_mark(root / MANIFEST, identity) if (root / MANIFEST).exists() else {}
-
-
-def _read_mark(path: Path, identity: StandInIdentity) -> dict[str, int]:
-    """Return the sizes of the files that a mark lists; refuse that of another stand-in."""
+def _is_finished(root: Path, identity: StandInIdentity) -> bool:
+    """Return whether a manifest lists files and all are there; refuse that of another stand-in."""
+    if not (root / MANIFEST).exists():
+        return False
     try:
-        header = read_json(path)
-        sizes = {each["name"]: each["nbytes"] for each in header.pop("files")}
+        header = read_json(root / MANIFEST)
+        files = {root / each["name"]: each["nbytes"] for each in header.pop("files")}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageError(
-            f"{path}: is not iobench's list of a stand-in ({error}); delete the folder"
+            f"{root / MANIFEST}: is not iobench's list of a stand-in ({error}); delete the folder"
         ) from error
     if header != identity.header():
         raise StorageError(
-            f"{path.parent}: holds another stand-in ({_described(header)}) than asked for "
-            f"({_described(identity.header())}); delete it or give another folder"
+            f"{root}: holds another stand-in ({_described(header)}), expected "
+            f"{_described(identity.header())}; delete it or give another folder"
         )
-    return sizes
+    for path, nbytes in files.items():
+        if path.exists() and path.stat().st_size != nbytes:
+            raise StorageError(
+                f"{path}: is there but is not what iobench wrote; move it away or give another "
+                "folder"
+            )
+    return bool(files) and all(path.exists() for path in files)
 
 
-def _write_mark(
-    path: Path, identity: StandInIdentity, files: Sequence[Mapping[str, Any]] = ()
-) -> None:
-    mark = {**identity.header(), "files": list(files)}
-    write_atomically(path, (json.dumps(mark, indent=1) + "\n").encode())
+def _write_manifest(root: Path, identity: StandInIdentity, paths: Sequence[Path]) -> None:
+    files = [
+        {"name": path.relative_to(root).as_posix(), "nbytes": path.stat().st_size} for path in paths
+    ]
+    text = json.dumps({**identity.header(), "files": files}, indent=1) + "\n"
+    write_atomically(root / MANIFEST, text.encode())
 
 
 def _described(identity: Mapping[str, Any]) -> str:
@@ -265,10 +239,3 @@ def _check_free_space(root: Path, nbytes: int, name: str) -> None:
             f"{SPARE_NBYTES / 1e9:.2f} GB to spare, {free / 1e9:.2f} GB are free; nothing was "
             "written: give another folder with --store-dir, or --tiny"
         )
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None

@@ -171,13 +171,13 @@ def plugin_baseline(
         Variable(name, each.shape, each.dtype.str, tuple(f"axis_{n}" for n in range(each.ndim)))
         for name, each in first.items()
     ]
-    made = msgspec.structs.replace(index, spec=SampleSpec(tuple(variables)), setup={})
+    plugin_index = msgspec.structs.replace(index, spec=SampleSpec(tuple(variables)), setup={})
     source = SOURCE.format(
         package=own.package,
         version=importlib.metadata.version(own.package),
         workers=f"{workers} worker{'s' if workers > 1 else ''}",
     )
-    return Baseline(MapStyle(loop, made, "torch", workers, prefetch=2), source)
+    return Baseline(MapStyle(loop, plugin_index, "torch", workers, prefetch=2), source)
 
 
 def _open(requests: Mapping[str, tuple[PluginCall, dict[str, Path]]], name: str) -> Any:

@@ -9,16 +9,18 @@ import http.server
 import socket
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
 
 from iobench.datasets import download as download_module
-from iobench.datasets import plugin_process
-from iobench.datasets.download import Downloadable, Downloads, PluginCall, download_missing
+from iobench.datasets.download import (
+    Downloads,
+    PluginCall,
+    download_missing,
+    download_through_plugin,
+)
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.plugin_process import download_through_plugin
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
 from iobench_maelstrom.yr.dataset import Yr
 
@@ -131,13 +133,10 @@ def test_files_land_in_the_cache_under_their_urls(serve, cache, yr_root, tmp_pat
 def test_a_file_that_is_not_published_is_named(serve, cache, yr_root):
     serve(yr_root)
     url = Yr(size="5GB", dates="2022-02-28").downloads().calls[0].urls[0]
+    arguments = {"size": "5GB", "dates": ["2022-02-28"]}
+    call = PluginCall("maelstrom-yr", arguments, to_xarray=True)
     with pytest.raises(MissingFileError, match=r"404.*no such file: choose others") as caught:
-        download_through_plugin(
-            "maelstrom-yr",
-            {"size": "5GB", "dates": ["2022-02-28"]},
-            timeout_s=100,
-            to_xarray=True,
-        )
+        download_through_plugin(call, timeout_s=100)
     assert urlsplit(url).path in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -148,7 +147,7 @@ def test_a_host_that_cannot_be_reached_is_an_error_at_once(send_requests_to, cac
         unused.bind(("127.0.0.1", 0))  # and does not listen: connections are refused
         send_requests_to(f"http://127.0.0.1:{unused.getsockname()[1]}")
         with pytest.raises(MissingFileError, match=r"Connection ?Error.*--data-dir"):
-            download_through_plugin("maelstrom-yr", ONE_FILE, timeout_s=100)
+            download_through_plugin(PluginCall("maelstrom-yr", ONE_FILE), timeout_s=100)
 
 
 @pytest.fixture
@@ -176,11 +175,9 @@ def silent(send_requests_to):
 
 def test_a_server_that_never_answers_is_given_up(silent, cache, monkeypatch):
     seen, lost = silent
-    monkeypatch.setattr(plugin_process, "stopwatch", lambda: lambda: 1e6 if seen.is_set() else 0.0)
-    with pytest.raises(
-        StorageError, match=r"after 60 s; so far 0 files and 0 bytes came into"
-    ) as late:
-        download_through_plugin("maelstrom-yr", ONE_FILE, timeout_s=60)
+    monkeypatch.setattr(download_module, "stopwatch", lambda: lambda: 1e6 if seen.is_set() else 0.0)
+    with pytest.raises(StorageError, match=r"after 60 s; so far 0 of 0 files are in") as late:
+        download_through_plugin(PluginCall("maelstrom-yr", ONE_FILE), timeout_s=60)
     assert late.value.exit_code == 75  # the same command goes on
     assert lost.wait(20), "the plugin's process is still there"
 
@@ -194,8 +191,7 @@ def test_an_interrupt_ends_the_plugin(silent, cache):
 
     with pytest.raises(KeyboardInterrupt):
         download_through_plugin(
-            "maelstrom-yr",
-            ONE_FILE,
+            PluginCall("maelstrom-yr", ONE_FILE),
             timeout_s=100,
             urls=Yr(size="5GB", dates="2020-03-01").downloads().calls[0].urls,
             progress=progress,
@@ -205,16 +201,15 @@ def test_an_interrupt_ends_the_plugin(silent, cache):
 
 def test_a_plugin_that_is_not_installed_is_named_with_what_installs_it(send_requests_to, cache):
     send_requests_to("http://127.0.0.1:1")
+    call = PluginCall("no-such-dataset", {}, install="pip install that-one")
     with pytest.raises(MissingExtraError, match=r"plugin: pip install that-one \(NameError"):
-        download_through_plugin(
-            "no-such-dataset", {}, timeout_s=100, install="pip install that-one"
-        )
+        download_through_plugin(call, timeout_s=100)
 
 
 def test_climetlab_that_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setattr(plugin_process.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(download_module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="pip install 'iobench\\[climetlab\\]'"):
-        download_through_plugin("maelstrom-yr", {}, timeout_s=1)
+        download_through_plugin(PluginCall("maelstrom-yr", {}), timeout_s=1)
 
 
 def test_a_file_no_plugin_fetches_is_asked_for_first(cache, tmp_path):
@@ -234,34 +229,10 @@ def test_a_plugin_that_fetched_less_is_an_error(cache, tmp_path, monkeypatch):
 def test_where_files_are_not_known_the_plugin_is_always_asked(cache, tmp_path, monkeypatch):
     calls = []
 
-    def download(name, arguments, **options):
-        calls.append((name, arguments, options["to_xarray"]))
+    def download(call, **options):
+        calls.append(call)
 
     monkeypatch.setattr(download_module, "download_through_plugin", download)
     downloads = Downloads((PluginCall("some", {"a": 1}, to_xarray=True),))
     assert download_missing(downloads, new_locator(tmp_path), timeout_s=1) == 0
-    assert calls == [("some", {"a": 1}, True)]
-
-
-def test_the_face_is_told_by_its_method():
-    class Fetched:
-        def downloads(self):
-            return Downloads(())
-
-    assert isinstance(Fetched(), Downloadable)
-    assert not isinstance(object(), Downloadable)
-
-
-@pytest.mark.parametrize(
-    ("used", "why"),
-    [(95, r"is 95% full, and CliMetLab deletes .* maximum-cache-disk-usage"), (50, "published")],
-)
-def test_a_disk_that_is_full_is_named(used, why, cache, tmp_path, monkeypatch):
-    url = f"{PUBLISHED}/maelstrom-ap1/air_temperature/5GB/20200301T03Z.nc"
-    monkeypatch.setattr(download_module, "download_through_plugin", lambda *_, **__: None)
-    monkeypatch.setattr(download_module, "missing_in_cache", lambda _: [url])
-    disk = SimpleNamespace(used=used, free=100 - used)
-    monkeypatch.setattr(download_module.shutil, "disk_usage", lambda _: disk)
-    downloads = Downloads((PluginCall("maelstrom-yr", ONE_FILE, (url,)),))
-    with pytest.raises(MissingFileError, match=why):
-        download_missing(downloads, new_locator(tmp_path), timeout_s=100)
+    assert calls == list(downloads.calls)

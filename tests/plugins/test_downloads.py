@@ -6,8 +6,7 @@ import pytest
 
 from iobench.datasets.download import Downloadable, Downloads
 from iobench.datasets.locate import climetlab_cached_files
-from iobench.datasets.plugin_process import fail_fast
-from iobench.datasets.real_plugins import quiet_climetlab
+from iobench.datasets.real_plugins import fail_fast, quiet_climetlab
 from iobench.errors import MissingFileError, OptionError
 from iobench.registry import dataset_names, find_dataset
 

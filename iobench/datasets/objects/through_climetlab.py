@@ -8,9 +8,9 @@ from typing import Any
 from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.objects.labelled import dask_in_this_thread
 from iobench.datasets.objects.targets import CLIMETLAB, in_one_line, json_options, parse_value
-from iobench.datasets.plugin_process import fail_fast
 from iobench.datasets.real_plugins import (
     climetlab_offline,
+    fail_fast,
     import_climetlab,
     is_unknown_dataset,
 )

@@ -54,7 +54,7 @@ def months_option(known: Sequence[str]) -> Option:
     """Return the option of months: a comma list of ``YYYY-MM`` or, as upstream, ``YYYY-MM-DD``."""
 
     def parse(text: str) -> tuple[str, ...]:
-        found = set()
+        months = set()
         for entry in map(str.strip, text.split(",")):
             match = re.fullmatch(r"(\d{4}-\d\d)(-\d\d)?", entry)
             if match is None or match[1] not in known:
@@ -63,8 +63,8 @@ def months_option(known: Sequence[str]) -> Option:
                     f"months {entry!r}: expected YYYY-MM or YYYY-MM-DD, months {month} to {until} "
                     f"of {first} to {last}"
                 )
-            found.add(match[1])
-        return tuple(sorted(found))
+            months.add(match[1])
+        return tuple(sorted(months))
 
     return Option("months", MONTHS_TEXT, (), parse=parse)
 
@@ -330,7 +330,7 @@ def downscaling(**options: str) -> Downscaling:
     number = options.pop("tier", "2")
     if number not in ("1", "2"):
         raise OptionError(f"tier {number!r}: expected 1 or 2")
-    made: Downscaling = (DownscalingTier1 if number == "1" else DownscalingTier2)(**options)
-    other = f"--option tier={3 - made.number} takes the other"
-    made.title += f"; maelstrom-downscaling took tier {number}, {other}"
-    return made
+    dataset: Downscaling = (DownscalingTier1 if number == "1" else DownscalingTier2)(**options)
+    other = f"--option tier={3 - dataset.number} takes the other"
+    dataset.title += f"; maelstrom-downscaling took tier {number}, {other}"
+    return dataset

@@ -250,8 +250,8 @@ class Ens10(PluginFiles):
         is_test = [int(start[:4]) >= FIRST_TEST_YEAR for start in starts]
         splits = {
             name: numbers
-            for name, wanted in (("train", False), ("test", True))
-            if (numbers := [number for number, test in enumerate(is_test) if test is wanted])
+            for name, value in (("train", False), ("test", True))
+            if (numbers := [number for number, test in enumerate(is_test) if test is value])
         }
         target_text = f"ERA5 {self.task.target} at start + 48 h" if self.has_target else "none"
         return SampleIndex(

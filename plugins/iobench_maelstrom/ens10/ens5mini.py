@@ -116,9 +116,9 @@ class Ens5mini(PluginRecipe):
         super().check(file, first)
         levels = whole_variable(file, "isobaricInhPa").tolist()
         if levels != list(LEVELS):
-            told = " ".join(f"{level:g}" for level in levels)
+            text = " ".join(f"{level:g}" for level in levels)
             raise FileFormatError(
-                f"{file.path}: isobaricInhPa is {told}, expected {' '.join(map(str, LEVELS))}"
+                f"{file.path}: isobaricInhPa is {text}, expected {' '.join(map(str, LEVELS))}"
             )
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
@@ -227,9 +227,9 @@ def _lead_index(file: NetcdfFile) -> int:
     hours = HOURS.get(units.removesuffix("s"))
     if hours is None:
         raise FileFormatError(f"{file.path}: step has units {units!r}, expected 'hours'")
-    found = np.flatnonzero(np.isclose(whole_variable(file, "step") * hours, TOY_LEAD_HOURS))
-    if found.size != 1:
+    places = np.flatnonzero(np.isclose(whole_variable(file, "step") * hours, TOY_LEAD_HOURS))
+    if places.size != 1:
         raise FileFormatError(
-            f"{file.path}: expected the step {TOY_LEAD_HOURS} h once, found it {found.size} times"
+            f"{file.path}: expected the step {TOY_LEAD_HOURS} h once, found it {places.size} times"
         )
-    return int(found[0])
+    return int(places[0])

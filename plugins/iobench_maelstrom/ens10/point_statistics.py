@@ -229,8 +229,8 @@ def _key(samples: Sequence[Any], files: Sequence[str], members: tuple[int, int, 
         "spread": SPREAD,
         "members": members,
         "files": [
-            [name, found.st_size, getattr(found, "etag", "") or found.st_mtime_ns]
-            for name, found in states
+            [name, state.st_size, getattr(state, "etag", "") or state.st_mtime_ns]
+            for name, state in states
         ],
         "samples": hashlib.sha256(repr(samples).encode()).hexdigest(),
     }

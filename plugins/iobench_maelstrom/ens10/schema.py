@@ -220,7 +220,7 @@ def _parsed(
     text: str, parts: Mapping[int, slice], spelled: str, part: str, known: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the known parts of a comma list's entries; which part, by an entry's length."""
-    found = set()
+    chosen = set()
     for entry in map(str.strip, text.split(",")):
         date = entry[parts.get(len(entry), slice(0))]
         if date not in known or not entry.isdigit():
@@ -228,5 +228,5 @@ def _parsed(
                 f"date {entry!r}: expected {spelled}, separated by commas, with {part} one of "
                 f"{' '.join(known)}"
             )
-        found.add(date)
-    return tuple(sorted(found))
+        chosen.add(date)
+    return tuple(sorted(chosen))

@@ -36,15 +36,15 @@ class Target:
     def range_of(self, start: str) -> FileRange[str]:
         """Return where the field valid at the end of the forecast of ``start`` is."""
         time = valid_time(start)
-        found = np.flatnonzero(self.times == time)
-        if found.size != 1:
+        places = np.flatnonzero(self.times == time)
+        if places.size != 1:
             raise FileFormatError(
                 f"{self.path}: expected the time {time} once (forecast of {start} + "
-                f"{LEAD_HOURS} h), found it {found.size} times; fetch it for all forecasts"
+                f"{LEAD_HOURS} h), found it {places.size} times; fetch it for all forecasts"
                 f"{self.task.or_without}"
             )
         nbytes = self.shape[0] * self.shape[1] * np.dtype(self.dtype).itemsize
-        return FileRange(range_file(self.path), self.offset + int(found[0]) * nbytes, nbytes)
+        return FileRange(range_file(self.path), self.offset + int(places[0]) * nbytes, nbytes)
 
     def number_of(self, place: FileRange[str]) -> int:
         """Return which time a field is of, by where it is."""

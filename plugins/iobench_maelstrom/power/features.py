@@ -117,7 +117,7 @@ class PowerFeatures(PowerFiles):
         every = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
         *weather, constants, turbine = every
         self.n_runs = len(weather) // 2
-        kept: list[NetcdfFile] = []
+        needed: list[NetcdfFile] = []
         for recipe, some in (
             (ModelLevels(), weather[: self.n_runs]),
             (SurfaceLevels(), weather[self.n_runs :]),
@@ -127,8 +127,8 @@ class PowerFeatures(PowerFiles):
             names = [each.name for each in recipe.fields if some != [constants]]
             for file in some:
                 recipe.check(file, some[0])
-                kept.append(only_variables(file, names))
-        self.keep(kept)
+                needed.append(only_variables(file, names))
+        self.keep(needed)
         self._place(weather[0], weather[self.n_runs], turbine)
         self.pressure = pressure_coefficients(constants, self.model_level)
         return tuple(every)

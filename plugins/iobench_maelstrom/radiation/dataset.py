@@ -227,13 +227,13 @@ class Radiation(RadiationFiles, PluginRecipe):
         )
         as_stored = self.chosen["raw_inputs"]
         chosen = {name: name if as_stored else "" for name in self.inputs}
-        found = netcdf_meteorology(inputs, chosen, places, cache_dir=cache_dir)
+        labels = netcdf_meteorology(inputs, chosen, places, cache_dir=cache_dir)
         whole = {one for each in self.spec() for one in zip(each.dims, each.shape, strict=True)}
-        found = found.within(whole)
+        labels = labels.within(whole)
         for name in POSITIONS:
-            if name not in found and name not in self.inputs:
+            if name not in labels and name not in self.inputs:
                 left_out.setdefault(name, "has no units of a place in the files")
-        return msgspec.structs.replace(found, left_out={**left_out, **found.left_out})
+        return msgspec.structs.replace(labels, left_out={**left_out, **labels.left_out})
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples follow from."""

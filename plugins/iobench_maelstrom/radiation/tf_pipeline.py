@@ -44,12 +44,12 @@ def tf_batches(
         with _errors_of(where):
             examples = tf.data.TFRecordDataset(paths)
             parsed = examples.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-            made = parsed.batch(batch_size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
-        return checked(made)
+            iterator = parsed.batch(batch_size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
+        return checked(iterator)
 
-    def checked(made: Iterator[Any]) -> Iterator[Sample]:
+    def checked(iterator: Iterator[Any]) -> Iterator[Sample]:
         with _errors_of(where):
-            for batch in made:
+            for batch in iterator:
                 yield _as_specified(batch, index.spec)
 
     passes = SamplePasses(index.spec, batches, len(index), batched=True, framework="tensorflow")
@@ -74,13 +74,13 @@ def _parser(tf: Any, own: RadiationTf) -> Callable[[Any], Any]:
         return down - up if view["netflux"] else values
 
     def parse(example: Any) -> Any:
-        found = tf.io.parse_single_example(example, features)
-        return {name: change(name, found[name]) for name in names}
+        parsed = tf.io.parse_single_example(example, features)
+        return {name: change(name, parsed[name]) for name in names}
 
     return parse
 
 
-def import_tensorflow(who: str) -> Any:
+def import_tensorflow(user: str) -> Any:
     """Return TensorFlow; it sees no GPU, for batches are made on the CPU.
 
     Nothing is run yet, so a process may still be forked; one that was after TensorFlow ran cannot
@@ -91,7 +91,7 @@ def import_tensorflow(who: str) -> Any:
             import tensorflow
         except ImportError as error:
             raise MissingExtraError(
-                f"{who} needs TensorFlow: pip install 'iobench[tensorflow]'"
+                f"{user} needs TensorFlow: pip install 'iobench[tensorflow]'"
             ) from error
         # Fails where TensorFlow has run in this process: then it has what it was given.
         with contextlib.suppress(RuntimeError):

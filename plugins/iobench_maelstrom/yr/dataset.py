@@ -337,16 +337,16 @@ class Yr(PluginRecipe):
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
     ) -> Meteorology:
         """Return what the files say of the patches, and when their forecasts start and are of."""
-        found = super().meteorology(files, items, cache_dir)
-        if not found:
-            return found
+        labels = super().meteorology(files, items, cache_dir)
+        if not labels:
+            return labels
         numbers = np.array([each[:2] for each in items.where], dtype=np.int64)
         starts = np.array([datetime.datetime.strptime(each, "%Y%m%dT%HZ") for each in self.starts])
         times = forecast_times(
             starts.astype("M8[s]")[numbers[:, 0]], np.asarray(self.leadtimes)[numbers[:, 1]]
         )
-        others = (each for each in found.coordinates if each.name not in ("time", "valid_time"))
-        return msgspec.structs.replace(found, coordinates=(*times, *others))
+        others = (each for each in labels.coordinates if each.name not in ("time", "valid_time"))
+        return msgspec.structs.replace(labels, coordinates=(*times, *others))
 
     def _samples_in(self, split: Split) -> Sequence[int]:
         """Return the samples of the files whose start is in a split; upstream's overlap."""

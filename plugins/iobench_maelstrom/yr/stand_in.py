@@ -134,13 +134,13 @@ def write_file(plan: YrPlan, date: str, path: Path, advance: Advance) -> None:
             kind = f"projection_{name}_coordinate"
             put(name, (name,), numbers, "f4", units="m", standard_name=kind, **placed)
         for name, field, end in (("latitude", latitude, "north"), ("longitude", longitude, "east")):
-            told = {"units": f"degree_{end}", "standard_name": name}
-            put(name, grid, field, "f4", **told, grid_mapping="projection_lcc")
+            described = {"units": f"degree_{end}", "standard_name": name}
+            put(name, grid, field, "f4", **described, grid_mapping="projection_lcc")
         lead = 3600.0 * size.lead_hours * np.arange(plan.n_steps)
-        told = {"units": "seconds", "standard_name": "leadtime"}
-        put("leadtime", ("leadtime",), lead, "f8", **told, **placed)
-        told = {"units": "seconds since 1970-01-01 00:00:00 +00:00", "standard_name": "time"}
-        put("time", (), start.timestamp(), "f8", **told, **placed)
+        described = {"units": "seconds", "standard_name": "leadtime"}
+        put("leadtime", ("leadtime",), lead, "f8", **described, **placed)
+        described = {"units": "seconds since 1970-01-01 00:00:00 +00:00", "standard_name": "time"}
+        put("time", (), start.timestamp(), "f8", **described, **placed)
         put("projection_lcc", (), 0, "i4", **PROJECTION, **placed)
         for dim, channels in known.items():
             for name, texts in (

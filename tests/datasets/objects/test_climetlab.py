@@ -170,7 +170,7 @@ def test_files_in_the_cache_are_used(mirror, opened, tmp_path):
     pytest.importorskip(
         "climetlab_maelstrom_power_production.dataset", reason="the real plugin is not installed"
     )
-    from iobench.datasets.plugin_process import fail_fast
+    from iobench.datasets.real_plugins import fail_fast
 
     root = ensure_stand_in(PowerFeatures(), tmp_path / "stand-in", tiny=True)
     content = next(root.rglob("ECMWF_AB137.nc")).read_bytes()
