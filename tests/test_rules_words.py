@@ -45,7 +45,7 @@ ELSEWHERE = {
     "fake": ("iobench/testing/fake_clock.py",),  # the fake clock
     "block": (
         "iobench/analysis/",  # of neighbouring steps, as statistics of series have them
-        "iobench/chunks/grib/",  # of samples coded together, as CCSDS and libaec call them
+
         "iobench/loaders/ring/order.py",  # of neighbours, as shuffle='blocks:N' calls them
         "iobench/report/",  # of a document: what stands below another
         "iobench/findings/",

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.grib.simple_packing import SimplePacking, simple_packing
+from iobench.chunks.grib.simple_packing import simple_packing
 from iobench.errors import FileFormatError, MissingExtraError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
     from types import ModuleType
 
     from numpy.typing import NDArray
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 LONG_EDITION_1 = 0x800000
 """Set in the length of a message of edition 1 that is longer than three bytes can say."""
 _MISSING = float(np.finfo(np.float32).max)
-_agreement: dict[Hashable, bool] = {}
-"""Whether ecCodes unpacks to the same bits, by the kind of packing."""
 
 
 def decode_message(
@@ -31,11 +28,11 @@ def decode_message(
 ) -> NDArray[Any]:
     """Decode the values of a message, on one core, without the GIL."""
     packing = simple_packing(buffer)
-    if packing is not None and _agrees(packing, buffer, where):
+    if packing is not None:
         values = np.empty(packing.count, dtype) if out is None else out
         _check_size(values, packing.count, where)
-        if packing.unpack(buffer, values):
-            return values
+        packing.unpack(buffer, values)
+        return values
     decoded = _through_eccodes(buffer, where)
     if out is None:
         return decoded.astype(dtype, copy=False)
@@ -50,20 +47,6 @@ def _check_size(values: NDArray[Any], count: int, where: str) -> None:
             f"{where} has {count} values, expected {values.size}: the file has changed since it "
             "was indexed"
         )
-
-
-def _agrees(packing: SimplePacking, buffer: memoryview | bytes, where: str) -> bool:
-    """Return whether ecCodes unpacks such messages to the same bits; asked once a process."""
-    if packing.kind not in _agreement:
-        theirs = _through_eccodes(buffer, where)
-        values = np.empty(packing.count)
-        if not packing.unpack(buffer, values):
-            return False  # this one is damaged
-        singles = np.empty(packing.count, np.float32)
-        packing.unpack(buffer, singles)
-        same = np.array_equal(values, theirs) and np.array_equal(singles, theirs.astype(np.float32))
-        _agreement[packing.kind] = same
-    return _agreement[packing.kind]
 
 
 def _through_eccodes(buffer: memoryview | bytes, where: str) -> NDArray[np.float64]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from iobench.chunks.grib.looking_ahead import HeadReader
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
@@ -127,12 +126,11 @@ def grib_messages(opened: SourceBytes, path: Path) -> Iterator[GribMessage]:
     error, so that a damaged file never gives fewer messages.
     """
     size = opened.nbytes
-    heads = HeadReader(opened, HEAD_NBYTES)
     if size == 0:
         raise FileFormatError(f"{path}: the file is empty, expected GRIB messages")
-    head = heads.read(0)
+    head = opened.read_at(0, HEAD_NBYTES)
     offset = bulletin_nbytes(head)
-    head = heads.read(offset) if offset else head
+    head = opened.read_at(offset, HEAD_NBYTES) if offset else head
     if head[:4] != b"GRIB":
         raise FileFormatError(
             f"{path}: is not GRIB: expected b'GRIB' at offset 0, found {head[:4]!r}"
@@ -140,7 +138,7 @@ def grib_messages(opened: SourceBytes, path: Path) -> Iterator[GribMessage]:
     while offset < size:
         message = _message(opened, path, offset, head, size)
         yield message
-        offset, head = _after(heads, path, message, size)
+        offset, head = _after(opened, path, message, size)
 
 
 def bulletin_nbytes(head: bytes) -> int:
@@ -157,10 +155,10 @@ def begins_as_grib(head: bytes) -> bool:
     return head[nbytes : nbytes + 4] == b"GRIB"
 
 
-def _after(heads: HeadReader, path: Path, message: GribMessage, size: int) -> tuple[int, bytes]:
+def _after(opened: SourceBytes, path: Path, message: GribMessage, size: int) -> tuple[int, bytes]:
     """Check the end of a message; return the next one's offset and first bytes."""
     end = message.offset + message.length
-    following = heads.read_after(message.offset, message.length, with_nbytes=4)
+    following = opened.read_at(end - 4, HEAD_NBYTES + 4)
     if following[:4] != b"7777":
         raise damaged(
             path,
@@ -176,7 +174,7 @@ def _after(heads: HeadReader, path: Path, message: GribMessage, size: int) -> tu
                 f"{message.offset}, belong to no message (found {head[:4]!r}); fetch the file again"
             )
         offset += padding
-        head = heads.read(offset)
+        head = opened.read_at(offset, HEAD_NBYTES)
     return offset, head
 
 

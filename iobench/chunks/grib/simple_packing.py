@@ -1,9 +1,8 @@
-"""The commonest packings of GRIB, grid points as integers of one size, unpacked by numpy.
+"""The commonest packing of GRIB, grid points as integers of one size, unpacked by numpy.
 
-They lie as they are, or coded as CCSDS recommends. ecCodes takes five times as long for the former
-and copies the message first. Only messages that leave no question are unpacked here: whole, one
-field with a value at each point, no bitmap, 8, 16 or 32 bits a value unless they are coded. WMO
-Manual on Codes, FM 92: GRIB1 section 4; GRIB2 templates 5.0 and 7.0, 5.42 and 7.42.
+ecCodes takes five times as long and copies the message first. Only messages that leave no question
+are unpacked here: whole, one field with a value at each point, no bitmap, 8, 16 or 32 bits a value.
+WMO Manual on Codes, FM 92: GRIB1 section 4; GRIB2 templates 5.0 and 7.0.
 """
 
 from __future__ import annotations
@@ -15,18 +14,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from iobench.chunks.grib.libaec import CodedIntegers
-
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from numpy.typing import NDArray
 
 INTEGERS = {8: ">u1", 16: ">u2", 32: ">u4"}
 CHUNK = 1 << 14
 """Values handled at once: their doubles fit a core's cache."""
 GRIB1_REGULAR = (0, 4)  # latitude and longitude, Gaussian
-PLAIN, CCSDS = 0, 42
+SIMPLE = 0
 NO_BITMAP = 255
 NOT_GIVEN = 0xFFFF
 END = b"7777"
@@ -38,38 +33,18 @@ class SimplePacking(msgspec.Struct, frozen=True):
     edition: int
     bits: int
     count: int  # of GRIB; of one value; of values
-    start: int
-    nbytes: int  # where in the message the integers are
+    start: int  # where in the message the integers are
     reference: float  # R
     binary_scale: int
     decimal_scale: int  # E and D
-    # of which kind the grid is: template, and whether its rows are of equal length
-    grid: tuple[int, bool] = (0, True)
-    coded: CodedIntegers | None = None  # how the integers are coded; None: they lie as they are
 
-    @property
-    def kind(self) -> Hashable:
-        """What decides how a message is unpacked: numbers in it are but put in."""
-        return self.edition, self.grid, self.bits, self.decimal_scale, self.coded
-
-    def unpack(self, buffer: memoryview | bytes, values: NDArray[Any]) -> bool:
-        """Write the values into ``values``, in the message's order: as in float64, then rounded.
-
-        Return whether they are all there; where integers are coded they may be damaged.
-        """
-        if self.coded is None:
-            packed = np.frombuffer(buffer, INTEGERS[self.bits], self.count, self.start)
-        else:
-            coded = np.frombuffer(buffer, np.uint8, self.nbytes, self.start)
-            decoded = self.coded.decode(coded, self.count)
-            if decoded is None:
-                return False
-            packed = decoded
+    def unpack(self, buffer: memoryview | bytes, values: NDArray[Any]) -> None:
+        """Write the values into ``values``, in the message's order: as in float64, then rounded."""
+        packed = np.frombuffer(buffer, INTEGERS[self.bits], self.count, self.start)
         if values.dtype == np.float32 and self.rounds_once:
             self._unpack_singles(packed, values)
         else:
             self._unpack_doubles(packed, values)
-        return True
 
     @property
     def rounds_once(self) -> bool:
@@ -78,14 +53,12 @@ class SimplePacking(msgspec.Struct, frozen=True):
         X * 2^E and R are float32 exactly; where their sum fits the 53 bits of a float64, float64
         does not round it, and rounding to float32 is all that happens to it either way.
         """
-        # Damaged codes give more than the bits of a value.
-        bits = self.bits if self.coded is None else 8 * self.coded.itemsize
-        lowest, highest = self.binary_scale, self.binary_scale + bits
+        lowest, highest = self.binary_scale, self.binary_scale + self.bits
         if self.reference:
             exponent = math.frexp(self.reference)[1]
             lowest, highest = min(lowest, exponent - 24), max(highest, exponent)
         return (
-            bits <= 24
+            self.bits <= 24
             and self.decimal_scale == 0
             and highest + 1 - lowest <= 53
             and lowest >= -126
@@ -148,11 +121,9 @@ def _grib1(buffer: memoryview | bytes) -> SimplePacking | None:
         bits=bits,
         count=count,
         start=data + 11,
-        nbytes=count * bits // 8,
         reference=_ibm_float(_number(buffer, data + 6, 4)),
         binary_scale=_signed(_number(buffer, data + 4, 2)),
         decimal_scale=_signed(_number(buffer, 8 + 26, 2)),
-        grid=(buffer[grid + 5], True),
     )
 
 
@@ -175,26 +146,20 @@ def _grib2(buffer: memoryview | bytes) -> SimplePacking | None:
         or start + length + len(END) != len(buffer)
     ):
         return None
-    template, coded = _number(buffer, packing + 9, 2), None
-    if template == CCSDS:
-        flags, block_size, rsi = buffer[packing + 21], buffer[packing + 22], packing + 23
-        coded = CodedIntegers(bits, block_size, _number(buffer, rsi, 2), flags)
-        if not coded.is_decoded_here:
-            return None
-    elif template != PLAIN or bits not in INTEGERS or length != 5 + count * bits // 8:
+    if (
+        _number(buffer, packing + 9, 2) != SIMPLE
+        or bits not in INTEGERS
+        or length != 5 + count * bits // 8
+    ):
         return None
-    points = _number(buffer, grid + 30, 4), _number(buffer, grid + 34, 4)
     return SimplePacking(
         edition=2,
         bits=bits,
         count=count,
         start=start + 5,
-        nbytes=length - 5,
         reference=float(struct.unpack_from(">f", buffer, packing + 11)[0]),
         binary_scale=_signed(_number(buffer, packing + 15, 2)),
         decimal_scale=_signed(_number(buffer, packing + 17, 2)),
-        grid=(_number(buffer, grid + 12, 2), math.prod(points) == count),
-        coded=coded,
     )
 
 
