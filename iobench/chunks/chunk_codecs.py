@@ -285,7 +285,7 @@ def _hdf5_lz4(content: memoryview, limit: int) -> NDArray[np.uint8]:
     """
     size, step = (int.from_bytes(content[a:b], "big") for a, b in ((0, 8), (8, 12)))
     if len(content) < 12 or size > limit or (size and not step):
-        raise DamagedChunkError(f"it decodes to {size} bytes in blocks of {step}")
+        raise DamagedChunkError(f"it decodes to {size} bytes, expected {limit}")
     codec, values, place = _codec('{"id": "lz4"}'), np.empty(size, dtype=np.uint8), 12
     for start in range(0, size, max(step, 1)):
         target = values[start : start + step]

@@ -13,37 +13,33 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from iobench.chunks.decode_counts import take_decode_counts
 from iobench.files.memory import is_bounded, shared_memory_nbytes
 from iobench.files.source_files import forget_source_files
 from iobench.sizes import parse_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
 CHUNK_CACHE: Final = "IOBENCH_CHUNK_CACHE"
 """Environment variable: what decoded chunks may take on this machine, e.g. ``2GiB``; 0: nothing."""
 
-BRICK_NBYTES: Final = 1 << 20
-"""Neighbours of chunks that are smaller by far are kept as one brick of about this size: looking
+BLOCK_NBYTES: Final = 1 << 20
+"""Neighbours of chunks that are smaller by far are kept as one block of about this size: looking
 one up, and copying from it, costs microseconds of Python, which netCDF4's own cache does not."""
-BRICKS_KEPT: Final = 32
-"""But where little is kept, so many bricks are: they come and go as a whole."""
+BLOCKS_KEPT: Final = 32
+"""But where little is kept, so many blocks are: they come and go as a whole."""
 
 IN_FLIGHT: Final = 1024
 """Samples that may be under way in the threads of a process."""
 
 Stored = Sequence[memoryview | None]
-"""The bytes of the chunks of a brick as stored; None of one that was never written."""
+"""The bytes of the chunks of a block as stored; None of one that was never written."""
 Decode = Callable[[tuple[int, ...], Stored, "NDArray[Any] | None"], "NDArray[Any] | None"]
-"""Makes the numbers of the brick at a place from its bytes, where it is told if that can be."""
+"""Makes the numbers of the block at a place from its bytes, where it is told if that can be."""
 
 
 class ChunkRow(NamedTuple):
@@ -56,17 +52,16 @@ class ChunkRow(NamedTuple):
     # place in the grid of chunks along these dimensions; 0 where there is none
     numbers: tuple[int, ...]
     # shape of what is kept as one, of neighbours where chunks are small; empty: each chunk is
-    brick: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
 
 
 ChunkKey = tuple[ChunkRow, tuple[int, ...]]
-"""A chunk, or brick of them: its row, and its place in the grid of such."""
+"""A chunk, or block of them: its row, and its place in the grid of such."""
 
 
 _lock = threading.Lock()
 """Of all caches of the process, which share one bound; held for microseconds."""
 _n_sharing = 1
-_n_keeping_nothing = 0
 _caches: weakref.WeakSet[DecodedChunks] = weakref.WeakSet()
 
 
@@ -97,18 +92,6 @@ def _torch_workers() -> int:
     data = sys.modules.get("torch.utils.data")
     told = None if data is None else data.get_worker_info()
     return 1 if told is None else int(told.num_workers)
-
-
-@contextmanager
-def keeping_nothing() -> Iterator[None]:
-    """Let samples be made as if none had been made before, and count nothing of it."""
-    global _n_keeping_nothing
-    _n_keeping_nothing += 1
-    try:
-        yield
-    finally:
-        _n_keeping_nothing -= 1
-        take_decode_counts()
 
 
 def forget_decoded() -> None:
@@ -147,7 +130,7 @@ class _Claim:
 
 
 class DecodedChunk:
-    """A chunk, or a brick of them, on its way from storage, or decoded."""
+    """A chunk, or a block of them, on its way from storage, or decoded."""
 
     __slots__ = (
         "__weakref__", "_cache", "_claim", "_is_decoded", "_lock", "_stored", "_values",
@@ -244,18 +227,23 @@ class OrderedSamples:
                 return True
         return False
 
-    def left(self) -> OrderedSamples:
-        """Return what was not asked for yet; what is long past others were asked for."""
+    def left(self) -> NDArray[np.int64]:
+        """Return the places that were not asked for yet; what is long past others were."""
         left = ~self._asked
         left[: max(0, self.now - IN_FLIGHT)] = False
-        return OrderedSamples(self._files[left], self._indexes[left])
+        return np.flatnonzero(left)
 
-    def then(self, other: OrderedSamples) -> OrderedSamples:
-        """Return these and behind them those of another."""
+    def then(self, left: NDArray[np.int64], other: OrderedSamples) -> OrderedSamples:
+        """Return what is left of these, and behind it those of another."""
         return OrderedSamples(
-            np.concatenate((self._files, other._files)),
-            np.concatenate((self._indexes, other._indexes)),
+            np.concatenate((self._files[left], other._files)),
+            np.concatenate((self._indexes[left], other._indexes)),
         )
+
+    def note_asked(self, before: OrderedSamples, left: NDArray[np.int64]) -> None:
+        """Note what was asked for of an order since it was joined with others to this one."""
+        self._asked[: len(left)] = before._asked[left]
+        self._front = int(np.flatnonzero(self._asked).max(initial=0))
 
     def next_use(self, row: ChunkRow) -> int:
         """Return the place at which a row is needed next.
@@ -362,17 +350,20 @@ class DecodedChunks:
             numbers = numbers * (along.max(initial=0) + 1) + along
         self.has_repeats = len(np.unique(numbers)) < len(numbers)
         with _lock:
-            if follows and self._order is not None:
-                order = self._order.left().then(order)
+            before, rows = self._order if follows else None, list(self._rows)
+            if before is not None:
+                left = before.left()
+                order = before.then(left, order)
+        uses = {row: order.next_use(row) for row in rows}  # others read meanwhile
+        with _lock:
+            if before is not None:
+                order.note_asked(before, left)
             self._order = order
-            self._look_again()
+            self._uses = {row: uses.get(row) or self._next_use(row) for row in self._rows}
+            self._sort_uses()
 
-    def _look_again(self) -> None:
-        """Find anew when each row is needed; also lets go of what is outdated of the heap."""
-        if self._order is not None:
-            self._uses = {row: self._order.next_use(row) for row in self._rows}
-        else:
-            self._uses = {row: self._uses[row] for row in self._rows}
+    def _sort_uses(self) -> None:
+        """Find anew which row is needed last, without what is outdated."""
         self._farthest = [(-use, row) for row, use in self._uses.items()]
         heapq.heapify(self._farthest)
 
@@ -390,7 +381,7 @@ class DecodedChunks:
                 # Somebody goes another way: what was said of the order is worth nothing any more.
                 self._order = None
                 self._uses = dict.fromkeys(self._rows, 0)
-                self._look_again()
+                self._sort_uses()
         while True:
             chunks, mine = self._claimed(wanted)
             if mine:
@@ -443,7 +434,7 @@ class DecodedChunks:
             use = self._uses[row] = self._next_use(row)
             heapq.heappush(self._farthest, (-use, row))
             if len(self._farthest) > 4 * len(self._rows) + 64:
-                self._look_again()
+                self._sort_uses()
 
     def _next_use(self, row: ChunkRow) -> int:
         return -self._clock if self._order is None else self._order.next_use(row)
@@ -453,9 +444,9 @@ class DecodedChunks:
             self._limit = chunk_cache_nbytes()
         return self._limit
 
-    def brick_nbytes(self) -> int:
+    def block_nbytes(self) -> int:
         """Return how many bytes of numbers chunks may have that are kept as one."""
-        return min(BRICK_NBYTES, self._limit_nbytes() // BRICKS_KEPT)
+        return min(BLOCK_NBYTES, self._limit_nbytes() // BLOCKS_KEPT)
 
     def keep(self, chunk: DecodedChunk) -> bool:
         """Keep a chunk that was decoded, if there is room or others are needed later; tell so."""
@@ -465,7 +456,7 @@ class DecodedChunks:
                 return False  # dropped meanwhile
             del self._making[chunk.key]
             use = self._next_use(row)
-            if is_bounded() or _n_keeping_nothing:
+            if is_bounded():
                 return False  # a conversion keeps within its own memory
             room = self._room()
             while self.nbytes + chunk.nbytes > room:
@@ -483,7 +474,7 @@ class DecodedChunks:
         if self.has_repeats or row.file < 0 or set(row.lengths) != {1}:
             return False
         with _lock:
-            if is_bounded() or _n_keeping_nothing:
+            if is_bounded():
                 return True
             if self.nbytes + nbytes <= self._room():
                 return False

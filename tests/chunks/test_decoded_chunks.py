@@ -23,8 +23,8 @@ from iobench.chunks.decoded_chunks import (
     CHUNK_CACHE,
     ChunkRow,
     DecodedChunks,
+    OrderedSamples,
     chunk_cache_nbytes,
-    keeping_nothing,
     share_chunk_cache,
 )
 from iobench.cli import main
@@ -106,8 +106,6 @@ def test_each_chunk_is_read_and_decoded_once(tmp_path: Path, kind: str) -> None:
     assert made(samples, list(range(N_TIMES))) == (2 * N_TIMES, 0)
     dataset, where = samples.dataset, samples.index.where
     assert sum(len(each) for each in dataset.read(where[0])) == 0  # nothing of what is kept
-    with keeping_nothing():
-        made(samples, [0])
 
 
 def test_nothing_is_kept_beyond_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,7 +504,7 @@ def test_neighbours_of_small_chunks_are_kept_as_one(
         folder = tmp_path / str(together)
         folder.mkdir()
         samples = opened(written(folder, kind, chunk))
-        samples.dataset._source._chunks.brick_nbytes = lambda n=together: n * 4 * np.prod(chunk)
+        samples.dataset._source._chunks.block_nbytes = lambda n=together: n * 4 * np.prod(chunk)
         n_made = []
         for _ in range(2):
             for number in range(N_TIMES):
@@ -520,7 +518,7 @@ def test_neighbours_of_small_chunks_are_kept_as_one(
         assert n_made == [2 * grid, 0]
 
 
-def test_chunks_never_written_are_filled_in_a_brick(tmp_path: Path) -> None:
+def test_chunks_never_written_are_filled_in_a_block(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py", reason="writes the file")
     path = tmp_path / "a.h5"
     whole = np.full((N_TIMES, 8, 10), -7, "f4")
@@ -632,3 +630,35 @@ def test_datasets_open_in_any_thread_while_others_load(
             each.join(timeout=60)
         sys.setswitchinterval(interval)
     assert not failures, failures
+
+
+def test_others_read_while_a_new_order_is_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, other = DecodedChunks(), DecodedChunks()
+    row, begun, go_on = ChunkRow(0, "v", (1,), (0,)), threading.Event(), threading.Event()
+
+    def taken(cache: DecodedChunks) -> None:
+        chunks, _ = cache.take([(row, (0,))], (0, 0), lambda keys: [[memoryview(b"-")]])
+        chunks[0].values(lambda *_: np.zeros(1))
+
+    taken(first)
+    next_use = OrderedSamples.next_use
+
+    def slow(self: OrderedSamples, row: ChunkRow) -> int:
+        begun.set()
+        assert go_on.wait(20)
+        return next_use(self, row)
+
+    monkeypatch.setattr(OrderedSamples, "next_use", slow)
+    numbers = np.arange(3)
+    said = threading.Thread(
+        target=first.expect, args=(np.zeros_like(numbers), numbers), kwargs={"follows": False}
+    )
+    said.start()
+    assert begun.wait(20)
+    reader = threading.Thread(target=taken, args=(other,), daemon=True)
+    reader.start()
+    reader.join(10)
+    was_alive = reader.is_alive()
+    go_on.set()
+    said.join()
+    assert not was_alive

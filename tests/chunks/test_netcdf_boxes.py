@@ -7,7 +7,7 @@ import pickle
 import netCDF4
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.chunks.boxes import box_ranges, tile_starts
@@ -49,25 +49,6 @@ def whole(file):
     with netCDF4.Dataset(file.path) as opened:
         opened.set_auto_mask(False)
         return {name: opened[name][...] for name in file.variables}
-
-
-@st.composite
-def ranges(draw):
-    pairs = [
-        draw(st.lists(st.integers(0, n), min_size=2, max_size=2, unique=True).map(sorted))
-        for n in SHAPE
-    ]
-    return tuple(start for start, _ in pairs), tuple(stop for _, stop in pairs)
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(ends=ranges())
-def test_a_box_equals_the_slice(file, whole, name, ends):
-    found = read_box(make_box(file, name, *ends))
-    inside = tuple(slice(*pair) for pair in zip(*ends, strict=True))
-    np.testing.assert_array_equal(found, whole[name][inside])
-    assert found.flags.c_contiguous
 
 
 def test_a_scalar_is_a_box_without_dimensions(file):

@@ -1,14 +1,10 @@
 """Arrays of Zarr versions 2 and 3 against zarr-python: layouts, codecs, never written chunks."""
 
 import json
-import tempfile
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_reading import read_chunks, read_stored_box
@@ -17,29 +13,6 @@ from iobench.chunks.zarr_arrays.store import inspect_zarr
 
 numcodecs = pytest.importorskip("numcodecs", reason="reads compressed chunks")
 zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
-
-CODECS_2 = {
-    "raw": {"compressors": None},
-    "blosc-lz4": {"compressors": numcodecs.Blosc("lz4", shuffle=1)},
-    "blosc-zstd-bits": {"compressors": numcodecs.Blosc("zstd", shuffle=2)},
-    "zstd": {"compressors": numcodecs.Zstd()},
-    "lz4": {"compressors": numcodecs.LZ4()},
-    "zlib": {"compressors": numcodecs.Zlib()},
-    "gzip": {"compressors": numcodecs.GZip()},
-    "bz2": {"compressors": numcodecs.BZ2()},
-    "lzma": {"compressors": numcodecs.LZMA()},
-    "shuffle": {"filters": [numcodecs.Shuffle(4)], "compressors": numcodecs.Zlib()},
-    "delta": {"filters": [numcodecs.Delta("<i4")], "compressors": numcodecs.Blosc()},
-    "checksum": {"filters": [numcodecs.Fletcher32()], "compressors": None},
-}
-CODECS_3 = {
-    "raw": {"compressors": None},
-    "blosc": {"compressors": zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle")},
-    "zstd": {"compressors": zarr.codecs.ZstdCodec()},
-    "gzip": {"compressors": zarr.codecs.GzipCodec()},
-    "checksum": {"compressors": [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]},
-    "big": {"serializer": zarr.codecs.BytesCodec(endian="big"), "compressors": None},
-}
 
 
 def write(path, values, *, zarr_format=3, fill_value=7, part=None, **layout):
@@ -75,29 +48,6 @@ def assert_same(path, array):
 
 
 VALUES = np.arange(5 * 4 * 6, dtype="<i4").reshape(5, 4, 6)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("codec", CODECS_2)
-def test_codecs_of_version_2(tmp_path, codec, order):
-    layout = {"chunks": (2, 4, 5), "order": order, **CODECS_2[codec]}
-    array = write(tmp_path / "s", VALUES, zarr_format=2, **layout)
-    assert_same(tmp_path / "s", array)
-
-
-@pytest.mark.parametrize("shards", [None, (4, 4, 6)])
-@pytest.mark.parametrize("codec", CODECS_3)
-def test_codecs_of_version_3(tmp_path, codec, shards):
-    layout = {"chunks": (2, 4, 3), "shards": shards, **CODECS_3[codec]}
-    assert_same(tmp_path / "s", write(tmp_path / "s", VALUES, **layout))
-
-
-@pytest.mark.parametrize("shards", [None, (4, 4, 6)])
-@pytest.mark.parametrize("orders", [[(2, 0, 1)], [(2, 0, 1), (1, 0, 2)]])
-def test_transposed_chunks(tmp_path, orders, shards):
-    filters = [zarr.codecs.TransposeCodec(order=order) for order in orders]
-    array = write(tmp_path / "s", VALUES, chunks=(2, 4, 3), shards=shards, filters=filters)
-    assert_same(tmp_path / "s", array)
 
 
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
@@ -195,35 +145,6 @@ def test_scalars(tmp_path):
         path = tmp_path / str(zarr_format)
         array = write(path, np.array(3.5), zarr_format=zarr_format, chunks=())
         assert_same(path, array)
-
-
-@st.composite
-def layouts(draw):
-    """Any shape, chunks, shards, codec and part that is written."""
-    shape = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
-    chunks = [draw(st.integers(1, length + 1)) for length in shape]
-    zarr_format = draw(st.sampled_from([2, 3]))
-    part = tuple(slice(*sorted((draw(st.integers(0, n)), draw(st.integers(0, n))))) for n in shape)
-    layout = {"zarr_format": zarr_format, "chunks": tuple(chunks), "part": part}
-    if zarr_format == 2:
-        return shape, layout | CODECS_2[draw(st.sampled_from([*CODECS_2]))] | {
-            "order": draw(st.sampled_from("CF"))
-        }
-    if draw(st.booleans()):
-        layout["shards"] = tuple(n * draw(st.integers(1, 3)) for n in chunks)
-    if draw(st.booleans()):
-        order = draw(st.permutations(range(len(shape))))
-        layout["filters"] = [zarr.codecs.TransposeCodec(order=order)]
-    return shape, layout | CODECS_3[draw(st.sampled_from([*CODECS_3]))]
-
-
-@given(layouts())
-def test_any_layout(drawn):
-    shape, layout = drawn
-    values = np.arange(np.prod(shape), dtype="<i4").reshape(shape)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "s"
-        assert_same(path, write(path, values, **layout))
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
