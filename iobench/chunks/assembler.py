@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 
 @functools.lru_cache(maxsize=1024)
-def block_shape(
+def bundle_shape(
     chunk: Place, shape: Place, lengths: Place, axes: Place, dtype: str, nbytes: int
 ) -> Place:
-    """Return the shape of the blocks of chunks that are kept as one.
+    """Return the shape of the bundles of chunks that are kept as one.
 
     They are neighbours in all but the sample dimensions: the same samples need them. Where a sample
     takes a part of another dimension, each chunk is kept by itself.
@@ -47,13 +47,13 @@ def block_shape(
     if any(each not in axes and lengths[each] < shape[each] for each in range(len(shape))):
         return chunk
     n_chunks = nbytes // max(1, math.prod(chunk) * np.dtype(dtype).itemsize)
-    block = list(chunk)
+    bundle = list(chunk)
     for each in reversed(range(len(chunk))):
         fitting = min(n_chunks, -(-shape[each] // chunk[each]))
         if each not in axes and fitting > 1:
-            block[each] *= fitting
+            bundle[each] *= fitting
             n_chunks //= fitting
-    return tuple(block)
+    return tuple(bundle)
 
 
 class _Part(NamedTuple):
@@ -70,7 +70,7 @@ class _Part(NamedTuple):
         """Shape of a chunk."""
         return self.variable.chunk
 
-    def row(self, file: int, block_nbytes: int) -> ChunkRow:
+    def row(self, file: int, bundle_nbytes: int) -> ChunkRow:
         """Return which chunks its own are kept with."""
         box, variable, chunk = self.box, self.variable, self.chunk
         axes, start = box.axes, box.start
@@ -82,67 +82,67 @@ class _Part(NamedTuple):
             lengths = tuple([chunk[axis] if axis >= 0 else 0 for axis in axes])
             numbers = tuple([start[axis] // chunk[axis] if axis >= 0 else 0 for axis in axes])
         stored = variable.packing.stored
-        block = block_shape(chunk, variable.shape, box.lengths, axes, stored, block_nbytes)
-        return ChunkRow(-1 if box.of_all else file, self.key, lengths, numbers, block)
+        bundle = bundle_shape(chunk, variable.shape, box.lengths, axes, stored, bundle_nbytes)
+        return ChunkRow(-1 if box.of_all else file, self.key, lengths, numbers, bundle)
 
     def chunks_in(self, row: ChunkRow, place: Place) -> list[StoredChunk]:
-        """Return the chunks of a block, in C order."""
-        inside = places_touched(self.chunk, *self._ends(row.block, place))
+        """Return the chunks of a bundle, in C order."""
+        inside = places_touched(self.chunk, *self._ends(row.bundle, place))
         return [(self.box.file, self.variable, at) for at in inside]
 
-    def _ends(self, block: Place, place: Place) -> tuple[Place, Place]:
-        start = tuple(n * length for n, length in zip(place, block, strict=True))
-        ends = zip(start, block, self.variable.shape, strict=True)
+    def _ends(self, bundle: Place, place: Place) -> tuple[Place, Place]:
+        start = tuple(n * length for n, length in zip(place, bundle, strict=True))
+        ends = zip(start, bundle, self.variable.shape, strict=True)
         return start, tuple(min(a + length, end) for a, length, end in ends)
 
     def joined(
-        self, row: ChunkRow, blocks: dict[Place, DecodedChunk], out: NDArray[Any] | None = None
+        self, row: ChunkRow, bundles: dict[Place, DecodedChunk], out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
         """Return its numbers as stored; decodes the chunks that nobody has decoded yet.
 
         They are ``out``, if there is one and no other copy of them is kept; else those of one
-        block are a part of what is kept, not to be written.
+        bundle are a part of what is kept, not to be written.
         """
-        decode = functools.partial(self._decoded, row.block)
+        decode = functools.partial(self._decoded, row.bundle)
         start, stop = self.box.start, self.box.stop
         whole: NDArray[Any] | None = None
         target: NDArray[Any] | None = None
         if fits(out, self.box.shape, self.variable.packing.stored):
             assert out is not None
             target = out.reshape(self.box.lengths)
-        if len(blocks) == 1:
-            ((place, only),) = blocks.items()
-            to_be = target if target is not None and target.shape == row.block else None
+        if len(bundles) == 1:
+            ((place, only),) = bundles.items()
+            to_be = target if target is not None and target.shape == row.bundle else None
             whole = only.values(decode, to_be)
         values: NDArray[Any]
         if target is not None and whole is target:
             values = target
         elif whole is not None:
-            firsts = map(operator.mul, place, row.block)
+            firsts = map(operator.mul, place, row.bundle)
             ends = zip(firsts, start, stop, strict=True)
             values = whole[tuple(slice(a - first, b - first) for first, a, b in ends)]
         else:
             values = join_chunks(
-                row.block, start, stop, lambda place, to_be: blocks[place].values(decode, to_be),
+                row.bundle, start, stop, lambda place, to_be: bundles[place].values(decode, to_be),
                 dtype=self.variable.packing.stored, fill=self.variable.fill, out=target,
             )  # fmt: skip
-        n_chunks = sum(block.n_chunks for block in blocks.values())
+        n_chunks = sum(bundle.n_chunks for bundle in bundles.values())
         if n_chunks and self.is_counted:
             count_used(values.nbytes, n_chunks)
         return out if out is not None and values is target else values.reshape(self.box.shape)
 
     def _decoded(
-        self, block: Place, place: Place, stored: Stored, out: NDArray[Any] | None
+        self, bundle: Place, place: Place, stored: Stored, out: NDArray[Any] | None
     ) -> NDArray[Any] | None:
-        """Return the numbers of a block; None where none of its chunks was ever written."""
+        """Return the numbers of a bundle; None where none of its chunks was ever written."""
         if all(content is None for content in stored):
             return None
         if len(stored) == 1:
-            (at,) = places_touched(self.chunk, *self._ends(block, place))
+            (at,) = places_touched(self.chunk, *self._ends(bundle, place))
             return self._chunk(at, stored[0], out)
         contents = iter(stored)
         return join_chunks(
-            self.chunk, *self._ends(block, place),
+            self.chunk, *self._ends(bundle, place),
             lambda at, to_be: self._chunk(at, next(contents), to_be),
             dtype=self.variable.packing.stored, fill=self.variable.fill, out=out,
         )  # fmt: skip
@@ -195,7 +195,7 @@ def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ...
             decoders.append(functools.partial(plain_array, box, [next(buffers) for _ in ranges]))
         else:
             decoders.append(functools.partial(part.joined, *next(chunked)))
-    absent = any(block.is_absent for _, blocks in held for block in blocks.values())
+    absent = any(bundle.is_absent for _, bundles in held for bundle in bundles.values())
     return StoredArrays([*contiguous, *own], decoders, absent)
 
 
@@ -247,7 +247,7 @@ def _take(
     sample: tuple[int, ...],
     beside: Sequence[FileRange[str]],
 ) -> tuple[list[_Held], list[memoryview], list[memoryview]]:
-    """Return the blocks of each part, what was read for them, and what was read beside them."""
+    """Return the bundles of each part, what was read for them, and what was read beside them."""
     if not parts:  # numbers that lie as they are
         return [], [], read_extents(beside) if beside else []
     contiguous: list[memoryview] = []
@@ -257,10 +257,10 @@ def _take(
         contiguous.extend(more)  # neighbours at once, whichever variable they are of
         return found
 
-    block_nbytes = kept.block_nbytes()
-    rows = [part.row(sample[0], block_nbytes) for part in parts]
+    bundle_nbytes = kept.bundle_nbytes()
+    rows = [part.row(sample[0], bundle_nbytes) for part in parts]
     places = [
-        list(places_touched(row.block, part.box.start, part.box.stop))
+        list(places_touched(row.bundle, part.box.start, part.box.stop))
         for part, row in zip(parts, rows, strict=True)
     ]
     wanted: dict[ChunkKey, _Part] = {
@@ -274,10 +274,10 @@ def _take(
         contents = iter(read(list(itertools.chain.from_iterable(chunks))))
         return [list(itertools.islice(contents, len(some))) for some in chunks]
 
-    blocks, own = kept.take(list(wanted), sample, read_wanted) if wanted else ([], [])
+    bundles, own = kept.take(list(wanted), sample, read_wanted) if wanted else ([], [])
     if beside and not contiguous:
         read(())
-    held = dict(zip(wanted, blocks, strict=True))
+    held = dict(zip(wanted, bundles, strict=True))
     return (
         [(row, {at: held[row, at] for at in some}) for row, some in zip(rows, places, strict=True)],
         own,

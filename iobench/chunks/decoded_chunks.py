@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 CHUNK_CACHE: Final = "IOBENCH_CHUNK_CACHE"
 """Environment variable: what decoded chunks may take on this machine, e.g. ``2GiB``; 0: nothing."""
 
-BLOCK_NBYTES: Final = 1 << 20
-"""Neighbours of chunks that are smaller by far are kept as one block of about this size: looking
+BUNDLE_NBYTES: Final = 1 << 20
+"""Neighbours of chunks that are smaller by far are kept as one bundle of about this size: looking
 one up, and copying from it, costs microseconds of Python, which netCDF4's own cache does not."""
-BLOCKS_KEPT: Final = 32
-"""But where little is kept, so many blocks are: they come and go as a whole."""
+BUNDLES_KEPT: Final = 32
+"""But where little is kept, so many bundles are: they come and go as a whole."""
 
 IN_FLIGHT: Final = 1024
 """Samples that may be under way in the threads of a process."""
 
 Stored = Sequence[memoryview | None]
-"""The bytes of the chunks of a block as stored; None of one that was never written."""
+"""The bytes of the chunks of a bundle as stored; None of one that was never written."""
 Decode = Callable[[tuple[int, ...], Stored, "NDArray[Any] | None"], "NDArray[Any] | None"]
-"""Makes the numbers of the block at a place from its bytes, where it is told if that can be."""
+"""Makes the numbers of the bundle at a place from its bytes, where it is told if that can be."""
 
 
 class ChunkRow(NamedTuple):
@@ -52,11 +52,11 @@ class ChunkRow(NamedTuple):
     # place in the grid of chunks along these dimensions; 0 where there is none
     numbers: tuple[int, ...]
     # shape of what is kept as one, of neighbours where chunks are small; empty: each chunk is
-    block: tuple[int, ...] = ()
+    bundle: tuple[int, ...] = ()
 
 
 ChunkKey = tuple[ChunkRow, tuple[int, ...]]
-"""A chunk, or block of them: its row, and its place in the grid of such."""
+"""A chunk, or bundle of them: its row, and its place in the grid of such."""
 
 
 _lock = threading.Lock()
@@ -130,7 +130,7 @@ class _Claim:
 
 
 class DecodedChunk:
-    """A chunk, or a block of them, on its way from storage, or decoded."""
+    """A chunk, or a bundle of them, on its way from storage, or decoded."""
 
     __slots__ = (
         "__weakref__", "_cache", "_claim", "_is_decoded", "_lock", "_stored", "_values",
@@ -444,9 +444,9 @@ class DecodedChunks:
             self._limit = chunk_cache_nbytes()
         return self._limit
 
-    def block_nbytes(self) -> int:
+    def bundle_nbytes(self) -> int:
         """Return how many bytes of numbers chunks may have that are kept as one."""
-        return min(BLOCK_NBYTES, self._limit_nbytes() // BLOCKS_KEPT)
+        return min(BUNDLE_NBYTES, self._limit_nbytes() // BUNDLES_KEPT)
 
     def keep(self, chunk: DecodedChunk) -> bool:
         """Keep a chunk that was decoded, if there is room or others are needed later; tell so."""

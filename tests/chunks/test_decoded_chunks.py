@@ -504,7 +504,7 @@ def test_neighbours_of_small_chunks_are_kept_as_one(
         folder = tmp_path / str(together)
         folder.mkdir()
         samples = opened(written(folder, kind, chunk))
-        samples.dataset._source._chunks.block_nbytes = lambda n=together: n * 4 * np.prod(chunk)
+        samples.dataset._source._chunks.bundle_nbytes = lambda n=together: n * 4 * np.prod(chunk)
         n_made = []
         for _ in range(2):
             for number in range(N_TIMES):
@@ -518,7 +518,7 @@ def test_neighbours_of_small_chunks_are_kept_as_one(
         assert n_made == [2 * grid, 0]
 
 
-def test_chunks_never_written_are_filled_in_a_block(tmp_path: Path) -> None:
+def test_chunks_never_written_are_filled_in_a_bundle(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py", reason="writes the file")
     path = tmp_path / "a.h5"
     whole = np.full((N_TIMES, 8, 10), -7, "f4")

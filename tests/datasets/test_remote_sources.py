@@ -162,12 +162,8 @@ def grib_of(path, lengths):
     return path
 
 
-@pytest.mark.parametrize(
-    ("cycle", "most_turns"), [([4000], 12), ([4000, 2000, 3000], 24), ([100], 6)]
-)
-def test_grib_is_indexed_by_headers_side_by_side(
-    tmp_path, put_files, counted, locator, cycle, most_turns
-):
+@pytest.mark.parametrize("cycle", [[4000], [4000, 2000, 3000], [100]])
+def test_grib_is_indexed_by_headers(tmp_path, put_files, counted, locator, cycle):
     from iobench.datasets.grib_samples import index_grib
 
     lengths = [cycle[n % len(cycle)] for n in range(90)]
@@ -178,8 +174,7 @@ def test_grib_is_indexed_by_headers_side_by_side(
     found = index_grib([url], cache_dir=locator.cache_dir)
     for name, column in expected.columns.items():
         np.testing.assert_array_equal(found[name], column)
-    n_turns, nbytes = counted()
-    assert n_turns <= most_turns
+    _, nbytes = counted()
     if cycle[0] > 1000:
         assert nbytes < path.stat().st_size / 10
     index_grib([url], cache_dir=locator.cache_dir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import math
 from dataclasses import dataclass
@@ -159,7 +160,7 @@ def _describer(codes: ModuleType, opened: SourceBytes) -> Callable[[GribMessage]
 
     def describe(message: GribMessage) -> dict[str, Any]:
         dated = dated_headers(message)
-        if dated is None:
+        if dated is None or not _is_date(dated.date, dated.time):
             return describe_message(message)
         entry = known.get(dated.others)
         at = {"offset": message.offset, "length": message.length}
@@ -189,7 +190,8 @@ def _describer(codes: ModuleType, opened: SourceBytes) -> Callable[[GribMessage]
                 grids[grid] = _grid_keys(codes, handle, message.grid)
                 if grids[grid]["numberOfValues"] <= 0:
                     grids[grid] = whole_grid_keys(message)
-            return row | parameters[parameter] | grids[grid]
+            row |= parameters[parameter] | grids[grid]
+            return row | {"problem": _problem(row)}
         except codes.CodesInternalError as error:
             return {**_UNDESCRIBED, **place, "problem": f"ecCodes says {error}"}
         finally:
@@ -206,6 +208,23 @@ def _describer(codes: ModuleType, opened: SourceBytes) -> Callable[[GribMessage]
             codes.codes_release(handle)
 
     return describe
+
+
+def _is_date(date: int, time: int) -> bool:
+    """Return whether there is such a date, yyyymmdd, and hhmm; a climatology has no year."""
+    try:
+        datetime.datetime(date // 10000 or 4, date // 100 % 100, date % 100, *divmod(time, 100))
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _problem(row: Mapping[str, Any]) -> str:
+    """Return what of a message's keys no message has, ``""`` where there is nothing."""
+    if not _is_date(row["dataDate"], row["dataTime"]):
+        return f"its date is {row['dataDate']}, {row['dataTime']:04d}"
+    large = [name for name, dtype in GRIB_COLUMNS.items() if dtype == "<i4" and row[name] >> 31 > 0]
+    return f"its {large[0]} is {row[large[0]]}" if large else ""
 
 
 @dataclass(slots=True)

@@ -367,7 +367,10 @@ def _hdf5_storage(dataset: Any, shape: tuple[int, ...]) -> tuple[dict[str, Any],
     def note(info: Any) -> None:
         numbers.extend((*info.chunk_offset, info.byte_offset, info.size, info.filter_mask))
 
-    dataset.id.chunk_iter(note)
+    try:
+        dataset.id.chunk_iter(note)
+    except OverflowError:  # damaged: it lies beyond the end of any file
+        return {}, 1 << 64
     found = np.array(numbers, dtype=np.int64).reshape(-1, len(chunk) + 3)
     places = found[:, :-3] // chunk
     inside = (places < grid).all(axis=1)  # a dataset that was shrunk keeps chunks outside its shape

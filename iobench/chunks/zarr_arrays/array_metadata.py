@@ -31,6 +31,13 @@ def lengths(described: Any, itemsize: int, *, least: int = 0) -> tuple[int, ...]
     return tuple(described)
 
 
+def attributes_of(described: Any) -> dict[str, Any]:
+    """Return attributes as metadata give them."""
+    if described is not None and not isinstance(described, dict):
+        raise ValueError(f"attributes {described!r:.80}, expected an object")
+    return described or {}
+
+
 def fill_number(value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a fill value as a number of ``dtype``."""
     number = np.array(value)

@@ -11,7 +11,7 @@ import numpy as np
 
 from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.packing import Packing, packing_of
-from iobench.chunks.zarr_arrays.array_metadata import StoredArray, ZarrStore
+from iobench.chunks.zarr_arrays.array_metadata import StoredArray, ZarrStore, attributes_of
 from iobench.chunks.zarr_arrays.version2 import array_of_version2
 from iobench.chunks.zarr_arrays.version2 import check_safe as check_safe2
 from iobench.chunks.zarr_arrays.version3 import array_of_version3
@@ -234,7 +234,7 @@ def _arrays(
             continue
         try:
             if zarr_format == 2:
-                attributes = documents.get(prefix + ATTRIBUTES2) or {}
+                attributes = attributes_of(documents.get(prefix + ATTRIBUTES2))
                 yield prefix.rstrip("/"), array_of_version2(metadata, attributes)
             elif metadata["node_type"] == "array":
                 yield prefix.rstrip("/"), array_of_version3(metadata)

@@ -15,6 +15,7 @@ from iobench.chunks.chunk_codecs import CRC32C, MAX_CODECS, TEXT_CODECS, refused
 from iobench.chunks.chunked_variable import ChunkKeys
 from iobench.chunks.zarr_arrays.array_metadata import (
     StoredArray,
+    attributes_of,
     fill_number,
     lengths,
 )
@@ -62,7 +63,7 @@ def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
         dtype=stored,
         fill=_fill(metadata["fill_value"], dtype) if dtype else None,
         where=where,
-        attributes=metadata.get("attributes") or {},
+        attributes=attributes_of(metadata.get("attributes")),
     )
 
 
