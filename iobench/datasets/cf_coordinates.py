@@ -22,17 +22,17 @@ from iobench.chunks.netcdf.description import (
 )
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology, json_attributes
 from iobench.datasets.catalogue import Inspection, catalogued
-from iobench.datasets.file_agreement import (
+from iobench.datasets.file_sets import (
     HORIZONTAL,
     MAX_NBYTES,
     NO_AGREEMENT,
     Agreement,
+    holder,
     is_far,
     same_values,
 )
 from iobench.datasets.file_variables import numbers_of
 from iobench.datasets.inspected_netcdf import whole_variables
-from iobench.datasets.merged_files import holder
 from iobench.datasets.positions import decode_times
 from iobench.errors import IobenchError
 

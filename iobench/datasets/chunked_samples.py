@@ -29,12 +29,16 @@ from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.chunks.zarr_arrays.through_library import check_through_zarr, read_through_zarr
 from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology, zarr_meteorology
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.file_agreement import (
+from iobench.datasets.file_sets import (
     NO_AGREEMENT,
     agreement,
     coordinates_of,
     distinct_samples,
+    holder,
+    merged_files,
     mixed_units,
+    variables_of_files,
+    with_one_dtype,
 )
 from iobench.datasets.file_variables import (
     Selection,
@@ -48,12 +52,6 @@ from iobench.datasets.file_variables import (
     with_file_dim,
 )
 from iobench.datasets.inspected_netcdf import inspect_files, whole_variables
-from iobench.datasets.merged_files import (
-    holder,
-    merged_files,
-    variables_of_files,
-    with_one_dtype,
-)
 from iobench.datasets.plain_loop import open_plainly
 from iobench.datasets.positions import are_missing, exact_times
 from iobench.datasets.rows import FileCoordinates, SampleRows
@@ -67,7 +65,7 @@ if TYPE_CHECKING:
     from iobench.chunks.pieces import PiecedVariable
     from iobench.coordinates import Meteorology
     from iobench.datasets.contract import Arrays, Locator, Raw
-    from iobench.datasets.file_agreement import Order
+    from iobench.datasets.file_sets import Order
 
 Container = NetcdfFile | ZarrStore | GribFiles
 Digest = Callable[[NDArray[Any]], NDArray[Any]]

@@ -31,7 +31,7 @@ from iobench.chunks.packing import unpack
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.file_agreement import agreement, coordinates_of
+from iobench.datasets.file_sets import agreement, coordinates_of
 from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.inspected_netcdf import inspect_files, whole_variables
 from iobench.datasets.normalisation import Normalisation, normalisation_of

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         SampleIndex,
         Where,
     )
-    from iobench.datasets.file_agreement import Order
+    from iobench.datasets.file_sets import Order
     from iobench.datasets.setup_processes import Advance
     from iobench.files.source_files import SourceBytes
     from iobench.samples import Sample, SampleSpec
