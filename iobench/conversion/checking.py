@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +15,8 @@ from iobench.datasets.sample_making import samples_in_order
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.sources.request import SourceRequest
-from iobench.stores.comparison import verify_against
 from iobench.stores.finished_store import open_store
-from iobench.stores.verification import not_covered, verify_store
+from iobench.stores.verification import verify_against, verify_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
     from iobench.stores.manifest import Manifest
-    from iobench.stores.verify_result import VerifyResult
+    from iobench.stores.verification import Comparison
 
 
 class VerifyRequest(SourceRequest, frozen=True, kw_only=True):
@@ -53,25 +50,24 @@ class VerifyRequest(SourceRequest, frozen=True, kw_only=True):
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """What was checked, and found as it should be."""
 
     path: Path  # the store
     dataset: str
-    format: str  # names
+    format: str
     n_samples: int
     n_shards: int
     n_files: int  # of the store
     nbytes: int  # bytes that were read and whose checksums are right
     against: str | None  # the source the samples were compared with
-    comparison: VerifyResult | None  # what comparing found: every sample as the source has it
+    comparison: Comparison | None  # what comparing found: every sample as the source has it
     wall_s: float  # seconds it took
-    not_covered: tuple[str, ...] = ()  # what no checksum covers, and was compared with nothing
+    not_covered: tuple[str, ...] = ()  # what was compared with nothing
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
-        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        values = msgspec.structs.asdict(self)
         comparison = None if self.comparison is None else self.comparison.to_dict()
         return {**values, "path": str(self.path), "comparison": comparison}
 
@@ -96,20 +92,20 @@ def verify(request: VerifyRequest, screen: Screen) -> Verification:
             against=" ".join(map(str, request.targets)) or None,
             comparison=comparison,
             wall_s=watch(),
-            not_covered=(*not_covered(store), *_not_compared(comparison)),
+            not_covered=_not_compared(comparison),
         )
     finally:
         store.close()
 
 
-def _not_compared(comparison: VerifyResult | None) -> tuple[str, ...]:
+def _not_compared(comparison: Comparison | None) -> tuple[str, ...]:
     if comparison is None:
         return ("whether samples are as their source has them (--against SOURCE)",)
     left = comparison.n_samples - comparison.n_compared
     return (f"whether {left} samples are as their source has them (--share 1)",) if left else ()
 
 
-def _compare(store: Store, request: VerifyRequest, screen: Screen) -> VerifyResult:
+def _compare(store: Store, request: VerifyRequest, screen: Screen) -> Comparison:
     """Return what comparing found; raise StoreError where a sample is another now."""
     again = conversion_of(store.manifest, request)
     source, dataset, index = open_samples(again, screen)
@@ -118,7 +114,7 @@ def _compare(store: Store, request: VerifyRequest, screen: Screen) -> VerifyResu
     memory = memory_bound(
         dataset,
         index,
-        [number for number in manifest.samples if number < len(index)],  # others are told below
+        [number for number in manifest.samples if number < len(index)],
         asked=again.memory_nbytes,
         shard_n_samples=max((shard.n_samples for shard in manifest.shards), default=1),
     )
@@ -153,11 +149,6 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
     """
     told = manifest.provenance.get("request", {})
     try:
-        if told.get("patch") or told.get("stage") == "raw":
-            raise StoreError(
-                f"{request.store}: holds tiles or raw bytes of samples, which iobench does not "
-                "make any more, so nothing can be compared with it; convert the source again"
-            )
         _check_masked(request, list(map(str, told.get("masked", ()))))
         return ConvertRequest(
             targets=request.targets,

@@ -49,6 +49,7 @@ from iobench.stores.index_file import read_index as read_index
 from iobench.stores.index_file import read_meteorology as read_meteorology
 from iobench.stores.labels import ArrayLabels as ArrayLabels
 from iobench.stores.labels import StoreLabels as StoreLabels
+from iobench.stores.labels import decodable_attributes as decodable_attributes
 from iobench.stores.labels import label_store as label_store
 from iobench.stores.manifest import MANIFEST_NAME as MANIFEST_NAME
 from iobench.stores.manifest import Manifest as Manifest
@@ -74,7 +75,6 @@ from iobench.stores.tfrecord import frame_footer as frame_footer
 from iobench.stores.tfrecord import frame_footers as frame_footers
 from iobench.stores.tfrecord import frame_header as frame_header
 from iobench.stores.tfrecord import scan_frames as scan_frames
-from iobench.stores.time_units import decodable_attributes as decodable_attributes
 from iobench.stores.value_statistics import MeasuredSamples as MeasuredSamples
 from iobench.stores.value_statistics import SampleMeasure as SampleMeasure
 from iobench.stores.value_statistics import ShardMoments as ShardMoments

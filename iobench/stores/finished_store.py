@@ -1,6 +1,6 @@
 """A finished store: what makes shards one, its checksums, and opening it whatever its format.
 
-Written last are the checksums, the container's own metadata, and then the manifest.
+Written last are the checksums, the index, the container's own metadata, and then the manifest.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.errors import StoreError
-from iobench.files.atomic import is_local, storage_errors, write_atomically
+from iobench.files.atomic import storage_errors, write_atomically
+from iobench.files.crc32c import crc32c
 from iobench.files.urls import URL, as_path
 from iobench.registry import find_format, installed_versions
 from iobench.stores.contract import DescribedFormat
 from iobench.stores.index_file import write_index
-from iobench.stores.manifest import read_manifest, write_manifest
+from iobench.stores.manifest import ShardFile, read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from iobench.stores.manifest import Manifest
 
 CHECKSUMS_NAME: Final = "iobench.crc32c"
-"""The file of one checksum for each extent of a store."""
+"""The file of one checksum for each extent of a store: uint32 little-endian, sample-major."""
 
 
 def finish_store(
@@ -43,10 +44,14 @@ def finish_store(
     dataset: Dataset | None = None,
 ) -> Manifest:
     """Finish the store at ``path``, whose shards are all there; return its manifest."""
-    write_checksums(path, checksums)
+    content = np.asarray(checksums, dtype="<u4").tobytes()
+    write_atomically(path / CHECKSUMS_NAME, content)
+    files = [ShardFile(CHECKSUMS_NAME, len(content), crc32c(content))]
     if index is not None:
-        kept = write_index(path, index, manifest.samples)
-        manifest = replace(manifest, metadata=(*manifest.metadata, kept))
+        described, file = write_index(path, index, manifest.samples)
+        manifest = replace(manifest, index=described)
+        files.append(file)
+    manifest = replace(manifest, metadata=(*manifest.metadata, *files))
     if isinstance(fmt, DescribedFormat):
         own = fmt.describe(path, manifest, n_samples=n_samples)
         manifest = replace(manifest, metadata=(*manifest.metadata, *own))
@@ -72,21 +77,12 @@ def open_store(path: Path | str) -> Store:
     return fmt.open(path, manifest)
 
 
-def write_checksums(path: Path, checksums: Sequence[int]) -> None:
-    """Write the checksums of a store's extents: uint32 little-endian, sample-major."""
-    write_atomically(path / CHECKSUMS_NAME, np.asarray(checksums, dtype="<u4").tobytes())
-
-
 def read_checksums(path: Path, n_extents: int) -> NDArray[np.uint32]:
     """Return the checksums of the ``n_extents`` extents of the store at ``path``."""
-    file = path / CHECKSUMS_NAME
-    expected = 4 * n_extents
+    file, expected = path / CHECKSUMS_NAME, 4 * n_extents
     try:
         with storage_errors(file):
-            nbytes = file.stat().st_size
-            if nbytes == expected and is_local(file):
-                return np.fromfile(file, dtype="<u4")
-            if nbytes == expected:
+            if (nbytes := file.stat().st_size) == expected:
                 return np.frombuffer(file.read_bytes(), dtype="<u4")
     except FileNotFoundError as error:
         raise StoreError(

@@ -1,17 +1,15 @@
-"""The index of a store, ``iobench.index.npz``: where its samples lie and what is known of them.
+"""The index of a store: when and where its samples are, their names and splits.
 
-One file for every container, that ``numpy.load`` opens: an array for each coordinate, by its name,
-those of iobench (``iobench.positions``, ``iobench.split.train``), and ``index.json``, which says
-what each is. Nothing in it is compressed, dated or pickled: the same source gives the same bytes.
+Arrays are in ``iobench.index.npz``, that ``numpy.load`` opens (``positions``, ``rows``, ``names``,
+``split.train``, ``coordinate.time``); what each is, units and attributes are the manifest's
+``index``. Nothing in it is compressed, dated or pickled: the same source gives the same bytes.
 """
 
 from __future__ import annotations
 
-import ast
 import io
-import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
@@ -20,12 +18,11 @@ from iobench.coordinates import Coordinate, Meteorology
 from iobench.errors import SampleError, StoreError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.crc32c import crc32c
-from iobench.json_files import parse_json
 from iobench.masking import mask_values
-from iobench.stores.manifest import ShardFile, canonical_json
+from iobench.stores.manifest import ShardFile
+from iobench.stores.sample_numbers import places_among, sample_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -34,31 +31,88 @@ if TYPE_CHECKING:
     from iobench.stores.manifest import Manifest
 
 INDEX_NAME: Final = "iobench.index.npz"
-VERSION: Final = 1
-TEXT_NAME: Final = "index.json"
 NAMES_AT_ONCE: Final = 1 << 16
-_PLAIN: Final = re.compile(r"[^/\\\0-\x1f]{1,200}")
-_OURS: Final = "iobench."
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-"""The first time that a zip file can say: it says none."""
-_NPY: Final = b"\x93NUMPY\x01\x00"
-_ALIGNMENT: Final = 64
-_ERRORS: Final = (
-    ValueError, KeyError, TypeError, IndexError, AttributeError, SyntaxError, RecursionError,
-    zipfile.BadZipFile, NotImplementedError, EOFError, OverflowError, SampleError,
-)  # fmt: skip
-"""What a file raises that is not one of these."""
+Arrays = Mapping[str, "NDArray[Any]"]
 
 
-def write_index(path: Path, index: SampleIndex, samples: Sequence[int]) -> ShardFile:
-    """Write the index of a store that holds these samples of a dataset; return the file."""
-    content = _index_bytes(index, np.fromiter(samples, np.int64, len(samples)))
+def write_index(
+    path: Path, index: SampleIndex, samples: Sequence[int] | NDArray[Any]
+) -> tuple[dict[str, Any], ShardFile]:
+    """Write the index of a store of these samples; return the manifest's part, and the file."""
+    chosen = np.asarray(samples, dtype=np.int64)
+    arrays: dict[str, NDArray[Any]] = {}
+
+    def keep(kind: str, values: NDArray[Any] | Sequence[Any], name: str = "") -> str:
+        """Keep an array that has a value, or is asked for by name; return its key, else ``""``."""
+        if not name and not len(values):
+            return ""
+        plain = name if name.isidentifier() else str(len(arrays))
+        key = f"{kind}.{plain}" if name else kind
+        arrays[key] = np.asarray(values)
+        return key
+
+    def taken(values: Sequence[Any], dtype: str) -> NDArray[Any]:
+        return np.asarray(values, dtype)[chosen] if len(values) else np.empty(0)
+
+    known = index.meteorology.take(chosen)
+    described = {
+        "position_units": index.position_units,
+        "positions": keep("positions", taken(index.positions, "<f8")),
+        "rows": keep("rows", taken(index.rows, "<i8")),
+        "names": keep("names", _encoded(index.coordinate, chosen)),
+        "axes": [
+            {
+                "name": axis.name,
+                "units": axis.units,
+                "positions": keep("positions", taken(axis.positions, "<f8"), axis.name),
+                "rows": keep("rows", taken(axis.rows, "<i8"), axis.name) if len(axis.rows) else "",
+            }
+            for axis in index.axes
+        ],
+        "splits": {
+            name: keep("split", places, name)
+            for name, numbers in index.splits.items()
+            if (places := _held(chosen, numbers)).size
+        },
+        "sample_dims": list(known.sample_dims),
+        "coordinates": [
+            {
+                "name": each.name,
+                "dims": list(each.dims),
+                "values": keep("coordinate", each.values, each.name or "0"),
+                "attributes": mask_values(each.attributes),
+            }
+            for each in known.coordinates
+        ],
+        "variables": {name: mask_values(each) for name, each in known.variables.items()},
+        "attributes": mask_values(known.attributes),
+        "left_out": mask_values(known.left_out),
+    }
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)  # type: ignore[arg-type]  # its stubs take them for allow_pickle
+    content = stream.getvalue()
     write_atomically(path / INDEX_NAME, content)
-    return ShardFile(INDEX_NAME, len(content), crc32c(content))
+    return described, ShardFile(INDEX_NAME, len(content), crc32c(content))
+
+
+def _held(chosen: NDArray[np.int64], numbers: Sequence[int]) -> NDArray[np.int64]:
+    """Return the places in the store of those of some samples of the dataset that it holds."""
+    places = places_among(chosen, np.asarray(numbers, dtype=np.int64))
+    return places[places >= 0]
+
+
+def _encoded(names: Sequence[str], samples: NDArray[np.int64]) -> NDArray[np.bytes_]:
+    """Return the names of samples as UTF-8 of one width; millions are not held as texts at once."""
+    if not len(names):
+        return np.empty(0, dtype="S1")
+    starts = range(0, len(samples), NAMES_AT_ONCE)
+    numbers = (samples[start : start + NAMES_AT_ONCE].tolist() for start in starts)
+    texts = ([names[number].encode("utf-8", "replace") for number in part] for part in numbers)
+    return np.concatenate([np.array(part, dtype=np.bytes_) for part in texts])
 
 
 def has_index(manifest: Manifest) -> bool:
-    """Return whether a store keeps its index: those of former versions do not."""
+    """Return whether a store keeps the index of its samples."""
     return any(file.name == INDEX_NAME for file in manifest.metadata)
 
 
@@ -68,43 +122,47 @@ def read_index(path: Path, manifest: Manifest) -> dict[str, Any]:
     All but ``spec``, ``where``, ``provenance`` and ``setup``; ``axes`` by the names of the fields
     of `SampleAxis`.
     """
-    members = _members(path, manifest)
+    arrays, described = _read_arrays(path, manifest), manifest.index
     try:
-        told = parse_json(members[TEXT_NAME])
-        if told["version"] != VERSION:
-            raise ValueError(f"index version {told['version']}, this iobench reads {VERSION}")
-        meteorology = _meteorology(members, told)
         found: dict[str, Any] = {
-            "positions": _list(members, told["positions"]),
-            "position_units": str(told["position_units"]),
-            "rows": _list(members, told["rows"]),
-            "axes": [_axis(members, each) for each in told["axes"]],
-            "coordinate": _Texts(_array(members[told["names"]])) if told["names"] else (),
+            "positions": _array(arrays, described["positions"]),
+            "position_units": str(described["position_units"]),
+            "rows": _array(arrays, described["rows"]),
+            "coordinate": _Names(_array(arrays, described["names"])),
+            "axes": [
+                {
+                    "name": str(axis["name"]),
+                    "units": str(axis["units"]),
+                    "positions": _array(arrays, axis["positions"]),
+                    "rows": _array(arrays, axis["rows"]),
+                }
+                for axis in described["axes"]
+            ],
             "splits": {
-                str(name): _array(members[member]).tolist()
-                for name, member in told["splits"].items()
+                name: sample_numbers(_array(arrays, key))
+                for name, key in described["splits"].items()
             },
-            "meteorology": meteorology,
+            "meteorology": _meteorology(arrays, described),
         }
-        parts = [found[name] for name in ("positions", "rows", "coordinate")]
+        parts = [found["positions"], found["rows"], found["coordinate"]]
         parts += [part for axis in found["axes"] for part in (axis["positions"], axis["rows"])]
-        parts += [each.values for each in meteorology.coordinates if each.of_samples]
+        parts += [each.values for each in found["meteorology"].coordinates if each.of_samples]
         lengths = {len(part) for part in parts if len(part)}
         if lengths - {manifest.n_samples}:
             raise ValueError(f"{sorted(lengths)} values for {manifest.n_samples} samples")
-        return found
-    except _ERRORS as error:
+    except (KeyError, TypeError, ValueError, AttributeError, SampleError) as error:
         raise _damaged(path, error) from error
+    return found
 
 
 def read_meteorology(path: Path, manifest: Manifest) -> Meteorology:
     """Return what is known of a store's samples; nothing where the store keeps no index."""
     if not has_index(manifest):
         return Meteorology()
-    members = _members(path, manifest)
+    arrays = _read_arrays(path, manifest)
     try:
-        return _meteorology(members, parse_json(members[TEXT_NAME]))
-    except _ERRORS as error:
+        return _meteorology(arrays, manifest.index)
+    except (KeyError, TypeError, ValueError, AttributeError, SampleError) as error:
         raise _damaged(path, error) from error
 
 
@@ -115,131 +173,59 @@ def _damaged(path: Path, error: Exception) -> StoreError:
     )
 
 
-# ---- written
+def _read_arrays(path: Path, manifest: Manifest) -> Arrays:
+    """Return the arrays of the file, which is compared with its checksum."""
+    name = path / INDEX_NAME
+    listed = next((file for file in manifest.metadata if file.name == INDEX_NAME), None)
+    if listed is None:
+        raise StoreError(
+            f"{path}: keeps neither times nor splits of its samples; convert to a new folder"
+        )
+    try:
+        with storage_errors(name):
+            size = name.stat().st_size
+            content = name.read_bytes() if size == listed.nbytes else b""
+    except FileNotFoundError as error:
+        raise StoreError(f"{name} is missing; convert to a new folder") from error
+    if (size, crc32c(content)) != (listed.nbytes, listed.crc32c):
+        raise StoreError(f"{name}: not as written with its store; convert to a new folder")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
+                raise ValueError("it is compressed")
+        with np.load(io.BytesIO(content), allow_pickle=False) as members:
+            return {key: members[key] for key in members.files}
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile, MemoryError) as error:
+        raise _damaged(path, error) from error
 
 
-def _index_bytes(index: SampleIndex, samples: NDArray[np.int64]) -> bytes:
-    arrays: dict[str, NDArray[Any]] = {}
-
-    def keep(name: str, values: NDArray[Any]) -> str:
-        plain = name.removeprefix(f"{_OURS}split.")
-        if not _PLAIN.fullmatch(plain) or f"{name}.npy" in arrays:
-            name = f"{_OURS}array-{len(arrays)}"
-        arrays[f"{name}.npy"] = values
-        return f"{name}.npy"
-
-    meteorology = index.meteorology.take(samples)
-    told = {
-        "version": VERSION,
-        "n_samples": len(samples),
-        "position_units": index.position_units,
-        "positions": keep(
-            f"{_OURS}positions", np.asarray(index.positions, dtype="<f8")[samples]
-        ) if len(index.positions) else "",
-        "rows": keep(f"{_OURS}rows", np.asarray(index.rows, dtype="<i8")[samples])
-        if len(index.rows) else "",
-        "axes": [
-            {
-                "name": axis.name,
-                "units": axis.units,
-                "positions": keep(
-                    f"{_OURS}positions.{axis.name}", np.asarray(axis.positions, "<f8")[samples]
-                ),
-                "rows": keep(f"{_OURS}rows.{axis.name}", np.asarray(axis.rows, "<i8")[samples])
-                if len(axis.rows) else "",
-            }
-            for axis in index.axes
-        ],
-        "names": keep(f"{_OURS}names", _texts(index.coordinate, samples))
-        if len(index.coordinate) else "",
-        "splits": {
-            name: keep(f"{_OURS}split.{name}", numbers)
-            for name, numbers in _splits(index.splits, samples, len(index)).items()
-        },
-        "sample_dims": list(meteorology.sample_dims),
-        "coordinates": [
-            {
-                "name": each.name,
-                "dims": list(each.dims),
-                "values": keep(_own_name(each.name), each.values),
-                "attributes": mask_values(each.attributes),
-            }
-            for each in meteorology.coordinates
-        ],
-        "variables": {
-            name: mask_values(attributes) for name, attributes in meteorology.variables.items()
-        },
-        "attributes": mask_values(meteorology.attributes),
-        "left_out": mask_values(meteorology.left_out),
-    }  # fmt: skip
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_member(TEXT_NAME), canonical_json(told).encode())
-        for name, values in arrays.items():
-            archive.writestr(_member(name), _npy_header(values) + values.tobytes())
-    return stream.getvalue()
+def _array(arrays: Arrays, key: str) -> NDArray[Any]:
+    return arrays[key] if key else np.empty(0)
 
 
-def _own_name(name: str) -> str:
-    """Return what the array of a coordinate is called: as the coordinate, where that can be."""
-    return "" if name.startswith(_OURS) or not _PLAIN.fullmatch(name) else name
+def _meteorology(arrays: Arrays, described: Mapping[str, Any]) -> Meteorology:
+    return Meteorology(
+        sample_dims=tuple(map(str, described["sample_dims"])),
+        coordinates=tuple(
+            Coordinate(
+                str(each["name"]),
+                tuple(map(str, each["dims"])),
+                arrays[each["values"]],
+                dict(each["attributes"]),
+            )
+            for each in described["coordinates"]
+        ),
+        variables={name: dict(each) for name, each in described["variables"].items()},
+        attributes=dict(described["attributes"]),
+        left_out={name: str(each) for name, each in described["left_out"].items()},
+    )
 
 
-def _member(name: str) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name, _EPOCH)
-    info.create_system, info.external_attr = 3, 0o644 << 16
-    return info
-
-
-def _npy_header(values: NDArray[Any]) -> bytes:
-    """Return the header of an ``.npy`` file, the same whatever the version of NumPy."""
-    told = f"{{'descr': {values.dtype.str!r}, 'fortran_order': False, 'shape': {values.shape!r}, }}"
-    before = len(_NPY) + 2
-    nbytes = -(-(before + len(told) + 1) // _ALIGNMENT) * _ALIGNMENT - before
-    return _NPY + nbytes.to_bytes(2, "little") + told.encode().ljust(nbytes - 1) + b"\n"
-
-
-def _texts(names: Sequence[str], samples: NDArray[np.int64]) -> NDArray[np.bytes_]:
-    """Return the names of samples as UTF-8 of one width; millions are not held as texts at once."""
-    numbers = samples.tolist()
-
-    def encoded(start: int) -> list[bytes]:
-        part = [names[number] for number in numbers[start : start + NAMES_AT_ONCE]]
-        at_once = "\0".join(part).encode("utf-8", "replace").split(b"\0")  # in a third of the time
-        if len(at_once) == len(part):  # else one holds the separator itself
-            return at_once
-        return [name.encode("utf-8", "replace") for name in part]
-
-    starts = range(0, len(numbers), NAMES_AT_ONCE)
-    # Each as wide as its widest name, and at least one byte.
-    parts = [np.array(encoded(start), dtype=np.bytes_) for start in starts]
-    return np.concatenate([np.zeros(0, dtype="S1"), *parts])
-
-
-def _splits(
-    splits: Mapping[str, Sequence[int]], samples: NDArray[np.int64], n_samples: int
-) -> dict[str, NDArray[np.int64]]:
-    """Return the splits that the store has any samples of, as numbers of the store."""
-    if not splits:
-        return {}
-    place = np.full(n_samples, -1, dtype="<i8")
-    place[samples[::-1]] = np.arange(len(samples))[::-1]
-    found = {
-        name: place[np.fromiter(numbers, np.int64, len(numbers))]
-        for name, numbers in splits.items()
-    }
-    held = {name: numbers[numbers >= 0] for name, numbers in found.items()}
-    return {name: numbers for name, numbers in held.items() if numbers.size}
-
-
-# ---- read
-
-
-class _Texts(Sequence[str]):
+class _Names(Sequence[str]):
     """Texts kept as UTF-8, each made as it is asked for."""
 
     def __init__(self, encoded: NDArray[Any]) -> None:
-        if encoded.ndim != 1 or encoded.dtype.kind != "S":
+        if encoded.size and (encoded.ndim != 1 or encoded.dtype.kind != "S"):
             raise ValueError(f"names are {encoded.dtype} {encoded.shape}")
         self._encoded = encoded
 
@@ -252,86 +238,5 @@ class _Texts(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
-            return [_decoded(each) for each in self._encoded[index]]
-        return _decoded(self._encoded[index])
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence) or isinstance(other, str | bytes):
-            return NotImplemented
-        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
-
-
-def _decoded(text: Any) -> str:
-    return bytes(text).decode("utf-8", "replace")
-
-
-def _members(path: Path, manifest: Manifest) -> dict[str, bytes]:
-    """Return the members of the file, which is compared with its checksum."""
-    listed = next((file for file in manifest.metadata if file.name == INDEX_NAME), None)
-    if listed is None:
-        raise StoreError(
-            f"{path}: keeps neither times nor splits of its samples, as stores of former versions; "
-            "convert to a new folder"
-        )
-    name = path / INDEX_NAME
-    try:
-        with storage_errors(name):
-            size = name.stat().st_size
-            content = name.read_bytes() if size == listed.nbytes else b""
-    except FileNotFoundError as error:
-        raise StoreError(f"{name} is missing; convert to a new folder") from error
-    if size != listed.nbytes or crc32c(content) != listed.crc32c:
-        raise StoreError(f"{name}: not as written with its store; convert to a new folder")
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
-                raise ValueError("it is compressed")
-            return {each.filename: archive.read(each) for each in archive.infolist()}
-    except _ERRORS as error:
-        raise _damaged(path, error) from error
-
-
-def _array(content: bytes) -> NDArray[Any]:
-    """Return the array of an ``.npy`` file of ours; what it says is not believed."""
-    start = len(_NPY) + 2
-    nbytes = int.from_bytes(content[len(_NPY) : start], "little")
-    if content[: len(_NPY)] != _NPY:
-        raise ValueError("an array that is none")
-    values = ast.literal_eval(content[start : start + nbytes].decode())
-    dtype = np.dtype(values["descr"])
-    if dtype.hasobject or dtype.names is not None:
-        raise ValueError(f"an array of {dtype}")
-    found = np.frombuffer(content, dtype, offset=start + nbytes)
-    return found.reshape(values["shape"])
-
-
-def _list(members: Mapping[str, bytes], name: str) -> Sequence[Any]:
-    found: Sequence[Any] = _array(members[name]).tolist() if name else ()
-    return found
-
-
-def _axis(members: Mapping[str, bytes], told: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "name": str(told["name"]),
-        "units": str(told["units"]),
-        "positions": _list(members, told["positions"]),
-        "rows": _list(members, told["rows"]),
-    }
-
-
-def _meteorology(members: Mapping[str, bytes], told: Mapping[str, Any]) -> Meteorology:
-    return Meteorology(
-        sample_dims=tuple(map(str, told["sample_dims"])),
-        coordinates=tuple(
-            Coordinate(
-                str(each["name"]),
-                tuple(map(str, each["dims"])),
-                _array(members[each["values"]]),
-                dict(each["attributes"]),
-            )
-            for each in told["coordinates"]
-        ),
-        variables={str(name): dict(each) for name, each in told["variables"].items()},
-        attributes=dict(told["attributes"]),
-        left_out={str(name): str(each) for name, each in told["left_out"].items()},
-    )
+            return [self[number] for number in range(*index.indices(len(self)))]
+        return bytes(self._encoded[index]).decode("utf-8", "replace")

@@ -8,6 +8,8 @@ dimension for each; else one, called as what they are along, or ``sample``.
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -15,10 +17,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology
-from iobench.stores.time_units import decodable_attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,6 +31,9 @@ POINTERS: Final = frozenset(
 """Attributes that name other variables: right only where these are there."""
 OF_SPEC: Final = frozenset({"units", "role"})
 """What the spec of a sample says, which preprocessing may have changed."""
+
+KEPT_UNITS: Final = "time_units"
+"""The attribute that has units of time which xarray cannot decode."""
 
 
 class ArrayLabels(NamedTuple):
@@ -276,3 +280,31 @@ def _attributes(
     if mapping in coordinates:
         own["grid_mapping"] = mapping
     return {**own, **({"coordinates": " ".join(sorted(beside))} if beside else {})}
+
+
+def decodable_attributes(attributes: Mapping[str, Any], values: NDArray[Any]) -> dict[str, Any]:
+    """Return the attributes of numbers so that xarray opens them: as times, or as they are.
+
+    Units of time that it cannot decode would keep it from opening a whole store.
+    """
+    units = attributes.get("units")
+    is_time = isinstance(units, str) and "since" in units and values.dtype.kind in "iuf"
+    if not is_time or _is_decoded(attributes, values):
+        return dict(attributes)
+    return {KEPT_UNITS if key == "units" else key: each for key, each in attributes.items()}
+
+
+def _is_decoded(attributes: Mapping[str, Any], values: NDArray[Any]) -> bool:
+    try:
+        import xarray
+    except ImportError:
+        return True  # nothing here can tell
+    one = xarray.Dataset({"t": ("n", values.reshape(-1), dict(attributes))})
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of dates that become cftime's
+            decoded = xarray.decode_cf(one, decode_timedelta=False, decode_coords=False)
+            _ = decoded["t"].values
+    except (ValueError, OverflowError, TypeError, AttributeError):
+        return False
+    return True

@@ -18,7 +18,8 @@ from iobench.files.objects import fetched
 from iobench.files.urls import URL
 from iobench.masking import mask_values
 from iobench.stores.labels import sample_grid
-from iobench.stores.manifest import canonical_json, count_runs
+from iobench.stores.manifest import canonical_json
+from iobench.stores.sample_numbers import count_runs
 from iobench.stores.shard_writer import ShardWriter
 
 if TYPE_CHECKING:

@@ -1,101 +1,117 @@
-"""Every byte of a store against its checksums: each file is read once, several at a time."""
+"""A store against its checksums, and its samples against the source they were made of."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 
-from iobench.errors import StoreError
-from iobench.files.atomic import is_local, storage_errors
+from iobench.errors import MissingFileError, OptionError, StoreError
+from iobench.files.atomic import storage_errors
 from iobench.files.crc32c import crc32c
 from iobench.stores.extents import ExtentStore, missing_is_damage
-from iobench.stores.finished_store import CHECKSUMS_NAME, read_checksums
+from iobench.stores.finished_store import read_checksums
 from iobench.stores.manifest import MANIFEST_NAME, check_document
-from iobench.stores.places import MARK_NAME, STAGED_NAME
+from iobench.stores.plan import fingerprint, probe_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from iobench.datasets.contract import SampleIndex
     from iobench.files.ranges import FileRange
+    from iobench.samples import Sample
     from iobench.stores.contract import Store
     from iobench.stores.manifest import ShardFile
 
-    # As `iobench.datasets.Progress`, which this room is not to know.
-    Progress = Callable[[int, int], None]
+_T = TypeVar("_T")
+# As `iobench.datasets.Progress`, which this package does not import.
+Progress = Callable[[int, int], None]
+MakeSamples = Callable[[Sequence[int]], Iterable["Sample"]]
+"""From sample numbers of the dataset to the samples, in that order; a generator is closed when no
+more are needed."""
 
-PIECE_NBYTES = 1 << 20
-"""Read at a time: what one thread holds, small enough to be hashed twice in the cache."""
+PIECE_NBYTES: Final = 1 << 20
+N_NAMED: Final = 3
+"""Files named in a sentence."""
 
 
 def verify_store(store: Store, *, workers: int = 1, progress: Progress | None = None) -> int:
-    """Read a whole store and compare every checksum it has; return the bytes read.
+    """Read all files of a store and compare their checksums; return the bytes read."""
+    manifest = store.manifest
+    check_document(store.path / MANIFEST_NAME)
+    listed = [
+        (number, file) for number, shard in enumerate(manifest.shards) for file in shard.files
+    ]
+    _check_listed(store, {file.name for _, file in listed})
+    listed += [(-1, file) for file in manifest.metadata]
+    total, done, lock = sum(file.nbytes for _, file in listed), 0, threading.Lock()
 
-    Every file is read once, in pieces of 1 MiB, whatever the size of a sample.
-    """
-    counts = [shard.n_samples for shard in store.manifest.shards]
-    starts = [0, *accumulate(counts)]
-    n_extents = len(store.extents(0)) if len(store) else 0
-    checksums = read_checksums(store.path, len(store) * n_extents).reshape(len(store), n_extents)
-    counter = _Counter(sum(file.nbytes for file in store.manifest.files), progress)
+    def move(nbytes: int) -> None:
+        nonlocal done
+        with lock:
+            done += nbytes
+            if progress is not None:
+                progress(done, total)
 
-    def groups() -> Iterator[list[Callable[[], _Damage | None]]]:
-        for number, shard in enumerate(store.manifest.shards):
-            samples = range(starts[number], starts[number + 1])
-            names = {file.name for file in shard.files}
-            extents = _extents_by_file(store, samples, n_extents, names)
-            yield [
-                _FileCheck(
-                    store, file, extents.get(file.name, _NO_EXTENTS), checksums, counter, number
-                )
-                for file in shard.files
-            ]
-        for file in store.manifest.metadata:
-            yield [_FileCheck(store, file, _NO_EXTENTS, checksums, counter, None)]
-
-    for damages in _in_order(groups(), workers):
-        if damages:
-            raise StoreError(min(damages, key=lambda damage: damage.place).message)
-    not_covered(store)
-    return counter.done
+    checks = (lambda file=file: _is_as_written(store.path, file, move) for _, file in listed)
+    for (shard, file), is_right in zip(listed, _in_order(checks, workers), strict=False):
+        if not is_right:
+            raise StoreError(_damage(store, shard, file))
+    return done
 
 
-def not_covered(store: Store) -> tuple[str, ...]:
-    """Compare what manifest and mark of a store say with their checksums; return what has none.
+def _check_listed(store: Store, names: set[str]) -> None:
+    for path in store.table.files if isinstance(store, ExtentStore) else ():
+        if path.relative_to(store.path).as_posix() not in names:
+            raise StoreError(f"{path}: its store's manifest does not list it; convert to a new folder")
 
-    In words, for who reads that a store is as written: what stores of former versions carry no
-    checksum of, and files that no manifest lists.
-    """
-    found = []
-    if not check_document(store.path / MANIFEST_NAME):
-        found.append(
-            f"what {MANIFEST_NAME} says of plan, options, provenance and sample numbers, of which "
-            "stores of this version have no checksum"
-        )
-    with suppress(FileNotFoundError):  # only what iobench put in a place of its own has a mark
-        if not check_document(store.path / MARK_NAME):
-            found.append(f"{MARK_NAME}, likewise")
-    if is_local(store.path):
-        listed = {file.name for file in store.manifest.files}
-        listed |= {MANIFEST_NAME, MARK_NAME, CHECKSUMS_NAME, STAGED_NAME}
-        others = sorted(
-            name
-            for file in store.path.rglob("*")
-            if (name := file.relative_to(store.path).as_posix()) not in listed and file.is_file()
-        )
-        if others:
-            more = f" and {len(others) - 1} more" if others[1:] else ""
-            found.append(f"{others[0]}{more}, which the manifest does not list")
-    return tuple(found)
+
+def _is_as_written(folder: Path, file: ShardFile, move: Callable[[int], None]) -> bool:
+    path, buffer = folder / file.name, bytearray(PIECE_NBYTES)
+    nbytes = value = 0
+    with missing_is_damage(path), storage_errors(path), path.open("rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            value = crc32c(memoryview(buffer)[:count], value)
+            nbytes += count
+            move(count)
+    return (nbytes, value) == (file.nbytes, file.crc32c)
+
+
+def _damage(store: Store, shard: int, file: ShardFile) -> str:
+    """Return the first damaged sample of a shard in words, or the file where it is none."""
+    where = "" if shard < 0 else f" of shard {shard}, outside its samples,"
+    for sample in _samples_of(store, shard) if shard >= 0 else ():
+        extents = store.extents(sample)
+        checksums = read_checksums(store.path, len(store) * len(extents))
+        expected = checksums[sample * len(extents) :].tolist()
+        for number, data in enumerate(store.read(extents)):
+            if crc32c(data) != expected[number]:
+                return wrong_extent(store, sample, number)
+    return f"{store.path / file.name}: checksum of the file{where} is wrong; convert to a new folder"
+
+
+def _samples_of(store: Store, shard: int) -> range:
+    start = sum(each.n_samples for each in store.manifest.shards[:shard])
+    return range(start, start + store.manifest.shards[shard].n_samples)
+
+
+def wrong_extent(store: Store, sample: int, number: int) -> str:
+    """Return in words that a checksum is not that of an extent of a sample."""
+    extents = store.extents(sample)
+    extent = extents[number]
+    return (
+        f"{extent.file}: checksum of shard {shard_of(store, sample)}, sample {sample}, "
+        f"{_arrays_in(store, extent, number, len(extents))} is wrong ({extent.nbytes} bytes from "
+        f"byte {extent.offset}); convert to a new folder"
+    )
 
 
 def shard_of(store: Store, sample: int) -> int:
@@ -104,8 +120,7 @@ def shard_of(store: Store, sample: int) -> int:
     return int(np.searchsorted(ends, sample, side="right"))
 
 
-def array_of_extent(store: Store, extent: FileRange[Path], number: int, n_extents: int) -> str:
-    """Return in words which array the extent of a sample holds."""
+def _arrays_in(store: Store, extent: FileRange[Path], number: int, n_extents: int) -> str:
     names = store.manifest.spec.names
     if n_extents == len(names):
         return f"array {names[number]!r}"
@@ -115,168 +130,274 @@ def array_of_extent(store: Store, extent: FileRange[Path], number: int, n_extent
     return f"one of its arrays {', '.join(names)}, which are stored together"
 
 
-class _Damage(msgspec.Struct, frozen=True):
-    """What is not as written; ``place`` says which comes first: sample, extent."""
-
-    place: tuple[int, int]
-    message: str
-
-
-class _Counter:
-    """Bytes done, by all threads."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._lock = threading.Lock()
-        self._total = total
-        self._progress = progress
-        self.done = 0
-
-    def add(self, nbytes: int) -> None:
-        with self._lock:
-            self.done += nbytes
-            if self._progress is not None:
-                self._progress(self.done, self._total)
-
-
-class _Extents(msgspec.Struct, frozen=True):
-    """Extents of one file, sorted by offset; ``index`` counts the extents of the whole store."""
-
-    offset: NDArray[np.int64]
-    length: NDArray[np.int64]
-    index: NDArray[np.int64]
-
-
-_NO_EXTENTS = _Extents(*(np.empty(0, dtype=np.int64) for _ in range(3)))
-
-
-class _FileCheck(msgspec.Struct, frozen=True):
-    """Reads one file and compares it, and every extent in it, with what was written."""
-
-    store: Store
-    file: ShardFile
-    extents: _Extents
-    checksums: NDArray[np.uint32]
-    counter: _Counter
-    shard: int | None
-
-    def __call__(self) -> _Damage | None:
-        path = self.store.path / self.file.name
-        found = np.zeros(len(self.extents.index), dtype=np.uint32)
-        whole, position, first = 0, 0, 0
-        with missing_is_damage(path), storage_errors(path), path.open("rb", buffering=0) as stream:
-            buffer = bytearray(PIECE_NBYTES)
-            while count := stream.readinto(buffer):
-                piece = memoryview(buffer)[:count]
-                whole = crc32c(piece, whole)
-                first = self._add(piece, position, first, found)
-                position += count
-                self.counter.add(count)
-        is_whole = whole == self.file.crc32c and position == self.file.nbytes
-        return self._wrong_extent(path, found, is_whole) or self._wrong_file(path, is_whole)
-
-    def _add(self, piece: memoryview, position: int, first: int, found: NDArray[np.uint32]) -> int:
-        """Go on with the checksums of the extents in a piece; return the first one not done."""
-        end = position + len(piece)
-        last = int(np.searchsorted(self.extents.offset, end))
-        starts = (self.extents.offset[first:last] - position).tolist()
-        lengths = self.extents.length[first:last].tolist()
-        for at, (start, length) in enumerate(zip(starts, lengths, strict=True), first):
-            if start + length > 0:
-                found[at] = crc32c(piece[max(start, 0) : start + length], int(found[at]))
-        ends = self.extents.offset[first:last] + self.extents.length[first:last]
-        unfinished = np.flatnonzero(ends > end)
-        return first + int(unfinished[0]) if unfinished.size else last
-
-    def _wrong_extent(
-        self, path: Path, found: NDArray[np.uint32], is_whole: bool
-    ) -> _Damage | None:
-        """Return the first extent that differs, in the order of samples."""
-        wrong = self.extents.index[found != self.checksums.reshape(-1)[self.extents.index]]
-        if not wrong.size:
-            return None
-        sample, number = divmod(int(wrong.min()), self.checksums.shape[1])
-        extents = self.store.extents(sample)
-        extent = extents[number]
-        array = array_of_extent(self.store, extent, number, len(extents))
-        reason = (
-            f"the file is as its manifest says, so {CHECKSUMS_NAME} is damaged"
-            if is_whole
-            else f"{extent.nbytes} bytes from byte {extent.offset}"
-        )
-        return _Damage(
-            (sample, number),
-            f"{path}: checksum of shard {self.shard}, sample {sample}, {array} is wrong "
-            f"({reason}); convert to a new folder",
-        )
-
-    def _wrong_file(self, path: Path, is_whole: bool) -> _Damage | None:
-        if is_whole:
-            return None
-        where = "" if self.shard is None else f" of shard {self.shard}, outside its samples,"
-        message = f"{path}: checksum of the file{where} is wrong; convert to a new folder"
-        return _Damage((len(self.store), 0), message)
-
-
-def _extents_by_file(
-    store: Store, samples: range, n_extents: int, names: set[str]
-) -> dict[str, _Extents]:
-    """Return the extents of some samples by the file they lie in, which must be one of these."""
-    files, file, offset, length = _extent_arrays(store, samples)
-    index = np.arange(samples.start * n_extents, samples.stop * n_extents)
-    by_file = {}
-    for number in np.unique(file).tolist():
-        path = files[number]
-        name = path.relative_to(store.path).as_posix()
-        if name not in names:
-            raise StoreError(
-                f"{path}: holds samples of a shard for which its store's manifest does not list "
-                "it; convert to a new folder"
-            )
-        chosen = np.flatnonzero(file == number)
-        chosen = chosen[np.argsort(offset[chosen], kind="stable")]
-        by_file[name] = _Extents(offset[chosen], length[chosen], index[chosen])
-    return by_file
-
-
-def _extent_arrays(
-    store: Store, samples: range
-) -> tuple[Sequence[Path], NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """Return files, and for each extent of the samples number of its file, offset and length."""
-    if isinstance(store, ExtentStore):
-        chosen = slice(samples.start, samples.stop)
-        table = store.table
-        return (
-            table.files,
-            table.file[chosen].reshape(-1),
-            table.offset[chosen].reshape(-1),
-            table.length[chosen].reshape(-1),
-        )
-    numbers: dict[Path, int] = {}
-    rows = [
-        (numbers.setdefault(extent.file, len(numbers)), extent.offset, extent.nbytes)
-        for sample in samples
-        for extent in store.extents(sample)
-    ]
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    return list(numbers), columns[:, 0], columns[:, 1], columns[:, 2]
-
-
-def _in_order(
-    groups: Iterator[list[Callable[[], _Damage | None]]], workers: int
-) -> Iterator[list[_Damage]]:
-    """Yield what the checks of each group found, in order, made by threads a little ahead."""
+def _in_order(tasks: Iterable[Callable[[], _T]], workers: int) -> Iterator[_T]:
+    """Yield what tasks return, in their order, done by threads a little ahead."""
     pool = ThreadPoolExecutor(max(1, workers), thread_name_prefix="iobench-verify")
-    pending: deque[list[Future[_Damage | None]]] = deque()
+    pending: deque[Future[_T]] = deque()
     try:
-        for checks in groups:
-            pending.append([pool.submit(check) for check in checks])
-            while sum(map(len, pending)) > max(1, workers):
-                yield _damages(pending.popleft())
+        for task in tasks:
+            pending.append(pool.submit(task))
+            if len(pending) > max(1, workers):
+                yield pending.popleft().result()
         while pending:
-            yield _damages(pending.popleft())
+            yield pending.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _damages(futures: list[Future[_Damage | None]]) -> list[_Damage]:
-    return [damage for future in futures if (damage := future.result()) is not None]
+# ---- samples against their source
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One value of a store that is not that of its source."""
+
+    shard: int
+    sample: int  # where it is in the store
+    source_sample: int  # which sample of the dataset it is
+    coordinate: str  # that sample's name (a date), empty where it has none
+    array: str
+    index: tuple[int, ...]  # position in the array
+    stored: str
+    source: str  # the two values, as NumPy prints them
+
+    def __str__(self) -> str:
+        named = f" ({self.coordinate})" if self.coordinate else ""
+        return (
+            f"shard {self.shard}, sample {self.sample}, which is {self.source_sample} of the "
+            f"source{named}: {self.array}{list(self.index) or ''} is {self.stored}, in the source "
+            f"{self.source}"
+        )
+
+
+class SourceFiles(msgspec.Struct, frozen=True):
+    """How the source files compare with the fingerprints in the manifest, by file name."""
+
+    n_known: int  # fingerprints in the manifest; of none nothing is known
+    missing: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """Whether all files are those the store was made of, as far as known."""
+        return not (self.missing or self.changed or self.added)
+
+    def __str__(self) -> str:
+        kinds = (("missing", self.missing), ("changed", self.changed), ("added", self.added))
+        listed = [
+            f"{len(names)} {kind} ({', '.join(names[:N_NAMED])}{', ...' * (len(names) > N_NAMED)})"
+            for kind, names in kinds
+            if names
+        ]
+        return f"source files: {', '.join(listed) or 'all as they were'}"
+
+
+class Comparison(msgspec.Struct):
+    """What comparing samples of a store with its source finds."""
+
+    files: SourceFiles
+    n_samples: int
+    n_compared: int  # samples that were made again
+    # largest absolute error of each lossy array, by the manifest; the others are compared bit for
+    # bit
+    allowed: Mapping[str, float]
+    nbytes: int = 0  # of the arrays compared, as readers of the store get them
+    first: Difference | None = None  # in the order of samples, arrays and positions
+    n_values: int = 0
+    n_differing_samples: int = 0
+    differing: dict[str, int] = msgspec.field(default_factory=dict)  # values by array
+    # largest difference of two finite values by array, where there is one or the array is lossy
+    largest: dict[str, float] = msgspec.field(default_factory=dict)
+
+    @property
+    def same(self) -> bool:
+        """Whether every value compared is that of the source, or within its allowed error."""
+        return self.first is None
+
+    def __str__(self) -> str:
+        of = "all" if self.n_compared == self.n_samples else f"{self.n_compared} of"
+        if self.first is None:
+            return f"{of} {self.n_samples} samples are as the source has them"
+        largest = ", ".join(
+            f"{name} {count} by up to {self.largest[name]:.6g}"
+            for name, count in self.differing.items()
+        )
+        return (
+            f"{self.first}; values that differ: {self.n_values}, in {self.n_differing_samples} of "
+            f"{self.n_compared} samples ({largest})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return {"same": self.same, **values}
+
+
+def verify_against(
+    store: Store,
+    index: SampleIndex,
+    make: MakeSamples,
+    *,
+    files: Sequence[Path] = (),
+    share: float = 1.0,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Make samples of a store again from its source, and compare them.
+
+    Source files are compared with the fingerprints in the manifest first; where some are missing
+    or changed, the samples say whether that matters.
+    """
+    if not 0 < share <= 1:
+        raise OptionError(f"--share {share}: expected more than 0 and at most 1")
+    allowed = _allowed_errors(store)
+    _check_same_kind(store, index, allowed)
+    chosen = sorted(probe_samples(len(store), math.ceil(len(store) * share)))
+    found = Comparison(_compare_files(store, files), len(store), len(chosen), allowed)
+    made = make([int(store.manifest.samples[position]) for position in chosen])
+    tasks = (
+        lambda position=position, sample=sample: _compare(store, position, sample, allowed)
+        for position, sample in zip(chosen, made, strict=True)
+    )
+    try:
+        for done, (position, arrays) in enumerate(
+            zip(chosen, _in_order(tasks, workers), strict=True), 1
+        ):
+            _add(found, store, index, position, arrays)
+            if progress is not None:
+                progress(done, len(chosen))
+    finally:
+        close = getattr(made, "close", None)
+        if close is not None:
+            close()
+    return found
+
+
+def _allowed_errors(store: Store) -> dict[str, float]:
+    try:
+        return {
+            name: float(errors["max_absolute_error"])
+            for name, errors in store.manifest.lossy.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"{store.path}: its manifest's lossy errors are damaged") from error
+
+
+def _check_same_kind(store: Store, index: SampleIndex, allowed: Mapping[str, float]) -> None:
+    """Raise StoreError where no sample of the store can equal one of the source."""
+    remedy = "give the options it was converted with"
+    if set(store.spec.names) != set(index.spec.names):
+        raise StoreError(
+            f"{store.path}: holds arrays {', '.join(store.spec.names)}, the source makes "
+            f"{', '.join(index.spec.names)}; {remedy}"
+        )
+    for one in store.spec:
+        source = index.spec[one.name]
+        is_same = one.dtype == source.dtype or one.name in allowed
+        if one.shape != source.shape or not is_same:
+            raise StoreError(
+                f"{store.path}: {one.name} is {one.dtype} {one.shape}, the source makes "
+                f"{source.dtype} {source.shape}; {remedy}"
+            )
+    last = int(np.max(store.manifest.samples, initial=-1))
+    if last >= len(index):
+        raise StoreError(
+            f"{store.path}: holds sample {last} of its source, which has {len(index)} now"
+        )
+
+
+def _compare_files(store: Store, files: Sequence[Path]) -> SourceFiles:
+    known = store.manifest.provenance.get("fingerprints", [])
+    try:
+        before = _by_name([(str(entry["name"]), entry) for entry in known])
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"{store.path}: its manifest's fingerprints are damaged") from error
+    if not before:
+        return SourceFiles(0)
+    now = _by_name([(file.name, file) for file in files])
+    missing, changed, added = before.keys() - now.keys(), set(), now.keys() - before.keys()
+    for key in before.keys() & now.keys():
+        try:
+            if fingerprint(now[key], whole="blake2b" in before[key]) != before[key]:
+                changed.add(key)
+        except MissingFileError:
+            missing.add(key)
+    names = (tuple(name for name, _ in sorted(keys)) for keys in (missing, changed, added))
+    return SourceFiles(len(before), *names)
+
+
+def _by_name(named: Sequence[tuple[str, _T]]) -> dict[tuple[str, int], _T]:
+    """Return values by name and how many of that name came before: folders may repeat names."""
+    counts: dict[str, int] = {}
+    found = {}
+    for name, value in named:
+        counts[name] = counts.get(name, 0) + 1
+        found[name, counts[name]] = value
+    return found
+
+
+class _Array(msgspec.Struct, frozen=True):
+    """How an array of one sample compares with that of its source."""
+
+    nbytes: int
+    n_values: int = 0  # that differ
+    index: tuple[int, ...] = ()
+    texts: tuple[str, str] = ("", "")  # the first two values that differ
+    largest: float | None = None
+
+
+def _compare(
+    store: Store, position: int, source: Sample, allowed: Mapping[str, float]
+) -> dict[str, _Array]:
+    stored = store[position]
+    return {
+        name: _compare_arrays(stored[name], np.asarray(source[name]), allowed.get(name))
+        for name in store.spec.names
+    }
+
+
+def _compare_arrays(one: NDArray[Any], other: NDArray[Any], allowed: float | None) -> _Array:
+    if allowed is None and np.array_equal(_octets(one), _octets(other)):
+        return _Array(one.nbytes)
+    wide = np.complex128 if one.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        off = np.asarray(np.abs(one.astype(wide) - other.astype(wide)))
+    if allowed is None:
+        differs = (_octets(one) != _octets(other)).any(axis=-1)
+    else:
+        differs = ~((one == other) | (np.isnan(one) & np.isnan(other))) & ~(off <= allowed)
+    largest = float(np.max(off, where=np.isfinite(off), initial=0.0))
+    if not differs.any():
+        return _Array(one.nbytes, largest=largest)
+    first = tuple(np.argwhere(differs)[0].tolist())
+    texts = str(one[first]), str(other[first])
+    if texts[0] == texts[1]:  # they differ in bits that are not printed
+        texts = tuple(f"{each[first]} (bytes {each[first].tobytes().hex()})" for each in (one, other))
+    return _Array(one.nbytes, int(differs.sum()), first, texts, largest)
+
+
+def _octets(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of an array along one more dimension."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return flat.reshape(*array.shape, array.dtype.itemsize)
+
+
+def _add(
+    found: Comparison, store: Store, index: SampleIndex, position: int, arrays: dict[str, _Array]
+) -> None:
+    found.n_differing_samples += any(each.n_values for each in arrays.values())
+    for name, each in arrays.items():
+        found.nbytes += each.nbytes
+        found.n_values += each.n_values
+        if each.largest is not None:
+            found.largest[name] = max(each.largest, found.largest.get(name, 0.0))
+        if each.n_values:
+            found.differing[name] = found.differing.get(name, 0) + each.n_values
+        if each.n_values and found.first is None:
+            number = int(store.manifest.samples[position])
+            names = index.coordinate
+            name_of_sample = str(names[number]) if number < len(names) else ""
+            found.first = Difference(
+                shard_of(store, position), position, number, name_of_sample, name, each.index,
+                *each.texts,
+            )  # fmt: skip

@@ -84,7 +84,7 @@ def write_store(
         format_version=fmt.version,
         spec=spec,
         shards=tuple(info.shard for info in finished),
-        samples=tuple(range(len(samples))),
+        samples=range(len(samples)),
         options=options or {},
     )
     finish_store(
@@ -188,7 +188,7 @@ class StoreTests:
     def test_manifest_lists_every_file(self, store: Store) -> None:
         """Nothing lies about that the manifest does not know."""
         listed = {file.name for file in store.manifest.files}
-        assert listed | {MANIFEST_NAME, CHECKSUMS_NAME} == files_below(store.path)
+        assert listed | {MANIFEST_NAME} == files_below(store.path)
 
     def test_same_samples_same_bytes(
         self, store: Store, tmp_path: Path, samples: list[dict[str, NDArray[Any]]]
@@ -232,7 +232,7 @@ class StoreTests:
 
     def test_every_truncated_file_is_named(self, store: Store) -> None:
         """A file that is a byte short makes one error that names it."""
-        for file in store.manifest.files:
+        for file in (each for each in store.manifest.files if each.name != CHECKSUMS_NAME):
             whole = (store.path / file.name).read_bytes()
             (store.path / file.name).write_bytes(whole[:-1])
             with pytest.raises(StoreError, match=file.name):
@@ -241,7 +241,7 @@ class StoreTests:
 
     def test_every_missing_file_is_named(self, store: Store) -> None:
         """A file that is gone makes one error that names it."""
-        for file in store.manifest.files:
+        for file in (each for each in store.manifest.files if each.name != CHECKSUMS_NAME):
             (store.path / file.name).rename(store.path / "elsewhere")
             with pytest.raises(StoreError, match=file.name):
                 self.reopen(store)

@@ -10,7 +10,7 @@ from iobench.datasets.contract import SampleIndex
 from iobench.datasets.sample_making import samples_in_order
 from iobench.errors import MissingFileError, OptionError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.comparison import verify_against
+from iobench.stores.verification import verify_against
 from iobench.stores.encoding import Encoding, merge_errors
 from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import write_manifest

@@ -8,7 +8,7 @@ from iobench.errors import StoreError
 from iobench.files.crc32c import crc32c
 from iobench.files.joined_crc import JoinedChecksum
 from iobench.stores.finished_store import read_checksums
-from iobench.stores.verification import array_of_extent, shard_of
+from iobench.stores.verification import wrong_extent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,14 +42,7 @@ class ExtentChecks:
 
     def fail(self, sample: int, number: int) -> NoReturn:
         """Raise StoreError: a checksum is not that of the bytes."""
-        extents = self.store.extents(sample)
-        extent = extents[number]
-        array = array_of_extent(self.store, extent, number, len(extents))
-        raise StoreError(
-            f"{extent.file}: checksum of shard {shard_of(self.store, sample)}, sample {sample}, "
-            f"{array} is wrong ({extent.nbytes} bytes from byte {extent.offset}); convert the "
-            "store again"
-        )
+        raise StoreError(wrong_extent(self.store, sample, number))
 
 
 class SampleChecks:
