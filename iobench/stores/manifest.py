@@ -60,6 +60,21 @@ class Shard(msgspec.Struct, frozen=True):
     n_samples: Count  # samples it holds
     files: tuple[ShardFile, ...]  # in the order its format wrote them
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the shard as JSON-ready values."""
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Shard:
+        """Return the shard that `to_dict` described; raise ValueError where it cannot be one."""
+        try:
+            shard = msgspec.convert(values, cls)
+        except ValidationError as error:
+            raise ValueError(str(error)) from error
+        _check_names(shard.files)
+        return shard
+
 
 class Manifest(msgspec.Struct, frozen=True, eq=False):
     """What ``iobench.json`` says."""
@@ -125,12 +140,7 @@ class Manifest(msgspec.Struct, frozen=True, eq=False):
         values = msgspec.structs.asdict(msgspec.convert(values, _Document))
         shards, n_samples = values["shards"], values.pop("n_samples")
         runs, variables = values.pop("samples"), values.pop("variables")
-        names = [file.name for shard in shards for file in shard.files]
-        names += [file.name for file in values["metadata"]]
-        if outside := [name for name in names if not _NAME.fullmatch(name)]:
-            raise ValueError(f"file {outside[0]!r} is not a plain path inside the store's folder")
-        if len(set(names)) != len(names):
-            raise ValueError("a file name occurs in two shards")
+        _check_names([*(file for shard in shards for file in shard.files), *values["metadata"]])
         counts = sum(shard.n_samples for shard in shards), sum(count for _, count in runs)
         nbytes = sum(file.nbytes for shard in shards for file in shard.files)
         if counts != (n_samples, n_samples) or n_samples > nbytes:
@@ -145,6 +155,14 @@ class Manifest(msgspec.Struct, frozen=True, eq=False):
         if grid and math.prod(grid.values()) != n_samples:
             raise ValueError(f"a grid of {grid} for {n_samples} samples")
         return cls(spec=spec, samples=numbers_of_runs(runs), **values)
+
+
+def _check_names(files: Sequence[ShardFile]) -> None:
+    names = [file.name for file in files]
+    if outside := [name for name in names if not _NAME.fullmatch(name)]:
+        raise ValueError(f"file {outside[0]!r} is not a plain path inside the store's folder")
+    if len(set(names)) != len(names):
+        raise ValueError("a file name occurs in two shards")
 
 
 class _Document(msgspec.Struct, kw_only=True):
@@ -227,9 +245,9 @@ def read_manifest(path: Path) -> Manifest:
         ) from error
     try:
         values = parse_json(data)
-        if (found := values["manifest_version"]) != MANIFEST_VERSION and type(found) is int:
+        if (found := values["manifest_version"]) != MANIFEST_VERSION:
             raise StoreError(
-                f"{path}: a store of another version of iobench (manifest {found}, this one reads "
+                f"{path}: a store of another version of iobench (manifest {found!r}, this one reads "
                 f"{MANIFEST_VERSION}); remove it, then: iobench convert SOURCE {path} --to "
                 f"{str(values['format'])!r}"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,8 +14,9 @@ import msgspec
 import numpy as np
 
 from iobench.errors import MissingFileError, OptionError, StoreError
-from iobench.files.atomic import storage_errors
+from iobench.files.atomic import is_local, storage_errors
 from iobench.files.crc32c import crc32c
+from iobench.json_files import open_regular
 from iobench.stores.extents import ExtentStore, missing_is_damage
 from iobench.stores.finished_store import read_checksums
 from iobench.stores.manifest import MANIFEST_NAME, check_document
@@ -77,12 +79,17 @@ def _check_listed(store: Store, names: set[str]) -> None:
 def _is_as_written(folder: Path, file: ShardFile, move: Callable[[int], None]) -> bool:
     path, buffer = folder / file.name, bytearray(PIECE_NBYTES)
     nbytes = value = 0
-    with missing_is_damage(path), storage_errors(path), path.open("rb", buffering=0) as stream:
-        while count := stream.readinto(buffer):
+    with missing_is_damage(path), storage_errors(path), _opened(path) as stream:
+        while nbytes <= file.nbytes and (count := stream.readinto(buffer)):
             value = crc32c(memoryview(buffer)[:count], value)
             nbytes += count
             move(count)
     return (nbytes, value) == (file.nbytes, file.crc32c)
+
+
+def _opened(path: Path) -> Any:
+    """Return a stream of a file's bytes; of nothing that is waited for."""
+    return os.fdopen(open_regular(path), "rb", 0) if is_local(path) else path.open("rb")
 
 
 def _damage(store: Store, shard: int, file: ShardFile) -> str:

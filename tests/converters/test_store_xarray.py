@@ -400,7 +400,7 @@ def test_shards_are_boxes_of_the_grid(grid, wanted, n_chunks):
 
 
 @pytest.mark.parametrize("to", FORMATS)
-def test_a_store_of_a_former_version_opens_as_it_did(tmp_path, to):
+def test_a_store_without_an_index_has_samples_alone(tmp_path, to):
     path, fmt = tmp_path / "old", find_format(to)
     made = MadeUpDataset(SampleSpec((Variable("a", (2,), "<f4", ("x",), "K"),)))
     store = driver(made, made.index(3), fmt, path)

@@ -23,7 +23,7 @@ from iobench.errors import IobenchError, SampleError, StoreError
 from iobench.files.crc32c import crc32c
 from iobench.samples import Packed, SampleSpec, Variable
 from iobench.stores.finished_store import CHECKSUMS_NAME, open_store
-from iobench.stores.manifest import MANIFEST_NAME
+from iobench.stores.manifest import MANIFEST_NAME, checked_json
 from iobench.stores.tfrecord import HEADER_NBYTES, frame_header, scan_frames
 from iobench.stores.verification import verify_store
 from iobench.testing import random_sample, write_store
@@ -83,11 +83,11 @@ def refused(path, *, match="store", error=StoreError):
 
 
 def edit(path, change):
-    """Change the manifest of a store by hand, and leave out its checksum, as one may."""
+    """Change the manifest of a store by hand, and its checksum with it."""
     values = json.loads((path / MANIFEST_NAME).read_text())
     values.pop("crc32c", None)
     change(values)
-    (path / MANIFEST_NAME).write_text(json.dumps(values))
+    (path / MANIFEST_NAME).write_bytes(checked_json(values))
 
 
 def rewrite(path, name, data):
@@ -186,20 +186,12 @@ def test_samples_of_a_size_nobody_has(store):
         {"packed": {"kind": "scaled", "dtype": "<f4", "scale": 1, "offset": 0}},
         {"dtype": "<i8", "packed": {"kind": "scaled", "dtype": "<f8", "scale": 1, "offset": 0}},
         {"dtype": "<i2", "packed": {"kind": "scaled", "dtype": "O", "scale": 1, "offset": 0}},
-        {"dtype": "<i2", "packed": {"kind": "scaled", "dtype": "<f4", "scale": 1e999, "offset": 0}},
     ],
     ids=str,
 )
 def test_variables_that_are_none(numpy_store, change):
     edit(numpy_store.path, lambda values: values["variables"][0].update(change))
     refused(numpy_store.path, match=MANIFEST_NAME)
-
-
-def test_bfloat16_of_an_earlier_version_is_refused_with_what_to_do(numpy_store):
-    packed = {"kind": "bfloat16", "dtype": "<f4", "scale": 1, "offset": 0}
-    change = {"dtype": "<u2", "packed": packed}
-    edit(numpy_store.path, lambda values: values["variables"][0].update(change))
-    refused(numpy_store.path, match="'x' is stored as bfloat16.*--dtype float16 or int16")
 
 
 @pytest.mark.parametrize("name", ["no-such-format", "../numpy", "iobench.stores:open_store"])
@@ -248,7 +240,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(numpy_store, name):
 
 def test_a_manifest_of_any_size_is_not_read(numpy_store):
     os.truncate(numpy_store.path / MANIFEST_NAME, 1 << 40)  # sparse: the disk holds nothing of it
-    refused(numpy_store.path, match=f"{MANIFEST_NAME}: expected a manifest, found {1 << 40} bytes")
+    refused(numpy_store.path, match=f"{MANIFEST_NAME}: {1 << 40} bytes")
 
 
 def test_checksums_of_any_size_are_not_read(numpy_store):

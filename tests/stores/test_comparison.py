@@ -75,13 +75,6 @@ def test_a_store_of_its_source_is_the_same(store, workers):
     assert str(result) == "all 10 samples are as the source has them"
 
 
-def test_random_bits_hold_what_only_bits_tell_apart():
-    values = np.concatenate([random_sample(SPEC, seed)["T"].ravel() for seed in range(10)])
-    many = random_sample(SampleSpec((Variable("T", (10_000,), "f4", ("x",)),)), 0)["T"]
-    assert not np.isnan(values).all()
-    assert np.isnan(many).any()
-
-
 @pytest.mark.parametrize("workers", [1, 4])
 def test_the_first_difference_is_named(store, workers):
     number = 6
@@ -93,23 +86,9 @@ def test_the_first_difference_is_named(store, workers):
         "source 7.5"
     )
     assert (result.n_values, result.n_differing_samples, result.differing) == (1, 1, {"T": 1})
-    assert str(result).startswith(f"{result.first}; 1 value in 1 of 10 samples differs (T 1 by up")
     expected = abs(float(before) - 7.5)
     assert result.largest == {"T": pytest.approx(expected)}
-    assert json.loads(json.dumps(result.to_dict())) == result.to_dict()
-
-
-def test_a_scalar_and_whole_numbers_differ_too(store):
-    mask, z = (random_sample(SPEC, 2)[name] for name in ("mask", "z"))
-    other = int(mask[1]) ^ 0xFF
-    made = changed(2, mask=(1, other), z=((), 3 + 4j))
-    result = verify_against(store, INDEX, made)
-    assert (result.first.array, result.first.index) == ("mask", (1,))
-    assert (result.first.stored, result.first.source) == (str(mask[1]), str(other))
-    assert result.differing == {"mask": 1, "z": 1}
-    assert result.largest["mask"] == abs(int(mask[1]) - other)
-    expected = abs(complex(z) - (3 + 4j)) if np.isfinite(z) else 0.0
-    assert result.largest["z"] == pytest.approx(expected)
+    assert json.loads(json.dumps(result.to_dict()))["first"]["source_sample"] == number
 
 
 def test_kinds_of_nan_are_told_apart_in_words(tmp_path):
@@ -171,7 +150,7 @@ def test_samples_are_those_the_store_says_it_holds(tmp_path):
     store = manifest_of(store, samples=tuple(chosen))
     assert verify_against(store, INDEX, make).same
     result = verify_against(store, INDEX, changed(5, T=((0, 0), 1.0)))
-    assert (result.first.sample, result.first.number, result.first.shard) == (2, 5, 1)
+    assert (result.first.sample, result.first.source_sample, result.first.shard) == (2, 5, 1)
 
 
 def test_another_source_is_refused(store):
@@ -199,13 +178,6 @@ def test_what_making_a_sample_raises_is_raised_and_the_maker_is_closed(store):
     with pytest.raises(MissingFileError, match=r"a\.nc"):
         verify_against(store, INDEX, failing, workers=3)
     assert closed
-
-
-def test_a_damaged_store_is_said(store):
-    file = store.extents(9)[0].file
-    file.write_bytes(file.read_bytes()[:-40])
-    with pytest.raises(StoreError, match=file.name):
-        verify_against(store, INDEX, make)
 
 
 def values_of(seed):
@@ -267,10 +239,18 @@ def test_a_lossy_store_beyond_its_errors_is_said(lossy):
     assert allowed < result.largest["T"] <= 3.5 * allowed
 
 
-@pytest.mark.parametrize("damaged", [{"T": {}}, {"T": 5}, {"T": {"max_absolute_error": "x"}}])
-def test_lossy_errors_edited_by_hand_are_refused(store, damaged):
-    with pytest.raises(StoreError, match="lossy errors are damaged"):
-        verify_against(manifest_of(store, lossy=damaged), INDEX, make)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lossy": {"T": 5}},
+        {"lossy": {"T": {"max_absolute_error": "x"}}},
+        {"provenance": {"fingerprints": [5]}},
+        {"provenance": {"fingerprints": [{"nbytes": 3}]}},
+    ],
+)
+def test_a_manifest_edited_by_hand_is_refused(store, changes):
+    with pytest.raises(StoreError, match="are damaged"):
+        verify_against(manifest_of(store, **changes), INDEX, make)
 
 
 def test_source_files_are_compared_by_their_fingerprints(store, tmp_path):
@@ -289,14 +269,6 @@ def test_source_files_are_compared_by_their_fingerprints(store, tmp_path):
     files[1].write_bytes(b"x" * 100)
     found = verify_against(store, INDEX, make, files=[files[0], files[1], tmp_path / "c.nc"]).files
     assert (found.missing, found.changed, found.added) == (("a.nc",), ("b.nc",), ("c.nc",))
-    assert str(found) == "source files: 1 missing (a.nc), 1 changed (b.nc), 1 added (c.nc)"
     assert not found.same
     files[2].unlink()
     assert verify_against(store, INDEX, make, files=files[:3]).files.missing == ("a.nc",)
-
-
-@pytest.mark.parametrize("damaged", [5, [5], [{"nbytes": 3}], "abc"])
-def test_fingerprints_edited_by_hand_are_refused(store, damaged):
-    store = manifest_of(store, provenance={"fingerprints": damaged})
-    with pytest.raises(StoreError, match="fingerprints are damaged"):
-        verify_against(store, INDEX, make)

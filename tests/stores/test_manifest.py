@@ -15,7 +15,6 @@ from iobench.stores.manifest import (
     Shard,
     ShardFile,
     canonical_json,
-    count_runs,
     read_manifest,
     write_manifest,
 )
@@ -65,10 +64,11 @@ def test_any_facts_round_trip(facts):
     assert Manifest.from_dict(json.loads(canonical_json(manifest.to_dict()))) == manifest
 
 
-@given(st.lists(st.integers(0, 20)))
-def test_runs_say_the_same_numbers(numbers):
-    expanded = [first + k for first, count in count_runs(numbers) for k in range(count)]
-    assert expanded == numbers
+@pytest.mark.parametrize("version", [1, "2", None])
+def test_a_store_of_another_version_is_refused_with_what_to_do(tmp_path, version):
+    write(tmp_path, {"manifest_version": version, "format": "zarr"})
+    with pytest.raises(StoreError, match=f"iobench convert SOURCE {tmp_path} --to 'zarr'"):
+        read_manifest(tmp_path)
 
 
 def test_missing_manifest_is_an_unfinished_store(tmp_path):
@@ -112,7 +112,6 @@ def test_files_in_folders_and_metadata_are_listed(tmp_path):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"manifest_version": 2},
         {"n_samples": 4},
         {"n_samples": -1},
         {"n_samples": True},
@@ -130,6 +129,7 @@ def test_files_in_folders_and_metadata_are_listed(tmp_path):
         {"variables": [SPEC["x"].to_dict() | {"shape": [-2]}]},
         {"variables": [SPEC["x"].to_dict() | {"shape": [1 << 62, 1 << 62], "dims": ["a", "b"]}]},
         {"options": {"encoding": 1}},
+        {"sample_grid": [["time", 2]]},
         {"provenance": 5},
         {"format": None},
     ],

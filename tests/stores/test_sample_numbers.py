@@ -1,57 +1,42 @@
 from __future__ import annotations
 
-import pickle
+import tracemalloc
 
-import pytest
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.stores.sample_numbers import SampleNumbers, count_runs
+from iobench.stores.sample_numbers import (
+    count_runs,
+    numbers_of_runs,
+    places_among,
+    sample_numbers,
+)
 
-RUNS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=8)
-
-
-def expanded(runs):
-    return [first + step for first, count in runs for step in range(count)]
-
-
-@given(RUNS)
-def test_numbers_are_those_of_the_runs(runs):
-    numbers = SampleNumbers(runs)
-    expected = expanded(runs)
-    assert list(numbers) == expected
-    assert len(numbers) == len(expected)
-    assert [numbers[at] for at in range(len(expected))] == expected
-    assert [numbers[at - len(expected)] for at in range(len(expected))] == expected
-    assert numbers == expected
-    assert tuple(expected) == numbers
-    assert numbers[1:-1:2] == tuple(expected[1:-1:2])
-    assert expanded(count_runs(numbers)) == expected
-    assert list(count_runs(numbers)) == list(count_runs(expected))
-    assert pickle.loads(pickle.dumps(numbers)) == numbers
+NUMBERS = st.lists(st.integers(0, 30), max_size=12)
 
 
-@given(RUNS, st.lists(st.integers(0, 30), max_size=8))
-def test_equal_means_the_same_numbers(runs, others):
-    numbers = SampleNumbers(runs)
-    assert (numbers == others) is (expanded(runs) == others)
-    assert (numbers == SampleNumbers((one, 1) for one in others)) is (expanded(runs) == others)
+@given(NUMBERS)
+def test_runs_say_the_same_numbers(numbers):
+    runs = count_runs(numbers)
+    assert [first + step for first, count in runs for step in range(count)] == numbers
+    assert list(numbers_of_runs(runs)) == list(sample_numbers(numbers)) == numbers
 
 
-@pytest.mark.parametrize("index", [3, -4])
-def test_nothing_beyond_the_ends(index):
-    with pytest.raises(IndexError, match="there are 3"):
-        SampleNumbers([(5, 3)])[index]
+@given(NUMBERS, st.lists(st.integers(0, 30), unique=True, max_size=12))
+def test_places_are_those_of_the_numbers(asked, held):
+    expected = [held.index(each) if each in held else -1 for each in asked]
+    assert places_among(held, asked).tolist() == expected
 
 
-def test_a_text_is_no_sequence_of_numbers():
-    assert SampleNumbers([]) != ""
-    assert SampleNumbers([]) != 5
-
-
-def test_many_numbers_take_no_memory():
-    numbers = SampleNumbers([(0, 1 << 59), (7, 1 << 59)])
-    assert len(numbers) == 1 << 60
-    assert numbers[1 << 59] == 7
-    assert numbers[-1] == 6 + (1 << 59)
-    assert numbers == SampleNumbers([(0, 1 << 59), (7, 1 << 59)])
+def test_consecutive_numbers_are_a_range_and_others_eight_bytes_each():
+    assert sample_numbers(range(3, 9)) == sample_numbers((3, 4, 5, 6, 7, 8)) == range(3, 9)
+    assert numbers_of_runs([(7, 1 << 59)]) == range(7, 7 + (1 << 59))
+    shuffled = np.random.default_rng(0).permutation(5_000_000)
+    tracemalloc.start()
+    found = sample_numbers(shuffled)
+    chosen = sample_numbers(range(5_000_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.nbytes, len(chosen)) == (40_000_000, 5_000_000)
+    assert peak < 50_000_000
