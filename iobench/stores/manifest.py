@@ -247,7 +247,7 @@ def read_manifest(path: Path) -> Manifest:
         values = parse_json(data)
         if (found := values["manifest_version"]) != MANIFEST_VERSION:
             raise StoreError(
-                f"{path}: a store of another version of iobench (manifest {found!r}, this one reads "
+                f"{path}: a store of another version of iobench (manifest {found!r}, expected "
                 f"{MANIFEST_VERSION}); remove it, then: iobench convert SOURCE {path} --to "
                 f"{str(values['format'])!r}"
             )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
-SampleNumbers: TypeAlias = range | NDArray[np.int64]
+SampleNumbers: TypeAlias = Sequence[int]
+"""A range or an int64 array, which type checkers take for no sequence."""
 
 
 def sample_numbers(numbers: Sequence[int] | NDArray[Any]) -> SampleNumbers:
@@ -23,14 +23,15 @@ def sample_numbers(numbers: Sequence[int] | NDArray[Any]) -> SampleNumbers:
         return range(0)
     if (np.diff(each) == 1).all():
         return range(int(each[0]), int(each[-1]) + 1)
-    return each
+    return cast("SampleNumbers", each)
 
 
 def count_runs(numbers: Sequence[int] | NDArray[Any]) -> list[tuple[int, int]]:
     """Return first number and count of each stretch of consecutive numbers."""
-    each = sample_numbers(numbers)
-    if isinstance(each, range):
-        return [(each.start, len(each))] if each else []
+    found = sample_numbers(numbers)
+    if isinstance(found, range):
+        return [(found.start, len(found))] if found else []
+    each = np.asarray(found)
     starts = np.flatnonzero(np.diff(each, prepend=each[:1] - 2) != 1)
     counts = np.diff(starts, append=len(each))
     return list(zip(each[starts].tolist(), counts.tolist(), strict=True))

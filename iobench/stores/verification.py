@@ -73,7 +73,9 @@ def verify_store(store: Store, *, workers: int = 1, progress: Progress | None = 
 def _check_listed(store: Store, names: set[str]) -> None:
     for path in store.table.files if isinstance(store, ExtentStore) else ():
         if path.relative_to(store.path).as_posix() not in names:
-            raise StoreError(f"{path}: its store's manifest does not list it; convert to a new folder")
+            raise StoreError(
+                f"{path}: its store's manifest does not list it; convert to a new folder"
+            )
 
 
 def _is_as_written(folder: Path, file: ShardFile, move: Callable[[int], None]) -> bool:
@@ -102,7 +104,8 @@ def _damage(store: Store, shard: int, file: ShardFile) -> str:
         for number, data in enumerate(store.read(extents)):
             if crc32c(data) != expected[number]:
                 return wrong_extent(store, sample, number)
-    return f"{store.path / file.name}: checksum of the file{where} is wrong; convert to a new folder"
+    name = store.path / file.name
+    return f"{name}: checksum of the file{where} is wrong; convert to a new folder"
 
 
 def _samples_of(store: Store, shard: int) -> range:
@@ -379,7 +382,8 @@ def _compare_arrays(one: NDArray[Any], other: NDArray[Any], allowed: float | Non
     first = tuple(np.argwhere(differs)[0].tolist())
     texts = str(one[first]), str(other[first])
     if texts[0] == texts[1]:  # they differ in bits that are not printed
-        texts = tuple(f"{each[first]} (bytes {each[first].tobytes().hex()})" for each in (one, other))
+        octets = one[first].tobytes().hex(), other[first].tobytes().hex()
+        texts = f"{texts[0]} (bytes {octets[0]})", f"{texts[1]} (bytes {octets[1]})"
     return _Array(one.nbytes, int(differs.sum()), first, texts, largest)
 
 

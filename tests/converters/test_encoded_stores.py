@@ -11,10 +11,9 @@ from converting import content, convert
 from iobench.datasets.sample_making import samples_in_order
 from iobench.errors import SampleError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.verification import verify_against
 from iobench.stores.encoding import Encoding, merge_errors
 from iobench.stores.finished_store import open_store
-from iobench.stores.verification import verify_store
+from iobench.stores.verification import verify_against, verify_store
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord, zarr_groups
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from iobench.datasets.sample_making import samples_in_order
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.verification import verify_against
-from iobench.stores.verification import verify_store
+from iobench.stores.verification import verify_against, verify_store
 from iobench.testing import MadeUpDataset, random_sample
 from iobench_converters import numpy_records, tfrecord, zarr_groups
 

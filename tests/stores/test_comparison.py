@@ -10,11 +10,11 @@ from iobench.datasets.contract import SampleIndex
 from iobench.datasets.sample_making import samples_in_order
 from iobench.errors import MissingFileError, OptionError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.verification import verify_against
 from iobench.stores.encoding import Encoding, merge_errors
 from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import write_manifest
 from iobench.stores.plan import fingerprint
+from iobench.stores.verification import verify_against
 from iobench.testing import MadeUpDataset, random_sample, write_store
 from iobench_converters import numpy_records, tfrecord
 

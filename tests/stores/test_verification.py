@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from iobench.errors import StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.finished_store import CHECKSUMS_NAME, open_store, read_checksums
+from iobench.stores.finished_store import CHECKSUMS_NAME, open_store
 from iobench.stores.manifest import write_manifest
-from iobench.stores.verification import PIECE_NBYTES, shard_of, verify_store
+from iobench.stores.verification import PIECE_NBYTES, verify_store
 from iobench.testing import flip_bit, random_sample, write_store
 from iobench_converters import numpy_records, tfrecord
 
