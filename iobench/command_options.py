@@ -369,7 +369,7 @@ OPTIONS: Final = {
             "path",
             metavar="DIR",
         ),
-        CommandOption("--remove", "Remove the named copies, and nothing else.", "flag"),
+        CommandOption("--remove", "Remove the named copy, and nothing else.", "flag"),
         JSON,
     ),
     "list": (JSON,),
@@ -476,7 +476,7 @@ OPTIONS: Final = {
         CommandOption("--store-dir", "Also look here. [default: $IOBENCH_STORE_DIR, ...]", "path"),
         CommandOption(
             "--older-than",
-            "Only what was last used at least this long ago: 30d, 12h or 8w; remove with "
+            "Only what was last written at least this long ago: 30d, 12h or 8w; remove with "
             "--remove all.",
             metavar="AGE",
         ),

@@ -74,7 +74,7 @@ COMMANDS: Final = {
     "stage": Text(
         "data",
         "Copy a store or files once to a node's own disk: verified and resumable.",
-        (Argument("sources", "STORE|FILES|NAME...", "What to copy; with --remove, copies."),),
+        (Argument("source", "STORE|FOLDER|FILE", "What to copy; with --remove, a copy."),),
     ),
     "list": Text("data", "List the datasets and store formats by the names other commands take."),
     "info": Text(
@@ -135,7 +135,7 @@ COMMANDS: Final = {
         (Argument("path", "PATH", "A folder of existing files, or one of them."),),
     ),
     "cache": Text(
-        "installation", "List what iobench made with its owner and last use, or remove it."
+        "installation", "List what iobench made with its owner and age, or remove it."
     ),
     "doctor": Text(
         "installation",

@@ -9,7 +9,6 @@ from iobench.datasets.contract import Synthesizer
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import OptionError
 from iobench.registry import find_dataset
-from iobench.stores.places import remember_place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,5 +26,4 @@ def synthesize(
         root = ensure_stand_in(
             dataset, folder, seed=seed, scale=scale, tiny=tiny, progress=move, notice=screen.note
         )
-    remember_place(root)
     say(f"{root}: use it with iobench profile {name} --data-dir {root}")

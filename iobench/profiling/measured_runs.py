@@ -39,7 +39,7 @@ from iobench.recording.digests import DigestLog
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.run_directory import checked_name
 from iobench.recording.this_process import machine, package_versions, thread_settings
-from iobench.staging.staged_copy import staged_copy
+from iobench.staging.stage import staged_copy
 from iobench.storage.file_systems import counts_device_reads, near_places
 from iobench.storage.page_cache import evict, files_nbytes, residency
 

@@ -1,304 +1,342 @@
-"""Staging: a source copied once to where its readers are, whoever else wants it there too."""
+"""Staging: a store, a folder or a file copied once to a disk near the CPUs, and compared."""
 
 from __future__ import annotations
 
+import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from iobench.cpus import available_cpus
-from iobench.errors import StorageError, StoreClaimedError
-from iobench.files.atomic import FULL, TEMPORARY_SUFFIX, is_read_only, storage_errors
-from iobench.files.claims import claim
+from iobench.errors import (
+    FileFormatError,
+    MissingFileError,
+    StorageError,
+    StoreClaimedError,
+    StoreError,
+)
+from iobench.files.atomic import (
+    FULL,
+    TEMPORARY_SUFFIX,
+    is_local,
+    storage_errors,
+    write_atomically,
+)
+from iobench.files.claims import CLAIM_NAME, claim
+from iobench.files.crc32c import crc32c
 from iobench.files.memory import available_memory_nbytes
-from iobench.files.scratch import free_files, free_nbytes
-from iobench.files.urls import URL, as_path, is_url
+from iobench.files.source_files import open_source_file
+from iobench.files.urls import URL, as_path, range_file
+from iobench.json_files import read_json
 from iobench.recording.clocks import now_ns
-from iobench.recording.job import find_job
 from iobench.recording.stages import stage as recorded_stage
-from iobench.staging.copying import (
-    JOURNAL_NAME,
-    copy_files,
-    journalled,
-    read_back,
-    temporary_of,
-)
-from iobench.staging.listing import list_source
-from iobench.staging.staged_copy import (
-    StagedCopy,
-    StagedFile,
-    digest_of,
-    remove_staged,
-    staged_copy,
-    write_copy,
-)
 from iobench.storage.file_systems import file_system_of
-from iobench.stores.manifest import MANIFEST_NAME
+from iobench.stores.finished_store import open_store
+from iobench.stores.manifest import MANIFEST_NAME, checked_json
 from iobench.stores.places import (
+    MARK_NAME,
+    STAGED_NAME,
+    Item,
+    check_room,
     make_item,
     mark_of,
+    remove_item,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iobench.staging.copying import ListedFile
-    from iobench.staging.listing import Listing
-
 LEAST_THREADS: Final = 4
 MOST_THREADS: Final = 16
 """They mostly wait for the storage: more than CPUs, and no burden to it."""
-SPARE_NBYTES: Final = 16 << 20
-"""For folders, ``stage.json`` and what a file system needs itself."""
+PIECE_NBYTES: Final = 8 << 20
+"""Of one read: what parallel file systems hand out at a time, or several servers together."""
+OURS: Final = (MARK_NAME, STAGED_NAME, CLAIM_NAME)
+
+
+class StagedFile(msgspec.Struct, frozen=True):
+    """One file of a copy."""
+
+    name: str  # its path in the copy
+    nbytes: int
+    version: str = ""  # of what it is copied from, where no checksum is known: when it was written
+    crc32c: int | None = None  # None until it was read
+
+
+class StagedCopy(msgspec.Struct, frozen=True):
+    """A copy, as the ``stage.json`` beside its files has it."""
+
+    source: str  # what was copied, without secrets
+    files: tuple[StagedFile, ...]
+    copied_nbytes: int = 0  # by the last call that copied something
+    seconds: float = 0.0  # that it took
+    path: Path = Path()  # where it is; not in the file
+    was_there: bool = False  # whether nothing had to be copied; not in the file
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.nbytes for file in self.files)
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it is a finished store."""
+        return any(file.name == MANIFEST_NAME for file in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what it is, JSON-ready, but for its files."""
+        rate = self.copied_nbytes / self.seconds if self.copied_nbytes and self.seconds else None
+        return {
+            "source": self.source,
+            "kind": "store" if self.is_store else "files",
+            "nbytes": self.nbytes,
+            "copied_nbytes": self.copied_nbytes,
+            "seconds": self.seconds,
+            "bytes_per_s": rate,
+        }
+
+
+def staged_copy(path: Path | str) -> StagedCopy | None:
+    """Return what the copy in a folder says of itself; None where there is none that is sound."""
+    file = Path(path) / STAGED_NAME
+    with suppress(OSError, ValueError, TypeError, msgspec.ValidationError):
+        return replace(msgspec.convert(read_json(file), StagedCopy), path=Path(path))
+    return None
+
+
+def _write_copy(copy: StagedCopy) -> None:
+    values = msgspec.structs.asdict(copy)
+    del values["path"], values["was_there"]
+    write_atomically(copy.path / STAGED_NAME, checked_json(msgspec.to_builtins(values)))
+
+
+def remove_staged(path: Path | str) -> None:
+    """Remove a copy that `stage` made, unless somebody writes it."""
+    folder = Path(path)
+    kind, title = mark_of(folder)
+    if kind != "staged":
+        raise StorageError(f"{folder} is no copy that iobench staged; remove it yourself")
+    remove_item(Item(folder, kind, title, 0))
 
 
 def stage(
-    source: Path | str | Sequence[Path | str],
+    source: Path | str,
     to: Path | str,
     *,
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> StagedCopy:
-    """Copy a store or files into a folder below ``to``; return the copy.
+    """Copy a store, a folder or a file into a folder below ``to``; return the copy.
 
     One process copies, others that want the same wait for it. What is there already is read and
-    compared first, unless a process of this job has just done so; what is not as it was staged, or
-    as the source is now, is copied again. A call that was killed is taken up where it was.
+    compared, and copied again where it is not as it was staged, or as the source is now: the same
+    call goes on where one was killed.
     """
     with recorded_stage("stage_in") as span:
         span.nbytes = 0
-        place = as_path(to)
+        place, path = as_path(to), as_path(source)
+        path = path.resolve() if is_local(path) and ".." in path.parts else path.absolute()
         if isinstance(place, URL):
             raise StorageError(f"{place}: is an address; stage to a folder of this machine")
-        listing = list_source(source)
-        folder = place.absolute() / listing.name
-        given = [source] if isinstance(source, str | Path) else source
-        where = folder.resolve()
-        if any(where.is_relative_to(Path(each).resolve()) for each in given if not is_url(each)):
+        files = _list_files(path)
+        folder = place.absolute() / path.name
+        if not isinstance(path, URL) and folder.resolve().is_relative_to(path.resolve()):
             raise StorageError(f"{folder} lies in what is to be staged; stage to another folder")
-        with storage_errors(folder):
-            was_there = folder.exists()
-        say = notice or (lambda text: None)
-        staging = _Staging(listing, folder, threads, progress, say)
-        try:
-            if was_there and is_read_only(folder):
-                copy = staging.run(writes=False)
-            else:
-                make_item(folder, kind="staged", title=listing.source)
-                if mark_of(folder)[0] not in ("staged", "unknown"):
-                    raise StorageError(
-                        f"{folder} is no staged copy; stage to another folder (--to)"
-                    )
-                with claim(folder, notice=notice) as claimed:
-                    copy = staging.run()
-                    claimed.check()
-        except StorageError as error:
-            is_full = error.errno in FULL
-            if is_full or (isinstance(error, NoRoomError) and not was_there):
-                with suppress(StorageError, StoreClaimedError):
-                    remove_staged(folder)
-            if not is_full:
-                raise
+        was_there = folder.exists()
+        make_item(folder, kind="staged", title=str(path))
+        if mark_of(folder) != ("staged", str(path)):
             raise StorageError(
-                f"{folder}: the disk is full, though there was room when staging began; what was "
-                "copied is removed; free some space, or stage to another folder (--to)"
-            ) from error
+                f"{folder} holds a copy of {mark_of(folder)[1]}; stage to another folder (--to) or "
+                "remove that one first (--remove)"
+            )
+        threads = threads or min(MOST_THREADS, max(LEAST_THREADS, available_cpus()))
+        try:
+            with claim(folder, notice=notice) as held:
+                staging = _Staging(path, folder, files, threads, progress)
+                copy = staging.run(notice or (lambda text: None))
+                held.check()
+        except StorageError as error:
+            if error.errno in FULL or (error.errno is None and not was_there):
+                with suppress(StorageError, StoreClaimedError):
+                    remove_staged(folder)  # what is left would only fill the disk
+            raise
         span.nbytes = 0 if copy.was_there else copy.copied_nbytes
     return copy
 
 
-class NoRoomError(StorageError):
-    """The place is too small, which was found out before anything was copied."""
+def _list_files(source: Path) -> list[StagedFile]:
+    """Return the files of a source, the manifest of a store last."""
+    if (source / MANIFEST_NAME).is_file():
+        store = open_store(source)
+        files = [StagedFile(f.name, f.nbytes, crc32c=f.crc32c) for f in store.manifest.files]
+        return [*files, _file(source / MANIFEST_NAME, MANIFEST_NAME)]
+    if mark_of(source)[0] in ("store", "probe"):
+        raise StoreError(
+            f"{source} is not a finished store: it has no {MANIFEST_NAME}; run its conversion "
+            "again to finish it"
+        )
+    if source.is_file():
+        return [_file(source, source.name)]
+    files = []
+    for path in sorted(source.rglob("*")) if source.is_dir() else ():
+        if path.is_file() and not path.name.startswith(OURS):
+            files.append(_file(path, path.relative_to(source).as_posix()))
+        elif path.is_symlink():
+            raise MissingFileError(
+                f"{path}: is a link to no file, and links to folders are not followed; name what "
+                "is meant instead, or remove it"
+            )
+    if not files:
+        raise MissingFileError(f"{source}: no store, folder with files or file to stage")
+    return files
+
+
+def _file(path: Path, name: str) -> StagedFile:
+    status = path.stat()
+    version = path.version() if isinstance(path, URL) else str(status.st_mtime_ns)
+    return StagedFile(name, status.st_size, version)
 
 
 class _Staging:
-    """One go of copying what is missing; the claim is held."""
+    """One call that copies what is missing; the claim on the folder is held."""
 
     def __init__(
         self,
-        listing: Listing,
+        source: Path,
         folder: Path,
-        threads: int | None,
+        files: Sequence[StagedFile],
+        threads: int,
         progress: Callable[[int, int], None] | None,
-        say: Callable[[str], None],
     ) -> None:
-        self._telling = threading.Lock()
-        self._listing, self._folder, self._say = listing, folder, say
-        self._threads = threads or min(MOST_THREADS, max(LEAST_THREADS, available_cpus()))
-        self._progress = progress
+        self._source, self._folder, self._files = source, folder, files
+        self._threads, self._progress = threads, progress
+        self._lock = threading.Lock()
+        self._n_done = 0
+        self._total = sum(file.nbytes for file in files)
 
-    def run(self, *, writes: bool = True) -> StagedCopy:
-        """Return the copy, made whole; as it is, or refused, where nothing can be written."""
-        self._n_done = self._n_copied = 0
-        begun_ns = now_ns()
-        listing, folder = self._listing, self._folder
-        before = staged_copy(folder)
-        self._check_same(before)
-        sound = self._sound(before)
-        missing = [file for file in listing.files if file.name not in sound]
-        job = find_job().token
-        is_whole = before is not None and all(file.name in sound for file in before.files)
-        if before is not None and before.state == "complete" and is_whole and not missing:
-            now = replace(before, files=tuple(sound[file.name] for file in before.files), job=job)
-            if now != before and writes:
-                write_copy(now)
-            return replace(now, was_there=True)
-        if not writes:
-            raise StorageError(
-                f"{folder} is read-only, and holds no whole copy of {listing.source} as that is "
-                "now; stage to another folder"
+    def run(self, say: Callable[[str], None]) -> StagedCopy:
+        begun_ns, before = now_ns(), staged_copy(self._folder)
+        known = {_id(file): file.crc32c for file in before.files} if before else {}
+        expected = [
+            replace(file, crc32c=known.get(_id(file)) if file.crc32c is None else file.crc32c)
+            for file in self._files
+        ]
+        is_sound = self._each(self._is_sound, expected)
+        missing = [file for file, sound in zip(self._files, is_sound, strict=True) if not sound]
+        if before is not None and not missing:
+            return replace(before, files=tuple(expected), was_there=True)
+        if before is not None:
+            say(
+                f"{self._folder}: {missing[0].name} and {len(missing) - 1} more of "
+                f"{len(self._files)} files are not as {self._source} has them: they are copied"
             )
         self._check_room(missing)
-        copy = StagedCopy(
-            listing.source,
-            listing.kind,
-            "copying",
-            tuple(StagedFile(file.name, file.nbytes, file.version) for file in listing.files),
-            listing.nbytes,
-            path=folder,
-        )
-        last = [file for file in listing.files if file.name == MANIFEST_NAME]
-        if listing.kind == "store":  # it is none until its manifest is there again
-            with storage_errors(folder):
-                (folder / MANIFEST_NAME).unlink(missing_ok=True)
-            missing = [file for file in missing if file not in last]
-        else:
-            last = []
-        self._sweep(before, missing)
-        write_copy(copy)
-        made = self._copied(missing) + self._copied(last)
-        found = sound | {file.name: file for file in made}
-        files = tuple(found[file.name] for file in listing.files)
-        (folder / JOURNAL_NAME).unlink(missing_ok=True)
+        # A store is none until its manifest is there again.
+        last = [file for file in self._files if file.name == MANIFEST_NAME]
+        first = [file for file in missing if file not in last]
+        self._remove_old([*(before.files if before else ()), *last], expected)
+        copy = StagedCopy(str(self._source), tuple(self._files), path=self._folder)
+        _write_copy(copy)
+        checksums = dict(zip(self._files, (file.crc32c for file in expected), strict=True))
+        for files in (first, last):
+            checksums |= dict(zip(files, self._each(self._copy, files), strict=True))
         copy = replace(
             copy,
-            state="complete",
-            files=files,
-            nbytes=sum(file.nbytes for file in files),
-            digest=digest_of(files),
-            copied_nbytes=self._n_copied,
+            files=tuple(replace(file, crc32c=checksums[file]) for file in self._files),
+            copied_nbytes=sum(file.nbytes for file in (*first, *last)),
             seconds=(now_ns() - begun_ns) / 1e9,
-            job=job,
         )
-        write_copy(copy)
+        _write_copy(copy)
         return copy
 
-    def _check_same(self, before: StagedCopy | None) -> None:
-        """Refuse to put something else into a folder; say if the source has changed since."""
-        listing, folder = self._listing, self._folder
-        if before is None:
-            return
-        if before.source != listing.source:
-            raise StorageError(
-                f"{folder} holds a copy of {before.source}; stage to another folder (--to), "
-                "or remove that one first (--remove)"
-            )
-        wanted = {(file.name, file.nbytes, file.version) for file in listing.files}
-        changed = [file.name for file in before.files if _id(file) not in wanted]
-        if changed and before.state == "complete":
-            self._say(
-                f"{listing.source} has changed since it was staged ({changed[0]}): what is new is "
-                "copied again"
-            )
+    def _each(self, work: Callable[[StagedFile], Any], files: Sequence[StagedFile]) -> list[Any]:
+        self._is_over = False
+        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="iobench-stage")
+        try:
+            return list(pool.map(work, files))
+        finally:
+            self._is_over = True  # of one that failed the others end, too
+            pool.shutdown(cancel_futures=True)
 
-    def _sound(self, before: StagedCopy | None) -> dict[str, StagedFile]:
-        """Return what is there already and is as it was staged, by name."""
-        if before is None:
-            return {}
-        wanted = {_id(file): file for file in self._listing.files}
-        known = journalled(self._folder, self._listing.files)
-        there = []
-        for file in before.files:
-            if (asked := wanted.get(_id(file))) is None:
-                continue
-            value = file.crc32c
-            if value < 0:
-                value = known.get(file.name, -1) if asked.crc32c is None else asked.crc32c
-            if value >= 0:
-                path = self._folder / file.name
-                if path.is_file():
-                    there.append(replace(file, crc32c=value))
-                elif before.state == "complete":
-                    self._say(f"{path} has gone: it is copied again")
-        is_ours = before.state == "complete" and before.job and before.job == find_job().token
-        if is_ours and all(_is_untouched(self._folder, file) for file in there):
-            return {file.name: file for file in there}
-        found = read_back(self._folder, there, threads=self._threads, moved=self._move)
-        for file, read in zip(there, found, strict=True):
-            if read is None and before.state == "complete":
-                self._say(
-                    f"{self._folder / file.name} is not as it was staged (its size or CRC-32C "
-                    "differs): it is copied again"
-                )
-        return {file.name: file for file in found if file is not None}
+    def _is_sound(self, file: StagedFile) -> bool:
+        path = self._folder / file.name
+        try:
+            if file.crc32c is None or path.stat().st_size != file.nbytes:
+                return False
+            value, left = 0, file.nbytes
+            with path.open("rb", buffering=0) as stream:
+                buffer = memoryview(bytearray(min(left, PIECE_NBYTES) or 1))
+                while left and (count := stream.readinto(buffer)):
+                    value, left = crc32c(buffer[:count], value), left - count
+        except OSError:  # it is not there, or a disk fails
+            return False
+        if (value, left) == (file.crc32c, 0):
+            self._move(file.nbytes)
+            return True
+        return False
 
-    def _check_room(self, missing: Sequence[ListedFile]) -> None:
+    def _check_room(self, missing: Sequence[StagedFile]) -> None:
         """Compare what is to be copied with what is free, before a byte is."""
-        folder = self._folder
-        begun = 0
-        for file in missing:
-            with suppress(OSError):
-                begun += temporary_of(folder / file.name).stat().st_blocks * 512
-        nbytes = max(0, sum(file.nbytes for file in missing) - begun)
-        on = file_system_of(folder)
-        free = free_nbytes(folder) or 0
-        if on.reach == "memory":
-            free = min(free, available_memory_nbytes())
-        if nbytes + SPARE_NBYTES > free:
-            raise NoRoomError(
-                f"{folder}: {nbytes} bytes are to be copied to stage {self._listing.source}, "
-                f"{free} are free on this {on.name}, of which {SPARE_NBYTES} are left; stage "
-                "to another disk"
-            )
-        n_files, room = len(missing) + 8, free_files(folder)
-        if room is not None and n_files > room:
-            raise NoRoomError(
-                f"{folder}: {n_files} files are to be made, this {on.name} has room for "
-                f"{room} (inodes); stage to another disk"
+        nbytes = sum(file.nbytes for file in missing)
+        check_room(self._folder, nbytes, len(missing))
+        on = file_system_of(self._folder)
+        if on.reach == "memory" and nbytes > (free := available_memory_nbytes()):
+            raise StorageError(
+                f"{self._folder}: {nbytes} bytes are needed, {free} are free on this {on.name}; "
+                "stage to another disk"
             )
 
-    def _sweep(self, before: StagedCopy | None, missing: Sequence[ListedFile]) -> None:
-        """Remove what was made of a source as it was, and what was begun of it."""
-        wanted = {file.name for file in self._listing.files}
-        old = [file.name for file in before.files if file.name not in wanted] if before else []
-        kept = {temporary_of(self._folder / file.name) for file in missing}
-        kept.add(self._folder / JOURNAL_NAME)
+    def _remove_old(self, old: Sequence[StagedFile], expected: Sequence[StagedFile]) -> None:
+        names = {file.name for file in expected} - {MANIFEST_NAME}
         with storage_errors(self._folder):
-            for name in old:
-                (self._folder / name).unlink(missing_ok=True)
+            for file in old:
+                if file.name not in names:
+                    (self._folder / file.name).unlink(missing_ok=True)
             for path in [*self._folder.rglob(f".*{TEMPORARY_SUFFIX}")]:
-                if path not in kept:
-                    path.unlink(missing_ok=True)
+                path.unlink()
 
-    def _copied(self, files: Sequence[ListedFile]) -> list[StagedFile]:
-        if not files:
-            return []
-        made, nbytes = copy_files(
-            self._folder,
-            files,
-            threads=self._threads,
-            moved=self._move,
-        )
-        self._n_copied += nbytes
-        return made
+    def _copy(self, file: StagedFile) -> int:
+        """Copy a file, which appears when it is whole; return its checksum."""
+        path = self._folder / file.name
+        origin = self._source if self._source.is_file() else self._source / file.name
+        name = sha256(os.fsencode(file.name)).hexdigest()  # names may be as long as can be
+        temporary = self._folder / f".{name}{TEMPORARY_SUFFIX}"
+        opened = open_source_file(range_file(origin))
+        value = at = 0
+        buffer = memoryview(bytearray(min(file.nbytes, PIECE_NBYTES)))
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as stream:
+                while at < file.nbytes and not self._is_over:
+                    piece = buffer[: file.nbytes - at]
+                    opened.fill(piece, at)
+                    value = crc32c(piece, value)
+                    stream.write(piece)
+                    self._move(len(piece))
+                    at += len(piece)
+            opened.check()
+            if file.version not in ("", str(opened.version)) or file.crc32c not in (None, value):
+                temporary.unlink()
+                raise FileFormatError(
+                    f"{origin}: is not as it was when staging began, or as its store's manifest "
+                    "says (CRC-32C); stage again, or run 'iobench verify' on the source"
+                )
+            temporary.replace(path)
+        return value
 
     def _move(self, nbytes: int) -> None:
-        with self._telling:
+        with self._lock:
             self._n_done += nbytes
             if self._progress is not None:
-                self._progress(min(self._n_done, self._listing.nbytes), self._listing.nbytes)
+                self._progress(min(self._n_done, self._total), self._total)
 
 
-def _id(file: StagedFile | ListedFile) -> tuple[str, int, str]:
+def _id(file: StagedFile) -> tuple[str, int, str]:
     return file.name, file.nbytes, file.version
-
-
-def _is_untouched(folder: Path, file: StagedFile) -> bool:
-    with suppress(OSError):
-        status = (folder / file.name).stat()
-        return (status.st_size, str(status.st_mtime_ns)) == (file.nbytes, file.modified)
-    return False

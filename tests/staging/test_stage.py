@@ -24,10 +24,9 @@ from iobench.errors import (
 from iobench.recording.kinds import Kind
 from iobench.runs.reading import open_profile
 from iobench.samples import SampleSpec, Variable
-from iobench.staging.stage import stage
-from iobench.staging.staged_copy import remove_staged, staged_copy
+from iobench.staging.stage import remove_staged, stage, staged_copy
 from iobench.stores.finished_store import open_store
-from iobench.stores.places import MARK_NAME, make_item, mark_of
+from iobench.stores.places import MARK_NAME, STAGED_NAME, make_item
 from iobench.stores.verification import verify_store
 from iobench.testing import flip_bit, random_sample, write_store
 from iobench_converters import numpy_records, tfrecord
@@ -53,10 +52,11 @@ def test_a_staged_store_is_a_store_of_the_same_bytes(tmp_path, fmt):
     done = []
     copy = stage(source.path, tmp_path / "node", progress=lambda *told: done.append(told))
     assert copy.path == tmp_path / "node" / "store"
-    assert (copy.state, copy.kind, copy.was_there) == ("complete", "store", False)
+    assert (copy.is_store, copy.was_there) == (True, False)
     assert copy.copied_nbytes == copy.nbytes == done[-1][0] == done[-1][1]
     assert copy.seconds > 0
     assert staged_copy(copy.path) == copy
+    assert stage(source.path, tmp_path / "node").was_there
     for name in files_below(source.path):
         assert (copy.path / name).read_bytes() == (source.path / name).read_bytes()
     opened = open_store(copy.path)
@@ -67,15 +67,13 @@ def test_a_staged_store_is_a_store_of_the_same_bytes(tmp_path, fmt):
 
 KILLED = """
     import os, signal, sys
-    from iobench.staging import copying
-    from iobench.staging.stage import stage
+    from iobench.staging import stage
 
-    copying.STRETCH_NBYTES = 1 << 16
-    copying.PIECE_NBYTES = 1 << 14
+    stage.PIECE_NBYTES = 1 << 14
     def moved(done, total):
         if done > total // 2:
             os.kill(os.getpid(), signal.SIGKILL)
-    stage(sys.argv[1], sys.argv[2], threads=2, progress=moved)
+    stage.stage(sys.argv[1], sys.argv[2], threads=2, progress=moved)
 """
 
 
@@ -85,39 +83,15 @@ def kill_in_the_middle(source, to):
     assert ended.returncode == -signal.SIGKILL
 
 
-@pytest.fixture
-def short_stretches(monkeypatch):
-    from iobench.staging import copying
-
-    monkeypatch.setattr(copying, "STRETCH_NBYTES", 1 << 16)
-    monkeypatch.setattr(copying, "PIECE_NBYTES", 1 << 14)
-
-
-def test_what_a_killed_process_copied_counts_once_it_is_read(tmp_path, short_stretches):
-    source = make(tmp_path / "store", n_samples=4, shard_n_samples=4)
+def test_a_call_goes_on_where_one_was_killed(tmp_path):
+    source = make(tmp_path / "store")
     kill_in_the_middle(source.path, tmp_path / "node")
-    begun = staged_copy(tmp_path / "node/store")
-    assert begun.state == "copying"
     with pytest.raises(IobenchError):
         open_store(tmp_path / "node/store")  # nothing takes it for finished
     copy = stage(source.path, tmp_path / "node")
-    assert 0 < copy.copied_nbytes < 0.6 * copy.nbytes
+    assert 0 < copy.copied_nbytes < 0.9 * copy.nbytes
     verify_store(open_store(copy.path))
     assert not list(copy.path.rglob("*.iobench-tmp"))
-
-
-def test_what_a_killed_process_copied_and_somebody_changed_does_not_count(
-    tmp_path, short_stretches
-):
-    source = make(tmp_path / "store", n_samples=4, shard_n_samples=4)
-    kill_in_the_middle(source.path, tmp_path / "node")
-    temporary = (tmp_path / "node/store").glob(".*.iobench-tmp")
-    begun = max(temporary, key=lambda path: path.stat().st_size)  # the shard, of all that was begun
-    for offset in range(0, 4 * SPEC.nbytes, 1 << 14):
-        flip_bit(begun, offset)
-    copy = stage(source.path, tmp_path / "node")
-    assert copy.copied_nbytes > 4 * SPEC.nbytes
-    verify_store(open_store(copy.path))
 
 
 def damage_bit(file):
@@ -139,20 +113,10 @@ def test_a_copy_that_is_not_as_it_was_staged_is_told_and_copied_again(tmp_path, 
     damage(shard)
     told = []
     again = stage(source.path, tmp_path / "node", notice=told.append)
-    assert [str(shard) in line and "copied again" in line for line in told] == [True]
+    assert [shard.name in line and "are copied" in line for line in told] == [True]
     assert again.copied_nbytes - (first.path / "iobench.json").stat().st_size == nbytes
-    assert again.digest == first.digest
+    assert again.files == first.files
     verify_store(open_store(again.path))
-
-
-def test_a_copy_that_was_only_touched_is_read_and_taken(tmp_path):
-    source = make(tmp_path / "store")
-    copy = stage(source.path, tmp_path / "node")
-    shard = next(copy.path.glob("*.npy"))
-    os.utime(shard, (1, 1))
-    again = stage(source.path, tmp_path / "node")
-    assert again.was_there
-    assert {file.name: file.modified for file in again.files}[shard.name] == str(10**9)
 
 
 def test_files_that_changed_since_they_were_staged_are_copied_again(tmp_path):
@@ -160,18 +124,19 @@ def test_files_that_changed_since_they_were_staged_are_copied_again(tmp_path):
     files[0].parent.mkdir()
     for file in files:
         file.write_bytes(os.urandom(1000))
-    first = stage(files, tmp_path / "node")
-    assert (first.path.name, first.kind) == ("data", "files")
+    first = stage(tmp_path / "data", tmp_path / "node")
+    assert (first.path.name, first.is_store) == ("data", False)
     files[1].write_bytes(os.urandom(1001))
+    files[2].unlink()
     told = []
-    again = stage(files, tmp_path / "node", notice=told.append)
-    assert len(told) == 1
-    assert "has changed since it was staged (1.bin)" in told[0]
+    again = stage(tmp_path / "data", tmp_path / "node", notice=told.append)
+    assert ["1.bin" in line for line in told] == [True]
     assert again.copied_nbytes == 1001
     assert (again.path / "1.bin").read_bytes() == files[1].read_bytes()
+    assert files_below(again.path) == [MARK_NAME, "0.bin", "1.bin", STAGED_NAME]
 
 
-def test_a_source_that_changes_while_it_is_staged_is_told(tmp_path, short_stretches):
+def test_a_source_that_changes_while_it_is_staged_is_told(tmp_path):
     file = tmp_path / "data" / "a.bin"
     file.parent.mkdir()
     file.write_bytes(os.urandom(1 << 18))
@@ -189,9 +154,9 @@ def test_a_damaged_store_is_not_staged(tmp_path):
     source = make(tmp_path / "store")
     shard = next(source.path.glob("*.npy"))
     flip_bit(shard, 5000)
-    with pytest.raises(FileFormatError, match=f"{shard.name}: was read with other bytes"):
+    with pytest.raises(FileFormatError, match=f"{shard.name}: is not as it was"):
         stage(source.path, tmp_path / "node")
-    assert staged_copy(tmp_path / "node/store").state == "copying"
+    assert not (tmp_path / "node/store/iobench.json").exists()
 
 
 def test_nothing_of_others_is_written_over_or_removed(tmp_path):
@@ -211,10 +176,9 @@ def test_nothing_of_others_is_written_over_or_removed(tmp_path):
     theirs = tmp_path / "other/store/deep/theirs.txt"
     theirs.parent.mkdir()
     theirs.write_text("theirs")
-    with pytest.raises(StorageError, match=r"is removed; deep/theirs\.txt is left, which iobench"):
+    with pytest.raises(StorageError, match=r"holds deep/theirs\.txt, which was not staged"):
         remove_staged(tmp_path / "other/store")
     assert theirs.read_text() == "theirs"
-    assert files_below(tmp_path / "other/store") == [MARK_NAME, "deep/theirs.txt"]
     theirs.unlink()
     remove_staged(tmp_path / "other/store")
     assert list((tmp_path / "other").iterdir()) == []
@@ -228,25 +192,9 @@ def test_a_place_that_is_too_small_is_told_before_a_byte_is_copied(tmp_path, mon
         values = {each: getattr(real, each) for each in dir(real) if each.startswith("f_")}
         told = type("Told", (), {**values, name: value})
         monkeypatch.setattr(os, "statvfs", lambda path, told=told: told)
-        with pytest.raises(StorageError, match=r"are to be copied to stage|\(inodes\)"):
+        with pytest.raises(StorageError, match=r"are needed, .* (are free|can be made)"):
             stage(source.path, tmp_path / "node", progress=lambda *_: pytest.fail("copied"))
         assert list((tmp_path / "node").iterdir()) == []
-
-
-def test_a_disk_that_fills_meanwhile_is_told_and_left_empty(tmp_path, monkeypatch):
-    source = make(tmp_path / "store")
-    real, left = os.posix_fallocate, [3]
-
-    def fill(descriptor, start, nbytes):
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError(28, "No space left on device")
-        real(descriptor, start, nbytes)
-
-    monkeypatch.setattr(os, "posix_fallocate", fill)
-    with pytest.raises(StorageError, match="the disk is full"):
-        stage(source.path, tmp_path / "node", threads=1)
-    assert list((tmp_path / "node").iterdir()) == []
 
 
 def test_what_is_no_finished_store_and_what_lies_in_itself_is_refused(tmp_path):
@@ -258,7 +206,7 @@ def test_what_is_no_finished_store_and_what_lies_in_itself_is_refused(tmp_path):
     (tmp_path / "begun/a.bin").write_bytes(b"half")
     with pytest.raises(StoreError, match="is not a finished store"):
         stage(tmp_path / "begun", tmp_path / "node")
-    assert stage(copy.path, tmp_path / "second").digest == copy.digest  # a copy of a copy
+    assert stage(copy.path, tmp_path / "second").is_store  # a copy of a copy
 
 
 def test_a_copy_that_goes_while_it_is_read_is_told_in_a_line(tmp_path):
@@ -272,17 +220,6 @@ def test_a_copy_that_goes_while_it_is_read_is_told_in_a_line(tmp_path):
     loader.close()
 
 
-def test_a_dataset_is_staged_by_its_name(tmp_path, iobench_here, monkeypatch):
-    assert iobench_here("synthesize", "maelstrom-ens10", "ens", "--tiny").returncode == 0
-    monkeypatch.setenv("CLIMETLAB_MIRROR", str(tmp_path / "ens"))
-    ran = iobench_here("stage", "maelstrom-ens10", "--to", "node", "--json")
-    assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert told["kind"] == "files"
-    assert told["nbytes"] > 0
-    assert told["n_files"] == len(staged_copy(told["path"]).files)
-
-
 def test_objects_are_staged_as_files_are(tmp_path, bucket):
     source = make(tmp_path / "store")
     from iobench.files.urls import URL
@@ -290,14 +227,10 @@ def test_objects_are_staged_as_files_are(tmp_path, bucket):
     for name in files_below(source.path):
         (URL(f"s3://{bucket}/store") / name).write_bytes((source.path / name).read_bytes())
     copy = stage(f"s3://{bucket}/store", tmp_path / "node")
-    assert (copy.kind, copy.source) == ("store", f"s3://{bucket}/store")
+    assert (copy.is_store, copy.source) == (True, f"s3://{bucket}/store")
     verify_store(open_store(copy.path))
     files = stage(f"s3://{bucket}/store/iobench.json", tmp_path / "node")
     assert (files.path / "iobench.json").read_bytes() == (source.path / "iobench.json").read_bytes()
-    for name in ("both", "both/below"):
-        (URL(f"s3://{bucket}/mixed") / name).write_bytes(b"0")
-    with pytest.raises(FileFormatError, match="both is a file in it and a folder"):
-        stage(f"s3://{bucket}/mixed", tmp_path / "node")
 
 
 SCRIPT = """
@@ -352,31 +285,6 @@ def test_the_command_stages_all_that_a_folder_holds(tmp_path, iobench_here):
         stage(tmp_path / "data", tmp_path / "elsewhere")
 
 
-def test_a_copy_in_its_source_is_refused_by_whatever_name(tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/a").write_bytes(b"1")
-    (tmp_path / "link").symlink_to("data")
-    for to in (tmp_path / "link/below", tmp_path / "other/../data/below"):
-        with pytest.raises(StorageError, match="lies in what is to be staged"):
-            stage(tmp_path / "data", to)
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("node/a", "--remove", "--to", "node"), "--remove: removes the named copies"),
-        (("store", "store2", "--to", "node"), "a finished store is staged by itself"),
-    ],
-)
-def test_what_would_be_ignored_is_refused(tmp_path, iobench_here, words, told):
-    (tmp_path / "a.txt").write_text("a")
-    for name in ("store", "store2"):
-        make(tmp_path / name)
-    done = iobench_here("stage", *words)
-    assert (done.returncode, told in done.stderr) == (1, True), done.stderr
-    assert not (tmp_path / "node").exists()
-
-
 def test_names_as_long_as_names_can_be_are_staged(tmp_path):
     name = "f" * 255
     (tmp_path / "data").mkdir()
@@ -385,118 +293,10 @@ def test_names_as_long_as_names_can_be_are_staged(tmp_path):
     assert (copy.path / name).read_bytes() == b"field"
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"kind": 1', "[]"])
-def test_a_copy_whose_mark_is_damaged_is_removed_or_staged_again(tmp_path, text):
-    source = make(tmp_path / "store")
-    for again in (False, True):
-        copy = stage(source.path, tmp_path / "node")
-        (copy.path / MARK_NAME).write_text(text)
-        if again:
-            assert stage(source.path, tmp_path / "node").was_there
-            assert mark_of(copy.path) == ("staged", str(source.path))
-        remove_staged(copy.path)
-        assert list((tmp_path / "node").iterdir()) == []
-
-
-def test_a_copy_that_says_what_it_did_not_is_made_again(tmp_path):
-    source = make(tmp_path / "store")
-    copy = stage(source.path, tmp_path / "node")
-    told = copy.path / "stage.json"
-    told.write_text(told.read_text().replace('"complete"', '"kopplete"'))
-    assert staged_copy(copy.path) is None
-    assert not stage(source.path, tmp_path / "node").was_there
-    assert staged_copy(copy.path).digest == copy.digest
-    told.write_text("no JSON")
-    with pytest.raises(StorageError, match=r"stage\.json is damaged: what was staged is not known"):
-        remove_staged(copy.path)
-    assert (copy.path / "iobench.json").exists()
-
-
-def test_a_whole_copy_that_is_read_only_is_taken_as_it_is(tmp_path):
-    source = make(tmp_path / "store")
-    copy = stage(source.path, tmp_path / "node")
-    copy.path.chmod(0o555)
-    try:
-        before = files_below(copy.path)
-        assert stage(source.path, tmp_path / "node").was_there
-        assert files_below(copy.path) == before
-        shutil.rmtree(source.path)
-        changed = make(tmp_path / "store", n_samples=12)
-        with pytest.raises(StorageError, match=r"is read-only, and holds no whole copy of"):
-            stage(changed.path, tmp_path / "node")
-    finally:
-        copy.path.chmod(0o755)
-
-
-PROCESS = """
-    import os, signal, sys
-    from iobench.staging import copying, stage as staging
-
-    copying.STRETCH_NBYTES, copying.PIECE_NBYTES = 1 << 14, 1 << 12
-    if sys.argv[3] == "killed":
-        real = staging.copy_files
-        def copy_files(*given, moved, **more):
-            told = []
-            def die(nbytes):
-                moved(nbytes)
-                told.append(nbytes)
-                if len(told) > 20:
-                    print("copying", flush=True)
-                    sys.stdin.readline()
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return real(*given, moved=die, **more)
-        staging.copy_files = copy_files
-    copy = staging.stage(sys.argv[1], sys.argv[2])
-    print(copy.digest, copy.was_there)
-"""
-
-
-@pytest.mark.thorough
-def test_of_several_processes_one_copies_and_one_that_is_killed_is_followed(tmp_path):
-    source = make(tmp_path / "store")
-    (tmp_path / "process.py").write_text(textwrap.dedent(PROCESS))
-
-    def start(how):
-        command = [sys.executable, "process.py", str(source.path), str(tmp_path / "node"), how]
-        return subprocess.Popen(
-            command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            stderr=subprocess.PIPE,
-        )  # fmt: skip
-
-    first = start("killed")
-    assert first.stdout.readline() == "copying\n"
-    others = [start("whole") for _ in range(3)]
-    first.communicate("go on\n", timeout=60)
-    assert first.returncode == -signal.SIGKILL
-    told = [other.communicate(timeout=60) for other in others]
-    assert [other.returncode for other in others] == [0, 0, 0], told
-    lines = [said.split() for said, _ in told]
-    assert {digest for digest, _ in lines} == {staged_copy(tmp_path / "node/store").digest}
-    assert sorted(was_there for _, was_there in lines) == ["False", "True", "True"]
-
-
-@pytest.mark.long
-def test_storage_that_is_slow_is_read_by_several_threads(tmp_path, slow_storage):
-    latency_s, mib = 0.05, 1 << 20
-    slow = slow_storage(latency_s=latency_s)
-    (slow / "data").mkdir()
-    for number in range(8):
-        (slow / f"data/{number}.bin").write_bytes(os.urandom(2 * mib))
-    # A request has 1 MiB: one thread waits for all of them, one after another.
-    one = stage(slow / "data", tmp_path / "one", threads=1)
-    four = stage(slow / "data", tmp_path / "four", threads=4)
-    assert one.seconds >= 16 * latency_s
-    assert one.digest == four.digest
-    assert four.seconds < one.seconds
-    bounded = slow_storage(nbytes_per_s=16 * mib)
-    (bounded / "a.bin").write_bytes(os.urandom(8 * mib))
-    assert stage(bounded / "a.bin", tmp_path / "bounded").bytes_per_s <= 1.1 * 16 * mib
-
-
 def test_a_quota_that_is_met_is_told_and_nothing_is_left(tmp_path, slow_storage):
     source = make(tmp_path / "store")
     node = slow_storage(quota_nbytes=source.manifest.nbytes // 2)
-    with pytest.raises(StorageError, match="what was copied is removed") as caught:
+    with pytest.raises(StorageError, match=r"your quota there|the disk is full") as caught:
         stage(source.path, node, threads=2)
     assert "\n" not in str(caught.value)
     assert list(node.iterdir()) == []
