@@ -1,8 +1,8 @@
 """The index of a store: when and where its samples are, their names and splits.
 
-Arrays are in ``iobench.index.npz``, that ``numpy.load`` opens (``positions``, ``rows``, ``names``,
-``split.train``, ``coordinate.time``); what each is, units and attributes are the manifest's
-``index``. Nothing in it is compressed, dated or pickled: the same source gives the same bytes.
+Arrays are in ``iobench.index.npz``, that ``numpy.load`` opens: coordinates by their names, those of
+iobench (``iobench.positions``, ``iobench.split.train``). What each is, units and attributes are the
+manifest's ``index``. Nothing is compressed, dated or pickled: the same source gives the same bytes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 INDEX_NAME: Final = "iobench.index.npz"
 NAMES_AT_ONCE: Final = 1 << 16
+NOT_KEYS: Final = frozenset({"file", "allow_pickle"})
+"""Parameters of `numpy.savez`, which takes arrays by keyword."""
 Arrays = Mapping[str, "NDArray[Any]"]
 
 
@@ -42,35 +44,37 @@ def write_index(
     chosen = np.asarray(samples, dtype=np.int64)
     arrays: dict[str, NDArray[Any]] = {}
 
-    def keep(kind: str, values: NDArray[Any] | Sequence[Any], name: str = "") -> str:
-        """Keep an array that has a value, or is asked for by name; return its key, else ``""``."""
-        if not name and not len(values):
-            return ""
-        plain = name if name.isidentifier() else str(len(arrays))
-        key = f"{kind}.{plain}" if name else kind
-        arrays[key] = np.asarray(values)
+    def part(name: str) -> str:
+        return name if name.isidentifier() and name not in NOT_KEYS else str(len(arrays))
+
+    def keep(key: str, values: NDArray[Any]) -> str:
+        arrays[key] = values
         return key
 
-    def taken(values: Sequence[Any], dtype: str) -> NDArray[Any]:
-        return np.asarray(values, dtype)[chosen] if len(values) else np.empty(0)
+    def keep_numbers(key: str, values: Sequence[float], dtype: str) -> str:
+        return keep(key, np.asarray(values, dtype)[chosen]) if len(values) else ""
 
     known = index.meteorology.take(chosen)
     described = {
         "position_units": index.position_units,
-        "positions": keep("positions", taken(index.positions, "<f8")),
-        "rows": keep("rows", taken(index.rows, "<i8")),
-        "names": keep("names", _encoded(index.coordinate, chosen)),
+        "positions": keep_numbers("iobench.positions", index.positions, "<f8"),
+        "rows": keep_numbers("iobench.rows", index.rows, "<i8"),
+        "names": keep("iobench.names", _encoded(index.coordinate, chosen))
+        if len(index.coordinate)
+        else "",
         "axes": [
             {
                 "name": axis.name,
                 "units": axis.units,
-                "positions": keep("positions", taken(axis.positions, "<f8"), axis.name),
-                "rows": keep("rows", taken(axis.rows, "<i8"), axis.name) if len(axis.rows) else "",
+                "positions": keep_numbers(
+                    f"iobench.positions.{part(axis.name)}", axis.positions, "<f8"
+                ),
+                "rows": keep_numbers(f"iobench.rows.{part(axis.name)}", axis.rows, "<i8"),
             }
             for axis in index.axes
         ],
         "splits": {
-            name: keep("split", places, name)
+            name: keep(f"iobench.split.{part(name)}", places)
             for name, numbers in index.splits.items()
             if (places := _held(chosen, numbers)).size
         },
@@ -79,7 +83,7 @@ def write_index(
             {
                 "name": each.name,
                 "dims": list(each.dims),
-                "values": keep("coordinate", each.values, each.name or "0"),
+                "values": keep(part(each.name), each.values),
                 "attributes": mask_values(each.attributes),
             }
             for each in known.coordinates
@@ -103,8 +107,6 @@ def _held(chosen: NDArray[np.int64], numbers: Sequence[int]) -> NDArray[np.int64
 
 def _encoded(names: Sequence[str], samples: NDArray[np.int64]) -> NDArray[np.bytes_]:
     """Return the names of samples as UTF-8 of one width; millions are not held as texts at once."""
-    if not len(names):
-        return np.empty(0, dtype="S1")
     starts = range(0, len(samples), NAMES_AT_ONCE)
     numbers = (samples[start : start + NAMES_AT_ONCE].tolist() for start in starts)
     texts = ([names[number].encode("utf-8", "replace") for number in part] for part in numbers)

@@ -75,7 +75,8 @@ def test_store_holds_the_dataset(tmp_path, fmt):
             k: v.tobytes() for k, v in expected.items()
         }
     manifest = store.manifest
-    assert (manifest.samples, manifest.dataset, len(manifest.shards)) == ((7, 0, 3), "made-up", 2)
+    assert manifest.samples.tolist() == [7, 0, 3]
+    assert (manifest.dataset, len(manifest.shards)) == ("made-up", 2)
     assert manifest.normalisation == {"epsilon": 0.1}
     versions = {"iobench": version("iobench")}
     assert manifest.provenance == {"dates": ["1998-01-01"], "versions": versions}
@@ -143,13 +144,13 @@ def test_changed_source_is_another_store_and_a_touched_one_is_not(tmp_path):
 
 def test_limit_of_bytes_ends_at_a_sample(tmp_path):
     store = run(tmp_path / "store", limit_nbytes=3 * SPEC.nbytes + 1)
-    assert store.manifest.samples == (0, 1, 2)
+    assert store.manifest.samples == range(3)
 
 
 @pytest.mark.parametrize("limits", [{"limit_s": 0.0}, {"limit_nbytes": 1}])
 def test_one_sample_is_always_taken(tmp_path, limits):
     store = run(tmp_path / "store", **limits)
-    assert store.manifest.samples == (0,)
+    assert store.manifest.samples == range(1)
     assert len(store) == 1
 
 

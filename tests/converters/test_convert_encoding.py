@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import multiprocessing
 
 import numpy as np
@@ -11,6 +10,7 @@ from iobench.errors import SampleError, StoreError
 from iobench.files.claims import JOURNAL_NAME
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
+from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import read_manifest
 from iobench.stores.tally import Tally
 from iobench.testing import MadeUpDataset
@@ -75,7 +75,7 @@ def test_what_is_stored_is_encoded_and_its_errors_are_in_the_manifest(tmp_path, 
 
 def test_without_an_encoding_nothing_is_said_of_loss(tmp_path, fmt):
     run(tmp_path / "store", fmt, encoding=None)
-    assert "lossy" not in json.loads((tmp_path / "store" / "iobench.json").read_text())
+    assert open_store(tmp_path / "store").manifest.lossy == {}
 
 
 def test_shards_hold_the_bytes_asked_for_as_stored(tmp_path, fmt):

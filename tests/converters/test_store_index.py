@@ -92,8 +92,8 @@ def test_a_store_knows_when_and_where_its_samples_are(forecasts, run, tmp_path, 
 def test_numpy_alone_opens_the_index_and_it_tells_no_secret(forecasts, run, tmp_path):
     run("convert", *forecasts, "--sample-dim", "time", "--to", "numpy", tmp_path / "out")
     with np.load(tmp_path / "out" / INDEX_NAME) as found:
-        np.testing.assert_array_equal(found["coordinate.x"], 1000.0 * np.arange(5))
-        assert found["coordinate.lat"].shape == (4, 5)
+        np.testing.assert_array_equal(found["x"], 1000.0 * np.arange(5))
+        assert found["lat"].shape == (4, 5)
     content = (tmp_path / "out" / MANIFEST_NAME).read_bytes()
     assert b"example.org" in content
     assert b"hunter22" not in content
