@@ -15,8 +15,9 @@ import tensorflow as tf
 folder = sys.argv[2]
 with np.load(f"{folder}/iobench.index.npz") as index:
     times, latitude, longitude = (index[name] for name in ("time", "latitude", "longitude"))
-    told = json.load(open(f"{folder}/iobench.json"))["index"]
     test = index["iobench.split.test"]
+with open(f"{folder}/iobench.json") as manifest:
+    told = json.load(manifest)["index"]
 features = {"t2m": tf.io.FixedLenFeature((latitude.size, longitude.size), tf.float32)}
 records = tf.data.TFRecordDataset(f"{folder}/shard-00000.tfrecord")
 numbered = tf.data.Dataset.zip(tf.data.Dataset.from_tensor_slices(times), records)
