@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
     from iobench.stores.manifest import Manifest
-    from iobench.stores.verification import Comparison
+    from iobench.stores.verification import StoreComparison
 
 
 class VerifyRequest(SourceRequest, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     n_files: int  # of the store
     nbytes: int  # bytes that were read and whose checksums are right
     against: str | None  # the source the samples were compared with
-    comparison: Comparison | None  # what comparing found: every sample as the source has it
+    comparison: StoreComparison | None  # what comparing found: every sample as the source has it
     wall_s: float  # seconds it took
     not_covered: tuple[str, ...] = ()  # what was compared with nothing
 
@@ -98,14 +98,14 @@ def verify(request: VerifyRequest, screen: Screen) -> Verification:
         store.close()
 
 
-def _not_compared(comparison: Comparison | None) -> tuple[str, ...]:
+def _not_compared(comparison: StoreComparison | None) -> tuple[str, ...]:
     if comparison is None:
         return ("whether samples are as their source has them (--against SOURCE)",)
     left = comparison.n_samples - comparison.n_compared
     return (f"whether {left} samples are as their source has them (--share 1)",) if left else ()
 
 
-def _compare(store: Store, request: VerifyRequest, screen: Screen) -> Comparison:
+def _compare(store: Store, request: VerifyRequest, screen: Screen) -> StoreComparison:
     """Return what comparing found; raise StoreError where a sample is another now."""
     again = conversion_of(store.manifest, request)
     source, dataset, index = open_samples(again, screen)

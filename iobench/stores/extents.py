@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from iobench.errors import MissingExtraError, StoreError
+from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
 from iobench.files.objects import fetched, fill_views
 from iobench.files.open_file import STORE_FILE
@@ -184,12 +184,8 @@ class ExtentStore:
 
     def to_xarray(self) -> Any:
         """Return the store as an ``xarray.Dataset`` that reads samples as they are asked for."""
-        try:
-            from iobench.stores.xarray_view import store_dataset
-        except ImportError as error:
-            raise MissingExtraError(
-                "to_xarray() needs xarray: pip install 'iobench[netcdf]'"
-            ) from error
+        from iobench.stores.xarray_view import store_dataset
+
         return store_dataset(self)
 
     def close(self) -> None:

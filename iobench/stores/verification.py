@@ -202,7 +202,7 @@ class SourceFiles(msgspec.Struct, frozen=True):
         return f"source files: {', '.join(listed) or 'all as they were'}"
 
 
-class Comparison(msgspec.Struct):
+class StoreComparison(msgspec.Struct):
     """What comparing samples of a store with its source finds."""
 
     files: SourceFiles
@@ -252,7 +252,7 @@ def verify_against(
     share: float = 1.0,
     workers: int = 1,
     progress: Progress | None = None,
-) -> Comparison:
+) -> StoreComparison:
     """Make samples of a store again from its source, and compare them.
 
     Source files are compared with the fingerprints in the manifest first; where some are missing
@@ -263,7 +263,7 @@ def verify_against(
     allowed = _allowed_errors(store)
     _check_same_kind(store, index, allowed)
     chosen = sorted(probe_samples(len(store), math.ceil(len(store) * share)))
-    found = Comparison(_compare_files(store, files), len(store), len(chosen), allowed)
+    found = StoreComparison(_compare_files(store, files), len(store), len(chosen), allowed)
     made = make([int(store.manifest.samples[position]) for position in chosen])
     tasks = (
         lambda position=position, sample=sample: _compare(store, position, sample, allowed)
@@ -394,7 +394,11 @@ def _octets(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _add(
-    found: Comparison, store: Store, index: SampleIndex, position: int, arrays: dict[str, _Array]
+    found: StoreComparison,
+    store: Store,
+    index: SampleIndex,
+    position: int,
+    arrays: Mapping[str, _Array],
 ) -> None:
     found.n_differing_samples += any(each.n_values for each in arrays.values())
     for name, each in arrays.items():

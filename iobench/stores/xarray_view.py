@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray
-from xarray.backends import BackendArray
-from xarray.core import indexing
 
 from iobench.coordinates import Meteorology
+from iobench.errors import MissingExtraError
 from iobench.stores.index_file import has_index, read_index
 from iobench.stores.labels import ArrayLabels, decodable_attributes, label_store
 
@@ -20,12 +19,19 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
 
 
-def store_dataset(store: Store) -> xarray.Dataset:
+def store_dataset(store: Store) -> Any:
     """Return an ``xarray.Dataset`` of a store, its variables lazy, its times decoded.
 
     Dimensions, coordinates and attributes are those that the store's source has
     (`iobench.stores.labels`); ``attrs["splits"]`` has the numbers of each split's samples.
     """
+    try:
+        import xarray
+        from xarray.core.indexing import LazilyIndexedArray
+    except ImportError as error:
+        raise MissingExtraError(
+            "to_xarray() needs xarray: pip install 'iobench[netcdf]'"
+        ) from error
     manifest = store.manifest
     index = read_index(store.path, manifest) if has_index(manifest) else {}
     known = index.get("meteorology", Meteorology())
@@ -41,7 +47,7 @@ def store_dataset(store: Store) -> xarray.Dataset:
         attributes = {**labels.attributes[each.name], "role": each.role, **units}
         variables[each.name] = xarray.Variable(
             (*labels.sample_dims, *labels.dims[each.name]),
-            indexing.LazilyIndexedArray(_StoreArray(samples, each.name)),
+            LazilyIndexedArray(_store_array(samples, each.name)),
             decodable_attributes(attributes, np.zeros(1, each.dtype)),
         )
     for other in labels.coordinates:
@@ -72,30 +78,47 @@ class _Samples:
         return last[1]
 
 
-class _StoreArray(BackendArray):  # type: ignore[misc]  # xarray is there only if installed
-    """A variable of all samples, as xarray indexes it."""
+def _store_array(samples: _Samples, name: str) -> Any:
+    """Return a variable of all samples, as xarray indexes it."""
+    return _array_class()(samples, name)
 
-    def __init__(self, samples: _Samples, name: str) -> None:
-        variable = samples.store.spec[name]
-        self.samples, self.name = samples, name
-        self.shape = (*samples.shape, *variable.shape)
-        self.dtype = np.dtype(variable.dtype)
 
-    def __getitem__(self, key: Any) -> Any:
-        support = indexing.IndexingSupport.OUTER
-        return indexing.explicit_indexing_adapter(key, self.shape, support, self._read)
+@cache
+def _array_class() -> Any:
+    from xarray.backends import BackendArray
+    from xarray.core import indexing
 
-    def _read(self, key: Sequence[Any]) -> NDArray[Any]:
-        """Return a selection of the variable: of each axis an index, a slice or indices."""
-        rank = len(self.samples.shape)
-        kept = [np.arange(n)[each] for n, each in zip(self.shape, key, strict=True)]
-        outer = np.ix_(*map(np.atleast_1d, kept[:rank]))
-        numbers = np.ravel_multi_index(outer, self.samples.shape).reshape(-1)
-        inside = tuple(each.size for each in kept[rank:] if each.ndim)
-        found = np.empty((numbers.size, *inside), dtype=self.dtype)
-        for row, number in enumerate(numbers.tolist()):
-            values = self.samples[number][self.name]
-            for axis in reversed(range(values.ndim)):  # later axes first: an index drops its own
-                values = values[(slice(None),) * axis + (key[rank + axis],)]
-            found[row] = values
-        return found.reshape(*(each.size for each in kept[:rank] if each.ndim), *inside)
+    class StoreArray(BackendArray):  # type: ignore[misc]  # xarray is there only if installed
+        def __init__(self, samples: _Samples, name: str) -> None:
+            variable = samples.store.spec[name]
+            self.samples, self.name = samples, name
+            self.shape = (*samples.shape, *variable.shape)
+            self.dtype = np.dtype(variable.dtype)
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _store_array, (self.samples, self.name)
+
+        def __getitem__(self, key: Any) -> Any:
+            support = indexing.IndexingSupport.OUTER
+            return indexing.explicit_indexing_adapter(
+                key, self.shape, support, lambda outer: _read(self.samples, self.name, outer)
+            )
+
+    return StoreArray
+
+
+def _read(samples: _Samples, name: str, key: Sequence[Any]) -> NDArray[Any]:
+    """Return a selection of a variable: of each axis an index, a slice or indices."""
+    variable, rank = samples.store.spec[name], len(samples.shape)
+    shape = (*samples.shape, *variable.shape)
+    chosen = [np.arange(n)[each] for n, each in zip(shape, key, strict=True)]
+    outer = np.ix_(*map(np.atleast_1d, chosen[:rank]))
+    numbers = np.ravel_multi_index(outer, samples.shape).reshape(-1)
+    inside = tuple(each.size for each in chosen[rank:] if each.ndim)
+    found = np.empty((numbers.size, *inside), dtype=variable.dtype)
+    for row, number in enumerate(numbers.tolist()):
+        values = samples[number][name]
+        for axis in reversed(range(values.ndim)):  # later axes first: an index drops its own
+            values = values[(slice(None),) * axis + (key[rank + axis],)]
+        found[row] = values
+    return found.reshape(*(each.size for each in chosen[:rank] if each.ndim), *inside)
