@@ -34,10 +34,8 @@ MAX_DEPTH = 100
 """Lists and objects in each other; Python's own reader and writers stop at about 1,000."""
 
 
-def open_regular(path: str | Path, flags: int = 0) -> int:
+def open_regular(path: str | Path) -> int:
     """Return a descriptor of a file of this machine, for reading; of nothing that is waited for.
-
-    ``flags`` are more of ``os.open``.
 
     Raises
     ------
@@ -45,8 +43,7 @@ def open_regular(path: str | Path, flags: int = 0) -> int:
         If it cannot be opened, or is no regular file: a pipe, a device, a socket.
     """
     # Without O_NONBLOCK a pipe is opened once somebody writes to it. It means nothing to files.
-    flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(path, flags)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):

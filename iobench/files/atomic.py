@@ -22,6 +22,10 @@ EXIT_RESUMABLE = 75
 OTHER_FOLDER = "choose another folder"
 FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+STEP_NBYTES = 1 << 20
+"""As soon as this much is new, the kernel is told to write it, so that fsync finds little to do."""
+BEHIND_NBYTES = 8 << 20
+"""What is this far behind has been written, as a rule, and is let go."""
 
 
 def is_local(path: Path) -> bool:
@@ -110,16 +114,27 @@ class AtomicFile:
         with storage_errors(path, resumable=resumable):
             # Unbuffered: a BufferedWriter takes large arrays at a tenth of the disk's speed.
             self._stream = self._temporary.open("xb", buffering=0)
-        self._behind = WriteBehind(self._stream.fileno())
+        self._n_written = self._n_advised = 0
 
     def write(self, data: Any) -> None:
         """Write all of a buffer at the current position."""
         view = memoryview(data)
-        nbytes = len(view)
+        self._n_written += len(view)
         with storage_errors(self.path, resumable=self._resumable):
             while len(view):
                 view = view[self._stream.write(view) :]
-        self._behind.wrote(nbytes)
+        if self._n_written - self._n_advised >= STEP_NBYTES:
+            # Linux begins to write pages that it is told are not needed, and drops those it has
+            # written; the first call is for the new ones, the second one for the old ones.
+            self._advise(self._n_advised, self._n_written)
+            self._advise(0, self._n_written - BEHIND_NBYTES)
+            self._n_advised = self._n_written
+
+    def _advise(self, start: int, stop: int) -> None:
+        if stop > start:
+            with suppress(OSError):  # what a file system makes of it changes nothing in the file
+                descriptor = self._stream.fileno()
+                os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
     @property
     def closed(self) -> bool:
@@ -203,36 +218,3 @@ def whole_file(path: Path, *, resumable: bool = False) -> Iterator[BinaryIO]:
             file.abort()
             raise
         file.commit()
-
-
-STEP_NBYTES = 1 << 20
-"""As soon as this much is new, the kernel is told to write it."""
-BEHIND_NBYTES = 8 << 20
-"""What is this far behind has been written, as a rule, and is let go."""
-
-
-class WriteBehind:
-    """Has a file written to disk as it grows, and its pages used again.
-
-    Advice only: what a file system makes of it changes nothing in the file.
-    """
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._end = self._told = 0
-
-    def wrote(self, nbytes: int) -> None:
-        """Take note of so many more bytes at the end."""
-        self._end += nbytes
-        if self._end - self._told < STEP_NBYTES:
-            return
-        # Linux begins to write pages that it is told are not needed, and drops those it has
-        # written; the first call is for the new ones, the second one for the old ones.
-        with suppress(OSError):
-            self._advise(self._told, self._end)
-            if self._end > BEHIND_NBYTES:
-                self._advise(0, self._end - BEHIND_NBYTES)
-        self._told = self._end
-
-    def _advise(self, start: int, stop: int) -> None:
-        os.posix_fadvise(self._fd, start, stop - start, os.POSIX_FADV_DONTNEED)

@@ -70,11 +70,11 @@ class OpenFile:
 
     __slots__ = ("descriptor", "kind", "mapping", "nbytes", "path", "version")
 
-    def __init__(self, path: str, kind: FileKind, flags: int = 0) -> None:
+    def __init__(self, path: str, kind: FileKind) -> None:
         self.descriptor = -1
         self.path, self.kind = path, kind
         self.mapping: mmap.mmap | None = None
-        self.descriptor = open_regular(path, flags)
+        self.descriptor = open_regular(path)
         status = os.fstat(self.descriptor)
         self.nbytes, self.version = status.st_size, status.st_mtime_ns
 

@@ -68,11 +68,11 @@ class OpenFiles:
         self._closing: deque[Iterable[FileKey]] = deque()
         self._lock = threading.Lock()
 
-    def opened(self, key: FileKey, nbytes: int | None = None, flags: int = 0) -> OpenFile:
+    def opened(self, key: FileKey, nbytes: int | None = None) -> OpenFile:
         """Return a file as it was when it was first opened, or as is expected of it."""
         file = self._files.get(key)
         if file is None:
-            made = self._with_descriptor(key, lambda: OpenFile(key[0], key[1], flags))
+            made = self._with_descriptor(key, lambda: OpenFile(key[0], key[1]))
             with self._lock:
                 file = self._files.setdefault(key, made)  # another thread may have been faster
                 if file is made:
@@ -217,19 +217,18 @@ class FileSet:
 
     _counted = itertools.count(1)
 
-    def __init__(self, paths: Sequence[Path], nbytes: Mapping[Path, int], flags: int = 0) -> None:
+    def __init__(self, paths: Sequence[Path], nbytes: Mapping[Path, int]) -> None:
         one_set = next(self._counted)
         self._numbers = {path: number for number, path in enumerate(paths)}
         self._keys = [(str(path), STORE_FILE, one_set) for path in paths]
         self._nbytes = [nbytes.get(path) for path in paths]
-        self._flags = flags
 
     def opened(self, number: int) -> OpenFile:
         """Return a file, which is as it was; raise as `OpenFiles.opened`."""
         key = self._keys[number]
         file = open_files.find(key)  # as `OpenFiles.opened`, without a call more for each use
         if file is None:
-            return open_files.opened(key, self._nbytes[number], self._flags)
+            return open_files.opened(key, self._nbytes[number])
         file.check()
         return file
 

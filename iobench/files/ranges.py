@@ -65,14 +65,12 @@ def _whole(ranges: Sequence[FileRange[F]], members: Sequence[int], end: int) -> 
     return first if len(members) == 1 else FileRange(first[0], first[1], end - first[1])
 
 
-def read_into(
-    descriptor: int, views: Sequence[memoryview], offset: int, end: int, *, sector: int = 1
-) -> int:
-    """Read bytes ``offset`` to ``end`` of a file into memory, view after view."""
+def read_into(descriptor: int, views: Sequence[memoryview], offset: int, end: int) -> int:
+    """Read bytes ``offset`` to ``end`` of a file into memory, view after view; return how far."""
     while offset < end:
         count = os.preadv(descriptor, views[:MAX_VIEWS], offset)
         offset += count
-        if count == 0 or count % sector:
+        if count == 0:
             break
         if offset < end:
             views = _rest(views, count)

@@ -41,9 +41,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
 
     class Noted(OpenFile):
-        def __init__(self, path: str, kind: FileKind, flags: int = 0) -> None:
+        def __init__(self, path: str, kind: FileKind) -> None:
             found.append(path)
-            super().__init__(path, kind, flags)
+            super().__init__(path, kind)
 
     monkeypatch.setattr(module, "OpenFile", Noted)
     return found

@@ -9,41 +9,29 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iobench.files import atomic
-from iobench.files.atomic import BEHIND_NBYTES, STEP_NBYTES, AtomicFile, WriteBehind
+from iobench.files.atomic import BEHIND_NBYTES, STEP_NBYTES, AtomicFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Return what the kernel is told is not needed, as (start, stop)."""
-    said: list[tuple[int, int]] = []
+def test_every_byte_is_advised_of_once_it_is_new_and_once_it_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranges: list[tuple[int, int]] = []
 
-    def advise(_fd: int, offset: int, length: int, advice: int) -> None:
+    def advise(_: int, offset: int, length: int, advice: int) -> None:
         assert advice == os.POSIX_FADV_DONTNEED
-        said.append((offset, offset + length))
+        ranges.append((offset, offset + length))
 
     monkeypatch.setattr(atomic.os, "posix_fadvise", advise)
-    return said
-
-
-def test_a_short_file_stays_as_it_is(told: list[tuple[int, int]]) -> None:
-    behind = WriteBehind(0)
-    for _ in range(4):
-        behind.wrote(STEP_NBYTES // 4 - 1)
-    assert told == []
-
-
-def test_every_byte_is_told_of_once_it_is_new_and_once_it_is_behind(
-    told: list[tuple[int, int]],
-) -> None:
-    behind, end = WriteBehind(0), 3 * BEHIND_NBYTES
+    file, end = AtomicFile(tmp_path / "f"), 2 * BEHIND_NBYTES
     for _ in range(end // (STEP_NBYTES // 2)):
-        behind.wrote(STEP_NBYTES // 2)
-    new = [(start, stop) for start, stop in told if stop - start == STEP_NBYTES and start]
+        file.write(bytes(STEP_NBYTES // 2))
+    file.abort()
+    new = [(start, stop) for start, stop in ranges if stop - start == STEP_NBYTES and start]
     assert [start for start, _ in new] == list(range(STEP_NBYTES, end, STEP_NBYTES))
-    assert max(stop for start, stop in told if start == 0) == end - BEHIND_NBYTES
+    assert max(stop for start, stop in ranges if start == 0) == end - BEHIND_NBYTES
 
 
 def test_a_file_system_that_takes_no_advice_is_written_all_the_same(
