@@ -121,12 +121,7 @@ def time_ns_at(path: Path) -> int:
     Of objects it is their server's.
     """
     if not is_local(path):
-        trial = path / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-        trial.write_bytes(b"")
-        try:
-            return int(trial.stat().st_mtime_ns)
-        finally:
-            trial.unlink()
+        return objects.server_time_ns(_url(path))
     probe = path / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     with storage_errors(probe):
         descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -217,7 +212,7 @@ def renew_claim_file(file: Path) -> None:
         os.utime(file)
         return
     looked_up = _url(file).looked_up()
-    if objects.update(looked_up, looked_up.read_bytes(), looked_up.etag) is None:
+    if objects.update(looked_up, looked_up.read_bytes(), looked_up.stat()) is None:
         raise FileNotFoundError(errno.ENOENT, "taken over", str(file))
 
 
@@ -225,11 +220,7 @@ def is_exclusive(path: Path) -> bool:
     """Whether a claim on the folder cannot be given to two processes at once."""
     if is_local(path):
         return True
-    trial = _url(path / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
-    try:
-        return [objects.create(trial, data) is None for data in (b"1", b"2")] == [False, True]
-    finally:
-        trial.unlink()
+    return objects.keeps_conditions(_url(path))
 
 
 def _read_with_time(file: Path) -> tuple[bytes, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import secrets
 import threading
 from collections import OrderedDict
 from functools import lru_cache
@@ -43,14 +44,15 @@ _LINK: Final = re.compile(rb"""href=["']?(?:\./)?([\w%][^"'/?#:<>]*)/["' >]""", 
 class ObjectStat(msgspec.Struct, frozen=True):
     """Size, and when it was written last in ns of its server's clock (0 where it does not tell).
 
-    Named as `os.stat_result` names them; ``kind`` is ``"file"`` or ``"directory"``, ``etag`` what
-    the server calls this version of it, if it does.
+    Named as `os.stat_result` names them; ``kind`` is ``"file"`` or ``"directory"``, ``etag`` and
+    ``generation`` what the server calls this version of it, if it does.
     """
 
     st_size: int
     st_mtime_ns: int
     kind: str = "file"
     etag: str = ""
+    generation: str = ""
 
 
 FOLDER: Final = ObjectStat(0, 0, "directory")
@@ -186,10 +188,9 @@ def fetched(wanted: Sequence[tuple[URL, int, int]]) -> list[bytes]:
     return found
 
 
-def read_objects(urls: Sequence[URL]) -> list[bytes | None]:
-    """Return the content of objects, None for those that are not there."""
-    contents = ask(urls, [_get(url) for url in urls], or_none=True)
-    found = [None if content is None else bytes(content) for content in contents]
+def read_objects(urls: Sequence[URL]) -> list[Any]:
+    """Return the content of objects as buffers, None for those that are not there."""
+    found = ask(urls, [_get(url) for url in urls], or_none=True)
     request_counts.count(ranges=len(found), nbytes=sum(len(each or b"") for each in found))
     return found
 
@@ -400,7 +401,8 @@ def remote_sizes(folder: URL) -> dict[str, int]:
 
 def _stat(meta: dict[str, Any]) -> ObjectStat:
     written_ns = int(meta["last_modified"].timestamp() * 1e9)
-    return ObjectStat(meta["size"], written_ns, etag=meta["e_tag"] or "")
+    etag, generation = meta["e_tag"] or "", meta["version"] or ""
+    return ObjectStat(meta["size"], written_ns, etag=etag, generation=generation)
 
 
 # -- writing -----------------------------------------------------------------------------------
@@ -411,26 +413,46 @@ def put(url: URL, data: Any) -> None:
     ask([url], [_put(url, data)])
 
 
-def create(url: URL, data: bytes) -> str | None:
-    """Write an object unless there is one; return its ETag, None where there is one.
+def create(url: URL, data: bytes) -> ObjectStat | None:
+    """Write an object unless there is one; return its version, None where there is one.
 
     The answer to a first try may have been lost: then it is ours that is there.
     """
-    (etag,) = ask([url], [_put(url, data, "create")])
-    if etag is None and read_objects([url]) == [data]:
-        (there,) = states_of([url])
-        etag = there and there.etag
-    return cast("str | None", etag)
+    (found,) = ask([url], [_put(url, data, "create")])
+    if found is None and read_objects([url]) == [data]:
+        (found,) = states_of([url])
+    return cast("ObjectStat | None", found)
 
 
-def update(url: URL, data: bytes, etag: str) -> str | None:
-    """Write an object if its version is the one of ``etag``; return its ETag, None if it is not."""
-    (now,) = ask([url], [_put(url, data, {"e_tag": etag})])
-    return cast("str | None", now)
+def update(url: URL, data: bytes, known: ObjectStat) -> ObjectStat | None:
+    """Write an object if its version is the known one; return the new one, None if it is not."""
+    names = {"e_tag": known.etag, "version": known.generation}
+    mode = {name: value for name, value in names.items() if value}
+    (found,) = ask([url], [_put(url, data, mode)])
+    return cast("ObjectStat | None", found)
 
 
-async def _put(url: URL, data: Any, mode: Any = None) -> str | None:
-    """Return the object's ETag; None where what ``mode`` asks for is not so."""
+def server_time_ns(folder: URL) -> int:
+    """Return what time it is for the server of a folder: that of an object just put there."""
+    trial = folder / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+    put(trial, b"")
+    try:
+        return int(trial.stat().st_mtime_ns)
+    finally:
+        remove([trial])
+
+
+def keeps_conditions(folder: URL) -> bool:
+    """Return whether `create` is atomic: a store that takes a trial twice keeps no conditions."""
+    trial = folder / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+    try:
+        return create(trial, b"1") is not None and create(trial, b"2") is None
+    finally:
+        remove([trial])
+
+
+async def _put(url: URL, data: Any, mode: Any = None) -> ObjectStat | None:
+    """Return the object's version; None where what ``mode`` asks for is not so."""
     if url.protocol in WEB:
         raise StorageError("a web server takes no files; name a folder or a bucket (s3://...)")
     store, key = store_of(url)
@@ -444,7 +466,7 @@ async def _put(url: URL, data: Any, mode: Any = None) -> str | None:
         if mode is None or mode == "create" or "NoSuchBucket" in str(error):
             raise
         return None
-    return done["e_tag"] or ""
+    return ObjectStat(len(data), 0, etag=done["e_tag"] or "", generation=done["version"] or "")
 
 
 def remove(urls: Sequence[URL]) -> None:

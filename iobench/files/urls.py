@@ -164,10 +164,8 @@ class URL(_Base):
     @property
     def parents(self) -> Sequence[URL]:
         """All of them, the nearest first."""
-        found = [self.parent] if self.parent != self else []
-        while found and found[-1].parent != found[-1]:
-            found.append(found[-1].parent)
-        return found
+        above = self.parent
+        return [] if above == self else [above, *above.parents]
 
     def relative_to(self, other: Any, *_: Any, **__: Any) -> PurePosixPath:  # type: ignore[override]
         """Return the path from another URL to this one; raise ValueError if it is not below."""
@@ -333,10 +331,10 @@ class URL(_Base):
 
     def read_bytes(self) -> bytes:
         """Return all bytes; raise FileNotFoundError if there is no such file."""
-        found = objects.read_objects([self])[0]
+        (found,) = objects.read_objects([self])
         if found is None:
             raise self._missing()
-        return found
+        return bytes(found)
 
     def write_bytes(self, data: Any) -> int:
         """Write the file, which appears as a whole; return its size."""

@@ -4,6 +4,7 @@ import os
 import pickle
 import sys
 import threading
+import time
 import urllib.parse
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +19,13 @@ from iobench.files import object_requests, objects, uploads
 from iobench.files.atomic import is_local, new_file
 from iobench.files.crc32c import crc32c
 from iobench.files.object_requests import forget_stores
-from iobench.files.objects import create, request_counts, update
+from iobench.files.objects import (
+    create,
+    keeps_conditions,
+    request_counts,
+    server_time_ns,
+    update,
+)
 from iobench.files.ranges import FileRange
 from iobench.files.scratch import clear_scratch, open_scratch
 from iobench.files.urls import URL, as_path, is_url
@@ -174,14 +181,16 @@ def test_the_first_bytes_are_rewritten_before_they_are_sent(place, begun_uploads
 
 
 def test_one_creates_an_object_and_who_knows_its_version_updates_it(place):
-    etag = create(place, b"mine")
+    first = create(place, b"mine")
     assert create(place, b"theirs") is None
-    assert create(place, b"mine") == etag  # the answer to the first try was lost
-    newer = update(place, b"more", etag)
-    assert update(place, b"late", etag) is None
+    assert create(place, b"mine").etag == first.etag  # the answer to the first try was lost
+    newer = update(place, b"more", first)
+    assert update(place, b"late", first) is None
     assert place.read_bytes() == b"more"
     place.unlink()
     assert update(place, b"gone", newer) is None
+    assert keeps_conditions(place.parent)
+    assert abs(server_time_ns(place.parent) - time.time_ns()) < 60e9
     assert place.parent.below() == []
 
 
