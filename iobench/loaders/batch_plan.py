@@ -68,10 +68,10 @@ def plan_epochs(
             while len(left) >= batch_size:
                 yield PlannedBatch(next(number), epoch, tuple(left[:batch_size].tolist()))
                 left = left[batch_size:]
-        n_told = max(1, MOST_PLANNED // batch_size) * batch_size
+        n_planned = max(1, MOST_PLANNED // batch_size) * batch_size
         for start in range(0, len(evaluated), batch_size):
-            if drawn is not None and start % n_told == 0:
-                drawn(evaluated[start : start + n_told])
+            if drawn is not None and start % n_planned == 0:
+                drawn(evaluated[start : start + n_planned])
             samples = evaluated[start : start + batch_size]
             yield PlannedBatch(next(number), epoch, tuple(samples.tolist()), evaluates=True)
 
@@ -111,11 +111,11 @@ def _of_epoch(
     taken: NDArray[np.int64] | None,
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the samples of an epoch, some thousand at a time."""
-    n_told = max(1, MOST_PLANNED // order.batch_size)
+    n_planned = max(1, MOST_PLANNED // order.batch_size)
     for number in range(len(order)):
-        if drawn is not None and number % n_told == 0:
-            told = range(number, min(number + n_told, len(order)))
-            following = np.concatenate([order.samples(epoch, each) for each in told])
+        if drawn is not None and number % n_planned == 0:
+            places = range(number, min(number + n_planned, len(order)))
+            following = np.concatenate([order.samples(epoch, each) for each in places])
             drawn(following if taken is None else taken[following])
         samples = order.samples(epoch, number)
         yield samples if taken is None else taken[samples]

@@ -53,7 +53,7 @@ class MeasuredPipeline:
     n_batches: int = 0
     steady_ns: int = 0
     n_rounds: int = 0  # how far it has come; a round too short for a steady state counts whole
-    told_ns: int = 0  # when progress was last told
+    shown_ns: int = 0  # when progress was last told
 
 
 def measure(runs: Sequence[MeasuredPipeline], *, progress: RunProgress | None = None) -> None:
@@ -123,8 +123,8 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
         run.n_batches += 1
         delivered += 1
         began_ns = None if run.digests is None else _note_samples(run, run.digests, batch)
-        if progress is not None and delivered_ns - run.told_ns >= PROGRESS_EVERY_NS:
-            run.told_ns = delivered_ns
+        if progress is not None and delivered_ns - run.shown_ns >= PROGRESS_EVERY_NS:
+            run.shown_ns = delivered_ns
             began_ns = delivered_ns if began_ns is None else began_ns
             progress(run)
         compute.run(recorder, batch, since_ns=began_ns)

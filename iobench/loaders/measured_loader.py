@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def refuse_below_one(**numbers: int) -> None:
     """Raise OptionError where a number, by its name, is not 1 or more."""
     if min(numbers.values()) < 1:
-        told = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
-        raise OptionError(f"{told}: expected 1 or more of each")
+        listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
+        raise OptionError(f"{listed}: expected 1 or more of each")
 
 
 class MeasuredLoader(ABC):

@@ -31,9 +31,9 @@ class OpenedStore(ExtentStore):
     @classmethod
     def of(cls, store: ExtentStore) -> OpenedStore:
         """Return the same store, as opened by a script."""
-        made = cls(store.path, store.manifest, table=store.table, decode=store.decoder)
-        made.codec = store.codec
-        return made
+        opened = cls(store.path, store.manifest, table=store.table, decode=store.decoder)
+        opened.codec = store.codec
+        return opened
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
         if not is_local(self.path):

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, overload
 
+import numpy as np
+
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from iobench.datasets.contract import Dataset, PlannedDataset, SampleIndex
-    from iobench.files.ranges import FileRange
     from iobench.samples import Sample, SampleSpec
     from iobench.stores.contract import Store
 
@@ -56,8 +55,10 @@ class Pipeline:
         where = self.where[number]
         given: tuple[Any, ...] = (where,)
         for step in self.steps:
-            made = step.run(*given, out) if step.takes_out and out is not None else step.run(*given)
-            given = (made, where)
+            value = (
+                step.run(*given, out) if step.takes_out and out is not None else step.run(*given)
+            )
+            given = (value, where)
         sample: Sample = given[0]
         return sample
 
@@ -85,7 +86,11 @@ def dataset_pipeline(
         else Step(Kind.FUSED, name, run)
         for name, run in sample_steps(dataset)
     )
-    where = index.where if samples is None else [index.where[sample] for sample in samples]
+    where = index.where
+    if samples is not None and samples != range(len(where)):
+        where = Addresses(where.__getitem__, samples)
+        if len(where) < MOST_PLANNED:  # few are sent to processes without all the others
+            where = where[:]
     is_planned = isinstance(dataset, PlannedDataset) and dataset.has_chunks
     planned = cast("PlannedDataset", dataset) if is_planned else None
     return Pipeline(index.spec, where, steps, planned)
@@ -95,30 +100,31 @@ def store_pipeline(store: Store) -> Pipeline:
     """Return the steps ``read`` and ``decode`` of a store: its samples are preprocessed already."""
     return Pipeline(
         store.spec,
-        _Extents(store),
+        Addresses(store.extents, range(len(store))),
         (Step(Kind.READ, "", store.read), Step(Kind.DECODE, "", _DecodeStored(store))),
     )
 
 
-class _Extents(Sequence[Any]):
-    """Where the samples of a store are, looked up when asked for: there may be a billion."""
+class Addresses(Sequence[Any]):
+    """Where some samples are, looked up when asked for: there may be a billion. Picklable."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, of: Callable[[int], Any], numbers: Sequence[int]) -> None:
+        self._of = of
+        self._numbers = numbers if isinstance(numbers, range) else np.asarray(numbers, np.int64)
 
     def __len__(self) -> int:
-        return len(self._store)
+        return len(self._numbers)
 
     @overload
-    def __getitem__(self, index: int) -> Sequence[FileRange[Path]]: ...
+    def __getitem__(self, index: int) -> Any: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[Sequence[FileRange[Path]]]: ...
+    def __getitem__(self, index: slice) -> list[Any]: ...
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return [self._store.extents(one) for one in range(*index.indices(len(self)))]
-        return self._store.extents(index)
+            return [self._of(int(number)) for number in self._numbers[index]]
+        return self._of(int(self._numbers[index]))
 
 
 @dataclass(frozen=True, slots=True)

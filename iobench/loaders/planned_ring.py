@@ -119,14 +119,14 @@ class PlannedRing(MeasuredLoader):
         )
         try:
             run.start()
-            while (found := self._taken(run)) is not None:
-                batch, arrays = found
-                made_by = IN_THREADS if self.threads else run.made_by
+            while (taken := self._taken(run)) is not None:
+                batch, arrays = taken
+                worker = IN_THREADS if self.threads else run.worker
                 # As in a plain loop only the consumer holds it, so that letting go is not waiting.
                 if (device := self._device) is not None:
                     arrays = device.receive(arrays)
-                ready = [Batch(planned.pop(batch.batch), arrays, made_by, device is not None)]
-                del found, arrays
+                ready = [Batch(planned.pop(batch.batch), arrays, worker, device is not None)]
+                del taken, arrays
                 yield ready.pop()
         finally:
             run.stop()

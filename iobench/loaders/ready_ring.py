@@ -70,8 +70,8 @@ class ReadyRing(MeasuredLoader):
         if not self._is_seen:
             end_ns = self._recorder.clock.now_ns()
             self._recorder.emit(Kind.OPAQUE, start_ns, end_ns, batch=number, epoch=epoch)
-        made_by = IN_THREADS if self._is_seen else -1
-        return Batch(PlannedBatch(number, epoch, ()), arrays, made_by)
+        worker = IN_THREADS if self._is_seen else -1
+        return Batch(PlannedBatch(number, epoch, ()), arrays, worker)
 
     def _next(self) -> Any:
         """Return the next batch of an epoch, `NOTHING` at its end: another one comes next."""

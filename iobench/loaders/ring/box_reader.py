@@ -349,11 +349,11 @@ class StoredBoxReader:
         """Read ranges by requests, many at once."""
         memory = self._memory("read", sum(one.nbytes for one in ranges)).data
         ends = list(itertools.accumulate(one.nbytes for one in ranges))
-        wanted = [
+        parts = [
             RangeViews(FileRange(*one[:3]), [memory[end - one.nbytes : end]])
             for one, end in zip(ranges, ends, strict=True)
         ]
-        fill_objects(self._table.files, wanted)
+        fill_objects(self._table.files, parts)
         for one, end in zip(ranges, ends, strict=True):
             self._put(one, memory, end - one.nbytes, watch)
 

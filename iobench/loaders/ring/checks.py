@@ -35,10 +35,10 @@ class ExtentChecks:
 
     def joined(self, nbytes: int) -> JoinedChecksum:
         """Return what joins the checksums of rows of this length."""
-        found = self._joined.get(nbytes)
-        if found is None:
-            found = self._joined[nbytes] = JoinedChecksum(nbytes)
-        return found
+        joined = self._joined.get(nbytes)
+        if joined is None:
+            joined = self._joined[nbytes] = JoinedChecksum(nbytes)
+        return joined
 
     def fail(self, sample: int, number: int) -> NoReturn:
         """Raise StoreError: a checksum is not that of the bytes."""

@@ -213,10 +213,10 @@ class RingLoader:
 
     def _begin(self, log: RecordedPass | None = None) -> RingRun:
         own = self.order.rank, self.order.world_size
-        if self._find_rank is not None and (found := self._find_rank()) != own:
+        if self._find_rank is not None and (now := self._find_rank()) != own:
             raise OptionError(
                 f"the loader was made for rank {own[0]} of {own[1]}, this process is rank "
-                f"{found[0]} of {found[1]} now: make it after torch.distributed is initialised, "
+                f"{now[0]} of {now[1]} now: make it after torch.distributed is initialised, "
                 "or pass rank= and world_size="
             )
         if self._is_begun and not self._is_resumed:

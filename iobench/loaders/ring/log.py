@@ -33,7 +33,7 @@ class BatchLog:
         self.is_ended = is_ended
         self.now_ns: Callable[[], int] = now_ns if recorder is None else recorder.clock.now_ns
         self.batch = self.epoch = -1
-        self.room_ns = 0
+        self.free_ns = 0
         self.worker = -1
 
     @property
@@ -41,9 +41,9 @@ class BatchLog:
         """Whether anything is recorded: where not, nothing needs to be timed."""
         return self.recorder is not None
 
-    def begin(self, batch: int, epoch: int, room_ns: int = 0) -> None:
+    def begin(self, batch: int, epoch: int, free_ns: int = 0) -> None:
         """Say which batch all that follows is for, and since when there was room for it."""
-        self.batch, self.epoch, self.room_ns = batch, epoch, room_ns
+        self.batch, self.epoch, self.free_ns = batch, epoch, free_ns
         if self.recorder is not None:
             self.recorder.position(batch, epoch, -1)
 
@@ -63,11 +63,11 @@ class BatchLog:
                 self.batch, self.epoch, -1, 0, self.recorder.string(CONSUMER),
             )  # fmt: skip
 
-    def submitted(self, room_ns: int) -> None:
-        """Note that the process had been given the batch at ``room_ns``, and begins with it now."""
+    def submitted(self, free_ns: int) -> None:
+        """Note that the process had been given the batch at ``free_ns``, and begins with it now."""
         if self.recorder is not None:
             self.recorder.emit(
-                Kind.SUBMIT_QUEUE, room_ns, self.now_ns(), batch=self.batch, epoch=self.epoch
+                Kind.SUBMIT_QUEUE, free_ns, self.now_ns(), batch=self.batch, epoch=self.epoch
             )
 
     def add(

@@ -78,7 +78,7 @@ def means_of(
             "normalise: the store's manifest has no statistics; convert to a new folder, or give "
             "(mean, std) by name"
         )
-    return {variable.name: _kept(variable, statistics[of], of) for variable in chosen}
+    return {variable.name: _of_store(variable, statistics[of], of) for variable in chosen}
 
 
 def _named(name: Any, spec: SampleSpec) -> Variable:
@@ -120,17 +120,17 @@ def _given(variable: Variable, values: Any) -> MeanStd:
     return _mean_std(variable, along[0], along[1])
 
 
-def _kept(variable: Variable, statistics: Mapping[str, Any], of: str) -> MeanStd:
+def _of_store(variable: Variable, statistics: Mapping[str, Any], of: str) -> MeanStd:
     """Return what the store keeps of a variable: by channel or level where it has these."""
-    found = statistics.get(variable.name)
-    if found is None:
+    figures = statistics.get(variable.name)
+    if figures is None:
         raise OptionError(
             f"normalise: the store's manifest has no statistics of {variable.name}; name others, "
             "or give (mean, std) by name"
         )
-    by = found.get("by") or {}
+    by = figures.get("by") or {}
     dim = "channel" if "channel" in by else next(iter(by), None)
-    values: Mapping[str, Any] = found
+    values: Mapping[str, Any] = figures
     shape: list[int] = []
     if dim is not None:
         values = by[dim]
@@ -166,8 +166,8 @@ def _mean_std(variable: Variable, mean: NDArray[Any], std: NDArray[Any], of: str
 
 def _worked_in(dtype: str) -> np.dtype[Any]:
     """Return what the difference and quotient are taken in."""
-    found = np.dtype(dtype)
-    return np.dtype("<f4" if found.kind == "f" and found.itemsize <= 4 else "<f8")
+    stored = np.dtype(dtype)
+    return np.dtype("<f4" if stored.kind == "f" and stored.itemsize <= 4 else "<f8")
 
 
 class Normaliser:

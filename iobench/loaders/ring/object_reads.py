@@ -105,11 +105,11 @@ def fill_objects(paths: Sequence[Path], ranges: Sequence[RangeViews]) -> int:
     whole = joined(ranges, _between)
     nbytes = sum(one.nbytes for one, _ in whole)
     longest = int(np.clip(nbytes // IN_FLIGHT, *RANGE_NBYTES))
-    asked = [part for one in whole for part in _divided(one, longest)]
+    requests = [part for one in whole for part in _divided(one, longest)]
     fill_ranges(
-        [paths[one.file] for one, _ in asked],
-        [one.offset for one, _ in asked],
-        [views for _, views in asked],
+        [paths[one.file] for one, _ in requests],
+        [one.offset for one, _ in requests],
+        [views for _, views in requests],
         in_flight=IN_FLIGHT,
     )
     return nbytes
@@ -120,7 +120,7 @@ def joined(ranges: Sequence[RangeViews], dropped: memoryview) -> list[RangeViews
 
     ``dropped`` is memory for what lies between two, of which it decides how much that may be.
     """
-    made = []
+    parts = []
     places = [one.range for one in ranges]
     for whole, members in join_ranges(places, len(dropped), overlapping=False):
         views: list[memoryview] = []
@@ -131,8 +131,8 @@ def joined(ranges: Sequence[RangeViews], dropped: memoryview) -> list[RangeViews
                 views.append(dropped[: one.range.offset - at])
             views += one.views
             at = one.range.end
-        made.append(RangeViews(whole, views))
-    return made
+        parts.append(RangeViews(whole, views))
+    return parts
 
 
 def _divided(whole: RangeViews, longest: int) -> list[RangeViews]:
@@ -141,7 +141,7 @@ def _divided(whole: RangeViews, longest: int) -> list[RangeViews]:
     count = -(-one.nbytes // longest)
     if count <= 1:
         return [whole]
-    made = []
+    parts = []
     views = list(whole.views)
     edges = [one.nbytes * number // count for number in range(count + 1)]
     for start, end in pairwise(edges):
@@ -153,5 +153,5 @@ def _divided(whole: RangeViews, longest: int) -> list[RangeViews]:
                 view = view[:left]
             taken.append(view)
             left -= len(view)
-        made.append(RangeViews(FileRange(one.file, one.offset + start, end - start), taken))
-    return made
+        parts.append(RangeViews(FileRange(one.file, one.offset + start, end - start), taken))
+    return parts

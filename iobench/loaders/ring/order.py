@@ -88,8 +88,8 @@ class Permutation:
     def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which things come at these places, each from 0 to ``n`` - 1."""
         if self._sorted is not None:
-            found: NDArray[np.int64] = self._sorted[places]
-            return found
+            things: NDArray[np.int64] = self._sorted[places]
+            return things
         values = self._encrypted(places.astype(np.uint64))
         outside = np.flatnonzero(values >= self.n)
         while outside.size:
@@ -152,10 +152,10 @@ class BlockPermutation:
             inside = group == number
             mixed[inside] = self._mixed_in(number, places[inside])
         number = self._number_of(mixed)
-        found: NDArray[np.int64] = (
+        things: NDArray[np.int64] = (
             self._blocks.at(number) * self._block + mixed - self._begin_of(number)
         )
-        return found
+        return things
 
     def _begin_of(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the place of the first sample of blocks, by the order in which these come."""
@@ -259,15 +259,15 @@ class BatchOrder:
         return block[2]
 
     def _of_epoch(self, epoch: int) -> Permutation | BlockPermutation:
-        kept = self._permutation
-        if kept is None or kept[0] != epoch:
+        current = self._permutation
+        if current is None or current[0] != epoch:
             n, block, seed = self.n_samples, self._shuffled_block, self.seed
             if block:
-                kept = epoch, BlockPermutation(n, block, seed=seed, epoch=epoch)
+                current = epoch, BlockPermutation(n, block, seed=seed, epoch=epoch)
             else:
-                kept = epoch, Permutation(n, seed=seed, epoch=epoch)
-            self._permutation = kept
-        return kept[1]
+                current = epoch, Permutation(n, seed=seed, epoch=epoch)
+            self._permutation = current
+        return current[1]
 
     @property
     def quality(self) -> str:

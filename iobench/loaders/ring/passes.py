@@ -82,19 +82,19 @@ class RingPass:
 
     def _taken_next(self) -> tuple[RingBatch, Any]:
         try:
-            found = (self._run or self._started()).take()
+            taken = (self._run or self._started()).take()
         except Exception:
             self.close()
             raise
         except BaseException:  # Ctrl-C: whoever pressed it does not want to wait for a batch
             self._close(PATIENCE_S)
             raise
-        if found is None:
+        if taken is None:
             if self._run is not None:  # not closed by another thread meanwhile
                 self._taken(None)
             self.close()
             raise StopIteration
-        batch, value = found
+        batch, value = taken
         self._taken(batch)
         return batch, value if self._receive is None else self._receive(value)
 

@@ -43,15 +43,15 @@ class Cast(Protocol):
 def float_cast(dtype: Any) -> ArrayCast:
     """Return the cast to what ``dtype=`` names."""
     try:
-        found: np.dtype[Any] | None = np.dtype(dtype)
+        narrow: np.dtype[Any] | None = np.dtype(dtype)
     except TypeError:
-        found = None
-    if found is None or found.kind != "f":
+        narrow = None
+    if narrow is None or narrow.kind != "f":
         raise OptionError(
             f"dtype={dtype!r}: expected a floating-point dtype such as 'float32' or 'float16'; "
             "framework='torch' knows 'bfloat16' as well"
         )
-    return ArrayCast(found)
+    return ArrayCast(narrow)
 
 
 class ArrayCast:
@@ -70,14 +70,14 @@ class ArrayCast:
         if array.dtype.kind != "f" or 2 * self.dtype.itemsize > array.dtype.itemsize:
             return self(array)
         values = array.reshape(-1)
-        found = values.view(np.uint8)[: values.size * self.dtype.itemsize].view(self.dtype)
-        found[:FIRST] = values[:FIRST].astype(self.dtype)
+        narrow = values.view(np.uint8)[: values.size * self.dtype.itemsize].view(self.dtype)
+        narrow[:FIRST] = values[:FIRST].astype(self.dtype)
         # Half as wide, or less: from 2^k to 2^(k+1) the result ends where what it is made of begins
         start = FIRST
         while start < values.size:
-            found[start : 2 * start] = values[start : 2 * start]
+            narrow[start : 2 * start] = values[start : 2 * start]
             start *= 2
-        return found.reshape(array.shape)
+        return narrow.reshape(array.shape)
 
 
 class ChannelStack:

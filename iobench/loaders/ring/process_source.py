@@ -141,7 +141,7 @@ class ProcessSource:
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Let a process fill the buffer that these rows are of."""
         offset = self._memory.offset_of(rows[self.spec.names[0]].ctypes.data)
-        task = (log.batch, log.epoch, samples.tolist(), offset, log.room_ns)
+        task = (log.batch, log.epoch, samples.tolist(), offset, log.free_ns)
         _, log.worker = self._processes.ask(self._start, self._order, task, log.is_ended)
 
     def _start(self, number: int) -> _Process:

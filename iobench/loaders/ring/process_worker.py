@@ -174,7 +174,7 @@ class _Worker:
         return self._make(first, *others)
 
     def _make(
-        self, batch: int, epoch: int, numbers: list[int], offset: int, room_ns: int
+        self, batch: int, epoch: int, numbers: list[int], offset: int, free_ns: int
     ) -> SampleSpec | None:
         job, log = self._job, self._log
         samples = np.array(numbers, dtype=np.int64)
@@ -187,7 +187,7 @@ class _Worker:
         if pages is None:
             pages = self._mapped[offset] = self._memory.map(offset, self._outside.nbytes)
         rows = self._outside.arrays(pages, len(samples))
-        log.submitted(room_ns)
+        log.submitted(free_ns)
         try:
             if job.transform is None:
                 self._filler.fill(samples, rows, log)

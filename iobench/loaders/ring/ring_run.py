@@ -56,7 +56,7 @@ class RingRun:
     ) -> None:
         self.pool = pool
         self.pid = os.getpid()
-        self.made_by = -1
+        self.worker = -1
         self._source = source
         self._batches = batches
         self._present = present
@@ -98,10 +98,10 @@ class RingRun:
         try:
             log.started(self._since_ns)
             while (drawn := self._draw()) is not None:
-                number, batch, memory, room_ns = drawn
+                number, batch, memory, free_ns = drawn
                 if self._recorder_now is not None:
                     log.recorder = self._recorder_now()
-                release_ns = max(room_ns, memory.freed_ns, self._since_ns)
+                release_ns = max(free_ns, memory.freed_ns, self._since_ns)
                 lease = self._make(fillers, batch, memory, log, (idle_ns, release_ns))
                 idle_ns = log.now_ns()
                 self._put(number, batch, lease)
@@ -117,7 +117,7 @@ class RingRun:
 
         Waits for room.
         """
-        room_ns = self._room.get()
+        free_ns = self._room.get()
         with self._turn:
             if self._stopping or self._n_all is not None:
                 return None
@@ -135,7 +135,7 @@ class RingRun:
                 self._end(number, None)
                 return None
             self._n_drawn += 1
-        return number, batch, memory, room_ns
+        return number, batch, memory, free_ns
 
     def _is_stopping(self) -> bool:
         return self._stopping
@@ -232,7 +232,7 @@ class RingRun:
                 raise error
             finally:
                 del error, lease  # or its traceback would hold it, and the buffer
-        self.made_by = lease.worker
+        self.worker = lease.worker
         self._n_taken += 1
         self._room.put(now_ns())
         if self.pool.is_all_held and self.pool.can_grow:

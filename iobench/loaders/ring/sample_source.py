@@ -149,8 +149,8 @@ class _SampleReader:
             every, place = np.unique(items, return_inverse=True)
         else:
             each = np.repeat(corners, items.shape[1], axis=0)
-            asked = np.column_stack([items.reshape(-1), each])
-            pairs, place = np.unique(asked, axis=0, return_inverse=True)
+            pairs = np.column_stack([items.reshape(-1), each])
+            pairs, place = np.unique(pairs, axis=0, return_inverse=True)
             every, corners = pairs[:, 0], pairs[:, 1:]
         filled = self._scratch.arrays(len(every), at_least=items.size)
         self._fill_items(every, corners, filled, log)
