@@ -63,7 +63,7 @@ class BoxRange(NamedTuple):
     sample: int = -1
 
 
-class PlainArray(msgspec.Struct, frozen=True, eq=False):
+class PlainExtent(msgspec.Struct, frozen=True, eq=False):
     """A variable that lies in an extent of each sample as memory has it."""
 
     extent: int  # which of a sample's extents
@@ -115,7 +115,7 @@ class PlainArray(msgspec.Struct, frozen=True, eq=False):
             yield BoxRange(file, at, nbytes, target[part], sizes[split:], strides[split:])
 
 
-class ChunkedVariable(msgspec.Struct, frozen=True, eq=False):
+class ChunkedExtent(msgspec.Struct, frozen=True, eq=False):
     """A variable that is in an extent of each sample in chunks, whose bytes are known."""
 
     extent: int
@@ -171,7 +171,7 @@ def _axes(variable: Variable) -> range:
 
 def find_arrays(
     access: StoreAccess, sizes: PatchSizes
-) -> list[PlainArray | ChunkedVariable] | None:
+) -> list[PlainExtent | ChunkedExtent] | None:
     """Return where the variables of a store lie; None where boxes are cut of whole samples.
 
     So they are where samples are encoded as a whole, with ``verify`` (a checksum is of a whole
@@ -181,16 +181,16 @@ def find_arrays(
     if access.checks is not None or not isinstance(store, ExtentStore) or not len(store):
         return None
     cuts = {v.name: sizes.cut(v) for v in store.manifest.spec if v.nbytes}
-    arrays: list[PlainArray | ChunkedVariable] = []
+    arrays: list[PlainExtent | ChunkedExtent] = []
     whole_cost = sum(extent.nbytes for extent in store.extents(0)) + sizes.part.nbytes
     if layout is not None and not layout.varints:
         for number, parts in enumerate(layout.extents):
-            arrays += [PlainArray(number, cuts[p.name], p.start) for p in parts if p.name]
+            arrays += [PlainExtent(number, cuts[p.name], p.start) for p in parts if p.name]
     elif layout is None and isinstance(store.decoder, ChunkedDecoder):
         for number, array in enumerate(store.decoder.chunked_arrays()):
             lengths = store.decoder.chunk_lengths(number)
             starts = None if lengths is None else np.cumsum(lengths, axis=1) - lengths
-            arrays.append(ChunkedVariable(number, cuts[array.name], array, lengths, starts))
+            arrays.append(ChunkedExtent(number, cuts[array.name], array, lengths, starts))
             whole_cost += 0 if lengths is None else DECODE_FACTOR * cuts[array.name].variable.nbytes
     else:
         return None
@@ -208,14 +208,14 @@ class StoredBoxReader:
         self,
         access: StoreAccess,
         sizes: PatchSizes,
-        arrays: list[PlainArray | ChunkedVariable],
+        arrays: list[PlainExtent | ChunkedExtent],
         whole: BoxReader,
     ) -> None:
         store = access.store
         assert isinstance(store, ExtentStore)
         self._store, self._table, self._files = store, store.table, access.files
         self._arrays, self._whole = arrays, whole
-        self._chunked = {one.extent: one for one in arrays if isinstance(one, ChunkedVariable)}
+        self._chunked = {one.extent: one for one in arrays if isinstance(one, ChunkedExtent)}
         self._packed = [
             (sizes.cut(v).part, v.packed) for v in store.manifest.spec if v.packed is not None
         ]
@@ -290,7 +290,7 @@ class StoredBoxReader:
         places = list(self._table.places(sample))
         for array in self._arrays:
             target = stored[array.cut.variable.name][row, ...].reshape(array.cut.sizes)
-            if isinstance(array, ChunkedVariable):
+            if isinstance(array, ChunkedExtent):
                 yield from array.ranges(sample, places[array.extent], corner, target)
             else:
                 split = array.n_split(call_nbytes) if call_nbytes else 0
