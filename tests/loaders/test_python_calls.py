@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -62,16 +61,6 @@ def test_samples_are_asked_for_one_by_one(file: Path, store: Path, index: Any) -
         with pytest.raises(TypeError, match="expected the number of one sample; take several in"):
             samples[index]
         assert samples[np.int64(-1)]["t"].shape == samples[11]["t"].shape == (3, 4)
-
-
-@pytest.mark.parametrize("options", [{}, {"window": "-1,0:1"}, {"shuffle": True, "threads": 2}])
-def test_a_loader_that_was_pickled_loads_the_same(store: Path, options: dict[str, Any]) -> None:
-    loader = iobench.loader(store, 2, **options)
-    again = pickle.loads(pickle.dumps(loader))
-    for ours, theirs in zip(loader, again, strict=True):
-        assert ours.keys() == theirs.keys()
-        for name in ours:
-            np.testing.assert_array_equal(ours[name], theirs[name])
 
 
 @pytest.mark.parametrize("name", ["stores", "testing", "tracking", "jax"])

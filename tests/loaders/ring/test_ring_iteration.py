@@ -1,93 +1,65 @@
-"""Batches of a ring are those of the order, whoever holds them for however long."""
+"""Batches of a ring are those of the order, whoever holds them, closes it or fails meanwhile."""
 
 from __future__ import annotations
 
 import gc
+import signal
+import sys
 import threading
 import warnings
 import weakref
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import pytest
+from ring_sources import NumberReader, NumberSource
 
 from iobench.errors import OptionError, SampleError
 from iobench.loaders.ring import buffers
+from iobench.loaders.ring.buffers import BatchMemory
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
-from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
 
-SPEC = SampleSpec(
-    (
-        Variable("field", (3, 5), "<f4", ("y", "x")),
-        Variable("number", (), "<i8", ()),
-    )
-)
+pytestmark = pytest.mark.timeout(60)  # what these find are hangs
 
 
-@dataclass
-class CountedFiller:
-    """Fills rows with the sample's number; may be told to fail."""
+@dataclass(frozen=True)
+class GuardedSource(NumberSource):
+    """Calls something before each batch, and before each filler."""
 
-    source: CountedSource
+    before_fill: Callable[[], Any] = int
+    before_filler: Callable[[], Any] = int
 
+    def filler(self) -> NumberReader:
+        self.before_filler()
+        return GuardedFiller(self)
+
+
+class GuardedFiller(NumberReader):
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        for row, sample in enumerate(samples.tolist()):
-            if sample in self.source.broken:
-                raise SampleError(f"sample {sample} is broken")
-            rows["field"][row] = sample + np.arange(15).reshape(3, 5) / 16
-            rows["number"][row] = sample
-        self.source.n_filled += 1
-
-    def close(self) -> None:
-        self.source.n_closed += 1
+        self.source.before_fill()  # type: ignore[attr-defined]
+        super().fill(samples, rows, log)
 
 
-@dataclass
-class CountedSource:
-    """Samples that tell their number."""
-
-    n_samples: int = 50
-    broken: frozenset[int] = frozenset()
-    spec: SampleSpec = SPEC
-    n_filled: int = 0
-    n_fillers: int = 0
-    n_closed: int = 0
-    lock: Any = field(default_factory=threading.Lock)
-
-    def __len__(self) -> int:
-        return self.n_samples
-
-    def filler(self) -> CountedFiller:
-        self.n_fillers += 1
-        return CountedFiller(self)
+def make(source: NumberSource | None = None, **options: Any) -> RingLoader:
+    source = source or NumberSource()
+    order = BatchOrder(len(source), 4, shuffle=options.pop("shuffle", False))
+    return RingLoader(source, order, **{"threads": 2, **options})
 
 
-def make(
-    n_samples: int = 50, batch_size: int = 4, *, source: CountedSource | None = None, **options: Any
-) -> RingLoader:
-    names = ("shuffle", "seed", "drop_last", "rank", "world_size")
-    order = {name: options.pop(name) for name in names if name in options}
-    return RingLoader(
-        source or CountedSource(n_samples),
-        BatchOrder(n_samples, batch_size, **order),
-        **options,
-    )
-
-
-def numbers(batches: Any) -> list[list[int]]:
-    return [batch["number"].tolist() for batch in batches]
+def numbers(batches: Any) -> list[int]:
+    return [number for batch in batches for number in batch["number"].tolist()]
 
 
 @pytest.fixture(autouse=True)
@@ -100,10 +72,10 @@ def no_thread_is_left() -> Iterator[None]:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_batches_do_not_depend_on_threads(threads: int) -> None:
-    loader = make(threads=threads, shuffle=True, seed=3)
-    expected = [loader.order.samples(0, batch).tolist() for batch in range(len(loader))]
+    loader = make(threads=threads, shuffle=True)
+    expected = numbers_of_epoch(loader, 0)
     assert numbers(loader) == expected
-    assert sorted(chain.from_iterable(expected)) == list(range(50))
+    assert sorted(expected) == list(range(50))
 
 
 def test_holding_all_batches_is_told_once() -> None:
@@ -131,12 +103,12 @@ def test_more_than_fits_into_memory_is_an_error_and_no_deadlock(
     held = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(numbers(loader)) == 13
+        assert numbers(loader) == list(range(50))
 
 
 @pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
 def test_views_keep_a_batch_and_its_end_gives_it_back() -> None:
-    loader = make(n_samples=4000, depth=3)
+    loader = make(NumberSource(4000), depth=3)
     view = None
     for position, batch in enumerate(loader):
         if position == 3:
@@ -147,30 +119,257 @@ def test_views_keep_a_batch_and_its_end_gives_it_back() -> None:
 
 
 def test_an_iterator_that_is_forgotten_ends_its_threads() -> None:
-    loader = make(n_samples=4000)
+    loader = make(NumberSource(4000))
     iterator = iter(loader)
     next(iterator)
     alive = weakref.ref(iterator)
     del iterator
     assert alive() is None
     assert not [t for t in threading.enumerate() if "iobench-ring" in t.name]
-    source = loader.source
-    assert isinstance(source, CountedSource)
-    assert source.n_closed == source.n_fillers
 
 
 def test_two_iterations_at_once_do_not_hinder_each_other() -> None:
-    loader = make(n_samples=200, depth=3)
+    loader = make(NumberSource(200), depth=3)
     for first, second in zip(loader, loader, strict=True):
         assert first["number"].tolist() == second["number"].tolist()
 
 
 def test_what_fails_is_raised_in_its_place() -> None:
-    loader = make(source=CountedSource(broken=frozenset({9})), threads=3)
+    loader = make(NumberSource(broken=9), threads=3)
     iterator = iter(loader)
-    assert numbers([next(iterator), next(iterator)]) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert numbers([next(iterator), next(iterator)]) == list(range(8))
     with pytest.raises(SampleError, match="sample 9 is broken") as caught:
         next(iterator)
     assert caught.value.__notes__ == ["while batch 2 of epoch 0 was made"]
     with pytest.raises(StopIteration):
         next(iterator)
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_errors_that_are_kept_do_not_use_the_buffers_up() -> None:
+    loader = make(NumberSource(broken=1))
+    kept = []
+    for _ in range(12):
+        with pytest.raises(SampleError, match="sample 1") as caught:
+            next(iter(loader))
+        kept.append(caught.value)
+    assert len(kept) == 12
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_arrays_that_a_transform_keeps_do_not_use_the_buffers_up() -> None:
+    kept = []
+
+    def present(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        kept.append((arrays["number"], arrays["number"].copy()))
+        return {"number": arrays["number"].copy()}
+
+    loader = make(present=present)
+    for _ in range(6):
+        iterator = iter(loader)
+        next(iterator)
+        iterator.close()
+    assert numbers(loader) == list(range(50))
+    assert all(np.array_equal(array, copy) for array, copy in kept)
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_a_source_that_fails_to_open_keeps_no_buffer() -> None:
+    left = [OSError("no file handle")] * 8
+
+    def before_filler() -> None:
+        if left:
+            raise left.pop()
+
+    loader = make(GuardedSource(before_filler=before_filler))
+    while left:
+        with pytest.raises(OSError, match="no file handle"):
+            next(iter(loader))
+    assert numbers(loader) == list(range(50))
+
+
+def test_a_buffer_of_an_iteration_that_is_closed_while_it_is_filled_comes_back() -> None:
+    filling, go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def before_fill() -> None:
+        filling.release()
+        go.acquire()
+
+    loader = make(GuardedSource(before_fill=before_fill), depth=3, threads=1)
+    for _ in range(8):
+        iterator = iter(loader)
+        go.release()
+        next(iterator)
+        filling.acquire()
+        filling.acquire()  # the second batch is being filled
+        closing = threading.Thread(target=iterator.close)
+        closing.start()
+        while not iterator_is_stopping(closing):
+            pass
+        go.release()
+        closing.join()
+    for _ in range(13):
+        go.release()
+    assert numbers(loader) == list(range(50))
+
+
+def iterator_is_stopping(closing: threading.Thread) -> bool:
+    """Tell whether a thread that closes an iteration waits for its readers."""
+    frame = sys._current_frames().get(closing.ident or 0)
+    while frame is not None:
+        if frame.f_code.co_name == "join":
+            return True
+        frame = frame.f_back
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_batches_go_to_one_of_several_threads_each() -> None:
+    loader = make(NumberSource(2000))
+    iterator = iter(loader)
+    found: list[int] = []
+
+    def consume() -> None:
+        found.extend(numbers(iterator))
+
+    next(iterator)
+    threads = [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(4, 2000))
+
+
+def test_closing_wakes_who_waits_for_a_batch() -> None:
+    filling, go = threading.Event(), threading.Event()
+
+    def before_fill() -> None:
+        filling.set()
+        go.wait()
+
+    loader = make(GuardedSource(before_fill=before_fill), threads=1)
+    found: list[list[int]] = []
+    consumer = threading.Thread(target=lambda: found.append(numbers(iter(loader))))
+    consumer.start()
+    filling.wait()
+    closing = threading.Thread(target=loader.close)
+    closing.start()
+    consumer.join()  # before the thread that fills has ended
+    assert found == [[]]
+    go.set()
+    closing.join()
+
+
+def test_garbage_may_be_collected_in_a_reader_thread() -> None:
+    loader = make(NumberSource(4000), threads=4)
+    go, collected = threading.Event(), threading.Event()
+    samples = loader.order.samples
+
+    def collecting(epoch: int, batch: int) -> NDArray[np.int64]:
+        if batch > 6:
+            go.wait()
+            gc.collect()
+            collected.set()
+        return samples(epoch, batch)
+
+    loader.order.samples = collecting  # type: ignore[method-assign]
+    before = set(threading.enumerate())
+    iterator = iter(loader)
+    cycle: list[Any] = [iterator]
+    cycle.append(cycle)
+    for _ in range(5):
+        next(iterator)
+    alive = weakref.ref(iterator)
+    threads = set(threading.enumerate()) - before
+    gc.disable()
+    try:
+        del iterator, cycle
+        go.set()
+        collected.wait()
+    finally:
+        gc.enable()
+    assert alive() is None
+    for thread in threads:
+        thread.join()
+
+
+def test_an_interrupt_does_not_wait_for_a_batch_that_is_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("iobench.loaders.ring.passes.PATIENCE_S", 0.05)
+    go = threading.Event()
+
+    def before_fill() -> None:
+        if not go.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        go.wait()
+
+    loader = make(GuardedSource(before_fill=before_fill), threads=1)
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        numbers(loader)
+    (reader,) = set(threading.enumerate()) - before
+    go.set()
+    reader.join()
+    assert numbers(loader) == list(range(50))
+
+
+def test_memory_stays_what_it_is_over_epochs() -> None:
+    loader = make(NumberSource(400), shuffle=True)
+    numbers(loader)
+    n_files = psutil.Process().num_fds()
+    n_buffers = n_memories()
+    assert n_buffers >= loader.depth
+    for _ in range(10):
+        for batch in loader:
+            assert batch["number"].shape == (4,)
+        iterator = iter(loader)
+        next(iterator)
+        del iterator
+    del batch
+    assert n_memories() == n_buffers
+    assert psutil.Process().num_fds() == n_files
+
+
+def n_memories() -> int:
+    gc.collect()
+    return sum(type(thing) is BatchMemory for thing in gc.get_objects())
+
+
+def test_state_at_the_end_of_an_epoch_is_the_beginning_of_the_next() -> None:
+    loader = make(shuffle=True)
+    iterator = iter(loader)
+    for _ in range(len(loader)):
+        next(iterator)
+    assert loader.state_dict()["batches"] == 13
+    last = make(shuffle=True)
+    last.load_state_dict(loader.state_dict())
+    assert numbers(last) == []  # the loop that goes on has nothing left to do
+    assert next(iterator, None) is None
+    state = loader.state_dict()
+    assert (state["epoch"], state["batches"]) == (1, 0)
+    other = make(shuffle=True)
+    other.load_state_dict(state)
+    expected = numbers(loader)
+    assert numbers(other) == numbers_of_epoch(loader, 1) == expected
+    assert numbers(last) == expected
+
+
+def numbers_of_epoch(loader: RingLoader, epoch: int) -> list[int]:
+    batches = range(len(loader))
+    return np.concatenate([loader.order.samples(epoch, batch) for batch in batches]).tolist()
+
+
+def test_state_after_an_error_is_before_the_batch_that_failed() -> None:
+    loader = make(NumberSource(broken=9))
+    with pytest.raises(SampleError):
+        numbers(loader)
+    state = loader.state_dict()
+    assert (state["epoch"], state["batches"]) == (0, 2)
+    other = make()
+    other.load_state_dict(state)
+    assert numbers(other) == list(range(8, 50))
+    del state["epoch"]
+    with pytest.raises(OptionError, match="load_state_dict"):
+        other.load_state_dict(state)
