@@ -45,7 +45,6 @@ ELSEWHERE = {
     "fake": ("iobench/testing/fake_clock.py",),  # the fake clock
     "block": (
         "iobench/analysis/",  # of neighbouring steps, as statistics of series have them
-
         "iobench/loaders/ring/order.py",  # of neighbours, as shuffle='blocks:N' calls them
         "iobench/report/",  # of a document: what stands below another
         "iobench/findings/",

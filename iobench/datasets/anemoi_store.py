@@ -6,7 +6,6 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -33,7 +32,7 @@ from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,25 +53,6 @@ ATTRIBUTES = ("attribution", "description", "field_shape", "frequency", "licence
 """Those of the store that are true of its samples, too."""
 
 
-class _Choice(msgspec.Struct, frozen=True):
-    """The options, parsed as far as they can be without the store."""
-
-    start: str
-    end: str
-    select: tuple[str, ...]
-    drop: tuple[str, ...]
-    normalise: str
-
-    def bounds(self) -> tuple[float, float]:
-        """Return the first and last date that are taken, as `date_numbers` are."""
-        given = (("start", self.start, LEAST), ("end", self.end, MOST))
-        first, last = (
-            date_bound(CoordinateInterval("", "time", text, text, f"{name}={text}"), text, rest)
-            for name, text, rest in given
-        )
-        return first, last
-
-
 def anemoi_dataset(path: str | Path, **options: str) -> AnemoiDataset:
     """Make a dataset of a store that anemoi-datasets made."""
     for name in options:
@@ -85,15 +65,7 @@ def anemoi_dataset(path: str | Path, **options: str) -> AnemoiDataset:
         raise OptionError(
             f"normalise={normalise}: {_near(normalise, NORMALISATIONS, 'expected one of')}"
         )
-    choice = _Choice(
-        start=options.get("start", ""),
-        end=options.get("end", ""),
-        select=_names(options.get("select", "")),
-        drop=_names(options.get("drop", "")),
-        normalise=normalise,
-    )
-    choice.bounds()
-    return AnemoiDataset(Path(path), choice)
+    return AnemoiDataset(Path(path), options)
 
 
 class AnemoiDataset(ChunkedSamples):
@@ -108,11 +80,22 @@ class AnemoiDataset(ChunkedSamples):
     published: PublishedStep | None = None
     thread_safe = True
 
-    def __init__(self, path: Path, choice: _Choice) -> None:
+    def __init__(self, path: Path, options: Mapping[str, str]) -> None:
         super().__init__(Selection("time"))
         self.name = f"anemoi:{path.name}"
         self._path = path
-        self._choice = choice
+        self._select, self._drop = (_names(options.get(name, "")) for name in ("select", "drop"))
+        self._choice: dict[str, Any] = {name: options.get(name) or None for name in OPTIONS}
+        self._choice["normalise"] = options.get("normalise", NORMALISATIONS[0])
+        self._choice |= {"select": self._select or None, "drop": self._drop or None}
+        # The first and last date that are taken, as `date_numbers` are.
+        self._first, self._last = (
+            date_bound(CoordinateInterval("", "time", text, text, f"{name}={text}"), text, rest)
+            for name, text, rest in (
+                ("start", options.get("start", ""), LEAST),
+                ("end", options.get("end", ""), MOST),
+            )
+        )
         self._columns: list[int] | None = None
         self._scaling: tuple[NDArray[Any], NDArray[Any]] | None = None
 
@@ -135,7 +118,7 @@ class AnemoiDataset(ChunkedSamples):
         columns = self._chosen_columns(names)
         self._columns = None if columns == list(range(len(names))) else columns
         channels = tuple(names[column] for column in columns)
-        if self._choice.normalise == "mean-std":
+        if self._choice["normalise"] == "mean-std":
             self._scaling = scaling(store, data, channels, columns)
         chosen = self._chosen_dates(dates)
         listed = missing_dates(store)
@@ -201,35 +184,33 @@ class AnemoiDataset(ChunkedSamples):
         return Meteorology(("time",), tuple(coordinates), {}, attributes_of_store, left_out)
 
     def _provenance(self, store: ZarrStore, missing: list[str]) -> dict[str, Any]:
-        choice = self._choice
         return {
             "schema": "anemoi-1",
             "store": {"name": self._path.name, "fingerprint": metadata_fingerprint(store)},
-            "options": {name: getattr(choice, name) or None for name in OPTIONS},
+            "options": self._choice,
             "missing_dates": missing,
             "field_shape": store.attributes.get("field_shape"),
             "frequency": store.attributes.get("frequency"),
         }
 
     def _chosen_columns(self, names: Sequence[str]) -> list[int]:
-        for option, chosen in (("select", self._choice.select), ("drop", self._choice.drop)):
+        for option, chosen in (("select", self._select), ("drop", self._drop)):
             for name in chosen:
                 if name not in names:
                     raise OptionError(
                         f"{option}={name}: {self._path} has no such variable: "
                         f"{_near(name, names, 'it has')}"
                     )
-        chosen_names = [
-            name for name in self._choice.select or names if name not in self._choice.drop
-        ]
+        chosen_names = [name for name in self._select or names if name not in self._drop]
         if not chosen_names:
             raise OptionError(f"{self._path}: select and drop leave no variable; drop fewer")
         return [names.index(name) for name in chosen_names]
 
     def _chosen_dates(self, dates: NDArray[np.datetime64]) -> list[int]:
-        first, last = self._choice.bounds()
         numbers = date_numbers(dates)
-        inside: list[int] = np.flatnonzero((first <= numbers) & (numbers <= last)).tolist()
+        inside: list[int] = np.flatnonzero(
+            (self._first <= numbers) & (numbers <= self._last)
+        ).tolist()
         return inside
 
     def _check_chunks(

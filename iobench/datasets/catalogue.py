@@ -211,8 +211,8 @@ def _read(file: Path) -> dict[bytes, tuple[bytes, bytes]]:
 
 
 def _remove_oldest(latest: Path) -> None:
-    """Remove catalogues of other lists while all together are too large."""
-    files = [file for file in latest.parent.glob(f"*{SUFFIX}") if file != latest]
+    """Remove catalogues of other lists, and other versions, while all are too large together."""
+    files = [file for file in latest.parent.glob("*.catalogue-*") if file != latest]
     by_age = sorted(((file.stat().st_mtime_ns, file) for file in files), reverse=True)
     nbytes = latest.stat().st_size
     for _, file in by_age:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import importlib
 import inspect
+import json
 import os
 import re
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from iobench.errors import IobenchError, OptionError
-from iobench.masking import mask_values
+from iobench.masking import mask_text, mask_values
 
 TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 CLIMETLAB: Final = "climetlab:"
@@ -129,13 +130,13 @@ class NamedObject:
             signature = inspect.signature(factory)
         except ValueError:  # of some built-in ones nothing is known
             return {name: parse_value(value) for name, value in self.options.items()}
-        wants_text = {
+        texts = {
             name
             for name, parameter in signature.parameters.items()
             if parameter.annotation in (str, "str", "str | None")
         }
         arguments = {
-            name: value if name in wants_text else parse_value(value)
+            name: value if name in texts else parse_value(value)
             for name, value in self.options.items()
         }
         try:
@@ -188,22 +189,13 @@ def in_one_line(what: str) -> Iterator[None]:
     except Exception as error:
         reason = str(error).partition("\n")[0][:REASON_LIMIT]
         clear = OptionError(f"{what} {type(error).__name__}: {reason}; mend it")
-        clear.add_note("".join(traceback.format_exception(error)))
+        clear.add_note(mask_text("".join(traceback.format_exception(error))))
         raise clear from error
 
 
 def json_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as facts of a dataset tell them: as JSON can hold them, without secrets."""
-    return mask_values({name: _plain(value) for name, value in options.items()})
-
-
-def _plain(value: Any) -> Any:
-    """Return an option's value as JSON can hold it; other objects as they are shown."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value if value is None or isinstance(value, str | int | float) else repr(value)
+    """Return options as facts of a dataset have them: as JSON can hold them, without secrets."""
+    return mask_values(json.loads(json.dumps(dict(options), default=repr)))
 
 
 def _fingerprint(file: str | None) -> str:
