@@ -137,7 +137,7 @@ class _Catalogue(Generic[Found]):
             _Source(path, _digest(about + name), *_state(path))
             for path, name in zip(files, names, strict=True)
         ]
-        # What is found holds for the files as they are now: who reads another one is told so.
+        # What is found holds for the files as they are now: a reader of another one fails.
         open_files.expect({str(each.path): each.identity for each in self.sources if each.identity})
         self.rows: dict[bytes, tuple[bytes, bytes]] = _read(self.file)
         self.n_new = 0
@@ -224,12 +224,12 @@ def _remove_oldest(latest: Path) -> None:
 def _state(path: Path) -> tuple[bytes | None, bool, int, tuple[int, int] | None]:
     """Return what changes when a file is written anew, whether that was just now, and its size.
 
-    And, of a file of this machine, what `OpenFiles.expect` is told.
+    And, of a file of this machine, what `OpenFiles.expect` takes.
     """
     try:
         status = path.stat()
     except OSError:
-        return None, False, 1, None  # who reads it says why
+        return None, False, 1, None  # reading it says why
     if isinstance(path, URL):
         identity = None
         version: list[int | str] = [status.etag or status.st_mtime_ns]  # type: ignore[attr-defined]

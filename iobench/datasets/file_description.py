@@ -1,4 +1,4 @@
-"""What files of the user's own hold, told from their metadata: no number of them is read."""
+"""What files of the user's own hold, by their metadata: no number of them is read."""
 
 from __future__ import annotations
 

@@ -238,8 +238,8 @@ def distinct_samples(
 ) -> tuple[NDArray[np.bool_], str]:
     """Return which samples are kept where a time is there twice, and a note of it.
 
-    Of equal ones the first; all of files that are members or forecasts: of the same times, or told
-    apart by a coordinate of one number. ``times`` are those of each file, as `exact_times` has
+    Of equal ones the first; all of files that are members or forecasts: of the same times, or with
+    different values of a coordinate of one number. ``times`` are those of each file, as `exact_times` has
     them; ``sample`` returns the arrays of a sample, ``scalars`` the single numbers of a file.
     """
     every = np.concatenate(times)
@@ -333,7 +333,7 @@ def merged_files(
 
 
 def _merged(first: Any, others: Sequence[Any]) -> Any:
-    """Return a file with what others have beside it."""
+    """Return a file with the variables of others too."""
     fields = [each for each in ("dims", "variables", "dates", "described") if hasattr(first, each)]
     union = {each: dict(getattr(first, each)) for each in fields}
     held = {}

@@ -19,7 +19,7 @@ DATE = re.compile(r"(?<!\d)(?P<year>\d{4})-?(?P<month>\d{2})(?:-?(?P<day>\d{2}))
 
 
 class DatedFile(msgspec.Struct, frozen=True):
-    """A file that matches a pattern; ``year``, ``month`` and ``day`` are digits, "" if not told."""
+    """A file that matches a pattern; ``year``, ``month`` and ``day`` are digits, "" if unknown."""
 
     path: Path
     year: str = ""

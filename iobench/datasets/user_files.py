@@ -179,8 +179,7 @@ class UserFiles(GroupedSamples):
         """Return a plain loop over an xarray dataset."""
         if isinstance(self._source, GribSamples):
             raise OptionError(
-                f"--pipeline upstream: {self.name} is GRIB, and the plain loop is one over NetCDF "
-                "or Zarr; leave it out"
+                f"--pipeline upstream: {self.name} is GRIB; a plain loop reads NetCDF or Zarr"
             )
         source = self._source
         others = {at: str(path) for at, path in source.other_paths.items()}
@@ -320,7 +319,7 @@ def _pattern_of(path: Path) -> str:
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """What is told of a file whatever its format: its fingerprint is of its beginning and end."""
+    """Facts of a file of any format; the fingerprint is of its beginning and end."""
 
     kind: str
     nbytes: int

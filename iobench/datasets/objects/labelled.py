@@ -167,7 +167,7 @@ def _is_row(positions: Any) -> bool:
 
 
 def _files(value: Any) -> tuple[Path, ...]:
-    """Return the local files behind it, as far as xarray tells."""
+    """Return its local files, as far as xarray knows them."""
     sources = {value.encoding.get("source")}
     sources |= {variable.encoding.get("source") for variable in value.variables.values()}
     paths = [Path(source) for source in sources if isinstance(source, str | os.PathLike)]

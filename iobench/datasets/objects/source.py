@@ -1,4 +1,4 @@
-"""Python objects as a `Dataset`: told by what they can do, opened when they are needed."""
+"""Python objects as a `Dataset`: by what they can do, opened when they are needed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ObjectDataset:
         self._part: Part | None = None
 
     def files(self, locator: Locator) -> list[Path]:
-        """Open the object and return the files behind it, as far as it tells."""
+        """Open the object and return its files, as far as they are known."""
         if self._part is None:
             self._part = _part_of(self._opener, self._selection)
             self.title, self.fused = self._part.title, self._part.fused
@@ -152,8 +152,8 @@ def _part_of(opener: Opener, selection: Selection) -> Part:
         return LabelledObject(opener, value, selection)
     if selection.sample_dim or selection.variables or selection.targets:
         raise OptionError(
-            f"--sample-dim and --variables: are for an xarray.Dataset, {opener.name} is of type "
-            f"{type(value).__name__}; leave them away"
+            f"--sample-dim and --variables need an xarray.Dataset; {opener.name} is of type "
+            f"{type(value).__name__}"
         )
     if not isinstance(value, str | bytes | Mapping):
         if is_data_loader(value):

@@ -169,9 +169,7 @@ def _axes(variable: Variable) -> range:
     return range(len(variable.shape))
 
 
-def find_arrays(
-    access: StoreAccess, sizes: PatchSizes
-) -> list[PlainExtent | ChunkedExtent] | None:
+def find_arrays(access: StoreAccess, sizes: PatchSizes) -> list[PlainExtent | ChunkedExtent] | None:
     """Return where the variables of a store lie; None where boxes are cut of whole samples.
 
     So they are where samples are encoded as a whole, with ``verify`` (a checksum is of a whole

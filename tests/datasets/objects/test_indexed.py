@@ -78,7 +78,7 @@ def test_what_has_no_samples_is_refused(opened, value):
 
 
 def test_options_of_xarray_are_refused(opened):
-    with pytest.raises(OptionError, match=r"--sample-dim and --variables: are for an xarray"):
+    with pytest.raises(OptionError, match=r"--sample-dim and --variables need an xarray"):
         opened([1, 2], sample_dim="time")
 
 
