@@ -240,8 +240,8 @@ def distinct_samples(
 
     Of equal ones the first; all of files that are members or forecasts: of the same times, or with
     different values of a coordinate of one number. ``times`` are those of each file, as
-    `exact_times` has them; ``sample`` returns the arrays of a sample, ``scalars`` the single numbers
-    of a file.
+    `exact_times` has them; ``sample`` returns the arrays of a sample, ``scalars`` the single
+    numbers of a file.
     """
     every = np.concatenate(times)
     distinct = np.ones(len(every), dtype=bool)
