@@ -11,6 +11,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
@@ -18,6 +19,7 @@ import msgspec
 
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.object_requests import AT_ONCE, WEB, WHOLE, ask, library, status_of, store_of
+from iobench.files.ranges import cut_views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,8 +33,9 @@ TEMPORARY_SUFFIX = ".iobench-tmp"
 """How an unfinished file ends; nothing with this ending is ever read."""
 LISTED_AT_ONCE: Final = 1000
 """Names in one answer of S3, and of the stores that copy it."""
-PART_NBYTES: Final = 8 << 20
-"""Longer ranges come in parts: one connection does not fill the line."""
+PART_NBYTES: Final = (1 << 20, 8 << 20)
+"""A request is for no less, where fewer are under way than may be, and for no more: one connection
+does not fill the line."""
 PAGE_NBYTES: Final = 1 << 16
 N_PAGES: Final = 128
 WEB_STORES: Final = ("zarr.json", ".zmetadata", ".zgroup")
@@ -128,11 +131,25 @@ def fill_views(
     """Read ranges of objects into memory that lies in pieces; return the bytes of each.
 
     Fewer than there is memory: the object ends there. Of a `URL` that was looked up it is the
-    version that was there then.
+    version that was there then. Long ranges are several requests, so that as many are under way as
+    may be.
     """
-    jobs = zip(urls, starts, targets, strict=True)
-    filled: list[int] = ask(urls, [_fill(*job) for job in jobs], in_flight=in_flight)
-    request_counts.count(ranges=sum(count > 0 for count in filled), nbytes=sum(filled))
+    sizes = [sum(map(len, views)) for views in targets]
+    least, most = PART_NBYTES
+    longest = min(most, max(least, sum(sizes) // in_flight))
+    numbers, parts = [], []
+    for number, (size, start, views) in enumerate(zip(sizes, starts, targets, strict=True)):
+        count = -(-size // longest)
+        edges = [size * part // count for part in range(count + 1)] if count else []
+        for first, end in pairwise(edges):
+            taken, views = cut_views(views, end - first)
+            numbers.append(number)
+            parts.append(_fill(urls[number], start + first, taken))
+    counts = ask([urls[number] for number in numbers], parts, in_flight=in_flight)
+    request_counts.count(ranges=sum(count > 0 for count in counts), nbytes=sum(counts))
+    filled = [0] * len(urls)
+    for number, count in zip(numbers, counts, strict=True):
+        filled[number] += count
     return filled
 
 
@@ -157,19 +174,15 @@ async def _range(url: URL, start: int, nbytes: int) -> Any:
 
 def fill_remote(wanted: Iterable[tuple[URL, int, memoryview]]) -> None:
     """Fill buffers from (URL, offset), many at once."""
-    parts = [
-        (url, offset + start, buffer[start : start + PART_NBYTES])
-        for url, offset, buffer in wanted
-        for start in range(0, len(buffer), PART_NBYTES)
-    ]
-    urls, starts = [url for url, _, _ in parts], [start for _, start, _ in parts]
+    jobs = list(wanted)
+    urls, starts = [url for url, _, _ in jobs], [start for _, start, _ in jobs]
     try:
-        filled = fill_views(urls, starts, [[buffer] for _, _, buffer in parts])
+        filled = fill_views(urls, starts, [[buffer] for _, _, buffer in jobs])
     except FileNotFoundError as error:
         raise MissingFileError(f"{error.filename}: no such file any more") from error
-    for (url, offset, buffer), count in zip(parts, filled, strict=True):
+    for (url, start, buffer), count in zip(jobs, filled, strict=True):
         if count < len(buffer):
-            raise ends_early(url, len(buffer) - count, offset + len(buffer))
+            raise ends_early(url, len(buffer) - count, start + len(buffer))
 
 
 def ends_early(url: URL, missing: int, end: int) -> FileFormatError:

@@ -73,14 +73,17 @@ def read_into(descriptor: int, views: Sequence[memoryview], offset: int, end: in
         if count == 0:
             break
         if offset < end:
-            views = _rest(views, count)
+            _, views = cut_views(views, count)
     return offset
 
 
-def _rest(views: Sequence[memoryview], done: int) -> Sequence[memoryview]:
-    """Return what is left of views after their first ``done`` bytes."""
+def cut_views(
+    views: Sequence[memoryview], nbytes: int
+) -> tuple[Sequence[memoryview], Sequence[memoryview]]:
+    """Return the first bytes of views, and the others."""
+    left = nbytes
     for number, view in enumerate(views):
-        if done < len(view):
-            return [view[done:], *views[number + 1 :]]
-        done -= len(view)
-    return []
+        if left < len(view):
+            return [*views[:number], view[:left]], [view[left:], *views[number + 1 :]]
+        left -= len(view)
+    return views, []

@@ -21,6 +21,7 @@ from iobench.files.crc32c import crc32c
 from iobench.files.object_requests import forget_stores
 from iobench.files.objects import (
     create,
+    fill_views,
     keeps_conditions,
     request_counts,
     server_time_ns,
@@ -127,7 +128,7 @@ def test_a_reader_asks_for_a_header_alone_and_for_all_in_few_requests(place):
         assert request_counts.since(before).nbytes == 1 << 16
         while stream.read(1 << 17):
             pass
-    assert request_counts.since(before).ranges < 12
+    assert request_counts.since(before).ranges < 20
 
 
 @pytest.mark.parametrize("nbytes", [0, 1000, PART, PART + 1, MANY])
@@ -211,6 +212,17 @@ def test_extents_are_read_at_once_and_in_order(place):
     ):
         with pytest.raises(StoreError, match=said):
             read_ranges([extent])
+
+
+def test_long_ranges_are_divided_to_go_side_by_side(place):
+    data = os.urandom((5 << 20) + 11)
+    place.write_bytes(data)
+    memory = bytearray(len(data))
+    view, before = memoryview(memory), request_counts.copy()
+    views = [view[:1], view[1 : 3 << 20], view[3 << 20 :]]
+    assert fill_views([place], [3], [views], in_flight=16) == [len(data) - 3]  # it ends before
+    assert bytes(memory[: len(data) - 3]) == data[3:]
+    assert request_counts.since(before).ranges == 6  # of no less than a MiB
 
 
 def test_a_bucket_that_is_not_there_is_one_line(bucket):

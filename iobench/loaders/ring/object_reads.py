@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -27,8 +26,6 @@ REQUEST_NBYTES: Final = 512 << 10
 under way counts less, since others are meanwhile."""
 IN_FLIGHT: Final = 16
 """Requests of a thread at once."""
-RANGE_NBYTES: Final = (1 << 20, 8 << 20)
-"""A request is for no less, where there are fewer than may be under way, and for no more."""
 _between: Final = memoryview(bytearray(REQUEST_NBYTES // 2))
 """What nobody wants goes here, from all threads."""
 
@@ -100,19 +97,16 @@ def extents_of_objects(
 def fill_objects(paths: Sequence[Path], ranges: Sequence[RangeViews]) -> int:
     """Read ranges of objects by requests, many at once; return how many bytes came in.
 
-    Ranges that lie near each other are one request, with what lies between; long ones several.
+    Ranges that lie near each other are one, with what lies between.
     """
     whole = joined(ranges, _between)
-    nbytes = sum(one.nbytes for one, _ in whole)
-    longest = int(np.clip(nbytes // IN_FLIGHT, *RANGE_NBYTES))
-    requests = [part for one in whole for part in _divided(one, longest)]
     fill_ranges(
-        [paths[one.file] for one, _ in requests],
-        [one.offset for one, _ in requests],
-        [views for _, views in requests],
+        [paths[one.file] for one, _ in whole],
+        [one.offset for one, _ in whole],
+        [views for _, views in whole],
         in_flight=IN_FLIGHT,
     )
-    return nbytes
+    return sum(one.nbytes for one, _ in whole)
 
 
 def joined(ranges: Sequence[RangeViews], dropped: memoryview) -> list[RangeViews]:
@@ -132,26 +126,4 @@ def joined(ranges: Sequence[RangeViews], dropped: memoryview) -> list[RangeViews
             views += one.views
             at = one.range.end
         parts.append(RangeViews(whole, views))
-    return parts
-
-
-def _divided(whole: RangeViews, longest: int) -> list[RangeViews]:
-    """Return a long range as several of equal length."""
-    one = whole.range
-    count = -(-one.nbytes // longest)
-    if count <= 1:
-        return [whole]
-    parts = []
-    views = list(whole.views)
-    edges = [one.nbytes * number // count for number in range(count + 1)]
-    for start, end in pairwise(edges):
-        taken, left = [], end - start
-        while left:
-            view = views.pop(0)
-            if len(view) > left:
-                views.insert(0, view[left:])
-                view = view[:left]
-            taken.append(view)
-            left -= len(view)
-        parts.append(RangeViews(FileRange(one.file, one.offset + start, end - start), taken))
     return parts

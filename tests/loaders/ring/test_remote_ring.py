@@ -15,14 +15,12 @@ from number_stores import nothing_left, write_numbers
 
 import iobench
 from iobench.errors import StoreError
-from iobench.files.ranges import FileRange
 from iobench.files.urls import as_path
 from iobench.loaders.opened_store import open_store
 from iobench.loaders.ring import object_reads
 from iobench.loaders.ring.decode_reader import DecodeReader
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
-from iobench.loaders.ring.object_reads import RangeViews, fill_objects
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.plain_reader import PlainReader
 from iobench.loaders.ring.store_source import StoreSource
@@ -139,22 +137,6 @@ def test_neighbours_are_asked_for_as_one(
     rows = {v.name: np.empty((3, *v.shape), v.dtype) for v in store.spec}
     source.filler().fill(np.array([5, 5, 6]), rows, BatchLog())
     assert rows["number"].tolist() == [5, 5, 6]
-
-
-def test_long_ranges_are_divided_to_go_side_by_side(
-    bucket: str, asked: list[tuple[str, int, int]]
-) -> None:
-    data = np.random.default_rng(0).bytes((5 << 20) + 11)
-    place = as_path(f"s3://{bucket}/object")
-    place.write_bytes(data)
-    memory = bytearray(len(data) - 3)
-    view = memoryview(memory)
-    views = [view[:1], view[1 : 3 << 20], view[3 << 20 :]]
-    ranges = [RangeViews(FileRange(0, 3, len(memory)), views)]
-    assert fill_objects([place], ranges) == len(memory)
-    assert bytes(memory) == data[3:]
-    assert len(asked) == 6  # of no less than a MiB
-    assert {start for _, start, _ in asked} == {3 + len(memory) * k // 6 for k in range(6)}
 
 
 @pytest.mark.parametrize("options", [{}, {"inner-chunk": "y=2", "codec": "blosc-lz4"}])
