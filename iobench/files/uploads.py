@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from iobench.files.urls import URL
 
-PART_NBYTES = 16 << 20
-"""Of each part, so that the 10,000 of S3 hold 160 GiB; what is not larger is put as a whole."""
+PART_NBYTES = 8 << 20
+"""Of each part; what is not larger is put as a whole."""
+MOST_PARTS = 10_000
+"""Of S3, which hold 78 GiB."""
 AT_ONCE = 4
 """Parts under way, and so in memory."""
 
@@ -42,6 +44,7 @@ class Upload:
         self._at: int | None = None  # where in what is held, after rewind
         self._parts: asyncio.Queue[bytearray | None]
         self._sending: asyncio.Task[Any] | None = None
+        self._n_parts = 0
         self._is_dropped = self._is_done = False
 
     def write(self, data: Any) -> None:
@@ -53,6 +56,13 @@ class Upload:
             return
         while len(view):
             if len(self._held) == PART_NBYTES:
+                self._n_parts += 1
+                if self._n_parts == MOST_PARTS:
+                    raise StorageError(
+                        f"{self._target}: is longer than the {MOST_PARTS:,} parts of "
+                        f"{PART_NBYTES >> 20} MiB that an upload may have; choose a smaller "
+                        "--shard-size"
+                    )
                 part, self._held = self._held, bytearray()
                 ask([self._target], [self._send(part)])
             some = view[: PART_NBYTES - len(self._held)]

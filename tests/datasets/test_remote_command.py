@@ -1,7 +1,6 @@
 """Files behind URLs on the command line: converted, compared and profiled as files here are."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -20,32 +19,6 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 def run(capsys, *arguments):
     code = main([str(argument) for argument in arguments])
     return code, capsys.readouterr()
-
-
-def content(folder):
-    files = {path for path in folder.rglob("*") if path.is_file()}
-    return {
-        path.relative_to(folder): path.read_bytes()
-        for path in files
-        if not path.relative_to(folder).parts[0].startswith(".")
-    }
-
-
-def test_a_store_of_remote_files_is_that_of_files_here(put_files, bucket, capsys, tmp_path):
-    shutil.copy(MEMBERS, tmp_path)
-    put_files(MEMBERS, f"in/{MEMBERS.name}")
-    pattern = f"s3://{bucket}/in/*.grib"
-    for source, out in (
-        (pattern, "remote"),
-        (MEMBERS.name, "here"),
-        ((tmp_path / MEMBERS.name).as_uri(), "by-uri"),
-    ):
-        code, said = run(capsys, "convert", source, out, "--to", "numpy", "--sample-dim", "time")
-        assert code == 0, said.err
-    assert content(tmp_path / "remote") == content(tmp_path / "here")
-    assert content(tmp_path / "by-uri") == content(tmp_path / "here")
-    code, said = run(capsys, "verify", "remote", "--against", pattern)
-    assert code == 0, said.err
 
 
 @pytest.mark.timeout(100)

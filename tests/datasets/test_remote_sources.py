@@ -124,12 +124,6 @@ def test_samples_are_those_of_the_file_here(kind, tmp_path, real, put_files, ope
     assert_same_samples(open_user_files, path, put_files(path), sample_dim)
 
 
-def test_a_url_of_a_local_file_is_that_file(real):
-    path = real(MEMBERS)
-    assert as_path(path.as_uri()) == path
-    assert isinstance(as_path("s3://bucket/x"), URL)
-
-
 def test_metadata_of_a_large_hdf5_file_is_read_in_part(
     tmp_path, put_files, counted, open_user_files
 ):
@@ -187,24 +181,6 @@ def test_a_remote_file_cut_short(tmp_path, real, put_files, open_user_files):
     short.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(FileFormatError, match="cut short"):
         open_user_files(put_files(short), sample_dim="time")
-
-
-def test_a_remote_file_that_was_replaced_by_a_shorter_one(tmp_path, put_files, open_user_files):
-    url = put_files(chunked(tmp_path / "x.nc"))
-    made = open_user_files(url, sample_dim="time")
-    put_files(chunked(tmp_path / "y.nc", shape=(4, 64, 96)), "x.nc")
-    with pytest.raises(FileFormatError, match="was rewritten since"):
-        made.sample(23)
-
-
-def test_a_remote_file_that_is_gone(put_files, tmp_path, open_user_files):
-    url = put_files(chunked(tmp_path / "x.nc"))
-    made = open_user_files(url, sample_dim="time")
-    URL(url).unlink()
-    with pytest.raises(MissingFileError, match=r"x\.nc: no such file any more"):
-        made.sample(0)
-    with pytest.raises(MissingFileError, match="no such file"):
-        open_user_files(url, sample_dim="time")
 
 
 def test_what_is_no_source(put_files, tmp_path, open_user_files, bucket):

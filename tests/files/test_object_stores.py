@@ -181,6 +181,15 @@ def test_the_first_bytes_are_rewritten_before_they_are_sent(place, begun_uploads
     assert begun_uploads() == []
 
 
+def test_an_upload_of_too_many_parts_is_refused(place, begun_uploads, monkeypatch):
+    monkeypatch.setattr(uploads, "MOST_PARTS", 2)
+    file = new_file(place)
+    with pytest.raises(StorageError, match="choose a smaller --shard-size"):
+        file.write(bytes(3 * PART))
+    file.abort()
+    assert begun_uploads() == []
+
+
 def test_one_creates_an_object_and_who_knows_its_version_updates_it(place):
     first = create(place, b"mine")
     assert create(place, b"theirs") is None
