@@ -173,8 +173,8 @@ class _Catalogue(Generic[Found]):
 
     def write(self) -> None:
         """Write all outcomes; where that cannot be, they have served this call."""
-        if self.n_new and (self.file.is_file() or not self.file.exists()):
-            with suppress(OSError):  # a StorageError, or the folder was removed meanwhile
+        with suppress(OSError):  # a StorageError, or the folder was removed meanwhile
+            if self.n_new and (self.file.is_file() or not self.file.exists()):
                 make_index_folder(self.file.parent)
                 content = _packed(self.rows)
                 if len(content) > MAX_FILE_NBYTES:
