@@ -129,12 +129,6 @@ def test_a_message_that_cannot_be_decoded_is_named(real, open_user_files):
         made.dataset.decode_group(raw, where, lambda jobs: [job() for job in jobs])
 
 
-def test_corrupted_grib_gives_one_error(real, open_user_files):
-    path = real("era5/era5-levels-corrupted.grib")
-    with pytest.raises(FileFormatError, match="damaged: its header says 1588 bytes"):
-        open_user_files(path, sample_dim="time")
-
-
 @pytest.mark.parametrize("given_order", [1, -1])
 def test_demo_yr_files_along_leadtime(yr_files, open_user_files, given_order):
     made = open_user_files(*yr_files[::given_order], sample_dim="leadtime")
@@ -209,13 +203,6 @@ def test_files_of_another_schema(tmp_path, open_user_files):
         FileFormatError, match=r"b\.nc: variable 'v' is <f4 \(time, x 4\), expected"
     ):
         open_user_files(*paths, sample_dim="time")
-
-
-def test_library_only_storage_is_declared_fused(tmp_path, open_user_files):
-    path = write_times(tmp_path / "a.nc", [0, 1, 2], compression="szip")
-    made = open_user_files(path, sample_dim="time")
-    assert made.dataset.fused == ("read", "decode")
-    assert first_values(made) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("sample_dim", ["tme", None])

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from iobench.datasets.locate import FileLocator, own_files
-from iobench.datasets.patterns import DatedFile, FilePattern
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.patterns import FilePattern
 from iobench.errors import MissingFileError, OptionError
-from iobench.testing import FolderLocator
 
 
 @pytest.fixture
@@ -55,11 +54,6 @@ def test_globs_are_as_in_a_shell(tree, pattern, found):
     assert [name for name in names if "x" not in name] == found
 
 
-def test_other_characters_mean_themselves(tree):
-    tree("a+b (1).nc", "aab (1).nc")
-    assert FilePattern("a+b (1).nc").files == (DatedFile(Path("a+b (1).nc")),)
-
-
 @pytest.mark.parametrize(
     ("pattern", "folder"),
     [
@@ -100,13 +94,6 @@ def test_a_published_file_is_found_by_its_date(tree, url, name):
     assert found == (None if name is None else Path(name))
 
 
-def test_a_published_file_is_found_by_its_name_before_its_date(tree):
-    tree("b/20200301T03Z.nc", "c/20200301.nc")
-    assert FilePattern("**/{year}{month}{day}*.nc").find("https://h/20200301T03Z.nc") == Path(
-        "b/20200301T03Z.nc"
-    )
-
-
 def test_two_files_for_one_published_one_are_an_error(tree):
     tree("b/2020-05.nc", "c/2020-05.nc")
     with pytest.raises(OptionError, match=r"2 files stand for down_2020-05\.nc"):
@@ -123,11 +110,3 @@ def test_the_locator_looks_in_the_folder_first_and_nowhere_else(tree, tmp_path):
     assert "--data-dir data" in locator.searched()
     assert "--files own/{year}-{month}.nc" in locator.searched()
     assert locator.n_found == 2
-
-
-def test_own_files_are_there_for_datasets_that_ask(tree, tmp_path):
-    tree("own/2020-05.nc")
-    locator = FileLocator(cache_dir=tmp_path, pattern=FilePattern("own/{year}-{month}.nc"))
-    assert own_files(locator) == (DatedFile(Path("own/2020-05.nc"), "2020", "05"),)
-    assert own_files(FileLocator(cache_dir=tmp_path)) is None
-    assert own_files(FolderLocator(tmp_path)) is None

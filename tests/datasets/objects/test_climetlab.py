@@ -85,11 +85,6 @@ def test_a_dataset_of_another_registry(made_up, opened):
     assert index.provenance["options"] == {"factor": 0.5, "days": [0, 3]}
 
 
-def test_the_sample_dimension_has_to_be_said(made_up, opened):
-    with pytest.raises(OptionError, match=r"--sample-dim; dimensions \(lengths\): day \(1\), x"):
-        opened("climetlab:made-up")
-
-
 @pytest.mark.parametrize(
     ("target", "options", "expected"),
     [
@@ -164,32 +159,6 @@ def test_a_file_that_is_not_at_hand_is_named_at_once(opened, tmp_path):
     )
     with pytest.raises(MissingFileError, match=r"ECMWF_AB137\.nc is neither in .*--download"):
         opened("climetlab:maelstrom-constants-a-b", sample_dim="level")
-
-
-def test_files_in_the_cache_are_used(mirror, opened, tmp_path):
-    pytest.importorskip(
-        "climetlab_maelstrom_power_production.dataset", reason="the real plugin is not installed"
-    )
-    from iobench.datasets.real_plugins import fail_fast
-
-    root = ensure_stand_in(PowerFeatures(), tmp_path / "stand-in", tiny=True)
-    content = next(root.rglob("ECMWF_AB137.nc")).read_bytes()
-
-    class Answer:
-        headers = ()
-        status_code = 200
-
-        def raise_for_status(self):
-            pass
-
-        def iter_content(self, chunk_size):
-            yield content
-
-    with fail_fast(lambda url: Answer()):
-        climetlab.load_dataset("maelstrom-constants-a-b")
-    dataset = object_dataset("climetlab:maelstrom-constants-a-b", sample_dim="nothing-of-it")
-    with pytest.raises(OptionError, match=r"--sample-dim nothing-of-it: .* no such dimension"):
-        dataset.files(FileLocator(cache_dir=tmp_path))
 
 
 def test_its_download_is_the_same_call(tmp_path):
