@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.netcdf.file import NetcdfFile
-    from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
+    from iobench.chunks.zarr_arrays.store import ZarrStore
     from iobench.datasets.setup_processes import Advance
 
 ByFile = Mapping[str, Sequence["NDArray[Any] | None"]]

@@ -23,9 +23,12 @@ from iobench.chunks.grouped import SampleGroups
 from iobench.chunks.netcdf.description import describe_netcdf
 from iobench.chunks.netcdf.file import NetcdfFile, read_through_library
 from iobench.chunks.packing import unpack
-from iobench.chunks.zarr_arrays.array_metadata import ZarrStore
-from iobench.chunks.zarr_arrays.chunks import check_held
-from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint
+from iobench.chunks.zarr_arrays.store import (
+    ZarrStore,
+    check_held,
+    inspect_zarr,
+    metadata_fingerprint,
+)
 from iobench.chunks.zarr_arrays.through_library import check_through_zarr, read_through_zarr
 from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology, zarr_meteorology
 from iobench.datasets.contract import SampleIndex

@@ -8,8 +8,7 @@ import pytest
 
 from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_reading import read_chunks, read_stored_box
-from iobench.chunks.zarr_arrays.chunks import missing_keys
-from iobench.chunks.zarr_arrays.store import inspect_zarr
+from iobench.chunks.zarr_arrays.store import inspect_zarr, missing_keys
 
 numcodecs = pytest.importorskip("numcodecs", reason="reads compressed chunks")
 zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")

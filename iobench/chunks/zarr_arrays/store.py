@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
+from iobench.chunks.boxes import places_touched
 from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.packing import Packing, packing_of
-from iobench.chunks.zarr_arrays.array_metadata import StoredArray, ZarrStore, attributes_of
-from iobench.chunks.zarr_arrays.version2 import array_of_version2
-from iobench.chunks.zarr_arrays.version2 import check_safe as check_safe2
-from iobench.chunks.zarr_arrays.version3 import array_of_version3
-from iobench.chunks.zarr_arrays.version3 import check_safe as check_safe3
+from iobench.chunks.zarr_arrays.metadata import (
+    StoredArray,
+    array_of_version2,
+    attributes_of,
+    check_safe2,
+)
+from iobench.chunks.zarr_arrays.version3 import array_of_version3, check_safe3
 from iobench.errors import (
     FileFormatError,
     MissingExtraError,
@@ -27,13 +33,36 @@ from iobench.files.urls import URL, is_url, range_file
 from iobench.json_files import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from iobench.chunks.boxes import Box
 
 VERSION3 = "zarr.json"
 CONSOLIDATED = ".zmetadata"
 ARRAY2, GROUP2, ATTRIBUTES2 = ".zarray", ".zgroup", ".zattrs"
+LARGE_NBYTES, LARGE_LENGTH = 1 << 32, 1 << 22
+"""Of an array, or along one of its axes: from there on chunks are counted before it is believed."""
+
+SPARSE = 64
+"""How many times the numbers of its chunks an array may have: the others were never written."""
 _Documents = dict[str, Any]
 """Metadata by the path it has, or would have, inside the store."""
+
+
+class ZarrStore(msgspec.Struct, frozen=True, eq=False):
+    """What a Zarr store holds, without its numbers."""
+
+    path: Path  # its folder
+    zarr_format: int  # 2 or 3
+    dims: Mapping[str, int]  # lengths of all dimensions
+    variables: Mapping[str, ChunkedVariable]  # the numeric arrays of the root group
+    dates: Mapping[str, ChunkedVariable]  # its arrays of datetime64 and timedelta64
+    skipped: Mapping[str, str]  # for each array or group left out, why
+    attributes: Mapping[str, Any]  # those of the root group
+    # all attributes of each of ``variables`` and ``dates``
+    described: Mapping[str, Mapping[str, Any]]
+    # the stores that hold arrays, by name, where several were merged
+    others: Mapping[str, ZarrStore] = msgspec.field(default_factory=dict)
 
 
 def is_zarr(path: Path) -> bool:
@@ -195,8 +224,9 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
             described[name] = _variable(path, zarr_format, name, folders[name], found)
         except ValueError as error:
             skipped[name] = str(error)
-    variables = {name: each for name, each in described.items() if _is_number(each)}
-    dates = {name: each for name, each in described.items() if name not in variables}
+    is_date = {name: np.dtype(each.packing.stored).kind in "Mm" for name, each in described.items()}
+    variables = {name: each for name, each in described.items() if not is_date[name]}
+    dates = {name: each for name, each in described.items() if is_date[name]}
     skipped |= dict.fromkeys(dates, "dates, not numbers")
     if not described and not skipped:
         if isinstance(path, URL) and not path.can_list:
@@ -207,6 +237,7 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
         raise FileFormatError(
             f"{path}: no array in this Zarr store: no {file_of_array} below it; name another folder"
         )
+    root = documents[VERSION3].get("attributes") if zarr_format == 3 else documents.get(ATTRIBUTES2)
     return ZarrStore(
         path=path,
         zarr_format=zarr_format,
@@ -214,13 +245,9 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
         variables=variables,
         dates=dates,
         skipped=skipped,
-        attributes=_group_attributes(zarr_format, documents),
+        attributes=root if isinstance(root, dict) else {},
         described={name: arrays[name].attributes for name in described},
     )
-
-
-def _is_number(variable: ChunkedVariable) -> bool:
-    return np.dtype(variable.packing.stored).kind not in "Mm"
 
 
 def _arrays(
@@ -246,35 +273,22 @@ def _arrays(
             ) from error
 
 
-def _group_attributes(zarr_format: int, documents: _Documents) -> Mapping[str, Any]:
-    root = documents[VERSION3].get("attributes") if zarr_format == 3 else documents.get(ATTRIBUTES2)
-    return root if isinstance(root, dict) else {}
-
-
-def _dims(found: StoredArray) -> tuple[str, ...]:
-    return found.dims if found.dims is not None else tuple(f"dim_{n}" for n in range(_rank(found)))
-
-
-def _rank(found: StoredArray) -> int:
-    return len(found.shape)
-
-
 def _dimensions(
     path: Path, arrays: Mapping[str, StoredArray], skipped: dict[str, str]
 ) -> dict[str, int]:
     """Return the lengths of all dimensions; arrays whose unnamed ones do not fit are skipped."""
     dims: dict[str, int] = {}
     for name, found in arrays.items():
-        if len(_dims(found)) != _rank(found):
+        if len(found.dims) != len(found.shape):
             raise FileFormatError(
-                f"{path}: array {name!r} of shape {list(found.shape)} names {len(_dims(found))} "
+                f"{path}: array {name!r} of shape {list(found.shape)} names {len(found.dims)} "
                 "dimensions; name one for each axis, or fetch the store again"
             )
-        lengths = dict(zip(_dims(found), found.shape, strict=True))
+        lengths = dict(zip(found.dims, found.shape, strict=True))
         other = [dim for dim, length in lengths.items() if dims.get(dim, length) != length]
         if not other:
             dims |= lengths
-        elif found.dims is None:
+        elif not found.is_named:
             skipped[name] = f"its {other[0]}, which has no name, is {lengths[other[0]]} long"
         else:
             zarr_format = 3 if (path / VERSION3).is_file() else 2
@@ -287,36 +301,82 @@ def _dimensions(
 
 
 def _variable(
-    path: Path, zarr_format: int, name: str, folder: str, found: StoredArray
+    path: Path, zarr_format: int, name: str, folder: str, array: StoredArray
 ) -> ChunkedVariable:
-    try:
-        packing = _packing(zarr_format, found)
-    except MissingExtraError as error:
-        raise MissingExtraError(
-            f"{path}: array {name!r} is packed, which needs xarray: pip install 'iobench[zarr]'"
-        ) from error
-    zero = np.zeros((), np.dtype(found.dtype).newbyteorder("="))[()]
-    return ChunkedVariable(
-        name=name,
-        dims=_dims(found),
-        shape=found.shape,
-        packing=packing,
-        fill=zero if found.fill is None else found.fill,
-        attributes={key: text for key, text in found.attributes.items() if isinstance(text, str)},
-        folder=folder,
-        **found.where,
-    )
-
-
-def _packing(zarr_format: int, found: StoredArray) -> Packing:
-    """Return how xarray would decode the array.
+    """Return an array as a variable, with the packing by which xarray would decode it.
 
     To xarray the ``fill_value`` of version 2 is ``_FillValue``, that of version 3 is not.
     """
-    attributes = found.attributes
-    if zarr_format == 2 and found.fill is not None:
-        attributes = {**attributes, "_FillValue": found.fill}
-    dtype = np.dtype(found.dtype)
-    if dtype.kind not in "iuf":
-        return Packing(stored=found.dtype, dtype=dtype.newbyteorder("<").str)
-    return packing_of(dtype, attributes)
+    dtype, attributes = np.dtype(array.dtype), array.attributes
+    packing = Packing(stored=array.dtype, dtype=dtype.newbyteorder("<").str)
+    if zarr_format == 2 and array.fill is not None:
+        attributes = {**attributes, "_FillValue": array.fill}
+    if dtype.kind in "iuf":
+        try:
+            packing = packing_of(dtype, attributes)
+        except MissingExtraError as error:
+            raise MissingExtraError(
+                f"{path}: array {name!r} is packed, which needs xarray: pip install 'iobench[zarr]'"
+            ) from error
+    zero = np.zeros((), dtype.newbyteorder("="))[()]
+    return ChunkedVariable(
+        name=name,
+        dims=array.dims,
+        shape=array.shape,
+        packing=packing,
+        fill=zero if array.fill is None else array.fill,
+        attributes={key: text for key, text in array.attributes.items() if isinstance(text, str)},
+        folder=folder,
+        **array.where,
+    )
+
+
+def check_held(store: Path, variable: ChunkedVariable) -> None:
+    """Refuse an array whose metadata claim far more numbers than its chunks can hold.
+
+    Lengths are what memory is asked for: a shape of a billion times is a few bytes of JSON. Nothing
+    is counted of small arrays, nor of stores elsewhere, whose chunks it takes minutes to list.
+    """
+    keys = variable.keys
+    if keys is None or is_url(variable.folder) or not variable.shape:
+        return
+    itemsize = np.dtype(variable.packing.stored).itemsize
+    n_numbers = math.prod(variable.shape)
+    if n_numbers * itemsize <= LARGE_NBYTES and max(variable.shape) <= LARGE_LENGTH:
+        return
+    counts = keys.chunks_per_shard or (1,) * len(variable.shape)
+    chunk = [n * m for n, m in zip(variable.chunk, counts, strict=True)]
+    in_a_file = math.prod(map(min, chunk, variable.shape))
+    needed = -(-n_numbers // (SPARSE * in_a_file))
+    found = 0
+    for _, _, files in os.walk(variable.folder):
+        found += sum(not name.startswith((".z", "zarr.json")) for name in files)
+        if found >= needed:
+            return
+    raise FileFormatError(
+        f"{store}: array {variable.name!r} claims the shape {list(variable.shape)}, and "
+        f"its {found} chunks of {chunk} hold less than one in {SPARSE} of that; fetch the store "
+        "again, or leave the array out with --variables"
+    )
+
+
+def missing_keys(boxes: Sequence[Box]) -> list[str | None]:
+    """Return for each box of one variable the first of its files that is not there, or None.
+
+    One listing of the array's folder where all its chunks lie in it.
+    """
+    variable = boxes[0].variable
+    keys = variable.keys
+    assert keys is not None
+    nested = "/" in keys.file_key([0] * len(variable.shape))
+    present = set() if nested else {entry.name for entry in os.scandir(variable.folder)}
+    found: list[str | None] = []
+    for box in boxes:
+        places = places_touched(variable.chunk, box.start, box.stop)
+        wanted = dict.fromkeys(map(keys.file_key, places))
+        if nested:
+            absent = [key for key in wanted if not Path(variable.folder, key).exists()]
+        else:
+            absent = [key for key in wanted if key not in present]
+        found.append(absent[0] if absent else None)
+    return found

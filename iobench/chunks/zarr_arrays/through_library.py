@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.packing import unpack
-from iobench.chunks.zarr_arrays.version3 import check_safe
+from iobench.chunks.zarr_arrays.version3 import check_safe3
 from iobench.errors import FileFormatError, MissingExtraError, StorageError
 from iobench.files.object_requests import store_of
 from iobench.files.urls import URL, as_path
@@ -65,7 +65,7 @@ def _opened(pid: int, folder: str, said: str) -> Any:
     """Open an array, once per process: zarr's threads do not survive a fork."""
     place = as_path(folder)
     try:
-        check_safe(read_json(place / "zarr.json"))
+        check_safe3(read_json(place / "zarr.json"))
     except StorageError:
         raise
     except FileNotFoundError as error:  # version 2: zarr has no codecs that numcodecs lacks

@@ -13,9 +13,10 @@ import numpy as np
 
 from iobench.chunks.chunk_codecs import CRC32C, MAX_CODECS, TEXT_CODECS, refused_codecs
 from iobench.chunks.chunked_variable import ChunkKeys
-from iobench.chunks.zarr_arrays.array_metadata import (
+from iobench.chunks.zarr_arrays.metadata import (
     StoredArray,
     attributes_of,
+    dims_of,
     fill_number,
     lengths,
 )
@@ -56,10 +57,11 @@ def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
         except _OnlyZarrError as error:
             where = {"only_library": str(error)}
     names = metadata.get("dimension_names") or [None] * len(shape)
-    named = all(name is not None for name in names)
+    is_named = all(name is not None for name in names)
     return StoredArray(
         shape=shape,
-        dims=tuple(map(str, names)) if named else None,
+        dims=dims_of(names if is_named else None, len(shape)),
+        is_named=is_named,
         dtype=stored,
         fill=_fill(metadata["fill_value"], dtype) if dtype else None,
         where=where,
@@ -67,7 +69,7 @@ def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
     )
 
 
-def check_safe(metadata: Mapping[str, Any]) -> None:
+def check_safe3(metadata: Mapping[str, Any]) -> None:
     """Check what zarr would make of a ``zarr.json`` before it does, by codecs that we know."""
     if _named(metadata["data_type"])[0] not in TEXTS and not _dtype(metadata["data_type"]):
         raise ValueError(f"data type {metadata['data_type']!r:.80}")

@@ -1,4 +1,4 @@
-"""Metadata of Zarr version 2: ``.zarray``, ``.zattrs``, ``.zgroup`` and ``.zmetadata``.
+"""What metadata say of a Zarr array: numbers that are checked, and all of version 2.
 
 Source: the Zarr storage specification version 2; ``_ARRAY_DIMENSIONS`` is xarray's addition.
 """
@@ -6,19 +6,71 @@ Source: the Zarr storage specification version 2; ``_ARRAY_DIMENSIONS`` is xarra
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from iobench.chunks.chunk_codecs import TEXT_CODECS, refused_codecs
 from iobench.chunks.chunked_variable import ChunkKeys
-from iobench.chunks.zarr_arrays.array_metadata import StoredArray, fill_number, lengths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+MAX_RANK = 32
+"""Axes of a NumPy array, before its version 2."""
+
+MAX_NBYTES = 1 << 60
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 SPECIAL_FILLS: dict[Any, Any] = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+
+
+def lengths(described: Any, itemsize: int, *, least: int = 0) -> tuple[int, ...]:
+    """Return the lengths of an array, or of its chunks, as metadata give them."""
+    if not isinstance(described, list) or len(described) > MAX_RANK:
+        raise ValueError(f"lengths {described!r:.80}, expected a list of up to {MAX_RANK}")
+    if any(type(length) is not int or length < least for length in described):
+        raise ValueError(f"lengths {described!r:.80}, expected whole numbers from {least}")
+    if math.prod(filter(None, described)) * itemsize > MAX_NBYTES:
+        raise ValueError(f"lengths {described!r:.80}, of more bytes than any store holds")
+    return tuple(described)
+
+
+def attributes_of(described: Any) -> dict[str, Any]:
+    """Return attributes as metadata give them."""
+    if described is not None and not isinstance(described, dict):
+        raise ValueError(f"attributes {described!r:.80}, expected an object")
+    return described or {}
+
+
+def dims_of(names: Any, rank: int) -> tuple[str, ...]:
+    """Return the names of dimensions, of those that have none by their number."""
+    return tuple(f"dim_{n}" for n in range(rank)) if names is None else tuple(map(str, names))
+
+
+def fill_number(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a fill value as a number of ``dtype``."""
+    number = np.array(value)
+    usable = not number.ndim and number.dtype.kind in "biufc"
+    if usable and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        usable = number.dtype.kind != "c" and limits.min <= value <= limits.max and value % 1 == 0
+    if not usable:
+        raise ValueError(f"a fill_value {value!r:.80} among numbers of {dtype}")
+    return number.astype(dtype)[()]
+
+
+class StoredArray(msgspec.Struct, frozen=True, eq=False):
+    """An array as its metadata describes it."""
+
+    shape: tuple[int, ...]  # may be of length 0
+    dims: tuple[str, ...]
+    is_named: bool  # whether its dimensions have names of their own
+    dtype: str  # of the stored numbers, with byte order; ``""`` where they are no numbers or dates
+    fill: Any  # what chunks hold that were never written; None: not said
+    where: dict[str, Any]  # fields of `ChunkedVariable`: how chunks are encoded, where they lie
+    attributes: Mapping[str, Any]  # as in the store
 
 
 def array_of_version2(metadata: Mapping[str, Any], attributes: Mapping[str, Any]) -> StoredArray:
@@ -27,10 +79,11 @@ def array_of_version2(metadata: Mapping[str, Any], attributes: Mapping[str, Any]
         raise ValueError(f"zarr_format {metadata['zarr_format']} in a .zarray")
     dtype = _dtype(metadata["dtype"])
     shape = lengths(metadata["shape"], np.dtype(dtype).itemsize if dtype else 1)
-    dims = attributes.get(DIMENSIONS)
+    names = attributes.get(DIMENSIONS)
     return StoredArray(
         shape=shape,
-        dims=None if dims is None else tuple(map(str, dims)),
+        dims=dims_of(names, len(shape)),
+        is_named=names is not None,
         dtype=dtype,
         fill=_fill(metadata["fill_value"], dtype),
         where=_chunking(metadata, dtype, len(shape)) if dtype else {},
@@ -38,7 +91,7 @@ def array_of_version2(metadata: Mapping[str, Any], attributes: Mapping[str, Any]
     )
 
 
-def check_safe(metadata: Mapping[str, Any]) -> None:
+def check_safe2(metadata: Mapping[str, Any]) -> None:
     """Check what zarr would make of a ``.zarray`` before it does; raises as that of version 3."""
     described = [*(metadata.get("filters") or []), metadata.get("compressor")]
     applied = [each for each in described if each is not None]
