@@ -35,10 +35,10 @@ def gridded_data(store: ZarrStore) -> ChunkedVariable:
         )
     data = store.variables.get("data")
     if data is None or len(data.shape) != 4:
-        found = "none" if data is None else f"shape {list(data.shape)}"
+        stored = "none" if data is None else f"shape {list(data.shape)}"
         raise FileFormatError(
-            f"{store.path}: array 'data': {found}, expected (dates, variables, ensemble, cells) as "
-            "anemoi-datasets makes it; profile other Zarr stores by their path alone"
+            f"{store.path}: array 'data': {stored}, expected (dates, variables, ensemble, cells) "
+            "as anemoi-datasets makes it; profile other Zarr stores by their path alone"
         )
     if data.only_library:
         raise FileFormatError(
@@ -93,7 +93,7 @@ def scaling(
     store: ZarrStore, data: ChunkedVariable, channels: Sequence[str], columns: Sequence[int]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return factor and offset of the chosen variables, each of shape (channels, 1, 1)."""
-    found = []
+    statistics = []
     for name in ("mean", "stdev"):
         variable = store.variables.get(name)
         if variable is None or variable.only_library or variable.shape != data.shape[1:2]:
@@ -102,8 +102,8 @@ def scaling(
                 "variable; let anemoi-datasets compute the statistics"
             )
         values = read_stored_box(index_box(range_file(store.path), variable))
-        found.append(values.astype(np.float64)[list(columns)])
-    mean, stdev = found
+        statistics.append(values.astype(np.float64)[list(columns)])
+    mean, stdev = statistics
     unusable = [
         name
         for name, usable in zip(channels, np.isfinite(mean) & (stdev > 0), strict=True)

@@ -181,12 +181,12 @@ class StoredArrays(SharedBytes, frozen=True):
         return [each(to_be) for each, to_be in itertools.zip_longest(self.decoders, out)]
 
 
-def read_boxes(kept: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ...]) -> StoredArrays:
+def read_boxes(cache: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ...]) -> StoredArrays:
     """Read what the boxes of a sample need and no thread has read or decoded already."""
-    parts = [_part(box, kept) for box in boxes]
+    parts = [_part(box, cache) for box in boxes]
     plain = [box_ranges(b) if p is None else [] for b, p in zip(boxes, parts, strict=True)]
-    beside = [each for ranges in plain for each in ranges]
-    held, own, contiguous = _take(kept, [p for p in parts if p is not None], sample, beside)
+    ranges_alone = [each for ranges in plain for each in ranges]
+    held, own, contiguous = _take(cache, [p for p in parts if p is not None], sample, ranges_alone)
     buffers = iter(contiguous)
     decoders: list[Callable[[NDArray[Any] | None], NDArray[Any]]] = []
     chunked = iter(held)
@@ -220,7 +220,7 @@ def message_array(box: Box, stored: Sequence[memoryview], out: NDArray[Any] | No
     return out
 
 
-def _part(box: Box, kept: DecodedChunks) -> _Part | None:
+def _part(box: Box, cache: DecodedChunks) -> _Part | None:
     """Return what the box takes of what is kept: chunks, or shared pages; None of others.
 
     A message is of one sample as a rule: kept are those that others need, or that come again.
@@ -230,7 +230,7 @@ def _part(box: Box, kept: DecodedChunks) -> _Part | None:
         pages, is_counted = page_chunks(box), False
         if pages is None:
             return None
-    elif variable.is_message and box.is_of_one and not kept.has_repeats:
+    elif variable.is_message and box.is_of_one and not cache.has_repeats:
         return None
     else:
         pages, is_counted = variable, True
@@ -242,42 +242,42 @@ _Held = tuple[ChunkRow, "dict[Place, DecodedChunk]"]
 
 
 def _take(
-    kept: DecodedChunks,
+    cache: DecodedChunks,
     parts: Sequence[_Part],
     sample: tuple[int, ...],
-    beside: Sequence[FileRange[str]],
+    ranges_alone: Sequence[FileRange[str]],
 ) -> tuple[list[_Held], list[memoryview], list[memoryview]]:
     """Return the bundles of each part, what was read for them, and what was read beside them."""
     if not parts:  # numbers that lie as they are
-        return [], [], read_extents(beside) if beside else []
+        return [], [], read_extents(ranges_alone) if ranges_alone else []
     contiguous: list[memoryview] = []
 
     def read(chunks: Sequence[StoredChunk]) -> list[memoryview | None]:
-        found, more = read_chunks(chunks, beside=() if contiguous else beside)
+        contents_read, more = read_chunks(chunks, also=() if contiguous else ranges_alone)
         contiguous.extend(more)  # neighbours at once, whichever variable they are of
-        return found
+        return contents_read
 
-    bundle_nbytes = kept.bundle_nbytes()
+    bundle_nbytes = cache.bundle_nbytes()
     rows = [part.row(sample[0], bundle_nbytes) for part in parts]
     places = [
         list(places_touched(row.bundle, part.box.start, part.box.stop))
         for part, row in zip(parts, rows, strict=True)
     ]
-    wanted: dict[ChunkKey, _Part] = {
+    part_of: dict[ChunkKey, _Part] = {
         (row, place): part
         for part, row, some in zip(parts, rows, places, strict=True)
         for place in some
     }
 
-    def read_wanted(keys: Sequence[ChunkKey]) -> Sequence[Stored]:
-        chunks = [wanted[key].chunks_in(*key) for key in keys]
+    def read_keys(keys: Sequence[ChunkKey]) -> Sequence[Stored]:
+        chunks = [part_of[key].chunks_in(*key) for key in keys]
         contents = iter(read(list(itertools.chain.from_iterable(chunks))))
         return [list(itertools.islice(contents, len(some))) for some in chunks]
 
-    bundles, own = kept.take(list(wanted), sample, read_wanted) if wanted else ([], [])
-    if beside and not contiguous:
+    bundles, own = cache.take(list(part_of), sample, read_keys) if part_of else ([], [])
+    if ranges_alone and not contiguous:
         read(())
-    held = dict(zip(wanted, bundles, strict=True))
+    held = dict(zip(part_of, bundles, strict=True))
     return (
         [(row, {at: held[row, at] for at in some}) for row, some in zip(rows, places, strict=True)],
         own,

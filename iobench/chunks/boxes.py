@@ -98,8 +98,8 @@ def box_ranges(box: Box) -> list[FileRange[str]]:
     file, variable = box.file, box.variable
     if not variable.is_contiguous:
         places = places_touched(variable.chunk, box.start, box.stop)
-        found = (variable.range_at(file, place) for place in places)
-        return [each for each in found if each is not None]
+        extents = (variable.range_at(file, place) for place in places)
+        return [each for each in extents if each is not None]
     if variable.offset < 0:
         return []
     rows = _rows(variable.packing.stored, variable.shape, box.lengths)
@@ -241,11 +241,11 @@ def join_chunks(
     both = itertools.product(*overlaps)
     for place, pairs in zip(places_touched(chunk, start, stop), both, strict=True):
         target = values[tuple(pair[0] for pair in pairs) or ...]  # a number is an array, too
-        found = chunk_at(place, target if fits(target, chunk, values.dtype) else None)
-        if found is None:
+        decoded = chunk_at(place, target if fits(target, chunk, values.dtype) else None)
+        if decoded is None:
             target[...] = fill
-        elif found is not target:
-            target[...] = found[tuple(pair[1] for pair in pairs)]
+        elif decoded is not target:
+            target[...] = decoded[tuple(pair[1] for pair in pairs)]
     return values
 
 

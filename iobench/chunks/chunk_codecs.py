@@ -180,8 +180,8 @@ def _undo(step: _Step, content: Any, nbytes: int, out: NDArray[np.uint8] | None)
         step.codec.decode(content, target)
         return target
     undone = step.codec.decode(content)
-    if (found := as_bytes(undone).nbytes) > limit:
-        raise DamagedChunkError(f"it decodes to {found} bytes, expected {nbytes}")
+    if (n_bytes := as_bytes(undone).nbytes) > limit:
+        raise DamagedChunkError(f"it decodes to {n_bytes} bytes, expected {nbytes}")
     return undone
 
 
@@ -254,10 +254,10 @@ def unshuffle(
         return values
     blosc, step = _numcodecs().blosc, FRAMED_NBYTES // itemsize
     begin = BLOSC_HEADER_NBYTES + 8
-    room = np.empty(begin + min(whole, FRAMED_NBYTES), dtype=np.uint8)
+    frames = np.empty(begin + min(whole, FRAMED_NBYTES), dtype=np.uint8)
     for start in range(0, count, step):
         some = planes[:, start : start + step]
-        frame = room[: begin + some.size]
+        frame = frames[: begin + some.size]
         sizes = (some.size, some.size, len(frame), BLOSC_HEADER_NBYTES + 4, some.size)
         frame[:begin] = np.frombuffer(struct.pack("<4B5I", 2, 1, 0x11, itemsize, *sizes), np.uint8)
         frame[begin:].reshape(some.shape)[...] = some
@@ -270,9 +270,9 @@ def _without_crc32c(content: Any) -> memoryview:
     if len(view) < CHECKSUM_NBYTES:
         raise DamagedChunkError(f"it holds {len(view)} bytes, fewer than a checksum")
     checked = view[:-CHECKSUM_NBYTES]
-    stored, found = int.from_bytes(view[-CHECKSUM_NBYTES:], "little"), crc32c(checked)
-    if stored != found:
-        raise DamagedChunkError(f"crc32c {found:#010x} instead of {stored:#010x}")
+    stored, computed = int.from_bytes(view[-CHECKSUM_NBYTES:], "little"), crc32c(checked)
+    if stored != computed:
+        raise DamagedChunkError(f"crc32c {computed:#010x} instead of {stored:#010x}")
     return checked
 
 

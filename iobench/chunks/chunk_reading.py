@@ -44,20 +44,20 @@ _Shards = dict[str, "tuple[NDArray[Any] | None, int]"]
 
 
 def read_chunks(
-    wanted: Sequence[StoredChunk],
+    chunks: Sequence[StoredChunk],
     *,
-    beside: Sequence[FileRange[str]] = (),
+    also: Sequence[FileRange[str]] = (),
     allocate: Allocate = for_one_sample,
 ) -> tuple[list[memoryview | None], list[memoryview]]:
     """Return the stored bytes of chunks, None for those never written; neighbours at once.
 
     Of a shard no more is read than its index, once, and those chunks.
     """
-    found: list[memoryview | None] = [None] * len(wanted)
-    ranges, of_ranges = list(beside), [-1] * len(beside)
+    stored: list[memoryview | None] = [None] * len(chunks)
+    ranges, of_ranges = list(also), [-1] * len(also)
     files, of_files = [], []
     shards: _Shards = {}
-    for number, (file, variable, place) in enumerate(wanted):
+    for number, (file, variable, place) in enumerate(chunks):
         keys = variable.keys
         if keys is not None and not keys.is_sharded:
             files.append(file_below(variable.folder, keys.file_key(place)))
@@ -68,13 +68,13 @@ def read_chunks(
     buffers = read_extents(ranges, allocate=allocate) if ranges else []
     for number, buffer in zip(of_ranges, buffers, strict=True):
         if number >= 0:
-            found[number] = buffer
+            stored[number] = buffer
     if files:
         contents = read_whole_files(files, allocate=allocate)
         note_used([(str(f), 0, c) for f, c in zip(files, contents, strict=True) if c is not None])
         for number, content in zip(of_files, contents, strict=True):
-            found[number] = content
-    return found, buffers[: len(beside)]
+            stored[number] = content
+    return stored, buffers[: len(also)]
 
 
 def chunk_nbytes(file: str, variable: ChunkedVariable, place: Place) -> int:
@@ -82,8 +82,8 @@ def chunk_nbytes(file: str, variable: ChunkedVariable, place: Place) -> int:
     keys = variable.keys
     if keys is not None and not keys.is_sharded:
         return file_nbytes(variable.folder, keys.file_key(place))
-    found = _range_at(file, variable, place, {})
-    return 0 if found is None else found.nbytes
+    extent = _range_at(file, variable, place, {})
+    return 0 if extent is None else extent.nbytes
 
 
 def read_stored_box(box: Box) -> NDArray[Any]:
@@ -171,10 +171,10 @@ def _shard_index(
     opened.fill(content, opened.nbytes - stored_nbytes if keys.index_at_end else 0)
     nbytes = stored_nbytes - 4 * keys.index_checksum
     if keys.index_checksum:
-        stored, found = int.from_bytes(content[nbytes:], "little"), crc32c(content[:nbytes])
-        if stored != found:
+        stored, actual = int.from_bytes(content[nbytes:], "little"), crc32c(content[:nbytes])
+        if stored != actual:
             raise FileFormatError(
-                f"{where}: its index is damaged: crc32c {found:#010x} instead of {stored:#010x}; "
+                f"{where}: its index is damaged: crc32c {actual:#010x} instead of {stored:#010x}; "
                 "fetch the store again"
             )
     values = np.frombuffer(content[:nbytes], dtype=keys.index_dtype)

@@ -47,14 +47,14 @@ def widest_chunks(
 ) -> SharedChunks | None:
     """Return the variable of whose chunks a sample takes least; None where all are its own."""
     sample_dims = sample_dim.split(",")
-    found = []
+    shared_by = []
     for name, dims, shape, chunk in variables:
         lengths = zip(dims, chunk, strict=True)
         n_samples = math.prod(length for dim, length in lengths if dim in sample_dims)
         if n_samples > 1:
             shared = SharedChunks(name, sample_dim, dims, shape, chunk)
-            found.append((n_samples, shared))
-    return max(found, key=lambda each: each[0], default=(0, None))[1]
+            shared_by.append((n_samples, shared))
+    return max(shared_by, key=lambda each: each[0], default=(0, None))[1]
 
 
 class ChunkedFields:
@@ -75,11 +75,11 @@ class ChunkedFields:
     def _find_chunks(self, sample_dim: str, variables: Iterable[ChunkedVariable]) -> None:
         """Find out which of the variables of all files are in chunks that are read here."""
         every = list(variables)
-        found = [each for each in every if each.is_in_chunks]
-        self.has_chunks = bool(found) and not any(each.only_library for each in every)
+        in_chunks = [each for each in every if each.is_in_chunks]
+        self.has_chunks = bool(in_chunks) and not any(each.only_library for each in every)
         self._n_sample_dims = sample_dim.count(",") + 1
         self._widest = widest_chunks(
-            sample_dim, ((each.name, each.dims, each.shape, each.chunk) for each in found)
+            sample_dim, ((each.name, each.dims, each.shape, each.chunk) for each in in_chunks)
         )
 
     def expect(self, where: Sequence[Any], *, follows: bool) -> None:

@@ -148,8 +148,8 @@ def decode_chunk(
     if variable.is_message:
         values = np.empty(variable.chunk, dtype=np.float32) if out is None else out
         where = f"{file}: a GRIB message"
-        if (found := variable.range_at(file, place)) is not None:
-            where = f"{found.file}: the GRIB message at offset {found.offset}"
+        if (extent := variable.range_at(file, place)) is not None:
+            where = f"{extent.file}: the GRIB message at offset {extent.offset}"
         decode_message(stored, where=where, out=values.reshape(-1))
         return values
     mask = 0 if variable.masks is None else int(variable.masks[place])

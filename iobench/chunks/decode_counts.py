@@ -9,18 +9,18 @@ from typing import NamedTuple
 class DecodeCounts(NamedTuple):
     """What a thread decoded: bytes of whole chunks, bytes of them that samples took.
 
-    ``n_found`` chunks were there decoded already, or in the making; ``n_made`` were decoded.
+    ``n_hits`` chunks were there decoded already, or in the making; ``n_decoded`` were decoded.
     """
 
     decoded_nbytes: int
     used_nbytes: int
-    n_found: int
-    n_made: int
+    n_hits: int
+    n_decoded: int
 
 
 class _Counting(threading.local):
     def __init__(self) -> None:
-        self.decoded_nbytes = self.used_nbytes = self.n_needed = self.n_made = 0
+        self.decoded_nbytes = self.used_nbytes = self.n_needed = self.n_decoded = 0
 
 
 _counting = _Counting()
@@ -31,15 +31,15 @@ def take_decode_counts() -> DecodeCounts | None:
     mine = _counting
     if not mine.used_nbytes and not mine.decoded_nbytes:
         return None
-    n_found = max(0, mine.n_needed - mine.n_made)
-    counts = DecodeCounts(mine.decoded_nbytes, mine.used_nbytes, n_found, mine.n_made)
-    mine.decoded_nbytes = mine.used_nbytes = mine.n_needed = mine.n_made = 0
+    n_hits = max(0, mine.n_needed - mine.n_decoded)
+    counts = DecodeCounts(mine.decoded_nbytes, mine.used_nbytes, n_hits, mine.n_decoded)
+    mine.decoded_nbytes = mine.used_nbytes = mine.n_needed = mine.n_decoded = 0
     return counts
 
 
 def count_decoded(nbytes: int) -> None:
     """Count a chunk that this thread decoded, as stored numbers."""
-    _counting.n_made += 1
+    _counting.n_decoded += 1
     _counting.decoded_nbytes += nbytes
 
 

@@ -90,8 +90,8 @@ def chunk_cache_nbytes() -> int:
 def _torch_workers() -> int:
     """Return how many workers a DataLoader has whose worker this process is, else 1."""
     data = sys.modules.get("torch.utils.data")
-    told = None if data is None else data.get_worker_info()
-    return 1 if told is None else int(told.num_workers)
+    worker = None if data is None else data.get_worker_info()
+    return 1 if worker is None else int(worker.num_workers)
 
 
 def forget_decoded() -> None:
@@ -108,15 +108,15 @@ def reopen_files() -> None:
     forget_decoded()
 
 
-def _start_anew() -> None:
+def _forget_in_child() -> None:
     """Forget, in a forked child, what threads of the parent held and were at."""
     global _lock
     _lock = threading.Lock()
     for cache in list(_caches):
-        cache.start_anew()
+        cache.reset()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 class _Claim:
@@ -154,9 +154,10 @@ class DecodedChunk:
 
     def put(self, stored: Stored) -> list[memoryview]:
         """Take what was read for it, and return what there was."""
-        found = [content for content in stored if content is not None]
-        self._stored, self.n_chunks, self.is_absent = stored, len(found), len(found) < len(stored)
-        return found
+        present = [content for content in stored if content is not None]
+        self._stored, self.n_chunks = stored, len(present)
+        self.is_absent = len(present) < len(stored)
+        return present
 
     def values(self, decode: Decode, out: NDArray[Any] | None = None) -> NDArray[Any] | None:
         """Return its numbers as stored, not to be written; whoever is first decodes it.
@@ -206,7 +207,7 @@ class OrderedSamples:
         self._lengths = np.zeros((n_files, indexes.shape[1]), dtype=np.int64)
         np.maximum.at(self._lengths, files, indexes + 1)
         self._rows: dict[tuple[int, ...], _Rows] = {}
-        self._asked = np.zeros(self._n, dtype=np.bool_)
+        self._requested = np.zeros(self._n, dtype=np.bool_)
         self._front = self._lag = 0
 
     @property
@@ -220,8 +221,8 @@ class OrderedSamples:
         Threads may be a little out of order.
         """
         for place in self._places(file, self._ones, indexes).tolist():
-            if not self._asked[place]:
-                self._asked[place] = True
+            if not self._requested[place]:
+                self._requested[place] = True
                 self._front = max(self._front, place)
                 self._lag = max(self._lag, self._front - place)
                 return True
@@ -229,7 +230,7 @@ class OrderedSamples:
 
     def left(self) -> NDArray[np.int64]:
         """Return the places that were not asked for yet; what is long past others were."""
-        left = ~self._asked
+        left = ~self._requested
         left[: max(0, self.now - IN_FLIGHT)] = False
         return np.flatnonzero(left)
 
@@ -240,10 +241,10 @@ class OrderedSamples:
             np.concatenate((self._indexes[left], other._indexes)),
         )
 
-    def note_asked(self, before: OrderedSamples, left: NDArray[np.int64]) -> None:
+    def copy_requests(self, before: OrderedSamples, left: NDArray[np.int64]) -> None:
         """Note what was asked for of an order since it was joined with others to this one."""
-        self._asked[: len(left)] = before._asked[left]
-        self._front = int(np.flatnonzero(self._asked).max(initial=0))
+        self._requested[: len(left)] = before._requested[left]
+        self._front = int(np.flatnonzero(self._requested).max(initial=0))
 
     def next_use(self, row: ChunkRow) -> int:
         """Return the place at which a row is needed next.
@@ -277,8 +278,8 @@ class OrderedSamples:
 
     def _grouped(self, lengths: tuple[int, ...]) -> _Rows:
         """Return the samples of each row of chunks of these lengths."""
-        found = np.array([*lengths, *(0 for _ in self._ones[len(lengths) :])], dtype=np.int64)
-        each = np.where(found, found, np.maximum(1, self._lengths.max(axis=0, initial=1)))
+        given = np.array([*lengths, *(0 for _ in self._ones[len(lengths) :])], dtype=np.int64)
+        each = np.where(given, given, np.maximum(1, self._lengths.max(axis=0, initial=1)))
         counts = -(-self._lengths // each)
         offsets = np.concatenate(([0], np.cumsum(counts.prod(axis=1)))).astype(np.int64)
         rows = np.zeros(self._n, dtype=np.int64)
@@ -287,8 +288,8 @@ class OrderedSamples:
         rows += offsets[self._files]
         order = np.argsort(rows, kind="stable").astype(np.int64)
         starts = np.searchsorted(rows[order], np.arange(offsets[-1] + 1)).astype(np.int64)
-        made = self._rows[lengths] = _Rows(starts, offsets.tolist(), counts.tolist(), order)
-        return made
+        grouped = self._rows[lengths] = _Rows(starts, offsets.tolist(), counts.tolist(), order)
+        return grouped
 
 
 class _Rows(NamedTuple):
@@ -311,14 +312,14 @@ class DecodedChunks:
         self._self = weakref.ref(self)
         self._order: OrderedSamples | None = None
         self.has_repeats = False
-        self.start_anew()
+        self.reset()
         with _lock:  # readers iterate over the set
             _caches.add(self)
 
     def __reduce__(self) -> tuple[type[DecodedChunks], tuple[()]]:
         return DecodedChunks, ()
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Hold nothing, as if nobody had used it."""
         self.nbytes = 0
         self._rows: dict[ChunkRow, dict[tuple[int, ...], DecodedChunk]] = {}
@@ -357,7 +358,7 @@ class DecodedChunks:
         uses = {row: order.next_use(row) for row in rows}  # others read meanwhile
         with _lock:
             if before is not None:
-                order.note_asked(before, left)
+                order.copy_requests(before, left)
             self._order = order
             self._uses = {row: uses.get(row) or self._next_use(row) for row in self._rows}
             self._sort_uses()
@@ -369,7 +370,7 @@ class DecodedChunks:
 
     def take(
         self,
-        wanted: Sequence[ChunkKey],
+        keys: Sequence[ChunkKey],
         sample: tuple[int, ...],
         read: Callable[[list[ChunkKey]], Sequence[Stored]],
     ) -> tuple[list[DecodedChunk], list[memoryview]]:
@@ -383,7 +384,7 @@ class DecodedChunks:
                 self._uses = dict.fromkeys(self._rows, 0)
                 self._sort_uses()
         while True:
-            chunks, mine = self._claimed(wanted)
+            chunks, mine = self._claimed(keys)
             if mine:
                 own += self._read(mine, read)
             claims = {chunk._claim for chunk in chunks}
@@ -394,14 +395,14 @@ class DecodedChunks:
             # Whoever read them for us could not: then we try, and say why not.
         return chunks, own
 
-    def _claimed(self, wanted: Sequence[ChunkKey]) -> tuple[list[DecodedChunk], list[DecodedChunk]]:
+    def _claimed(self, keys: Sequence[ChunkKey]) -> tuple[list[DecodedChunk], list[DecodedChunk]]:
         """Return the wanted chunks, and which of them are for this thread to read."""
         claim = _Claim()
         chunks, mine = [], []
         with _lock:
-            for row in {row for row, _ in wanted}:
+            for row in {row for row, _ in keys}:
                 self._touch(row)
-            for key in wanted:
+            for key in keys:
                 chunk = self._rows.get(key[0], {}).get(key[1]) or self._making.get(key)
                 if chunk is None or chunk._claim.failed:
                     chunk = self._making[key] = DecodedChunk(key, self._self, claim)
@@ -458,8 +459,8 @@ class DecodedChunks:
             use = self._next_use(row)
             if is_bounded():
                 return False  # a conversion keeps within its own memory
-            room = self._room()
-            while self.nbytes + chunk.nbytes > room:
+            bound = self._bound()
+            while self.nbytes + chunk.nbytes > bound:
                 if not self._evict(row, use):
                     return False
             self._rows.setdefault(row, {})[place] = chunk
@@ -476,11 +477,11 @@ class DecodedChunks:
         with _lock:
             if is_bounded():
                 return True
-            if self.nbytes + nbytes <= self._room():
+            if self.nbytes + nbytes <= self._bound():
                 return False
             return self._victim(row, self._next_use(row)) is None
 
-    def _room(self) -> int:
+    def _bound(self) -> int:
         """Return what this cache may hold beside the others."""
         return self._limit_nbytes() - sum(each.nbytes for each in _caches if each is not self)
 

@@ -23,7 +23,7 @@ FILLS = ("missing_value", "_FillValue")
 CODING = ("missing_value", "_FillValue", "_Unsigned", "scale_factor", "add_offset", "dtype")
 """Attributes that xarray chooses a dtype by."""
 SCALES = ("scale_factor", "add_offset")
-_ASKED: dict[tuple[Any, ...], np.dtype[Any]] = {}
+_DTYPES: dict[tuple[Any, ...], np.dtype[Any]] = {}
 """What xarray chose: files of a set have the same attributes, and asking takes a millisecond."""
 
 
@@ -137,12 +137,12 @@ def _decoded_dtype(stored: np.dtype[Any], known: Mapping[str, Any]) -> np.dtype[
     # Of a scale and an offset the dtype matters alone: each file may have others.
     key = (stored.str, *((name, np.asarray(each).dtype.str) for name, each in known.items()))
     key += (_text(known.get("dtype")),)
-    if key not in _ASKED:
-        _ASKED[key] = _asked_dtype(stored, known)
-    return _ASKED[key]
+    if key not in _DTYPES:
+        _DTYPES[key] = _dtype_by_xarray(stored, known)
+    return _DTYPES[key]
 
 
-def _asked_dtype(stored: np.dtype[Any], known: Mapping[str, Any]) -> np.dtype[Any]:
+def _dtype_by_xarray(stored: np.dtype[Any], known: Mapping[str, Any]) -> np.dtype[Any]:
     try:
         import xarray
         from xarray.core.indexing import LazilyIndexedArray
@@ -174,7 +174,7 @@ def unpack(stored: NDArray[Any], packing: Packing, out: NDArray[Any] | None = No
     if packing.narrow:
         exact = unpack(stored, replace(packing, dtype=packing.narrow, narrow=""))
         return unpack(exact, Packing(packing.narrow, packing.dtype), out)
-    is_as_wanted = stored.dtype == packing.dtype and stored.flags.c_contiguous
+    is_as_stored = stored.dtype == packing.dtype and stored.flags.c_contiguous
     is_scaled = packing.scale is not None or packing.offset is not None
     if (
         out is not None
@@ -185,7 +185,7 @@ def unpack(stored: NDArray[Any], packing: Packing, out: NDArray[Any] | None = No
         values = out
         if stored is not out:
             values[...] = stored
-    elif is_as_wanted and stored.flags.writeable and not is_scaled:
+    elif is_as_stored and stored.flags.writeable and not is_scaled:
         values = stored  # nobody else's; missing values stay so where it is asked for again
     else:
         values = array_for_one_sample(stored.shape, packing.dtype)

@@ -125,7 +125,7 @@ class StageTimer:
         now = self._recorder.clock.now_ns()
         for kind, first, second in (
             (Kind.DECODE, counts.decoded_nbytes, counts.used_nbytes),
-            (Kind.READ, counts.n_found + counts.n_made, counts.n_made),
+            (Kind.READ, counts.n_hits + counts.n_decoded, counts.n_decoded),
         ):
             self._recorder.emit(
                 kind, now, now, first, second, batch, epoch, -1, 0, 0, Flag.IO | Flag.DECODED

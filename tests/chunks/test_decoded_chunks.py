@@ -94,9 +94,9 @@ def made(samples: OpenDataset, numbers: list[int]) -> tuple[int, int]:
             sample[name][...] = -1  # nobody else has it
     counts = take_decode_counts()
     assert counts is not None
-    assert counts.decoded_nbytes == counts.n_made * CHUNK_NBYTES
+    assert counts.decoded_nbytes == counts.n_decoded * CHUNK_NBYTES
     assert counts.used_nbytes == len(numbers) * 2 * CHUNK_NBYTES // CHUNK
-    return counts.n_found + counts.n_made, counts.n_made
+    return counts.n_hits + counts.n_decoded, counts.n_decoded
 
 
 @pytest.mark.parametrize("kind", ["netcdf", "zarr2", "zarr3"])
@@ -187,7 +187,7 @@ def test_columns_of_all_times_that_do_not_fit_are_kept_in_part(
         samples[number]
     counts = take_decode_counts()
     assert counts is not None
-    assert counts.n_made == 8 + 2 * (N_TIMES - 1)
+    assert counts.n_decoded == 8 + 2 * (N_TIMES - 1)
 
 
 def test_two_threads_that_want_a_chunk_decode_it_once() -> None:
@@ -291,7 +291,7 @@ def test_what_is_sent_to_a_process_or_forked_keeps_nothing(tmp_path: Path) -> No
     sent.decode(sent.read(samples.index.where[0]), samples.index.where[0])
     counts = take_decode_counts()
     assert counts is not None
-    assert counts.n_made == 2
+    assert counts.n_decoded == 2
     child = os.fork()
     if not child:
         status = 1
@@ -300,7 +300,7 @@ def test_what_is_sent_to_a_process_or_forked_keeps_nothing(tmp_path: Path) -> No
                 samples.dataset.read(samples.index.where[0]), samples.index.where[0]
             )
             counts = take_decode_counts()
-            status = 0 if counts is not None and counts.n_made == 2 else 2
+            status = 0 if counts is not None and counts.n_decoded == 2 else 2
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -512,8 +512,8 @@ def test_neighbours_of_small_chunks_are_kept_as_one(
                     np.testing.assert_array_equal(samples[number][name], values(name)[number])
             counts = take_decode_counts()
             assert counts is not None
-            assert counts.decoded_nbytes == counts.n_made * np.prod(chunk) * 4
-            n_made.append(counts.n_made)
+            assert counts.decoded_nbytes == counts.n_decoded * np.prod(chunk) * 4
+            n_made.append(counts.n_decoded)
         grid = np.prod([-(-n // length) for n, length in zip((N_TIMES, 8, 10), chunk, strict=True)])
         assert n_made == [2 * grid, 0]
 
@@ -531,7 +531,7 @@ def test_chunks_never_written_are_filled_in_a_bundle(tmp_path: Path) -> None:
         np.testing.assert_array_equal(samples[number]["a"], whole[number])
     counts = take_decode_counts()
     assert counts is not None
-    assert counts.n_made == 2
+    assert counts.n_decoded == 2
 
 
 @pytest.mark.parametrize("room", ["0", "10KB", "1GiB"])

@@ -212,7 +212,7 @@ def test_compressed_stores_name_the_extra(tmp_path, monkeypatch):
 
 def test_packed_stores_name_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
-    monkeypatch.setattr("iobench.chunks.packing._ASKED", {})  # what other tests asked xarray
+    monkeypatch.setattr("iobench.chunks.packing._DTYPES", {})  # what other tests asked xarray
     path = version_2(tmp_path / "s", fill_value=3)
     with pytest.raises(MissingExtraError, match=r"array 'v' is packed.*'iobench\[zarr\]'"):
         inspect_zarr(path)

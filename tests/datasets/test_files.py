@@ -90,7 +90,7 @@ def test_a_message_that_all_samples_need_is_decoded_once(real, tmp_path, open_us
     take_decode_counts()
     first, second = made.sample(0), made.sample(1)
     counts = take_decode_counts()
-    assert (counts.n_made, counts.n_found) == (1, 1)
+    assert (counts.n_decoded, counts.n_hits) == (1, 1)
     assert counts.used_nbytes == 2 * counts.decoded_nbytes == first["z"].nbytes + second["z"].nbytes
     first["z"][...] = 0  # nobody else has it
     np.testing.assert_array_equal(made.sample(0)["z"], second["z"])
@@ -109,7 +109,7 @@ def test_messages_of_items_that_windows_share_are_decoded_once(real, open_user_f
         for number in window:
             np.testing.assert_array_equal(made.sample(number)["t"], alone[number]["t"])
     counts = take_decode_counts()
-    assert (counts.n_made, counts.n_found) == (160, 80)
+    assert (counts.n_decoded, counts.n_hits) == (160, 80)
 
 
 def test_a_message_that_cannot_be_decoded_is_named(real, open_user_files):

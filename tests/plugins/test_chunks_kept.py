@@ -119,7 +119,7 @@ def test_each_chunk_of_a_plugins_file_is_decoded_once(
                 np.testing.assert_array_equal(found[variable], values)
     counts = take_decode_counts()
     assert counts is not None
-    assert len(decodes) == len(set(decodes)) == counts.n_made > 0
+    assert len(decodes) == len(set(decodes)) == counts.n_decoded > 0
     monkeypatch.setenv(CHUNK_CACHE, "0")
     dataset = CASES[name]()
     index = dataset.samples(files, locator)
@@ -129,4 +129,4 @@ def test_each_chunk_of_a_plugins_file_is_decoded_once(
         make_sample(dataset, index.where[number])
     without = take_decode_counts()
     assert without is not None
-    assert without.n_made > 1.5 * counts.n_made
+    assert without.n_decoded > 1.5 * counts.n_decoded

@@ -70,8 +70,8 @@ def _check_whole(buffer: memoryview | bytes, where: str) -> None:
     """
     whole = len(buffer) >= 20 and bytes(buffer[:4]) == b"GRIB" and bytes(buffer[-4:]) == b"7777"
     if whole and buffer[7] == 1:
-        told = int.from_bytes(buffer[4:7], "big")
-        whole = bool(told & LONG_EDITION_1) or told == len(buffer)
+        stated = int.from_bytes(buffer[4:7], "big")
+        whole = bool(stated & LONG_EDITION_1) or stated == len(buffer)
     elif whole and buffer[7] == 2:
         whole = int.from_bytes(buffer[8:16], "big") == len(buffer)
     if not whole:

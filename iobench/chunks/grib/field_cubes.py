@@ -128,13 +128,13 @@ class FieldCube:
         """
         grid_dims, grid = self._grid()
         own = {self.axis(dim): dim for dim in sample_dims}
-        kept = [n for n, length in enumerate(self.shape) if length > 1 or n in own]
-        dims = tuple(own.get(n, [*self.axes][n]) for n in kept)
-        lengths = tuple(self.shape[n] for n in kept)
+        own_axes = [n for n, length in enumerate(self.shape) if length > 1 or n in own]
+        dims = tuple(own.get(n, [*self.axes][n]) for n in own_axes)
+        lengths = tuple(self.shape[n] for n in own_axes)
         rows = np.empty(len(self.rows), dtype=np.int64)
         rows[self.places] = self.rows
         rows = rows.reshape(*lengths, *(1 for _ in grid))
-        chunk = (*(1 for _ in kept), *grid)
+        chunk = (*(1 for _ in own_axes), *grid)
         index = self.index
         return ChunkedVariable(
             self.name, (*dims, *grid_dims), (*lengths, *grid), FLOAT32, np.nan,
@@ -197,12 +197,12 @@ _TOLD_APART = ("edition", "startStep", "bottomLevel", "dataType", "parameter", "
 
 def undescribed_messages(index: GribIndex) -> tuple[str, ...]:
     """Return a line for each reason why messages are left out."""
-    found: dict[str, list[int]] = {}
+    rows_of: dict[str, list[int]] = {}
     for row in np.flatnonzero(index["problem"] != "").tolist():
-        found.setdefault(str(index["problem"][row]), []).append(row)
+        rows_of.setdefault(str(index["problem"][row]), []).append(row)
     return tuple(
         f"{len(rows)} GRIB messages are left out, the first {index.where(rows[0])}: {reason}"
-        for reason, rows in found.items()
+        for reason, rows in rows_of.items()
     )
 
 
@@ -254,16 +254,16 @@ def _names(index: GribIndex, parts: Sequence[tuple[str, NDArray[np.int64]]]) -> 
 
 def field_dims(fields: Sequence[FieldCube]) -> dict[str, int]:
     """Return the dimensions of all fields with the number of their values."""
-    found: dict[str, set[Any]] = {}
+    values_of: dict[str, set[Any]] = {}
     for each in fields:
         for dim, values in each.axes.items():
-            found.setdefault(dim, set()).update(values.tolist())
-    levels = found.keys() - {"number", "time", "step"}
+            values_of.setdefault(dim, set()).update(values.tolist())
+    levels = values_of.keys() - {"number", "time", "step"}
     if len(levels) == 1:
-        found["level"] = found[next(iter(levels))]
-    if found["number"] == {-1}:
-        del found["number"]  # no message has one
-    return {dim: len(values) for dim, values in found.items()}
+        values_of["level"] = values_of[next(iter(levels))]
+    if values_of["number"] == {-1}:
+        del values_of["number"]  # no message has one
+    return {dim: len(values) for dim, values in values_of.items()}
 
 
 def describe_fields(index: GribIndex) -> GribFiles:
@@ -274,7 +274,7 @@ def describe_fields(index: GribIndex) -> GribFiles:
 
 
 def _described(each: FieldCube, dims: Mapping[str, int]) -> ChunkedVariable:
-    kept = {dim: len(values) for dim, values in each.axes.items() if dim in dims}
+    lengths = {dim: len(values) for dim, values in each.axes.items() if dim in dims}
     keys = ("numberOfValues", "gridType", "bitsPerValue")
     n_values, grid, bits = (each.index[key][each.rows[0]] for key in keys)
     packed = f", {bits} bits a value" if bits >= 0 else ""
@@ -283,7 +283,7 @@ def _described(each: FieldCube, dims: Mapping[str, int]) -> ChunkedVariable:
         "messages": f"a message for each field of {n_values} values ({grid}){packed}",
     }
     return ChunkedVariable(
-        each.name, tuple(kept), tuple(kept.values()), FLOAT32, np.nan, attributes, "GRIB"
+        each.name, tuple(lengths), tuple(lengths.values()), FLOAT32, np.nan, attributes, "GRIB"
     )
 
 

@@ -83,13 +83,13 @@ def describe_parameter(message: memoryview | bytes) -> dict[str, Any]:
     try:
         get = _getter(codes, handle)
         standard, name = get("cfName", str), get("name", str)
-        found = {
+        attributes = {
             "standard_name": standard if standard != "unknown" else None,
             "long_name": name if name != "unknown" else None,
             "cell_methods": CELL_METHODS.get(str(get("stepType", str))),
             "grid_mapping": MAPPING_NAME,
         }
-        return {key: value for key, value in found.items() if value is not None}
+        return {key: value for key, value in attributes.items() if value is not None}
     finally:
         codes.codes_release(handle)
 
@@ -120,19 +120,19 @@ def _shape(get: Callable[[str, type], Any], size: int, dims: Sequence[str]) -> A
 def _mapping(get: Callable[[str, type], Any]) -> dict[str, Any]:
     grid = str(get("gridType", str))
     name, keys = MAPPINGS.get(grid, ("", {}))
-    found: dict[str, Any] = {"grid_mapping_name": name} if name else {}
-    for attribute, told in keys.items():
-        values = [_number(get(key, float)) for key in told.split()]
+    attributes: dict[str, Any] = {"grid_mapping_name": name} if name else {}
+    for attribute, names in keys.items():
+        values = [_number(get(key, float)) for key in names.split()]
         if None not in values:
-            found[attribute] = values if len(values) > 1 else values[0]
+            attributes[attribute] = values if len(values) > 1 else values[0]
     if name == "polar_stereographic":
         south = get("projectionCentreFlag", int)
-        found["latitude_of_projection_origin"] = -90.0 if south and south & 128 else 90.0
+        attributes["latitude_of_projection_origin"] = -90.0 if south and south & 128 else 90.0
     if name == "rotated_latitude_longitude":
-        found |= _rotation(get)
+        attributes |= _rotation(get)
     if (radius := _number(get("radius", float))) and radius > 0:
-        found["earth_radius"] = radius
-    return {**found, "GRIB_gridType": grid}
+        attributes["earth_radius"] = radius
+    return {**attributes, "GRIB_gridType": grid}
 
 
 def _rotation(get: Callable[[str, type], Any]) -> dict[str, float]:

@@ -84,10 +84,10 @@ class GribIndex(msgspec.Struct, frozen=True, eq=False):
     def __getitem__(self, column: str) -> NDArray[Any]:
         return self.columns[column]
 
-    def rows(self, **wanted: Any) -> NDArray[np.int64]:
+    def rows(self, **conditions: Any) -> NDArray[np.int64]:
         """Return the rows whose columns equal what is wanted, or are among it."""
         keep = np.ones(len(self), dtype=bool)
-        for column, values in wanted.items():
+        for column, values in conditions.items():
             keep &= np.isin(self.columns[column], np.atleast_1d(values))
         return np.flatnonzero(keep).astype(np.int64)
 
@@ -117,13 +117,13 @@ def inspect_messages(path: Path, advance: Callable[[int], None]) -> GribIndex:
     return GribIndex((path,), columns)
 
 
-def joined_index(found: Sequence[GribIndex]) -> GribIndex:
+def joined_index(indexes: Sequence[GribIndex]) -> GribIndex:
     """Return the index of files from that of each."""
     columns = {
-        name: np.concatenate([each.columns[name] for each in found]) for name in GRIB_COLUMNS
+        name: np.concatenate([each.columns[name] for each in indexes]) for name in GRIB_COLUMNS
     }
-    columns["file"] += np.repeat(np.arange(len(found), dtype=np.int32), list(map(len, found)))
-    return GribIndex(tuple(each.files[0] for each in found), columns)
+    columns["file"] += np.repeat(np.arange(len(indexes), dtype=np.int32), list(map(len, indexes)))
+    return GribIndex(tuple(each.files[0] for each in indexes), columns)
 
 
 def _columns(

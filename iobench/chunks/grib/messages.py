@@ -77,11 +77,11 @@ def dated_headers(message: GribMessage) -> DatedHeaders | None:
     return DatedHeaders(date, hour * 100 + minute, bytes(headers))
 
 
-def _section(headers: bytes | bytearray, wanted: int) -> int:
+def _section(headers: bytes | bytearray, number: int) -> int:
     """Return where a section of a message of edition 2 begins; 0 where it is not there."""
     start = 16
     while (section := headers[start + 4]) != 7:
-        if section == wanted:
+        if section == number:
             return start
         start += max(5, int.from_bytes(headers[start : start + 4], "big"))
     return 0
@@ -143,8 +143,8 @@ def grib_messages(opened: SourceBytes, path: Path) -> Iterator[GribMessage]:
 
 def bulletin_nbytes(head: bytes) -> int:
     """Return how many bytes of text a bulletin has before a message or the file's end; 0: none."""
-    found = head.find(b"GRIB", 0, BULLETIN_NBYTES + 4)
-    text = head[:found] if found >= 0 else head
+    begin = head.find(b"GRIB", 0, BULLETIN_NBYTES + 4)
+    text = head[:begin] if begin >= 0 else head
     is_text = b"\n" in text and not text.translate(None, _BULLETIN_BYTES)
     return len(text) if is_text and len(text) <= BULLETIN_NBYTES else 0
 

@@ -92,11 +92,11 @@ def simple_packing(buffer: memoryview | bytes) -> SimplePacking | None:
     """
     try:
         edition = buffer[7]
-        found = {1: _grib1, 2: _grib2}[edition](buffer)
+        packing = {1: _grib1, 2: _grib2}[edition](buffer)
     except (IndexError, KeyError, struct.error):
         return None
     whole = bytes(buffer[:4]) == b"GRIB" and bytes(buffer[-4:]) == END
-    return found if whole else None
+    return packing if whole else None
 
 
 def _grib1(buffer: memoryview | bytes) -> SimplePacking | None:

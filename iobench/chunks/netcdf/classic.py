@@ -97,9 +97,9 @@ class _Header:
         return self.padded(self.count()).decode("utf-8")
 
     def list_length(self, tag: int) -> int:
-        found, length = self.int4(), self.count()
-        if found != tag and (found, length) != (0, 0):
-            raise ValueError(f"a list of kind {found} where {tag} was expected")
+        kind, length = self.int4(), self.count()
+        if kind != tag and (kind, length) != (0, 0):
+            raise ValueError(f"a list of kind {kind} where {tag} was expected")
         return length
 
     def dtype(self) -> np.dtype[Any]:

@@ -60,13 +60,13 @@ def describe_netcdf(path: Path, group: str = "") -> DescribedFile:
 
 def _attributes(attributes: Any) -> dict[str, Any]:
     """Return attributes but those of types that h5netcdf has no values for."""
-    found = {}
+    values = {}
     for name in attributes:
         try:
-            found[name] = _plain(attributes[name])
+            values[name] = _plain(attributes[name])
         except (TypeError, KeyError, OSError, ValueError, AttributeError):
             continue  # a reference, an opaque or compound type: of HDF5, not of CF
-    return found
+    return values
 
 
 def _plain(value: Any) -> Any:
@@ -96,9 +96,9 @@ def _described(variable: Any, dataset: Any) -> DescribedVariable:
 
 
 def _described_classic(path: Path, opened: Any) -> DescribedFile:
-    _, found, attributes_of_file = read_classic_header(path, opened)
+    _, described, attributes_of_file = read_classic_header(path, opened)
     variables = {}
-    for each in found:
+    for each in described:
         attributes = json_attributes(
             {name: _plain(value) for name, value in each.attributes.items()}, without=NOT_KEPT
         )
@@ -130,5 +130,5 @@ def _decoded(texts: NDArray[Any]) -> NDArray[np.str_]:
         for each in texts.reshape(-1)
     ]
     stripped = [each.rstrip("\0 ") for each in flat]
-    found: NDArray[np.str_] = np.array(stripped, dtype=np.str_).reshape(texts.shape)
-    return found
+    joined: NDArray[np.str_] = np.array(stripped, dtype=np.str_).reshape(texts.shape)
+    return joined

@@ -66,16 +66,16 @@ def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:
     if magic[:4] in CLASSIC_MAGIC and group:
         raise FileFormatError(f"{path}: has no group {group!r}: classic NetCDF has none")
     if magic[:4] in CLASSIC_MAGIC:
-        found = _inspect_classic(path, opened)
+        file = _inspect_classic(path, opened)
     elif is_hdf5(opened):
-        found = _inspect_hdf5(path, opened, group)
+        file = _inspect_hdf5(path, opened, group)
     else:
         raise FileFormatError(
             f"{path}: is not NetCDF: expected it to begin with b'\\x89HDF' or b'CDF', found "
             f"{magic!r}"
         )
     opened.check()
-    return found
+    return file
 
 
 def is_hdf5(opened: SourceBytes) -> bool:
@@ -227,9 +227,9 @@ def _text(value: Any) -> str:
 
 
 def _inspect_classic(path: Path, opened: SourceBytes) -> NetcdfFile:
-    dims, found, _ = read_classic_header(path, opened)
+    dims, described, _ = read_classic_header(path, opened)
     variables, skipped = {}, {}
-    for each in found:
+    for each in described:
         if each.dtype.kind not in "iuf":
             skipped[each.name] = "not numeric (characters)"
             continue
@@ -371,11 +371,11 @@ def _hdf5_storage(dataset: Any, shape: tuple[int, ...]) -> tuple[dict[str, Any],
         dataset.id.chunk_iter(note)
     except OverflowError:  # damaged: it lies beyond the end of any file
         return {}, 1 << 64
-    found = np.array(numbers, dtype=np.int64).reshape(-1, len(chunk) + 3)
-    places = found[:, :-3] // chunk
+    rows = np.array(numbers, dtype=np.int64).reshape(-1, len(chunk) + 3)
+    places = rows[:, :-3] // chunk
     inside = (places < grid).all(axis=1)  # a dataset that was shrunk keeps chunks outside its shape
     at = tuple(places[inside].T)
-    offsets[at], sizes[at], masks[at] = found[inside, -3:].T
+    offsets[at], sizes[at], masks[at] = rows[inside, -3:].T
     where = {"chunk": chunk, "codecs": codecs, "offsets": offsets, "sizes": sizes}
     if masks.any():
         where["masks"] = masks

@@ -177,15 +177,15 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _part(path: Path, *keys: str) -> dict[str, Any]:
-    found: Any = _json(path)
+    part: Any = _json(path)
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    if not isinstance(found, dict):
+        part = part.get(key) if isinstance(part, dict) else None
+    if not isinstance(part, dict):
         raise FileFormatError(
             f"{path}: has no {'.'.join(keys)}; consolidate its metadata again: "
             f"zarr.consolidate_metadata({str(path.parent)!r})"
         )
-    return found
+    return part
 
 
 def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore:
@@ -193,7 +193,7 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
     skipped = {}
     arrays: dict[str, StoredArray] = {}
     folders = {}
-    for name, found in _arrays(path, zarr_format, documents):
+    for name, array in _arrays(path, zarr_format, documents):
         if name in (".", "..") or (is_url(path) and "::" in name):  # `::` chains addresses
             raise FileFormatError(
                 f"{path}: names an array {name!r}, which would lie elsewhere; fetch the store again"
@@ -201,7 +201,7 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
         if "/" in name:
             group = name.rpartition("/")[0]
             skipped[f"{group}/"] = f"a group, named as FILE#{group}"
-        elif not found.dtype:
+        elif not array.dtype:
             skipped[name] = "not numeric"
         elif not is_url(path) and not (path / name).is_dir():
             raise MissingFileError(
@@ -209,7 +209,7 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
                 f"the store again, or, if it was removed, zarr.consolidate_metadata({str(path)!r})"
             )
         else:
-            arrays[name or path.stem] = found
+            arrays[name or path.stem] = array
             folders[name or path.stem] = range_file(path / name)
     for key, document in documents.items():  # groups that are not looked into
         group, _, file = key.rpartition("/")
@@ -217,11 +217,11 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
             skipped.setdefault(f"{group}/", f"a group, named as FILE#{group}")
     dims = _dimensions(path, arrays, skipped)
     described = {}
-    for name, found in arrays.items():
+    for name, array in arrays.items():
         if name in skipped:
             continue
         try:
-            described[name] = _variable(path, zarr_format, name, folders[name], found)
+            described[name] = _variable(path, zarr_format, name, folders[name], array)
         except ValueError as error:
             skipped[name] = str(error)
     is_date = {name: np.dtype(each.packing.stored).kind in "Mm" for name, each in described.items()}
@@ -278,17 +278,17 @@ def _dimensions(
 ) -> dict[str, int]:
     """Return the lengths of all dimensions; arrays whose unnamed ones do not fit are skipped."""
     dims: dict[str, int] = {}
-    for name, found in arrays.items():
-        if len(found.dims) != len(found.shape):
+    for name, array in arrays.items():
+        if len(array.dims) != len(array.shape):
             raise FileFormatError(
-                f"{path}: array {name!r} of shape {list(found.shape)} names {len(found.dims)} "
+                f"{path}: array {name!r} of shape {list(array.shape)} names {len(array.dims)} "
                 "dimensions; name one for each axis, or fetch the store again"
             )
-        lengths = dict(zip(found.dims, found.shape, strict=True))
+        lengths = dict(zip(array.dims, array.shape, strict=True))
         other = [dim for dim, length in lengths.items() if dims.get(dim, length) != length]
         if not other:
             dims |= lengths
-        elif not found.is_named:
+        elif not array.is_named:
             skipped[name] = f"its {other[0]}, which has no name, is {lengths[other[0]]} long"
         else:
             zarr_format = 3 if (path / VERSION3).is_file() else 2
@@ -348,14 +348,14 @@ def check_held(store: Path, variable: ChunkedVariable) -> None:
     chunk = [n * m for n, m in zip(variable.chunk, counts, strict=True)]
     in_a_file = math.prod(map(min, chunk, variable.shape))
     needed = -(-n_numbers // (SPARSE * in_a_file))
-    found = 0
+    n_files = 0
     for _, _, files in os.walk(variable.folder):
-        found += sum(not name.startswith((".z", "zarr.json")) for name in files)
-        if found >= needed:
+        n_files += sum(not name.startswith((".z", "zarr.json")) for name in files)
+        if n_files >= needed:
             return
     raise FileFormatError(
         f"{store}: array {variable.name!r} claims the shape {list(variable.shape)}, and "
-        f"its {found} chunks of {chunk} hold less than one in {SPARSE} of that; fetch the store "
+        f"its {n_files} chunks of {chunk} hold less than one in {SPARSE} of that; fetch the store "
         "again, or leave the array out with --variables"
     )
 
@@ -370,13 +370,13 @@ def missing_keys(boxes: Sequence[Box]) -> list[str | None]:
     assert keys is not None
     nested = "/" in keys.file_key([0] * len(variable.shape))
     present = set() if nested else {entry.name for entry in os.scandir(variable.folder)}
-    found: list[str | None] = []
+    absent_keys: list[str | None] = []
     for box in boxes:
         places = places_touched(variable.chunk, box.start, box.stop)
-        wanted = dict.fromkeys(map(keys.file_key, places))
+        keys_of_box = dict.fromkeys(map(keys.file_key, places))
         if nested:
-            absent = [key for key in wanted if not Path(variable.folder, key).exists()]
+            absent = [key for key in keys_of_box if not Path(variable.folder, key).exists()]
         else:
-            absent = [key for key in wanted if key not in present]
-        found.append(absent[0] if absent else None)
-    return found
+            absent = [key for key in keys_of_box if key not in present]
+        absent_keys.append(absent[0] if absent else None)
+    return absent_keys

@@ -99,24 +99,24 @@ def _dtype(described: Any) -> str:
     if name in ("numpy.datetime64", "numpy.timedelta64"):
         kind = "M8" if name.endswith("datetime64") else "m8"
         return f"<{kind}[{configuration['scale_factor']}{configuration['unit']}]"
-    found = NUMBERS.get(name, "")
-    return np.dtype(found).str if found else ""
+    known = NUMBERS.get(name, "")
+    return np.dtype(known).str if known else ""
 
 
 def _fill(value: Any, dtype: str) -> Any:
-    found = np.dtype(dtype)
-    if found.kind in "Mm":
+    numbers = np.dtype(dtype)
+    if numbers.kind in "Mm":
         integer = np.iinfo("i8").min if value == "NaT" else value
-        return np.array(integer, dtype="i8").view(found)[()]
-    if found.kind == "c":
-        real = np.dtype(f"f{found.itemsize // 2}")
-        return np.array(complex(*(_fill(part, real.str) for part in value)), dtype=found)[()]
+        return np.array(integer, dtype="i8").view(numbers)[()]
+    if numbers.kind == "c":
+        real = np.dtype(f"f{numbers.itemsize // 2}")
+        return np.array(complex(*(_fill(part, real.str) for part in value)), dtype=numbers)[()]
     if isinstance(value, str) and value.startswith("0x"):
-        unsigned = np.array(int(value, 16), dtype=f"u{found.itemsize}")
-        return unsigned.view(found)[()]
-    if isinstance(value, str) and found.kind == "f":
+        unsigned = np.array(int(value, 16), dtype=f"u{numbers.itemsize}")
+        return unsigned.view(numbers)[()]
+    if isinstance(value, str) and numbers.kind == "f":
         value = float(value)  # NaN, Infinity
-    return fill_number(value, found)
+    return fill_number(value, numbers)
 
 
 def _chunking(
