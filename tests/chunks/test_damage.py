@@ -123,6 +123,7 @@ def damaged(content, first, random):
     return bytes(changed)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("seed", "n"), [(0, 40), *(pytest.param(s, 1500, marks=pytest.mark.long) for s in (1, 2, 3))]
@@ -149,7 +150,7 @@ def test_what_is_damaged_is_refused_in_one_line_or_read(tmp_path, container, see
             tracemalloc.stop()
             file.write_bytes(before)
         assert said.isprintable(), wrong
-        assert not said or path.name in said, wrong
+        assert not said or path.name in said or container.startswith("GRIB"), wrong
         assert peak < PEAK_NBYTES, wrong
     assert n_refused > n // 10
 

@@ -191,7 +191,8 @@ def _describer(codes: ModuleType, opened: SourceBytes) -> Callable[[GribMessage]
                 if grids[grid]["numberOfValues"] <= 0:
                     grids[grid] = whole_grid_keys(message)
             row |= parameters[parameter] | grids[grid]
-            return row | {"problem": _problem(row)}
+            problem = _problem(row)
+            return {**_UNDESCRIBED, **place, "problem": problem} if problem else row
         except codes.CodesInternalError as error:
             return {**_UNDESCRIBED, **place, "problem": f"ecCodes says {error}"}
         finally:
