@@ -32,36 +32,32 @@ def split_stores(targets: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[str, ..
 
 
 def _is_store(target: Any) -> bool:
+    """Return whether a store is there; raise StoreError of one that somebody began."""
     if not isinstance(target, str):
         return False
     path = as_path(target)
     if isinstance(path, URL):
-        return _is_store_there(path)
-    if not path.is_dir():
-        return False
-    is_path = os.sep in target or bool(Path(target).suffix)
-    if not is_path and target in dataset_names():
-        return False
-    return _is_finished(path)
-
-
-def _is_store_there(url: URL) -> bool:
-    is_file = Path(url.name).suffix.lower() in FILE_SUFFIXES or url.protocol in ("http", "https")
-    if is_file or url.is_pattern():
+        is_file = Path(path.name).suffix.lower() in FILE_SUFFIXES
+        if is_file or path.protocol in ("http", "https") or path.is_pattern():
+            return False
+    elif not path.is_dir() or _is_name(target):
         return False
     try:
-        return _is_finished(url)
-    except StorageError:  # as of what is not there, where nobody may list; whoever opens it says so
-        return False
-
-
-def _is_finished(path: Path) -> bool:
-    """Tell whether a store is there; raise StoreError of one that somebody began."""
-    if (path / MANIFEST_NAME).is_file():
-        return True
-    if mark_of(path)[0] in ("store", "probe"):
+        if (path / MANIFEST_NAME).is_file():
+            return True
+        is_begun = mark_of(path)[0] in ("store", "probe")
+    except StorageError:
+        if isinstance(path, URL):  # not there, where nobody may list; whoever opens it says so
+            return False
+        raise
+    if is_begun:
         raise StoreError(
             f"{path} is not a finished store: it has no {MANIFEST_NAME}; run its conversion again "
             "to finish it"
         )
     return False
+
+
+def _is_name(target: str) -> bool:
+    """Return whether the name of a dataset is meant, as it is unless it is written as a path."""
+    return os.sep not in target and not Path(target).suffix and target in dataset_names()

@@ -133,28 +133,18 @@ def open_dataset(
         One line that says which name, file or parameter is not what it should be.
     """
     with parameters_named():
-        return _opened(targets, split, options, where)
-
-
-def _opened(
-    targets: Sequence[Any],
-    split: str | None,
-    options: Mapping[str, str] | None,
-    where: dict[str, Any],
-) -> OpenDataset:
-    if not targets:
-        raise OptionError("open_dataset: name a dataset, or files")
-    known = set(SourceRequest.__struct_fields__) - {"targets", "options"}
-    if wrong := sorted(set(where) - known):
-        raise OptionError(f"open_dataset: no argument {wrong[0]!r}; there are {sorted(known)}")
-    for name in ("data_dir", "store_dir"):
-        if isinstance(where.get(name), str):
-            where[name] = as_path(where[name])
-    if isinstance(where.get("split_by"), str):
-        where["split_by"] = (where["split_by"],)
-    paths = tuple(str(target) if hasattr(target, "__fspath__") else target for target in targets)
-    request = SourceRequest(targets=paths, options=dict(options or {}), **where)
-    source = open_source(request, _LoggedNotes())
-    index = source.index
-    names = chosen_splits(split, request.splits_by)
-    return OpenDataset(source, list(select_splits(index, names)) if names else range(len(index)))
+        if not targets:
+            raise OptionError("open_dataset: name a dataset, or files")
+        known = set(SourceRequest.__struct_fields__) - {"targets", "options"}
+        if wrong := sorted(set(where) - known):
+            raise OptionError(f"open_dataset: no argument {wrong[0]!r}; there are {sorted(known)}")
+        for name in ("data_dir", "store_dir"):
+            if isinstance(where.get(name), str):
+                where[name] = as_path(where[name])
+        if isinstance(where.get("split_by"), str):
+            where["split_by"] = (where["split_by"],)
+        paths = tuple(str(each) if hasattr(each, "__fspath__") else each for each in targets)
+        request = SourceRequest(targets=paths, options=dict(options or {}), **where)
+        source = open_source(request, _LoggedNotes())
+        index, names = source.index, chosen_splits(split, request.splits_by)
+        return OpenDataset(source, select_splits(index, names) if names else range(len(index)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -56,42 +56,36 @@ class Source(msgspec.Struct, frozen=True):
     setup_s: dict[str, float]
 
 
-def open_source(config: SourceRequest, screen: Screen) -> Source:
+def open_source(request: SourceRequest, screen: Screen) -> Source:
     """Find the files, or make a stand-in, and index their samples."""
     before = request_counts.copy()
-    config, note = with_sample_dim(config)
+    request, note = with_sample_dim(request)
     if note:
         screen.note(note)
-    config = replace(config, targets=expand_sources(config.targets))
-    kind = _kind(config.targets)
-    if config.target_variables and kind != "files":
-        raise OptionError(
-            "--target-variables: for files of your own; other sources say themselves what a "
-            "target is"
-        )
-    dataset = _DATASETS[kind](config)
+    dataset = _find_dataset(replace(request, targets=expand_sources(request.targets)))
     check_steps(dataset)
-    if isinstance(config.data_dir, Path) and not config.data_dir.is_dir():  # a URL is listed
+    if isinstance(request.data_dir, Path) and not request.data_dir.is_dir():  # a URL is listed
         raise MissingFileError(
-            f"--data-dir {config.data_dir}: no such folder; name the one that holds the files"
+            f"--data-dir {request.data_dir}: no such folder; name the one that holds the files"
         )
-    pattern = FilePattern(config.files) if config.files is not None else None
-    place = choose_place(store_dir=config.store_dir)
-    if place.notice and kind == "named" and config.data_dir is None and pattern is None:
+    place = choose_place(store_dir=request.store_dir)
+    is_elsewhere = request.data_dir is not None or request.files is not None
+    if place.notice and _kind(request.targets) == "named" and not is_elsewhere:
         screen.note(place.notice)  # a stand-in may be made there; an index alone is small
-    if config.download:
-        _download(config, dataset, place.path, screen)
+    indexes = place.path / "indexes"
+    if request.download:
+        _download(dataset, indexes, screen)
     watch = stopwatch()
     with screen.progress(f"files of {dataset.name}") as move:
         files, locator = locate_files(
             dataset,
             store_root=place.path,
-            cache_dir=place.path / "indexes",
-            data_dir=config.data_dir,
-            pattern=pattern,
-            seed=config.seed,
-            scale=config.scale,
-            tiny=config.tiny,
+            cache_dir=indexes,
+            data_dir=request.data_dir,
+            pattern=None if request.files is None else FilePattern(request.files),
+            seed=request.seed,
+            scale=request.scale,
+            tiny=request.tiny,
             progress=move,
             notice=screen.note,
         )
@@ -110,7 +104,7 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         raise OptionError(f"{dataset.name}: holds no sample; name files that have some")
     for note in index.provenance.get("notes", ()):
         screen.note(note)
-    index = split_index(index, config.splits_by, allow_gaps=config.allow_gaps)
+    index = split_index(index, request.splits_by, allow_gaps=request.allow_gaps)
     setup_s["index"] = watch() - sum(index.setup.values())
     asked = request_counts.since(before)
     if asked != RequestCounts():
@@ -163,25 +157,29 @@ def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
     """
     found: list[Any] = []
     for target in targets:
-        base, group = _parted(target)
+        base, group = _without_group(target)
         if group:
             found += [f"{each}#{group}" for each in expand_sources([base])]
             continue
         path = as_path(target) if isinstance(target, str) else None
         if isinstance(path, URL):
-            found += _matching(path) if path.is_pattern() else [path]
+            found += _matching_urls(path) if path.is_pattern() else [path]
         elif path is None:
             found.append(target)
         elif glob.has_magic(target) and not path.exists() and not target.startswith(ANEMOI):
-            found += _matching_here(target)
+            names = sorted(glob.glob(target, recursive=True))  # noqa: PTH207 - as `FilePattern`
+            if not names:
+                raise MissingFileError(
+                    f"{target}: no file matches, seen from {Path.cwd()}; check the spelling"
+                )
+            found += names
         else:
-            inside = data_files(path)
-            alone = str(path) if is_url(target) else target
-            found += inside if inside and target not in dataset_names() else [alone]
+            inside = () if target in dataset_names() else data_files(path)
+            found += inside or [str(path) if is_url(target) else target]
     return tuple(found)
 
 
-def _parted(target: Any) -> tuple[str, str]:
+def _without_group(target: Any) -> tuple[str, str]:
     """Return the file, folder or pattern of this machine and the group of ``FILE#group``."""
     if not isinstance(target, str) or "#" not in target or is_url(target) or Path(target).exists():
         return "", ""
@@ -190,16 +188,7 @@ def _parted(target: Any) -> tuple[str, str]:
     return (base, group) if base and is_there else ("", "")
 
 
-def _matching_here(pattern: str) -> list[str]:
-    names = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - as `FilePattern`
-    if not names:
-        raise MissingFileError(
-            f"{pattern}: no file matches, seen from {Path.cwd()}; check the spelling"
-        )
-    return names
-
-
-def _matching(pattern: URL) -> list[URL]:
+def _matching_urls(pattern: URL) -> list[URL]:
     if not str(pattern).partition("://")[2].strip("/*"):
         raise OptionError(f"{pattern}: name the bucket or folder whose files are meant")
     if not pattern.can_list:
@@ -215,34 +204,26 @@ def _matching(pattern: URL) -> list[URL]:
     return [URL(url.with_secrets()) for url in found]
 
 
-def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Screen) -> None:
+def _download(dataset: Dataset, indexes: Path, screen: Screen) -> None:
     """Fetch what is not at hand; the one way to the network."""
     if not isinstance(dataset, Downloadable):
         raise OptionError(f"--download: {dataset.name} has no CliMetLab plugin that fetches it")
-    if config.data_dir or config.files is not None or config.tiny or config.scale is not None:
-        raise OptionError(
-            "--download: fills CliMetLab's cache; leave out --data-dir, --files and --tiny"
-        )
     downloads = dataset.downloads()
     for one in downloads.calls:
-        told = {"terms_of_use": one.terms_of_use, "citation": one.citation}
-        show_terms_once(one.name, told, screen, terms_file())
+        terms = {"terms_of_use": one.terms_of_use, "citation": one.citation}
+        show_terms_once(one.name, terms, screen, terms_file())
     with screen.progress(f"downloading {dataset.name}") as move:
-        download_missing(
-            downloads,
-            FileLocator(cache_dir=place / "indexes"),
-            progress=move,
-        )
+        download_missing(downloads, FileLocator(cache_dir=indexes), progress=move)
 
 
 def _kind(targets: Sequence[Any]) -> str:
-    """Return what the targets are: a key of `_DATASETS`."""
+    """Return what the targets are: a key of `KINDS`."""
     first = targets[0]
     if is_url(first):
         return "files"
     if not isinstance(first, str):
         return "object"
-    first = _parted(first)[0] or first
+    first = _without_group(first)[0] or first
     is_path = os.sep in first or bool(Path(first).suffix)
     if len(targets) > 1 or (is_path and Path(first).exists()):
         return "files"
@@ -257,67 +238,54 @@ def _kind(targets: Sequence[Any]) -> str:
     return "files" if is_path else "named"
 
 
-def _named_dataset(config: SourceRequest) -> Dataset:
-    if config.sample_dim or config.variables:
-        raise OptionError(
-            f"--sample-dim and --variables are for files of your own; {config.targets[0]} says "
-            "itself what a sample is; its options are given as --option NAME=VALUE"
-        )
-    return find_dataset(config.targets[0], **config.options)
-
-
-def _anemoi_dataset(config: SourceRequest) -> Dataset:
-    _refuse_locating(config, "an anemoi store")
-    if config.sample_dim or config.variables:
-        raise OptionError(
-            "--sample-dim and --variables are for files of your own; of an anemoi store a date is "
-            "a sample; choose variables with --option select=A,B"
-        )
-    path = config.targets[0].removeprefix(ANEMOI)
-    return anemoi_dataset(path, **config.options)
-
-
-def _object_dataset(config: SourceRequest) -> Dataset:
-    if len(config.targets) > 1:
-        raise OptionError("an object is profiled by itself: name one of them")
-    _refuse_locating(config, "an object", but_download=True)
-    return object_dataset(
-        config.targets[0],
-        options=config.options,
-        sample_dim=config.sample_dim,
-        variables=config.variables or None,
-    )
-
-
-def _user_dataset(config: SourceRequest) -> Dataset:
-    _refuse_locating(config, "files")
-    if config.options:
-        raise OptionError("--option is for named datasets, not for files")
-    return user_files(
-        config.targets,
-        sample_dim=config.sample_dim,
-        variables=config.variables or None,
-        target_variables=config.target_variables or None,
-    )
-
-
-def _refuse_locating(config: SourceRequest, what: str, *, but_download: bool = False) -> None:
-    """Raise OptionError if an option says where the files of a named dataset are."""
-    given = {
-        "--tiny": config.tiny,
-        "--scale": config.scale is not None,
-        "--data-dir": config.data_dir is not None,
-        "--files": config.files is not None,
-        "--download": config.download and not but_download,
-    }
-    wrong = [option for option, is_given in given.items() if is_given]
-    if wrong:
-        raise OptionError(f"{', '.join(wrong)}: for named datasets, not for {what}")
-
-
-_DATASETS: Final[dict[str, Callable[[SourceRequest], Dataset]]] = {
-    "named": _named_dataset,
-    "files": _user_dataset,
-    "anemoi": _anemoi_dataset,
-    "object": _object_dataset,
+KINDS: Final = {
+    "named": "named datasets",
+    "files": "files",
+    "anemoi": "an anemoi store",
+    "object": "an object",
 }
+TAKES: Final = {
+    "tiny": ("named",),
+    "scale": ("named",),
+    "data_dir": ("named",),
+    "files": ("named",),
+    "download": ("named", "object"),
+    "options": ("named", "anemoi", "object"),
+    "sample_dim": ("files", "object"),
+    "variables": ("files", "object"),
+    "target_variables": ("files",),
+}
+"""Fields of a request and the kinds of sources that take them."""
+
+
+def _find_dataset(request: SourceRequest) -> Dataset:
+    """Return the dataset of the targets; raise OptionError for what its kind does not take."""
+    kind, first, options = _kind(request.targets), request.targets[0], request.options
+    for field, kinds in TAKES.items():
+        value = getattr(request, field)
+        if kind not in kinds and value is not None and value is not False and value not in ((), {}):
+            option = field.removesuffix("s") if field == "options" else field.replace("_", "-")
+            own = "; its own options are given as --option NAME=VALUE" * (kind in TAKES["options"])
+            raise OptionError(
+                f"--{option}: for {' and '.join(KINDS[each] for each in kinds)}, not for "
+                f"{KINDS[kind]}{own}"
+            )
+    if kind == "named":
+        return find_dataset(first, **options)
+    if kind == "anemoi":
+        return anemoi_dataset(first.removeprefix(ANEMOI), **options)
+    if kind == "files":
+        return user_files(
+            request.targets,
+            sample_dim=request.sample_dim,
+            variables=request.variables or None,
+            target_variables=request.target_variables or None,
+        )
+    if len(request.targets) > 1:
+        raise OptionError("an object is profiled by itself: name one of them")
+    return object_dataset(
+        first,
+        options=options,
+        sample_dim=request.sample_dim,
+        variables=request.variables or None,
+    )

@@ -57,6 +57,12 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise OptionError(f"--seed {self.seed}: expected 0 or more")
         if self.allow_gaps and not self.split_by:
             raise OptionError("--allow-gaps needs --split-by")
+        elsewhere = self.data_dir or self.files is not None or self.tiny or self.scale is not None
+        if self.download and elsewhere:
+            raise OptionError(
+                "--download: fills CliMetLab's cache; it cannot be combined with --data-dir, "
+                "--files, --tiny and --scale"
+            )
         _ = self.splits_by  # read, to be refused here where one is wrong
 
     @property

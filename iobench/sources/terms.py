@@ -20,7 +20,7 @@ TERMS_NAME: Final = "terms-shown"
 
 
 def terms_file() -> Path:
-    """Return where it is remembered whose terms have been shown: beside the list of places."""
+    """Return where it is remembered whose terms have been shown: in the user's cache."""
     return user_folder() / TERMS_NAME
 
 
@@ -32,23 +32,22 @@ def show_terms_once(
     Where nothing can be remembered they are shown each time. Other terms of the same dataset are
     shown again.
     """
-    terms = " ".join(str(provenance.get("terms_of_use") or "").split())
-    citation = " ".join(str(provenance.get("citation") or "").split())
-    told = [
-        f"{what}: {text}"
-        for what, text in (("terms of use", terms), ("cite", citation))
-        if text not in ("", "-")  # upstream's way to say that there is none
-    ]
-    if not told:
+    texts = {
+        "terms of use": " ".join(str(provenance.get("terms_of_use") or "").split()),
+        "cite": " ".join(str(provenance.get("citation") or "").split()),
+    }
+    # A dash is upstream's way to say that there is none.
+    terms = "; ".join(f"{what}: {text}" for what, text in texts.items() if text not in ("", "-"))
+    if not terms:
         return False
-    line = f"{dataset} {hashlib.blake2b(' '.join(told).encode(), digest_size=16).hexdigest()}"
+    line = f"{dataset} {hashlib.blake2b(terms.encode(), digest_size=16).hexdigest()}"
     shown: list[str] = []
     with suppress(OSError, UnicodeDecodeError):
         shown = remember.read_text().splitlines()
     if line in shown:
         return False
-    screen.note(f"{dataset}: {'; '.join(told)} (shown once)")
+    screen.note(f"{dataset}: {terms} (shown once)")
     with suppress(OSError, StorageError):
         remember.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(remember, "".join(f"{each}\n" for each in [*shown, line]).encode())
+        write_atomically(remember, "".join(f"{each}\n" for each in [*shown, line]))
     return True
