@@ -147,21 +147,21 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
 
     Stores that profiles made as probes tell less; what a dataset needs is then given by options.
     """
-    told = manifest.provenance.get("request", {})
+    said = manifest.provenance.get("request", {})
     try:
-        _check_masked(request, list(map(str, told.get("masked", ()))))
+        _check_masked(request, list(map(str, said.get("masked", ()))))
         return ConvertRequest(
             targets=request.targets,
             to=manifest.format,
             out=request.store,
-            options={**_texts(told.get("options", {})), **request.options},
-            sample_dim=told.get("sample_dim", manifest.provenance.get("sample_dim")),
-            variables=tuple(map(str, told.get("variables", ()))),
-            target_variables=tuple(map(str, told.get("target_variables", ()))),
-            stage=told.get("stage", "preprocessed"),
-            tiny=request.tiny or bool(told.get("tiny", False)),
-            scale=told.get("scale") if request.scale is None else request.scale,
-            seed=int(told.get("seed", 0)) or request.seed,
+            options={**_texts(said.get("options", {})), **request.options},
+            sample_dim=said.get("sample_dim", manifest.provenance.get("sample_dim")),
+            variables=tuple(map(str, said.get("variables", ()))),
+            target_variables=tuple(map(str, said.get("target_variables", ()))),
+            stage=said.get("stage", "preprocessed"),
+            tiny=request.tiny or bool(said.get("tiny", False)),
+            scale=said.get("scale") if request.scale is None else request.scale,
+            seed=int(said.get("seed", 0)) or request.seed,
             data_dir=request.data_dir,
             files=request.files,
             store_dir=request.store_dir,

@@ -106,12 +106,12 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
         screen.note(note)
     index = split_index(index, request.splits_by, allow_gaps=request.allow_gaps)
     setup_s["index"] = watch() - sum(index.setup.values())
-    asked = request_counts.since(before)
-    if asked != RequestCounts():
+    requests = request_counts.since(before)
+    if requests != RequestCounts():
         screen.note(
-            f"looking into {len(files)} files of {dataset.name}: {asked.listings} listings, "
-            f"{asked.states} questions for a file's state, {asked.ranges} ranges of "
-            f"{asked.nbytes:,} bytes in all"
+            f"looking into {len(files)} files of {dataset.name}: {requests.listings} listings, "
+            f"{requests.states} questions for a file's state, {requests.ranges} ranges of "
+            f"{requests.nbytes:,} bytes in all"
         )
     if not locator.stand_in:
         show_terms_once(dataset.name, index.provenance, screen, terms_file())
@@ -137,15 +137,15 @@ def with_sample_dim(request: Request) -> tuple[Request, str]:
         return request, ""
     place = choose_place(store_dir=request.store_dir).path
     dataset = user_files(targets, sample_dim=None)
-    found = likely_sample_dim(
+    matches = likely_sample_dim(
         dataset.files(FileLocator(cache_dir=place / "indexes")),
         cache_dir=place / "indexes",
         names=(*request.variables, *request.target_variables),
         group=dataset.group,
     )
-    if found is None:
+    if matches is None:
         return request, ""
-    dim, why = found
+    dim, why = matches
     note = f"one sample is one index of {dim}, {why}; --sample-dim names another dimension"
     return replace(request, sample_dim=dim), note
 
@@ -155,28 +155,28 @@ def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
 
     A folder that is no store stands for its `data_files`. What is no text is left to others.
     """
-    found: list[Any] = []
+    matches: list[Any] = []
     for target in targets:
         base, group = _without_group(target)
         if group:
-            found += [f"{each}#{group}" for each in expand_sources([base])]
+            matches += [f"{each}#{group}" for each in expand_sources([base])]
             continue
         path = as_path(target) if isinstance(target, str) else None
         if isinstance(path, URL):
-            found += _matching_urls(path) if path.is_pattern() else [path]
+            matches += _matching_urls(path) if path.is_pattern() else [path]
         elif path is None:
-            found.append(target)
+            matches.append(target)
         elif glob.has_magic(target) and not path.exists() and not target.startswith(ANEMOI):
             names = sorted(glob.glob(target, recursive=True))  # noqa: PTH207 - as `FilePattern`
             if not names:
                 raise MissingFileError(
                     f"{target}: no file matches, seen from {Path.cwd()}; check the spelling"
                 )
-            found += names
+            matches += names
         else:
             inside = () if target in dataset_names() else data_files(path)
-            found += inside or [str(path) if is_url(target) else target]
-    return tuple(found)
+            matches += inside or [str(path) if is_url(target) else target]
+    return tuple(matches)
 
 
 def _without_group(target: Any) -> tuple[str, str]:
@@ -195,13 +195,13 @@ def _matching_urls(pattern: URL) -> list[URL]:
         raise OptionError(f"{pattern}: a web server lists no files; name them one by one")
     fixed = re.split(r"[*?\[]", pattern.path, maxsplit=1)[0]
     fixed = fixed[: fixed.rfind("/") + 1]
-    found = sorted(pattern.with_path(fixed).glob(pattern.path[len(fixed) :]))
-    if not found:
+    matches = sorted(pattern.with_path(fixed).glob(pattern.path[len(fixed) :]))
+    if not matches:
         raise MissingFileError(
             f"{pattern}: no file matches; quote it, so that the shell leaves it alone, and check "
             "the spelling"
         )
-    return [URL(url.with_secrets()) for url in found]
+    return [URL(url.with_secrets()) for url in matches]
 
 
 def _download(dataset: Dataset, indexes: Path, screen: Screen) -> None:

@@ -26,8 +26,6 @@ MAX_EXAMPLE_NBYTES = (1 << 31) - 1
 
 LARGE_NBYTES = 1 << 16
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
-_UNPACKED_FLOAT = np.dtype([("tag", "u1"), ("value", "<f4")])
-_UNPACKED_FLOAT_TAG = 1 << 3 | FIXED32
 
 
 class FeatureKind(IntEnum):
@@ -59,30 +57,22 @@ class Feature(msgspec.Struct, frozen=True):
         """Return the bytes of a list's numbers; None where they are not packed in one piece."""
         if len(self.bodies) != 1:
             return None
-        found = [(number, wire, value) for number, wire, value, _ in _fields(self.bodies[0])]
-        if len(found) != 1 or found[0][:2] != (1, DELIMITED):
-            return None
-        return found[0][2]
+        first, *others = [*_fields(self.bodies[0])] or [(0, 0, memoryview(b""))]
+        return None if others or first[:2] != (1, DELIMITED) else first[2]
 
     def values(self) -> list[memoryview]:
         """Return the byte strings of a bytes list."""
-        return [
-            value
-            for body in self.bodies
-            for number, wire, value, _ in _fields(body)
-            if (number, wire) == (1, DELIMITED)
-        ]
+        fields = (field for body in self.bodies for field in _fields(body))
+        return [value for number, wire, value in fields if (number, wire) == (1, DELIMITED)]
 
 
 def encode_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) -> list[Any]:
     """Return the buffers that, one after the other, are the example."""
-    entries: list[list[Any]] = []
-    for name, kind, array in features:
-        data = _contiguous_bytes(array) if kind is not FeatureKind.INT64 else encode_varints(array)
-        # The three lists keep their values in field 1: packed numbers and strings look alike.
-        feature = _delimited(kind, _delimited(1, [data]))
-        entries.append(_delimited(1, [*_delimited(1, [name.encode()]), *_delimited(2, feature)]))
-    return _merged(_delimited(1, [piece for entry in entries for piece in entry]))
+    entries = [
+        (name, kind, encode_varints(array) if kind is FeatureKind.INT64 else _octets(array))
+        for name, kind, array in features
+    ]
+    return _merged(_message(entries))
 
 
 class ExampleTemplate:
@@ -91,27 +81,32 @@ class ExampleTemplate:
     def __init__(self, features: Sequence[tuple[str, int, FeatureKind]]) -> None:
         data = b""
         self.offsets: dict[str, int] = {}
-        entries: list[list[Any]] = []
-        for name, nbytes, kind in features:
-            feature = _delimited(kind, _delimited(1, [memoryview(bytes(nbytes))]))
-            entries.append(
-                _delimited(1, [*_delimited(1, [name.encode()]), *_delimited(2, feature)])
-            )
         names = iter(features)
-        for piece in _delimited(1, [piece for entry in entries for piece in entry]):
+        empty = [(name, kind, memoryview(bytes(nbytes))) for name, nbytes, kind in features]
+        for piece in _message(empty):
             if isinstance(piece, memoryview):
                 self.offsets[next(names)[0]] = len(data)
             data += piece
         self.data = data
 
 
+def _message(entries: Sequence[tuple[str, FeatureKind, Any]]) -> list[Any]:
+    """Return the pieces of an example of these features' bytes, each of which is one of them."""
+    pieces: list[Any] = []
+    for name, kind, data in entries:
+        # The three lists keep their values in field 1: packed numbers and strings look alike.
+        feature = _delimited(kind, _delimited(1, [data]))
+        pieces += _delimited(1, [*_delimited(1, [name.encode()]), *_delimited(2, feature)])
+    return _delimited(1, pieces)
+
+
 def parse_example(data: memoryview) -> dict[str, Feature]:
     """Return the features of an example by name; unknown fields are passed over."""
     features: dict[str, Feature] = {}
-    for number, wire, body, _ in _fields(data):
+    for number, wire, body in _fields(data):
         if (number, wire) != (1, DELIMITED):
             continue
-        for entry_number, entry_wire, entry, _ in _fields(body):
+        for entry_number, entry_wire, entry in _fields(body):
             if (entry_number, entry_wire) == (1, DELIMITED):
                 name, feature = _parse_entry(entry)
                 if feature is not None:
@@ -121,14 +116,14 @@ def parse_example(data: memoryview) -> dict[str, Feature]:
 
 def _parse_entry(entry: memoryview) -> tuple[str, Feature | None]:
     name, kind, bodies = "", None, []
-    for number, wire, value, _ in _fields(entry):
+    for number, wire, value in _fields(entry):
         if (number, wire) == (1, DELIMITED):
             try:
                 name = bytes(value).decode()
             except UnicodeDecodeError as error:
                 raise StoreError("a feature's name in a record is not UTF-8; damaged") from error
         elif (number, wire) == (2, DELIMITED):
-            for list_number, list_wire, body, _ in _fields(value):
+            for list_number, list_wire, body in _fields(value):
                 if list_wire == DELIMITED and list_number in (1, 2, 3):
                     if kind is not None and list_number != kind:
                         bodies = []  # of a oneof the last one counts
@@ -137,8 +132,8 @@ def _parse_entry(entry: memoryview) -> tuple[str, Feature | None]:
     return name, None if kind is None else Feature(kind, tuple(bodies))
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview, int]]:
-    """Yield (number, wire type, bytes of the value, position of the tag) of each field."""
+def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Yield number, wire type and bytes of the value of each field."""
     position, end = 0, len(data)
     while position < end:
         start = position
@@ -157,44 +152,21 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview, int]]:
             )
         if stop > end or number == 0:
             raise StoreError(f"field {number} at byte {start} of a record ends beyond it; damaged")
-        yield number, wire, data[position:stop], start
+        yield number, wire, data[position:stop]
         position = stop
 
 
 def _float_pieces(body: memoryview) -> Iterator[NDArray[Any]]:
-    """Yield the values of a FloatList, a run at a time, packed or not."""
-    resume = 0
-    while resume < len(body):
-        for number, wire, value, start in _fields(body[resume:]):
-            if (number, wire) == (1, DELIMITED):
-                if len(value) % 4:
-                    raise StoreError(f"a float list of {len(value)} bytes in a record; damaged")
-                yield np.frombuffer(value, dtype="<f4")
-            elif (number, wire) == (1, FIXED32):
-                # Unpacked values come by the million: take the whole run at once.
-                run = _unpacked_run(body[resume + start :])
-                yield run
-                resume += start + run.size * _UNPACKED_FLOAT.itemsize
-                break
-        else:
-            return
-
-
-def _unpacked_run(data: memoryview) -> NDArray[Any]:
-    window = 64
-    while True:
-        count = min(window, len(data) // _UNPACKED_FLOAT.itemsize)
-        run = np.frombuffer(data, dtype=_UNPACKED_FLOAT, count=count)
-        others = np.flatnonzero(run["tag"] != _UNPACKED_FLOAT_TAG)
-        if others.size:
-            return run["value"][: others[0]]
-        if count < window:
-            return run["value"]
-        window *= 16  # so that many short runs cost no more than their length
+    """Yield the values of a FloatList, packed or one by one."""
+    for number, wire, value in _fields(body):
+        if number == 1 and wire in (DELIMITED, FIXED32):
+            if len(value) % 4:
+                raise StoreError(f"a float list of {len(value)} bytes in a record; damaged")
+            yield np.frombuffer(value, dtype="<f4")
 
 
 def _int64_pieces(body: memoryview) -> Iterator[NDArray[Any]]:
-    for number, wire, value, _ in _fields(body):
+    for number, wire, value in _fields(body):
         if number == 1 and wire in (VARINT, DELIMITED):
             yield decode_varints(value)
 
@@ -205,7 +177,7 @@ def _joined(pieces: list[NDArray[Any]], dtype: str) -> NDArray[Any]:
     return np.concatenate(pieces) if pieces else np.empty(0, dtype=dtype)
 
 
-def _contiguous_bytes(array: NDArray[Any]) -> memoryview:
+def _octets(array: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 

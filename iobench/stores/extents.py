@@ -107,9 +107,9 @@ class ExtentStore:
         return self.decode(self.read(self.extents(index)))
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
-        wanted = [self.extents(index) for index in indices]  # all asked for at once
-        found = iter(self.read([extent for extents in wanted for extent in extents]))
-        return [self.decode([next(found) for _ in extents]) for extents in wanted]
+        by_sample = [self.extents(index) for index in indices]  # all asked for at once
+        read = iter(self.read([extent for extents in by_sample for extent in extents]))
+        return [self.decode([next(read) for _ in extents]) for extents in by_sample]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_files": None}
@@ -177,10 +177,10 @@ class ExtentStore:
         """Return what the store keeps of its samples; see `iobench.stores.Store.index`."""
         from iobench.datasets.contract import SampleAxis, SampleIndex
 
-        kept = read_index(self.path, self.manifest)
+        index_fields = read_index(self.path, self.manifest)
         provenance = self.manifest.provenance
-        kept["axes"] = tuple(SampleAxis(**axis) for axis in kept["axes"])
-        return SampleIndex(self.spec, range(len(self)), provenance=provenance, **kept)
+        index_fields["axes"] = tuple(SampleAxis(**axis) for axis in index_fields["axes"])
+        return SampleIndex(self.spec, range(len(self)), provenance=provenance, **index_fields)
 
     def to_xarray(self) -> Any:
         """Return the store as an ``xarray.Dataset`` that reads samples as they are asked for."""
@@ -208,13 +208,13 @@ def open_file_size(path: Path, *, expected: int) -> int:
 def read_ranges(extents: Sequence[FileRange[Path]]) -> list[memoryview]:
     """Return the bytes of extents of one store, asked for at once."""
     try:
-        found = fetched([(cast(URL, each.file), each.offset, each.nbytes) for each in extents])
+        read = fetched([(cast(URL, each.file), each.offset, each.nbytes) for each in extents])
     except FileNotFoundError as error:
         raise _missing(error) from error
-    for extent, data in zip(extents, found, strict=True):
+    for extent, data in zip(extents, read, strict=True):
         if len(data) != extent.nbytes:
             raise _too_short(extent.file, extent.offset, extent.nbytes, len(data))
-    return [memoryview(data) for data in found]
+    return [memoryview(data) for data in read]
 
 
 def fill_ranges(
@@ -240,8 +240,8 @@ def _missing(error: FileNotFoundError) -> StoreError:
     )
 
 
-def _too_short(file: Path, start: int, expected: int, found: int) -> StoreError:
+def _too_short(file: Path, start: int, expected: int, read: int) -> StoreError:
     return StoreError(
-        f"{file}: the object ends at byte {start + found}, expected {expected} bytes from byte "
+        f"{file}: the object ends at byte {start + read}, expected {expected} bytes from byte "
         f"{start}; convert to a new folder"
     )

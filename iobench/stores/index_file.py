@@ -126,7 +126,7 @@ def read_index(path: Path, manifest: Manifest) -> dict[str, Any]:
     """
     arrays, described = _read_arrays(path, manifest), manifest.index
     try:
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "positions": _array(arrays, described["positions"]),
             "position_units": str(described["position_units"]),
             "rows": _array(arrays, described["rows"]),
@@ -146,15 +146,15 @@ def read_index(path: Path, manifest: Manifest) -> dict[str, Any]:
             },
             "meteorology": _meteorology(arrays, described),
         }
-        parts = [found["positions"], found["rows"], found["coordinate"]]
-        parts += [part for axis in found["axes"] for part in (axis["positions"], axis["rows"])]
-        parts += [each.values for each in found["meteorology"].coordinates if each.of_samples]
+        parts = [fields["positions"], fields["rows"], fields["coordinate"]]
+        parts += [part for axis in fields["axes"] for part in (axis["positions"], axis["rows"])]
+        parts += [each.values for each in fields["meteorology"].coordinates if each.of_samples]
         lengths = {len(part) for part in parts if len(part)}
         if lengths - {manifest.n_samples}:
             raise ValueError(f"{sorted(lengths)} values for {manifest.n_samples} samples")
     except (KeyError, TypeError, ValueError, AttributeError, SampleError) as error:
         raise _damaged(path, error) from error
-    return found
+    return fields
 
 
 def read_meteorology(path: Path, manifest: Manifest) -> Meteorology:

@@ -32,7 +32,7 @@ POINTERS: Final = frozenset(
 OF_SPEC: Final = frozenset({"units", "role"})
 """What the spec of a sample says, which preprocessing may have changed."""
 
-KEPT_UNITS: Final = "time_units"
+UNDECODED_UNITS: Final = "time_units"
 """The attribute that has units of time which xarray cannot decode."""
 
 
@@ -139,7 +139,7 @@ def label_store(
     every = dict(zip(sample_dims, sample_shape, strict=True))
     for name, array in arrays.items():
         every |= dict(zip(dims[name], array.shape, strict=True))
-    found: dict[str, Coordinate] = {}
+    by_name: dict[str, Coordinate] = {}
     extra: dict[str, int] = {}
     for each in meteorology.coordinates:
         if each.of_samples and each.name in every and each.name not in sample_dims:
@@ -147,15 +147,15 @@ def label_store(
             each = replace(each, name=f"{SAMPLE_DIM}_{each.name}")
         placed = _placed(each, sample_dims, sample_shape, named)
         if placed is not None and is_free(placed.name) and _fits(placed, every, extra, arrays):
-            found[placed.name] = placed
+            by_name[placed.name] = placed
     for each in _of_channels(arrays, dims) if meteorology else ():
-        if each.name not in found and each.name not in arrays and is_free(each.name):
-            found[each.name] = each
+        if each.name not in by_name and each.name not in arrays and is_free(each.name):
+            by_name[each.name] = each
     attributes = {
-        name: _attributes(each, (*sample_dims, *dims[name]), meteorology, found)
+        name: _attributes(each, (*sample_dims, *dims[name]), meteorology, by_name)
         for name, each in arrays.items()
     }
-    coordinates = tuple(_without_lost(each, found) for each in found.values())
+    coordinates = tuple(_without_lost(each, by_name) for each in by_name.values())
     return StoreLabels(sample_dims, sample_shape, dims, attributes, coordinates)
 
 
@@ -164,14 +164,14 @@ def _names(text: str) -> set[str]:
     return {word for word in text.split() if not word.endswith(":")}
 
 
-def _without_lost(each: Coordinate, found: Mapping[str, Coordinate]) -> Coordinate:
+def _without_lost(each: Coordinate, by_name: Mapping[str, Coordinate]) -> Coordinate:
     """Return a coordinate whose attributes name no variable that is not there."""
-    kept = {
+    attributes = {
         key: value
         for key, value in each.attributes.items()
-        if key not in POINTERS or (isinstance(value, str) and _names(value) <= set(found))
+        if key not in POINTERS or (isinstance(value, str) and _names(value) <= set(by_name))
     }
-    return replace(each, attributes=decodable_attributes(kept, each.values))
+    return replace(each, attributes=decodable_attributes(attributes, each.values))
 
 
 def _sample_dims(
@@ -191,8 +191,8 @@ def _sample_dims(
     if along is None:
         return (SAMPLE_DIM,)
     # With indexes NumPy sorts: of as many values as these, hashing them takes a hundred times that.
-    _, seen = np.unique(along.values, return_index=True)
-    return names if len(seen) == n_samples else (SAMPLE_DIM,)  # one that is there twice is no index
+    _, first = np.unique(along.values, return_index=True)
+    return names if len(first) == n_samples else (SAMPLE_DIM,)  # one that is there twice is no index
 
 
 def _placed(
@@ -214,11 +214,11 @@ def _placed(
                 values = first.squeeze(axis)
                 own.remove(dim)
     rest = values.shape[len(own) :]
-    kept = [named.get((dim, n), dim) for dim, n in zip(dims, rest, strict=True)]
+    inner = [named.get((dim, n), dim) for dim, n in zip(dims, rest, strict=True)]
     name = each.name
     if not each.of_samples and each.dims == (each.name,):
-        name = kept[0]  # a dimension that was renamed takes its coordinate with it
-    return Coordinate(name, (*own, *kept), values, each.attributes)
+        name = inner[0]  # a dimension that was renamed takes its coordinate with it
+    return Coordinate(name, (*own, *inner), values, each.attributes)
 
 
 def _fits(
@@ -246,14 +246,14 @@ def _of_channels(
     arrays: Mapping[str, ArrayLabels], dims: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Coordinate]:
     """Yield the names of channels along their dimension, where all arrays have the same there."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_dim: dict[str, tuple[str, ...]] = {}
     for name, each in arrays.items():
         if not each.channels:
             continue
         axis = each.dims.index("channel") if "channel" in each.dims else 0
         dim, channels = dims[name][axis], tuple(each.channels)
-        found[dim] = channels if found.get(dim, channels) == channels else ()
-    for dim, channels in found.items():
+        by_dim[dim] = channels if by_dim.get(dim, channels) == channels else ()
+    for dim, channels in by_dim.items():
         if channels:
             yield Coordinate(dim, (dim,), np.array(channels, dtype=np.str_), {})
 
@@ -268,7 +268,7 @@ def _attributes(
     known = meteorology.variables.get(each.variable, {})
     own = {key: value for key, value in known.items() if key not in POINTERS | OF_SPEC}
     bounds = {str(one.attributes.get("bounds", "")) for one in coordinates.values()}
-    beside = [
+    auxiliary = [
         name
         for name, one in coordinates.items()
         if one.dims != (name,)
@@ -279,7 +279,7 @@ def _attributes(
     mapping = str(known.get("grid_mapping", "")).partition(":")[0]
     if mapping in coordinates:
         own["grid_mapping"] = mapping
-    return {**own, **({"coordinates": " ".join(sorted(beside))} if beside else {})}
+    return {**own, **({"coordinates": " ".join(sorted(auxiliary))} if auxiliary else {})}
 
 
 def decodable_attributes(attributes: Mapping[str, Any], values: NDArray[Any]) -> dict[str, Any]:
@@ -291,7 +291,7 @@ def decodable_attributes(attributes: Mapping[str, Any], values: NDArray[Any]) ->
     is_time = isinstance(units, str) and "since" in units and values.dtype.kind in "iuf"
     if not is_time or _is_decoded(attributes, values):
         return dict(attributes)
-    return {KEPT_UNITS if key == "units" else key: each for key, each in attributes.items()}
+    return {UNDECODED_UNITS if key == "units" else key: each for key, each in attributes.items()}
 
 
 def _is_decoded(attributes: Mapping[str, Any], values: NDArray[Any]) -> bool:

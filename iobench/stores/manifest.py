@@ -245,9 +245,9 @@ def read_manifest(path: Path) -> Manifest:
         ) from error
     try:
         values = parse_json(data)
-        if (found := values["manifest_version"]) != MANIFEST_VERSION:
+        if (version := values["manifest_version"]) != MANIFEST_VERSION:
             raise StoreError(
-                f"{path}: a store of another version of iobench (manifest {found!r}, expected "
+                f"{path}: a store of another version of iobench (manifest {version!r}, expected "
                 f"{MANIFEST_VERSION}); remove it, then: iobench convert SOURCE {path} --to "
                 f"{str(values['format'])!r}"
             )

@@ -75,14 +75,14 @@ def choose_place(
     """
     tried: list[str] = []
     for path, why in _candidates(store_dir, environ):
-        is_asked = why in ("--store-dir", f"${ENVIRONMENT_NAME}")
+        is_named = why in ("--store-dir", f"${ENVIRONMENT_NAME}")
         if not (reason := _unusable(path, nbytes)):
             _check_links(path)
             is_in_home = path.resolve().is_relative_to(_home(environ).resolve())
             notice = f"writing to {path}, in your home directory; --store-dir chooses another place"
-            return Place(path, notice if is_in_home and not is_asked else "")
+            return Place(path, notice if is_in_home and not is_named else "")
         tried.append(f"{path} ({why}): {reason}")
-        if is_asked:
+        if is_named:
             break
     raise StorageError(
         f"no folder for what iobench makes: {'; '.join(tried)}; name a writable one by "
@@ -211,8 +211,8 @@ def list_places(
 
 def list_items(places: Sequence[Path]) -> list[Item]:
     """Return everything iobench made in these folders, by path."""
-    found = {path.resolve(): path for place in places for path in _marked(place, MAX_DEPTH)}
-    return [_item(path) for path in sorted(found.values())]
+    by_path = {path.resolve(): path for place in places for path in _marked(place, MAX_DEPTH)}
+    return [_item(path) for path in sorted(by_path.values())]
 
 
 def _marked(folder: Path, depth: int) -> Iterator[Path]:

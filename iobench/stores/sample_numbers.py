@@ -28,10 +28,10 @@ def sample_numbers(numbers: Sequence[int] | NDArray[Any]) -> SampleNumbers:
 
 def count_runs(numbers: Sequence[int] | NDArray[Any]) -> list[tuple[int, int]]:
     """Return first number and count of each stretch of consecutive numbers."""
-    found = sample_numbers(numbers)
-    if isinstance(found, range):
-        return [(found.start, len(found))] if found else []
-    each = np.asarray(found)
+    places = sample_numbers(numbers)
+    if isinstance(places, range):
+        return [(places.start, len(places))] if places else []
+    each = np.asarray(places)
     starts = np.flatnonzero(np.diff(each, prepend=each[:1] - 2) != 1)
     counts = np.diff(starts, append=len(each))
     return list(zip(each[starts].tolist(), counts.tolist(), strict=True))
@@ -46,12 +46,11 @@ def numbers_of_runs(runs: Sequence[tuple[int, int]]) -> SampleNumbers:
     return sample_numbers(np.repeat(first - before, count) + np.arange(count.sum()))
 
 
-def places_among(held: Sequence[int] | NDArray[Any], wanted: ArrayLike) -> NDArray[np.int64]:
+def places_among(held: Sequence[int] | NDArray[Any], sought: ArrayLike) -> NDArray[np.int64]:
     """Return where numbers lie in a sequence of distinct ones; -1 of those it does not have."""
-    asked = np.asarray(wanted, dtype=np.int64)
-    numbers = np.asarray(held, dtype=np.int64)
+    numbers, sought = np.asarray(held, dtype=np.int64), np.asarray(sought, dtype=np.int64)
     if not len(numbers):
-        return np.full(len(asked), -1, dtype=np.int64)
+        return np.full(len(sought), -1, dtype=np.int64)
     order = np.argsort(numbers, kind="stable")
-    found = order[np.searchsorted(numbers, asked, sorter=order).clip(max=len(numbers) - 1)]
-    return np.where(numbers[found] == asked, found, -1)
+    places = order[np.searchsorted(numbers, sought, sorter=order).clip(max=len(numbers) - 1)]
+    return np.where(numbers[places] == sought, places, -1)

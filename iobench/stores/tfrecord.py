@@ -52,8 +52,8 @@ def frame_footer(crc: int) -> bytes:
 
 def frame_footers(crcs: NDArray[np.uint32]) -> NDArray[np.uint8]:
     """Return `frame_footer` of many records: an array of shape (records, 4)."""
-    found = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_MASK_DELTA)
-    return found.astype("<u4").view(np.uint8).reshape(-1, FOOTER_NBYTES)
+    masked_crcs = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_MASK_DELTA)
+    return masked_crcs.astype("<u4").view(np.uint8).reshape(-1, FOOTER_NBYTES)
 
 
 def parse_frame_header(header: bytes, available: int, *, where: str) -> int:

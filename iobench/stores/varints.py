@@ -5,6 +5,7 @@ Format: https://protobuf.dev/programming-guides/encoding (section "Base 128 Vari
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,37 +60,30 @@ def encode_varints(values: NDArray[Any]) -> bytes:
 
 def decode_varints(data: memoryview) -> NDArray[np.int64]:
     """Return the int64 numbers a run of varints holds."""
-    octets = np.frombuffer(data, dtype=np.uint8)
-    if not octets.size or octets.max() < SHORT:
-        return octets.astype(np.int64)
-    ends = np.flatnonzero(octets < SHORT)
-    starts = np.empty_like(ends)
-    starts[:1] = 0
-    starts[1:] = ends[:-1] + 1
-    lengths = ends - starts + 1
-    if not ends.size or ends[-1] != octets.size - 1 or lengths.max() > MAX_NBYTES:
+    each = np.frombuffer(data, dtype=np.uint8)
+    if not each.size or each.max() < SHORT:
+        return each.astype(np.int64)
+    ends = np.flatnonzero(each < SHORT)
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    if not ends.size or ends[-1] != each.size - 1 or (ends - starts).max() >= MAX_NBYTES:
         raise StoreError("a list of numbers in a record is damaged: one of them does not end")
     numbers = np.zeros(ends.size, dtype=np.uint64)
-    for step in range(int(lengths.max())):
-        longer = np.flatnonzero(lengths > step)
-        septet = octets[starts[longer] + step].astype(np.uint64) & np.uint64(0x7F)
+    for step in range(int((ends - starts).max()) + 1):
+        longer = np.flatnonzero(ends - starts >= step)
+        septet = each[starts[longer] + step].astype(np.uint64) & np.uint64(0x7F)
         numbers[longer] |= septet << np.uint64(7 * step)
     return numbers.view(np.int64)
 
 
 def decode_varint_rows(
-    octets: NDArray[np.uint8], count: int
+    rows: NDArray[np.uint8], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the numbers of rows of varints, all in one go, and which rows held as many."""
-    numbers = np.zeros((len(octets), count), dtype=np.int64)
-    is_end = octets < SHORT
-    holds = is_end[:, -1] & (np.count_nonzero(is_end, axis=1) == count)
-    ends = np.flatnonzero(is_end)
-    own = ends // octets.shape[1]
-    before = np.concatenate(([-1], ends[:-1]))
-    lengths = ends - np.maximum(before, own * octets.shape[1] - 1)
-    holds[own[lengths > MAX_NBYTES]] = False
-    chosen = octets if holds.all() else octets[holds]
-    found = decode_varints(np.ascontiguousarray(chosen).reshape(-1).data)
-    numbers[holds] = found.reshape(-1, count)
+    """Return the numbers of rows of varints, and which rows held as many."""
+    numbers = np.zeros((len(rows), count), dtype=np.int64)
+    holds = np.zeros(len(rows), dtype=np.bool_)
+    for number, row in enumerate(np.ascontiguousarray(rows)):
+        with suppress(StoreError):
+            row_numbers = decode_varints(row.data)
+            if row_numbers.size == count:
+                numbers[number], holds[number] = row_numbers, True
     return numbers, holds

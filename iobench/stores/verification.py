@@ -263,24 +263,24 @@ def verify_against(
     allowed = _allowed_errors(store)
     _check_same_kind(store, index, allowed)
     chosen = sorted(probe_samples(len(store), math.ceil(len(store) * share)))
-    found = StoreComparison(_compare_files(store, files), len(store), len(chosen), allowed)
-    made = make([int(store.manifest.samples[position]) for position in chosen])
+    comparison = StoreComparison(_compare_files(store, files), len(store), len(chosen), allowed)
+    source_samples = make([int(store.manifest.samples[position]) for position in chosen])
     tasks = (
         lambda position=position, sample=sample: _compare(store, position, sample, allowed)
-        for position, sample in zip(chosen, made, strict=True)
+        for position, sample in zip(chosen, source_samples, strict=True)
     )
     try:
         for done, (position, arrays) in enumerate(
             zip(chosen, _in_order(tasks, workers), strict=True), 1
         ):
-            _add(found, store, index, position, arrays)
+            _add(comparison, store, index, position, arrays)
             if progress is not None:
                 progress(done, len(chosen))
     finally:
-        close = getattr(made, "close", None)
+        close = getattr(source_samples, "close", None)
         if close is not None:
             close()
-    return found
+    return comparison
 
 
 def _allowed_errors(store: Store) -> dict[str, float]:
@@ -339,11 +339,11 @@ def _compare_files(store: Store, files: Sequence[Path]) -> SourceFiles:
 def _by_name(named: Sequence[tuple[str, _T]]) -> dict[tuple[str, int], _T]:
     """Return values by name and how many of that name came before: folders may repeat names."""
     counts: dict[str, int] = {}
-    found = {}
+    numbered = {}
     for name, value in named:
         counts[name] = counts.get(name, 0) + 1
-        found[name, counts[name]] = value
-    return found
+        numbered[name, counts[name]] = value
+    return numbered
 
 
 class _Array(msgspec.Struct, frozen=True):
@@ -394,25 +394,25 @@ def _octets(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _add(
-    found: StoreComparison,
+    comparison: StoreComparison,
     store: Store,
     index: SampleIndex,
     position: int,
     arrays: Mapping[str, _Array],
 ) -> None:
-    found.n_differing_samples += any(each.n_values for each in arrays.values())
+    comparison.n_differing_samples += any(each.n_values for each in arrays.values())
     for name, each in arrays.items():
-        found.nbytes += each.nbytes
-        found.n_values += each.n_values
+        comparison.nbytes += each.nbytes
+        comparison.n_values += each.n_values
         if each.largest is not None:
-            found.largest[name] = max(each.largest, found.largest.get(name, 0.0))
+            comparison.largest[name] = max(each.largest, comparison.largest.get(name, 0.0))
         if each.n_values:
-            found.differing[name] = found.differing.get(name, 0) + each.n_values
-        if each.n_values and found.first is None:
+            comparison.differing[name] = comparison.differing.get(name, 0) + each.n_values
+        if each.n_values and comparison.first is None:
             number = int(store.manifest.samples[position])
             names = index.coordinate
             name_of_sample = str(names[number]) if number < len(names) else ""
-            found.first = Difference(
+            comparison.first = Difference(
                 shard_of(store, position), position, number, name_of_sample, name, each.index,
                 *each.texts,
             )  # fmt: skip

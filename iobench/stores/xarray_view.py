@@ -54,10 +54,10 @@ def store_dataset(store: Store) -> Any:
         variables[other.name] = xarray.Variable(other.dims, other.values, other.attributes)
     title = {"title": manifest.dataset} if manifest.dataset else {}
     attributes = {**title, **known.attributes, "Conventions": "CF-1.11"}
-    found = xarray.decode_cf(xarray.Dataset(variables, attrs=attributes), decode_timedelta=False)
+    result = xarray.decode_cf(xarray.Dataset(variables, attrs=attributes), decode_timedelta=False)
     if splits := index.get("splits"):
-        found.attrs["splits"] = {name: np.asarray(numbers) for name, numbers in splits.items()}
-    return found
+        result.attrs["splits"] = {name: np.asarray(numbers) for name, numbers in splits.items()}
+    return result
 
 
 class _Samples:
@@ -115,10 +115,10 @@ def _read(samples: _Samples, name: str, key: Sequence[Any]) -> NDArray[Any]:
     outer = np.ix_(*map(np.atleast_1d, chosen[:rank]))
     numbers = np.ravel_multi_index(outer, samples.shape).reshape(-1)
     inside = tuple(each.size for each in chosen[rank:] if each.ndim)
-    found = np.empty((numbers.size, *inside), dtype=variable.dtype)
+    result = np.empty((numbers.size, *inside), dtype=variable.dtype)
     for row, number in enumerate(numbers.tolist()):
         values = samples[number][name]
         for axis in reversed(range(values.ndim)):  # later axes first: an index drops its own
             values = values[(slice(None),) * axis + (key[rank + axis],)]
-        found[row] = values
-    return found.reshape(*(each.size for each in chosen[:rank] if each.ndim), *inside)
+        result[row] = values
+    return result.reshape(*(each.size for each in chosen[:rank] if each.ndim), *inside)
