@@ -192,7 +192,8 @@ def _sample_dims(
         return (SAMPLE_DIM,)
     # With indexes NumPy sorts: of as many values as these, hashing them takes a hundred times that.
     _, first = np.unique(along.values, return_index=True)
-    return names if len(first) == n_samples else (SAMPLE_DIM,)  # one that is there twice is no index
+    is_index = len(first) == n_samples  # a value that is there twice makes none
+    return names if is_index else (SAMPLE_DIM,)
 
 
 def _placed(
