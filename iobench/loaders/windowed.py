@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from msgspec.structs import replace
 
 from iobench.errors import OptionError
-from iobench.loaders.pipeline import Pipeline, Step
+from iobench.loaders.pipeline import Addresses, Pipeline, Step
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 
@@ -45,7 +45,8 @@ def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> P
     steps = (Step(step.kind, step.label, _EachItem(step.run)) for step in pipeline.steps)
     stack = Step(Kind.TRANSFORM, "window", _Stack(pipeline.spec, spec, window))
     planned = None if pipeline.dataset is None else _PlannedItems(pipeline.dataset)
-    return Pipeline(spec, _WindowWheres(pipeline.where, table), (*steps, stack), planned)
+    where = Addresses(_WindowItems(pipeline.where, table), range(len(table)))
+    return Pipeline(spec, where, (*steps, stack), planned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +79,15 @@ class _EachItem:
         return [self.run(*each) for each in zip(*given, strict=True)]
 
 
-class _WindowWheres(Sequence[tuple[Any, ...]]):
-    """Where the items of each window are; made when asked for, for windows overlap."""
+@dataclass(frozen=True, slots=True)
+class _WindowItems:
+    """Returns where the items of a window are; made when asked for, for windows overlap."""
 
-    def __init__(self, where: Sequence[Any], table: NDArray[np.int64]) -> None:
-        self._where = where
-        self._table = table
+    where: Sequence[Any]
+    table: NDArray[np.int64]
 
-    def __len__(self) -> int:
-        return len(self._table)
-
-    @overload
-    def __getitem__(self, index: int) -> tuple[Any, ...]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> _WindowWheres: ...
-
-    def __getitem__(self, index: int | slice) -> tuple[Any, ...] | _WindowWheres:
-        if isinstance(index, slice):
-            return _WindowWheres(self._where, self._table[index])
-        return tuple(self._where[item] for item in self._table[index].tolist())
+    def __call__(self, window: int) -> tuple[Any, ...]:
+        return tuple(self.where[item] for item in self.table[window].tolist())
 
 
 class _Stack:

@@ -90,6 +90,14 @@ class StoreLoader(RingLoader):
         copies = None if accelerator is None else DeviceCopies(accelerator)
         super().__init__(device=copies, **parts)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_device": None, "_place": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        accelerator = find_accelerator(state["config"].device)
+        copies = None if accelerator is None else DeviceCopies(accelerator)
+        super().__setstate__({**state, "_device": copies})
+
     def data_loader(self) -> DataLoader:
         """Return a real ``DataLoader`` that hands on the batches of this one as they are.
 

@@ -111,7 +111,7 @@ def test_a_pickle_of_windows_is_about_the_size_of_its_items():
     pipeline = tiny_pipeline(500)
     made = windowed(pipeline, Window((0,), tuple(range(1, 5))))
     sent = pickle.dumps(made)
-    assert len(sent) < len(pickle.dumps(pipeline)) + made.where._table.nbytes + 2000
+    assert len(sent) < len(pickle.dumps(pipeline)) + made.where._of.table.nbytes + 2000
     copy = pickle.loads(sent)
     for number in (0, len(made) - 1):
         for name, array in make(made, number).items():

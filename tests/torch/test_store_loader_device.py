@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from contextlib import ExitStack
 
@@ -50,6 +51,12 @@ def device(use):
 def is_right(batch, first):
     expected = expected_batch(list(range(first, min(first + 4, 200))))
     return all(np.array_equal(batch[name], expected[name]) for name in expected)
+
+
+def test_a_pickled_loader_finds_its_device_again(store, device):
+    loader = pickle.loads(pickle.dumps(StoreLoader(store, 4, device="cuda")))
+    assert all(is_right(batch, 4 * number) for number, batch in enumerate(loader))
+    assert {piece.queue for piece in device.pieces} == {"copies"}
 
 
 def test_batches_are_copied_before_their_buffer_is_used_again(store, device):

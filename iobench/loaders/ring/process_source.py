@@ -203,7 +203,7 @@ class _Process:
         self.is_broken = False
         self.asked: list[int] = []  # batches
         self._connection = connection
-        self._is_asked = self._is_ready = False
+        self._is_ready = False
         self._heard = 0  # parts of orders
         self._sending = threading.Lock()
         self._answered = threading.Lock()  # held until the last task that was sent is answered
@@ -217,10 +217,12 @@ class _Process:
         with answered:
             with self._sending:
                 before, self._answered = self._answered, answered
-                n_before = self._send(order, task)
+                parts, self._heard = order.after(self._heard)
+                with contextlib.suppress(OSError):  # it has ended: so finds who waits for answers
+                    self._connection.send_bytes(pickle.dumps((parts, task)))
             with before:
-                for _ in range(n_before):
-                    self._hear(is_ended)
+                if not self._is_ready:
+                    self._begin(is_ended)
                 answer = self._answer(is_ended)
         if not isinstance(answer, BaseException):
             return answer
@@ -229,23 +231,13 @@ class _Process:
         finally:
             del answer  # or its traceback would hold it, and the buffer
 
-    def _hear(self, is_ended: Callable[[], bool]) -> None:
-        """Hear whether the process could do what it has to before a batch."""
+    def _begin(self, is_ended: Callable[[], bool]) -> None:
+        """Hear whether everything could be imported and opened there."""
         refusal = self._answer(is_ended)
         if isinstance(refusal, BaseException):
-            self.is_broken = True  # it makes nothing any more
+            self.is_broken = True  # it makes nothing
             raise refusal
         self._is_ready = True
-
-    def _send(self, order: _PassOrder, task: Task) -> int:
-        """Send a task, and what goes before it; return how many answers come before its own."""
-        n_before = 0 if self._is_asked else 1  # whether everything could be imported
-        self._is_asked = True
-        parts, self._heard = order.after(self._heard)
-        with contextlib.suppress(OSError):  # it has ended: so will find who waits for the answer
-            for message in (*parts, task):
-                self._connection.send_bytes(pickle.dumps(message))
-        return n_before + len(parts)
 
     def _answer(self, is_ended: Callable[[], bool]) -> Any:
         while not (ready := [number for number, _ in self._poll.poll(CHECK_S * 1000)]):

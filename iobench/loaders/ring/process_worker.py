@@ -149,7 +149,11 @@ class _Worker:
                 break
             answer: Any
             try:
-                answer = self._answer_to(*task)
+                parts, batch = task
+                for follows, samples in parts:  # of the order of a pass
+                    if isinstance(self._job.source, PlannedSource):
+                        self._job.source.expect(samples, follows=follows)
+                answer = self._make(*batch)
             except Exception as error:  # noqa: BLE001 - whatever the user's code raises travels
                 answer = self._failure(error)
             if not _answer(connection, answer):
@@ -163,15 +167,6 @@ class _Worker:
         if self._log.recorder is None:
             return _portable(error)
         return portable_error(error, getattr(self._filler, "failed_sample", -1), self._job.worker)
-
-    def _answer_to(self, first: Any, *others: Any) -> SampleSpec | None:
-        """Make a batch, or hear a part of the order of a pass: whether it follows, the samples."""
-        if isinstance(first, bool):
-            source = self._job.source
-            if isinstance(source, PlannedSource):
-                source.expect(others[0], follows=first)
-            return None
-        return self._make(first, *others)
 
     def _make(
         self, batch: int, epoch: int, numbers: list[int], offset: int, free_ns: int

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from iobench import testing
 from iobench.loaders.opened_store import open_store
 from iobench.registry import find_format
-from iobench.stores.encoding import Encoding, merge_errors
-from iobench.stores.finished_store import finish_store
-from iobench.stores.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 
     from iobench.samples import Sample, SampleSpec
     from iobench.stores.contract import Store
+    from iobench.stores.encoding import Encoding
 
 
 @pytest.fixture(scope="session")
@@ -59,29 +58,11 @@ def write_store(
     shards: Sequence[int],
     encoding: Encoding | None,
 ) -> Store:
-    container = find_format(fmt)
-    encoder = None if encoding is None else encoding.encoder(spec)
-    stored_spec = spec if encoding is None else encoding.stored_spec(spec)
-    sizes = list(shards) or [len(samples)]
-    infos: list[Any] = []
-    done = 0
-    for number, size in enumerate(sizes):
-        writer = container.writer(
-            path, stored_spec, shard=number, options=options, n_samples=sizes[0]
-        )
-        for sample in samples[done : done + size]:
-            writer.append(sample if encoder is None else encoder.encode(sample, "a sample"))
-        done += size
-        infos.append(writer.close())
-    manifest = Manifest(
-        format=container.name,
-        format_version=container.version,
-        spec=stored_spec,
-        shards=tuple(info.shard for info in infos),
-        samples=range(len(samples)),
-        options=options,
-        lossy=merge_errors(*(info.lossy for info in infos)),
+    if encoding is not None:
+        encoder, spec = encoding.encoder(spec), encoding.stored_spec(spec)
+        samples = [encoder.encode(sample, "a sample") for sample in samples]
+    size = shards[0] if shards else len(samples)
+    testing.write_store(
+        path, find_format(fmt), spec, samples, shard_n_samples=size, options=options
     )
-    checksums = [one for info in infos for one in info.checksums]
-    finish_store(path, container, manifest, checksums=checksums, n_samples=sizes[0])
     return open_store(path)

@@ -27,8 +27,7 @@ from iobench.loaders.ring.store_source import StoreSource
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.stores.encoding import Encoding
-from iobench.stores.finished_store import finish_store
-from iobench.stores.manifest import Manifest
+from iobench.testing import write_store
 from iobench.windows import place_windows
 
 if TYPE_CHECKING:
@@ -201,37 +200,6 @@ def test_places_depend_on_seed_epoch_and_sample_alone(make_store: MakeStore) -> 
     store.close()
 
 
-def test_a_run_goes_on_in_the_middle_of_an_epoch(make_store: MakeStore) -> None:
-    store = make_store(SPEC, samples_of(SPEC), "zarr")
-    options: dict[str, Any] = {"shuffle": True, "patch": PATCH, "seed": 1}
-    loader = iobench.loader(store, 3, **options)
-    loader.set_epoch(2)
-    whole = [batch["t"].copy() for batch in loader]
-    loader.set_epoch(2)
-    iterator = iter(loader)
-    begun = [next(iterator)["t"].copy() for _ in range(2)]
-    state = loader.state_dict()
-    loader.close()
-    other = iobench.loader(store, 3, **options)
-    other.load_state_dict(state)
-    rest = []
-    for batch in other:
-        rest.append(batch["t"].copy())
-        assert len(other.coordinates()["sample"]) == len(batch["t"])
-    assert all(np.array_equal(*each) for each in zip(begun + rest, whole, strict=True))
-    other.close()
-    for changed in ({"patch": {"y": 4, "x": 6}}, {"patch_at": "centre"}, {"patch": None}):
-        third = iobench.loader(store, 3, **{**options, **changed})
-        with pytest.raises(OptionError, match="another loader: patch y=4,x=5 random, here"):
-            third.load_state_dict(state)
-        third.close()
-    plain = iobench.loader(store, 3, **{**options, "patch": None})
-    with pytest.raises(OptionError, match="another loader: patch None"):
-        loader.load_state_dict(plain.state_dict())
-    plain.close()
-    store.close()
-
-
 def test_all_places_are_as_likely() -> None:
     drawn = drawn_below((6, 10), np.arange(6000), seed=0, epoch=0)
     counts = np.zeros((6, 10))
@@ -316,13 +284,7 @@ def test_any_shape_in_any_chunks(data: st.DataObject, tmp_path_factory: Any) -> 
     patch = {dim: draw(st.integers(1, lengths[dim])) for dim in cut_dims}
     path = tmp_path_factory.mktemp("store")
     samples = samples_of(spec, 3)
-    container = find_format("zarr")
-    writer = container.writer(path, spec, shard=0, options=options, n_samples=3)
-    for sample in samples:
-        writer.append(sample)
-    info = writer.close()
-    manifest = Manifest("zarr", container.version, spec, (info.shard,), range(3), options=options)
-    finish_store(path, container, manifest, checksums=info.checksums, n_samples=3)
+    write_store(path, find_format("zarr"), spec, samples, shard_n_samples=3, options=options)
     store = open_store(path)
     is_cached = draw(st.booleans(), "cached")
     with pytest.MonkeyPatch.context() as changed:

@@ -17,8 +17,7 @@ from iobench.loaders.ring import buffers
 from iobench.loaders.ring.buffers import BatchMemory
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.finished_store import finish_store
-from iobench.stores.manifest import Manifest
+from iobench.testing import write_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,21 +50,8 @@ def sample_of(number: int) -> dict[str, NDArray[Any]]:
 
 def write_numbers(path: Path, n_samples: int = 50, fmt: str = "numpy") -> Store:
     """Write a store of one shard and open it."""
-    path.mkdir()
-    container = find_format(fmt)
-    writer = container.writer(path, SPEC, shard=0, options={}, n_samples=n_samples)
-    for number in range(n_samples):
-        writer.append(sample_of(number))
-    info = writer.close()
-    manifest = Manifest(
-        format=container.name,
-        format_version=container.version,
-        spec=SPEC,
-        shards=(info.shard,),
-        samples=range(n_samples),
-        options={},
-    )
-    finish_store(path, container, manifest, checksums=info.checksums, n_samples=n_samples)
+    samples = [sample_of(number) for number in range(n_samples)]
+    write_store(path, find_format(fmt), SPEC, samples, shard_n_samples=n_samples)
     return open_store(path)
 
 
