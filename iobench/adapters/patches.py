@@ -108,6 +108,9 @@ class Patches:
     def __init__(self) -> None:
         self._patches: list[tuple[Any, str, object, object]] = []  # owner, name, before, after
 
+    def __bool__(self) -> bool:
+        return bool(self._patches)
+
     def put(
         self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
     ) -> None:

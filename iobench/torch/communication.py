@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from iobench.adapters.patches import Patches
 from iobench.recording import activation
 from iobench.recording import span_file as layout
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from iobench.recording.recorder import Recorder
 
 NAMES: Final = {
@@ -46,7 +45,7 @@ REDUCED: Final = (
 )
 
 _lock: Final = threading.RLock()
-_installed: Final[list[Callable[[], None]]] = []
+_patches: Final = Patches()
 _waited_at_once: Final[dict[int, tuple[int, int, int, bytes]]] = {}
 """By thread, the operation that it is going to wait for: its work, start, bytes, description."""
 _begun: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
@@ -55,10 +54,8 @@ _begun: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 def install() -> None:
     """See operations that begin from now on. Idempotent."""
-    if not torch.distributed.is_available():
-        return
     with _lock:
-        if _installed:
+        if _patches or not torch.distributed.is_available():
             return
         try:
             _install()
@@ -73,28 +70,15 @@ def _install() -> None:
     dist: Any = torch.distributed
     for method, name in NAMES.items():
         if method in vars(dist.ProcessGroup):
-            _replace(dist.ProcessGroup, method, functools.partial(_timed, name))
-    _replace(dist.Work, "wait", _timed_wait)
-    _replace(DistributedDataParallel, "__init__", _noted)
+            _patches.put(dist.ProcessGroup, method, functools.partial(_timed, name))
+    _patches.put(dist.Work, "wait", _timed_wait)
+    _patches.put(DistributedDataParallel, "__init__", _noted)
 
 
 def uninstall() -> None:
     """Put everything back as it was. Idempotent."""
     with _lock:
-        while _installed:
-            _installed.pop()()
-
-
-def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    original = vars(owner)[name]
-    ours = functools.wraps(original)(make(original))
-    setattr(owner, name, ours)
-
-    def restore() -> None:
-        if vars(owner).get(name) is ours:
-            setattr(owner, name, original)
-
-    _installed.append(restore)
+        _patches.take_back()
 
 
 # -- operations ---------------------------------------------------------------------------

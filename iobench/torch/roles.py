@@ -7,7 +7,6 @@ optimiser's step in the pass says more than all of these (`iobench.recording.del
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
@@ -15,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from iobench.adapters.patches import Patches
 from iobench.recording.pass_names import frames_above, role_by_name
 from iobench.recording.session import current_recording
 from iobench.torch import training_hooks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
 
     from iobench.recording.session import Recording
@@ -50,7 +49,8 @@ class _Models:
 _models: Final[weakref.WeakKeyDictionary[Recording, _Models]] = weakref.WeakKeyDictionary()
 _setting: Final = _Setting()
 _lock: Final = threading.Lock()
-_installed: list[Callable[[], None]] = []
+_patches: Final = Patches()
+_step_hooks: Final[list[Any]] = []
 
 
 def role_of_pass(recording: Recording, loader: Any) -> str:
@@ -93,36 +93,29 @@ def _of_framework(frame: FrameType) -> str:
 def install() -> None:
     """See optimisers step, and models set to train or to evaluate. Idempotent."""
     with _lock:
-        if _installed:
-            return
-        training_hooks.install()
-        _installed.append(training_hooks.uninstall)
-        _installed.append(register_optimizer_step_post_hook(_stepped).remove)
-        module: Any = torch.nn.Module
-        original = module.train
+        if not _patches:
+            training_hooks.install()
+            _step_hooks.append(register_optimizer_step_post_hook(_stepped))
+            _patches.put(torch.nn.Module, "train", _noting_mode)
 
-        @functools.wraps(original)
-        def train(self: Any, mode: bool = True) -> Any:
-            if torch.compiler.is_compiling():  # what is compiled must not see the rest
-                return original(self, mode)
-            outermost = not _setting.inside
-            _setting.inside = True
-            try:
-                result = original(self, mode)
-            finally:
-                _setting.inside = not outermost
-            recording = current_recording() if outermost else None
-            if recording is not None:
-                _set(recording, self, mode)
-                training_hooks.see_model(self)
-            return result
 
-        def restore() -> None:
-            if module.train is train:
-                module.train = original
+def _noting_mode(original: Any) -> Any:
+    def train(self: Any, mode: bool = True) -> Any:
+        if torch.compiler.is_compiling():  # what is compiled must not see the rest
+            return original(self, mode)
+        outermost = not _setting.inside
+        _setting.inside = True
+        try:
+            result = original(self, mode)
+        finally:
+            _setting.inside = not outermost
+        recording = current_recording() if outermost else None
+        if recording is not None:
+            _set(recording, self, mode)
+            training_hooks.see_model(self)
+        return result
 
-        module.train = train
-        _installed.append(restore)
+    return train
 
 
 def _set(recording: Recording, model: Any, mode: bool) -> None:
@@ -144,8 +137,10 @@ def _set(recording: Recording, model: Any, mode: bool) -> None:
 def uninstall() -> None:
     """Put everything back as it was. Idempotent."""
     with _lock:
-        while _installed:
-            _installed.pop()()
+        _patches.take_back()
+        while _step_hooks:
+            _step_hooks.pop().remove()
+        training_hooks.uninstall()
 
 
 def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:

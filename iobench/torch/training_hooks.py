@@ -28,6 +28,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from iobench.adapters.patches import Patches
 from iobench.recording import activation, session
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
@@ -186,6 +187,7 @@ class _Here(threading.local):
 
 _here: Final = _Here()
 _installed_hooks: Final[list[Callable[[], None]]] = []
+_patches: Final = Patches()
 _models: Final[dict[int, weakref.ref[Any]]] = {}
 _names: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
 _numbers = itertools.count(1)
@@ -227,19 +229,16 @@ def install() -> None:
             functools.partial(_leave, _unasked),
             register_optimizer_step_pre_hook(_before_step).remove,
             register_optimizer_step_post_hook(_after_step).remove,
-            _time_saves(),
+            _patches.take_back,
         )
     )
+    for module in (torch, torch.serialization):
+        _patches.put(module, "save", _timed_save)
 
 
-def _time_saves() -> Callable[[], None]:
-    """Let every ``torch.save`` be a checkpoint; return what puts torch's own back.
+def _timed_save(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let ``torch.save`` be a checkpoint; who has taken it out of its module before is not seen."""
 
-    Who has taken the function itself out of the module before is not seen.
-    """
-    original = torch.save
-
-    @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
         recorder = activation.active_recorder()
         if recorder is None:
@@ -251,14 +250,7 @@ def _time_saves() -> Callable[[], None]:
                 span.nbytes = Path(file).stat().st_size
         return saved
 
-    torch.save = torch.serialization.save = save
-
-    def restore() -> None:
-        for module in (torch, torch.serialization):
-            if module.save is save:
-                module.save = original
-
-    return restore
+    return save
 
 
 def uninstall() -> None:
