@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import tensorflow as tf
 
+from iobench.adapters.patches import Patches
 from iobench.errors import OptionError
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
@@ -35,7 +36,8 @@ SAVES: Final = ("save", "save_weights")
 
 _lock = threading.Lock()
 D = TypeVar("D", bound=tf.data.Dataset)
-_originals: dict[tuple[type, str], Any] = {}
+_patches: Final = Patches()
+_replaced: Final[set[tuple[type, str]]] = set()
 _sees_all = False
 
 
@@ -55,10 +57,8 @@ def uninstall() -> None:
     global _sees_all
     _sees_all = False
     with _lock:
-        while _originals:
-            (owner, name), (original, ours) = _originals.popitem()
-            if vars(owner).get(name) is ours:  # else somebody's who keeps ours, and hands on to it
-                setattr(owner, name, original)
+        _patches.take_back()
+        _replaced.clear()
 
 
 def instrument(dataset: D, *, name: str = "", kinds: Mapping[str, Kind | str] | None = None) -> D:
@@ -93,25 +93,20 @@ def instrument(dataset: D, *, name: str = "", kinds: Mapping[str, Kind | str] | 
 def see_marked() -> None:
     """Record passes over datasets that `instrument` returned, or was given. Idempotent."""
     from tensorflow.python.data.ops.iterator_ops import OwnedIterator as iterator
+    from tensorflow.python.distribute import input_lib
 
     _replace(tf.data.Dataset, "__iter__", _iterated)
-    is_replaced = _replace(iterator, "_next_internal", _requested)
-    _replace(iterator, "get_next_as_optional", _requested_optional)
+    is_replaced = _replace(iterator, "_next_internal", functools.partial(_requested, batch_nbytes))
+    _replace(iterator, "get_next_as_optional", functools.partial(_requested, _optional_nbytes))
     _replace(tf.data.Dataset, "reduce", _reduced)
     for name in ("DistributedDataset", "DistributedDatasetsFromFunction"):
-        distributed = getattr(_distribution(), name, None)
+        distributed = getattr(input_lib, name, None)
         if distributed is not None:
             _replace(distributed, "__iter__", _distributed)
     if not is_replaced:
         recording = current_recording()
         if recording is not None:
             recording.add_unseen(f"tf.data: TensorFlow {tf.__version__} has other iterators")
-
-
-def _distribution() -> Any:
-    from tensorflow.python.distribute import input_lib
-
-    return input_lib
 
 
 def install_keras() -> None:
@@ -127,19 +122,16 @@ def install_keras() -> None:
 
 def _replace(owner: type, name: str, make: Callable[[Any], Any]) -> bool:
     """Put what ``make`` returns of a method in its place; False where there is none."""
-    original = vars(owner).get(name)
-    if original is None:
+    if vars(owner).get(name) is None:
         return False
     with _lock:
-        if (owner, name) not in _originals:
-            ours = make(original)
-            _originals[owner, name] = original, ours
-            setattr(owner, name, ours)
+        if (owner, name) not in _replaced:
+            _replaced.add((owner, name))
+            _patches.put(owner, name, make)
     return True
 
 
 def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(original)
     def __iter__(self: Any) -> Any:
         recording = current_recording()
         if recording is not None and tf.executing_eagerly():
@@ -190,20 +182,12 @@ def _asking(
     return batch
 
 
-def _requested(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(original)
-    def _next_internal(self: Any) -> Any:
-        return _asking(original, self, batch_nbytes)
-
-    return _next_internal
+def _requested(nbytes_of: Callable[[Any], int | None], original: Callable[[Any], Any]) -> Any:
+    return lambda iterator: _asking(original, iterator, nbytes_of)
 
 
-def _requested_optional(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(original)
-    def get_next_as_optional(self: Any) -> Any:
-        return _asking(original, self, lambda batch: -1 if bool(batch.has_value()) else None)
-
-    return get_next_as_optional
+def _optional_nbytes(batch: Any) -> int | None:
+    return -1 if bool(batch.has_value()) else None
 
 
 def _request_when_compiled(original: Callable[[Any], Any], iterator: Any) -> Any:
@@ -215,7 +199,6 @@ def _request_when_compiled(original: Callable[[Any], Any], iterator: Any) -> Any
 
 
 def _reduced(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
     def reduce(self: Any, *args: Any, **kwargs: Any) -> Any:
         recording = current_recording()
         if recording is not None and (_sees_all or mark_of(self) is not None):
@@ -226,7 +209,6 @@ def _reduced(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _distributed(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(original)
     def __iter__(self: Any) -> Any:
         recording = current_recording()
         n_replicas = getattr(getattr(self, "_strategy", None), "num_replicas_in_sync", 2)
@@ -238,7 +220,6 @@ def _distributed(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _looped(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
     def loop(self: Any, *args: Any, **kwargs: Any) -> Any:
         if current_recording() is None or len(args) > _place_of_callbacks(original):
             return original(self, *args, **kwargs)
@@ -277,7 +258,6 @@ def _place_of_callbacks(original: Callable[..., Any]) -> int:
 
 
 def _saved(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
     def save(self: Any, *args: Any, **kwargs: Any) -> Any:
         recording = current_recording()
         if recording is None:
