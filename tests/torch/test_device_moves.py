@@ -180,21 +180,6 @@ def test_memory_that_a_script_pins_is_still_the_batchs(tmp_path, monkeypatch):
     assert {"h2d", "pin"} <= {each["stage"] for each in run["compute_stages"]}
 
 
-@pytest.mark.usefixtures("all_loaders")
-def test_accelerates_mover_names_each_batch(tmp_path):
-    accelerate = pytest.importorskip("accelerate", reason="its mover is what is recorded")
-    from accelerate.utils import send_to_device
-
-    accelerator = accelerate.Accelerator(cpu=True)
-    with record(tmp_path / "run"):
-        torch.ones(1).to(META)
-        # It draws a batch ahead of the one that it hands out; the CPU is where it moves to.
-        for batch in accelerator.prepare(loader_of(3)):
-            send_to_device({"x": batch, "name": "mine"}, META, non_blocking=True)
-    rows = [[("", "to", 24, number), ("", "to", 16, number)] for number in range(3)]
-    assert moved(tmp_path / "run")[1:] == [row for two in rows for row in two]
-
-
 @pytest.fixture
 def fake(monkeypatch):
     """Let ``meta`` be a device with a queue of its own: copies take 100 us and 1 ns a byte."""

@@ -162,27 +162,3 @@ def test_a_device_that_is_not_there_is_one_line(asked, capsys):
     said = capsys.readouterr().err.strip()
     assert said.count("\n") == 0
     assert f"--device {asked}: torch " in said
-
-
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize(
-    ("framework", "memory"), [("native", "pinned"), ("torch", "pageable"), ("workers", "pinned")]
-)
-def test_what_copies_come_from_and_their_rate_are_said(monkeypatch, capsys, framework, memory):
-    with FakeAccelerator(
-        pinned_bytes_per_s=40e6, pageable_bytes_per_s=10e6, latency_ns=0
-    ) as device:
-        use(device, monkeypatch)
-        run = profiled(
-            "--device", "cuda", "--framework", framework, "--compute", "1ms", "--json"
-        )  # fmt: skip
-    told = json.loads((run / "run.json").read_text())["device"]
-    assert told["memory"] == memory
-    found = json.loads(capsys.readouterr().out)["runs"][0]["device"]["copies"]
-    assert found["nbytes"] == 12 * NBYTES
-    assert found["memory"] == memory
-    assert 0 < found["bytes_per_s"] <= (40e6 if memory == "pinned" else 10e6)
-    assert main(["report", "run", "--full"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"Copied to it from {memory} memory: " in text
-    assert "not measured" not in text

@@ -108,17 +108,6 @@ def test_what_the_host_waited_under_device_work_is_not_exposed(tmp_path, clock, 
     assert found.uncertainty_ns == 0  # the device was idle as it was given its first work
 
 
-def test_an_exception_goes_through_and_ends_the_region(tmp_path, clock, device):
-    def step():
-        with DeviceTimer(clock=device)("forward"):
-            clock.advance(3)
-            raise KeyError("mine")
-
-    with recording(tmp_path, clock) as session, pytest.raises(KeyError, match="mine"):
-        step()
-    assert rows_of(session, device=False) == [("forward", "", 1000, 1003, -1)]
-
-
 @pytest.mark.parametrize("at_end", [False, True])
 def test_a_device_that_falls_away_ends_device_time_alone(tmp_path, at_end):
     done = []

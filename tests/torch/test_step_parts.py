@@ -145,20 +145,6 @@ def test_without_a_recording_nothing_is_done_and_a_model_stays_as_it_is(tmp_path
     at_least(spent, 2, 2)
 
 
-def test_steps_that_come_irregularly_are_unknown(tmp_path):
-    net = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with iobench.record(tmp_path / "run"):
-        for number, (x,) in enumerate(batches(22), 1):
-            net(x).sum().backward()
-            if number in (1, 3, 8, 12, 22):
-                optimizer.step()
-    run, _ = opened(tmp_path / "run")
-    steps = run.exposure.steps
-    assert (steps.n_steps, steps.batches_per_step) == (None, None)
-    assert run.exposure.whole.step is None
-
-
 @pytest.mark.parametrize("how", ["watch", "blocks", "stage"])
 def test_what_a_script_times_itself_is_not_counted_twice(tmp_path, how):
     net = Net()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections import namedtuple
 
 import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, get_worker_info
-
-Pair = namedtuple("Pair", "value number")
 
 
 class SchemaFault(Exception):
@@ -102,13 +99,6 @@ class Stream(IterableDataset):
             yield torch.tensor([index, random.randrange(100)])
 
 
-class SizedStream(Stream):
-    """Says that it is shorter than it is."""
-
-    def __len__(self):
-        return 4
-
-
 FAULTS = {
     "value": lambda: ValueError("no such value"),
     "key": lambda: KeyError("missing\nkey"),
@@ -147,39 +137,6 @@ class FaultyStream(IterableDataset):
         yield 1
         yield 2
         raise ValueError("the stream broke")
-
-
-class Unpicklable(Plain):
-    def __init__(self):
-        super().__init__()
-        self.function = lambda: None
-
-
-class Opaque:
-    """A batch of a class of the user's."""
-
-    def __init__(self, samples):
-        self.samples = samples
-
-    def pin_memory(self):
-        return self
-
-    def __eq__(self, other):
-        return type(other) is Opaque and repr(self.samples) == repr(other.samples)
-
-    __hash__ = None
-
-
-def as_pair(samples):
-    return Pair(torch.stack([value for value, _ in samples]), [number for _, number in samples])
-
-
-def as_opaque(samples):
-    return Opaque(samples)
-
-
-def as_none(samples):
-    return None
 
 
 def as_list(samples):
