@@ -65,8 +65,8 @@ def _full(path: Path) -> str:
     """Return what a file system that is full lacks, bytes or files it could make, and a remedy."""
     with suppress(OSError, AttributeError):  # an address has no folders
         folder = next(each for each in (path, *path.absolute().parents) if each.is_dir())
-        room = os.statvfs(folder)
-        if room.f_files and not room.f_favail and room.f_bavail:
+        status = os.statvfs(folder)
+        if status.f_files and not status.f_favail and status.f_bavail:
             return "no more files can be made there (inodes); remove some"
     return "the disk is full; free some space"
 

@@ -136,17 +136,17 @@ class _LentMemory(threading.local):
         of_length = self._by_length.setdefault(length, [])
         for number, (memory, last) in enumerate(of_length):
             if last() is None:
-                found = np.frombuffer(memory, dtype=np.uint8, count=nbytes)
-                of_length[number] = memory, weakref.ref(found)
-                return found
+                lent = np.frombuffer(memory, dtype=np.uint8, count=nbytes)
+                of_length[number] = memory, weakref.ref(lent)
+                return lent
         memory = np.empty(length, dtype=np.uint8).data
-        found = np.frombuffer(memory, dtype=np.uint8, count=nbytes)
+        lent = np.frombuffer(memory, dtype=np.uint8, count=nbytes)
         if self._nbytes + length > _most_lent():  # what is held lives on with who holds it
             self._nbytes, of_length = 0, []
             self._by_length = {length: of_length}
         self._nbytes += length
-        of_length.append((memory, weakref.ref(found)))
-        return found
+        of_length.append((memory, weakref.ref(lent)))
+        return lent
 
 
 _lent = _LentMemory()

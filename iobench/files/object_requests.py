@@ -115,15 +115,15 @@ def ask(
     The first that failed raises, in the words of `_error`; with ``or_none`` what is not there is
     None.
     """
-    found = gather(requests, in_flight)
-    for number, (url, one) in enumerate(zip(urls, found, strict=True)):
+    results = gather(requests, in_flight)
+    for number, (url, one) in enumerate(zip(urls, results, strict=True)):
         if not isinstance(one, BaseException):
             continue
         error = _error(url, one)
         if not or_none or not isinstance(error, FileNotFoundError):
             raise error from None  # what is beneath may hold secrets
-        found[number] = None
-    return found
+        results[number] = None
+    return results
 
 
 def gather(requests: Sequence[Coroutine[Any, Any, Any]], in_flight: int) -> list[Any]:
@@ -309,19 +309,19 @@ def _reason(error: BaseException) -> str:
 
 def status_of(error: BaseException) -> str:
     """Return such as ``403 Forbidden``; empty if no status was answered."""
-    found = re.search(r"status code: (\d{3}[\w -]*)", str(error))
-    return found[1].strip() if found else ""
+    status = re.search(r"status code: (\d{3}[\w -]*)", str(error))
+    return status[1].strip() if status else ""
 
 
 def _load_copy() -> None:
     """Load obstore from a copy: a library starts its threads once, and those stayed behind."""
-    found = PathFinder.find_spec(_LIBRARY, sys.modules["obstore"].__path__)
-    assert found is not None
-    assert found.origin is not None
+    library_spec = PathFinder.find_spec(_LIBRARY, sys.modules["obstore"].__path__)
+    assert library_spec is not None
+    assert library_spec.origin is not None
     for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
         del sys.modules[name]
     with open(os.memfd_create("obstore"), "wb") as copy:  # noqa: PTH123
-        copy.write(Path(found.origin).read_bytes())
+        copy.write(Path(library_spec.origin).read_bytes())
         copy.flush()
         loader = ExtensionFileLoader(_LIBRARY, f"/proc/self/fd/{copy.fileno()}")
         spec = spec_from_loader(_LIBRARY, loader)

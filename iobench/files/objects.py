@@ -109,16 +109,16 @@ async def _get(url: URL, start: int = 0, end: int | None = None) -> Any:
     try:
         if part and not only:  # half the work
             return await obstore.get_range_async(store, name, start=start, end=end)
-        found = await obstore.get_async(store, name, options={**only, **part})
+        answer = await obstore.get_async(store, name, options={**only, **part})
     except obstore.exceptions.NotSupportedError:
-        found = await obstore.get_async(store, name, options=only)
-        if start or found.meta["size"] > (end or 0):
+        answer = await obstore.get_async(store, name, options=only)
+        if start or answer.meta["size"] > (end or 0):
             raise StorageError(WHOLE) from None
     except obstore.exceptions.GenericError as error:
         if status_of(error).startswith("416"):  # it ends before
             return b""
         raise
-    return await found.bytes_async()
+    return await answer.bytes_async()
 
 
 def fill_views(
@@ -172,9 +172,9 @@ async def _range(url: URL, start: int, nbytes: int) -> Any:
     return data
 
 
-def fill_remote(wanted: Iterable[tuple[URL, int, memoryview]]) -> None:
+def fill_remote(ranges: Iterable[tuple[URL, int, memoryview]]) -> None:
     """Fill buffers from (URL, offset), many at once."""
-    jobs = list(wanted)
+    jobs = list(ranges)
     urls, starts = [url for url, _, _ in jobs], [start for _, start, _ in jobs]
     try:
         filled = fill_views(urls, starts, [[buffer] for _, _, buffer in jobs])
@@ -193,35 +193,35 @@ def ends_early(url: URL, missing: int, end: int) -> FileFormatError:
     )
 
 
-def fetched(wanted: Sequence[tuple[URL, int, int]]) -> list[bytes]:
+def fetched(ranges: Sequence[tuple[URL, int, int]]) -> list[bytes]:
     """Return ranges of objects, (URL, offset, length), fewer bytes where they end."""
-    requests = [_range(url, offset, nbytes) for url, offset, nbytes in wanted]
-    found = [bytes(data) for data in ask([url for url, _, _ in wanted], requests)]
-    request_counts.count(ranges=sum(map(bool, found)), nbytes=sum(map(len, found)))
-    return found
+    requests = [_range(url, offset, nbytes) for url, offset, nbytes in ranges]
+    contents = [bytes(data) for data in ask([url for url, _, _ in ranges], requests)]
+    request_counts.count(ranges=sum(map(bool, contents)), nbytes=sum(map(len, contents)))
+    return contents
 
 
 def read_objects(urls: Sequence[URL]) -> list[Any]:
     """Return the content of objects as buffers, None for those that are not there."""
-    found = ask(urls, [_get(url) for url in urls], or_none=True)
-    request_counts.count(ranges=len(found), nbytes=sum(len(each or b"") for each in found))
-    return found
+    contents = ask(urls, [_get(url) for url in urls], or_none=True)
+    request_counts.count(ranges=len(contents), nbytes=sum(len(each or b"") for each in contents))
+    return contents
 
 
 def read_whole_remote(
     urls: Sequence[URL], allocate: Callable[[int], NDArray[np.uint8]]
 ) -> list[memoryview | None]:
     """Return the content of objects in memory of one's own, None for those that are not there."""
-    found: list[memoryview | None] = []
+    buffers: list[memoryview | None] = []
     for start in range(0, len(urls), AT_ONCE):
         for content in read_objects(urls[start : start + AT_ONCE]):
             if content is None:
-                found.append(None)
+                buffers.append(None)
                 continue
             buffer = allocate(len(content)).data
             buffer[:] = content
-            found.append(buffer)
-    return found
+            buffers.append(buffer)
+    return buffers
 
 
 class ObjectReader(io.RawIOBase):
@@ -323,17 +323,17 @@ async def _web_state(url: URL, may_hide: bool) -> Any:
     Who may not list a bucket is not told what is missing there, but that it is not permitted.
     """
     is_metadata = url.name in _METADATA
-    found: Any
+    answer: Any
     try:
-        found = await _web_file(url)
+        answer = await _web_file(url)
     except (library(url).exceptions.BaseError, FileNotFoundError) as error:
         if is_metadata or "HttpError" not in str(error):  # of a folder: a refusal
-            found = error
+            answer = error
         else:
             raise
-    is_there = isinstance(found, tuple)
-    if is_there and (is_metadata or not found[1]):
-        return found[0]
+    is_there = isinstance(answer, tuple)
+    if is_there and (is_metadata or not answer[1]):
+        return answer[0]
     if not is_metadata:  # of a folder: a list, or a refusal
         for name in WEB_STORES:
             try:
@@ -343,10 +343,10 @@ async def _web_state(url: URL, may_hide: bool) -> Any:
             if not is_page:
                 return msgspec.structs.replace(marker, st_size=0, kind="directory")
         if is_there:
-            return found[0]
-    if (is_metadata or may_hide) and status_of(found).startswith("403"):
+            return answer[0]
+    if (is_metadata or may_hide) and status_of(answer).startswith("403"):
         return None
-    raise found
+    raise answer
 
 
 async def _web_file(url: URL) -> tuple[ObjectStat, bool]:
@@ -354,31 +354,31 @@ async def _web_file(url: URL) -> tuple[ObjectStat, bool]:
     store, name = store_of(url)
     obstore = library(url)
     try:
-        found = await obstore.get_async(store, name, options={"head": True})
+        answer = await obstore.get_async(store, name, options={"head": True})
     except (obstore.exceptions.BaseError, FileNotFoundError) as error:
         if status_of(error)[:3] in ("404", "410") or "HttpError" in str(error):
             raise
-        found = await obstore.get_async(store, name)
-    is_page = str(found.attributes.get("Content-Type", "")).startswith("text/html")
-    return _stat(found.meta), is_page
+        answer = await obstore.get_async(store, name)
+    is_page = str(answer.attributes.get("Content-Type", "")).startswith("text/html")
+    return _stat(answer.meta), is_page
 
 
 def list_folder(url: URL) -> dict[str, ObjectStat]:
     """Return what is directly in a folder, by name; of a web server the folders it links to."""
     request_counts.count(listings=1)
-    found: dict[str, ObjectStat]
-    (found,) = ask([url], [_links(url) if url.protocol in WEB else _listed(url)])
-    return found
+    states: dict[str, ObjectStat]
+    (states,) = ask([url], [_links(url) if url.protocol in WEB else _listed(url)])
+    return states
 
 
 async def _listed(url: URL) -> dict[str, ObjectStat]:
     store, key = store_of(url)
     answer = await library(url).list_with_delimiter_async(store, key)
-    found = {path[len(key) :].lstrip("/"): FOLDER for path in answer["common_prefixes"]}
+    states = {path[len(key) :].lstrip("/"): FOLDER for path in answer["common_prefixes"]}
     for each in answer["objects"]:
         if name := each["path"][len(key) :].lstrip("/"):  # not the folder's own marker
-            found[name] = _stat(each)
-    return found
+            states[name] = _stat(each)
+    return states
 
 
 async def _links(url: URL) -> dict[str, ObjectStat]:
@@ -393,17 +393,17 @@ def find_below(url: URL) -> dict[str, ObjectStat]:
     """Return all objects below a URL by their paths from there, sorted; of a web server none."""
     if url.protocol in WEB:
         return {}
-    (found,) = ask([url], [_found_below(url)])
-    request_counts.count(listings=max(1, -(-len(found) // LISTED_AT_ONCE)))
-    folders = {name[:at] for name in found for at in range(len(name)) if name[at] == "/"}
-    markers = {name for name in folders & set(found) if not found[name].st_size}
-    return {name: found[name] for name in sorted(found) if name and name not in markers}
+    (states,) = ask([url], [_states_below(url)])
+    request_counts.count(listings=max(1, -(-len(states) // LISTED_AT_ONCE)))
+    folders = {name[:at] for name in states for at in range(len(name)) if name[at] == "/"}
+    markers = {name for name in folders & set(states) if not states[name].st_size}
+    return {name: states[name] for name in sorted(states) if name and name not in markers}
 
 
-async def _found_below(url: URL) -> dict[str, ObjectStat]:
+async def _states_below(url: URL) -> dict[str, ObjectStat]:
     store, key = store_of(url)
-    found = await library(url).list(store, key).collect_async()
-    return {each["path"][len(key) :].lstrip("/"): _stat(each) for each in found}
+    listed = await library(url).list(store, key).collect_async()
+    return {each["path"][len(key) :].lstrip("/"): _stat(each) for each in listed}
 
 
 @lru_cache(maxsize=32)
@@ -431,18 +431,18 @@ def create(url: URL, data: bytes) -> ObjectStat | None:
 
     The answer to a first try may have been lost: then it is ours that is there.
     """
-    (found,) = ask([url], [_put(url, data, "create")])
-    if found is None and read_objects([url]) == [data]:
-        (found,) = states_of([url])
-    return cast("ObjectStat | None", found)
+    (state,) = ask([url], [_put(url, data, "create")])
+    if state is None and read_objects([url]) == [data]:
+        (state,) = states_of([url])
+    return cast("ObjectStat | None", state)
 
 
 def update(url: URL, data: bytes, known: ObjectStat) -> ObjectStat | None:
     """Write an object if its version is the known one; return the new one, None if it is not."""
     names = {"e_tag": known.etag, "version": known.generation}
     mode = {name: value for name, value in names.items() if value}
-    (found,) = ask([url], [_put(url, data, mode)])
-    return cast("ObjectStat | None", found)
+    (state,) = ask([url], [_put(url, data, mode)])
+    return cast("ObjectStat | None", state)
 
 
 def server_time_ns(folder: URL) -> int:

@@ -176,6 +176,6 @@ def not_opened(path: str, kind: FileKind, error: OSError) -> IobenchError:
 
 
 def _storage_error(text: str, error: OSError) -> StorageError:
-    made = StorageError(text)
-    made.errno = error.errno
-    return made
+    refusal = StorageError(text)
+    refusal.errno = error.errno
+    return refusal

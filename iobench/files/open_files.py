@@ -72,10 +72,10 @@ class OpenFiles:
         """Return a file as it was when it was first opened, or as is expected of it."""
         file = self._files.get(key)
         if file is None:
-            made = self._with_descriptor(key, lambda: OpenFile(key[0], key[1]))
+            fresh = self._with_descriptor(key, lambda: OpenFile(key[0], key[1]))
             with self._lock:
-                file = self._files.setdefault(key, made)  # another thread may have been faster
-                if file is made:
+                file = self._files.setdefault(key, fresh)  # another thread may have been faster
+                if file is fresh:
                     file.nbytes, file.version = self._expected.get(key, file.identity)
                     file.nbytes = file.nbytes if nbytes is None else nbytes
         file.check()
@@ -85,10 +85,10 @@ class OpenFiles:
         """Return a file's mapping, which holds a descriptor of its own; raise as `opened` does."""
         file = self.opened(key, nbytes)
         if file.mapping is None:
-            made = self._with_descriptor(key, lambda: _mapping(file))
+            fresh = self._with_descriptor(key, lambda: _mapping(file))
             with self._lock:
                 if file.mapping is None:
-                    file.mapping = made
+                    file.mapping = fresh
                 if self._files.get(key) is file:
                     self._mapped.add(key)
         return file.mapping
@@ -241,7 +241,7 @@ class FileSet:
 
     def read(self, ranges: Sequence[FileRange[Path]]) -> list[memoryview]:
         """Return the bytes of ranges of the files, in buffers of their own."""
-        found = []
+        buffers = []
         last, file = None, None
         for path, offset, nbytes in ranges:
             # numpy, not bytearray: large arrays get huge pages, a third of the time of small ones.
@@ -249,8 +249,8 @@ class FileSet:
             if file is None or path is not last:
                 last, file = path, self.opened(self._numbers[path])
             file.fill(view, offset)
-            found.append(view)
-        return found
+            buffers.append(view)
+        return buffers
 
     def close(self) -> None:
         """Close them, once no thread reads from them any more."""

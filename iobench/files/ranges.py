@@ -37,7 +37,7 @@ def join_ranges(
     ranges: Sequence[FileRange[F]], gap_nbytes: int, *, overlapping: bool = True
 ) -> list[JoinedRange[F]]:
     """Return ranges, by number, joined where they lie close together, in order of place."""
-    found: list[JoinedRange[F]] = []
+    joined: list[JoinedRange[F]] = []
     file: Any = None
     end = -1
     members: list[int] = []
@@ -53,11 +53,11 @@ def join_ranges(
             end = max(end, offset + nbytes)
             continue
         if members:
-            found.append((_whole(ranges, members, end), members))
+            joined.append((_whole(ranges, members, end), members))
         file, end, members = next_file, offset + nbytes, [number]
     if members:
-        found.append((_whole(ranges, members, end), members))
-    return found
+        joined.append((_whole(ranges, members, end), members))
+    return joined
 
 
 def _whole(ranges: Sequence[FileRange[F]], members: Sequence[int], end: int) -> FileRange[F]:

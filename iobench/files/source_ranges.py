@@ -53,24 +53,24 @@ def read_extents(
     extents: Sequence[FileRange[str]], *, allocate: Allocate = for_one_sample
 ) -> list[memoryview]:
     """Read extents, neighbours at once."""
-    found: list[memoryview] = [memoryview(b"")] * len(extents)
+    buffers: list[memoryview] = [memoryview(b"")] * len(extents)
     if any(is_url(path) for path in {path for path, _, _ in extents}):
         joined = join_ranges(extents, REMOTE_GAP_NBYTES)
-        wanted = [(path, start, allocate(nbytes).data) for (path, start, nbytes), _ in joined]
-        fill_remote((cast(URL, as_path(path)), start, buffer) for path, start, buffer in wanted)
+        reads = [(path, start, allocate(nbytes).data) for (path, start, nbytes), _ in joined]
+        fill_remote((cast(URL, as_path(path)), start, buffer) for path, start, buffer in reads)
     else:
         joined = join_ranges(extents, MERGE_GAP_NBYTES)
         _announce(joined)
-        wanted = list(_read_local(joined, allocate))
-    note_used(wanted)
-    for (_, members), (_, start, buffer) in zip(joined, wanted, strict=True):
+        reads = list(_read_local(joined, allocate))
+    note_used(reads)
+    for (_, members), (_, start, buffer) in zip(joined, reads, strict=True):
         if len(members) == 1:
-            found[members[0]] = buffer
+            buffers[members[0]] = buffer
             continue
         for number in members:
             _, offset, n_bytes = extents[number]
-            found[number] = buffer[offset - start : offset - start + n_bytes]
-    return found
+            buffers[number] = buffer[offset - start : offset - start + n_bytes]
+    return buffers
 
 
 def _read_local(
@@ -78,16 +78,16 @@ def _read_local(
 ) -> Iterator[tuple[str, int, memoryview]]:
     # Hundreds of short rows make up one patch: a buffer each would cost as much as reading it.
     short = sum(nbytes for (_, _, nbytes), _ in joined if nbytes < SHARED_NBYTES)
-    room, used = memoryview(bytearray()), 0  # may be written: a stretch of no bytes is read, too
+    shared, used = memoryview(bytearray()), 0  # may be written: a stretch of no bytes is read, too
     last = ""
     for (path, start, length), _ in joined:
         if length >= SHARED_NBYTES:
             buffer = allocate(length).data
         else:
-            if used + length > len(room):
+            if used + length > len(shared):
                 # Not all in one: memory of this size is used again, larger comes fresh by page.
-                room, used = np.empty(min(short, ROOM_NBYTES), dtype=np.uint8).data, 0
-            buffer = room[used : used + length]
+                shared, used = np.empty(min(short, ROOM_NBYTES), dtype=np.uint8).data, 0
+            buffer = shared[used : used + length]
             used += length
             short -= length
         if path != last:

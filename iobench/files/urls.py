@@ -66,12 +66,12 @@ class URL(_Base):
     something in it.
     """
 
-    __slots__ = ("_found", "_head", "_listing", "_path", "_tail")
+    __slots__ = ("_head", "_listing", "_path", "_state", "_tail")
 
     def __init__(
         self,
         text: str,
-        found: ObjectStat | None = None,
+        state: ObjectStat | None = None,
         listing: Mapping[str, ObjectStat] | None = None,
     ) -> None:
         begin = _BEGINNING.match(text)
@@ -81,7 +81,7 @@ class URL(_Base):
             cut = re.search("[?#]|$", text)
             assert cut is not None
             self._path, self._tail = text[len(self._head) : cut.start()], text[cut.start() :]
-        self._found, self._listing = found, listing
+        self._state, self._listing = state, listing
 
     def with_secrets(self) -> str:
         """Return all of it, for the library that opens it; never to be shown or kept."""
@@ -119,7 +119,7 @@ class URL(_Base):
         return f"URL({str(self)!r})"
 
     def __reduce__(self) -> tuple[type[URL], tuple[str, ObjectStat | None]]:
-        return URL, (self.with_secrets(), self._found)
+        return URL, (self.with_secrets(), self._state)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, URL) and self.with_secrets() == other.with_secrets()
@@ -139,11 +139,11 @@ class URL(_Base):
     def __truediv__(self, name: Any) -> URL:
         return self._with_path(f"{self._path.rstrip('/')}/{name}".rstrip("/"))
 
-    def _with_path(self, path: str, found: ObjectStat | None = None) -> URL:
-        made = URL.__new__(URL)
-        made._head, made._path, made._tail = self._head, path, self._tail
-        made._found, made._listing = found, self._listing
-        return made
+    def _with_path(self, path: str, state: ObjectStat | None = None) -> URL:
+        url = URL.__new__(URL)
+        url._head, url._path, url._tail = self._head, path, self._tail
+        url._state, url._listing = state, self._listing
+        return url
 
     @property
     def name(self) -> str:
@@ -225,22 +225,22 @@ class URL(_Base):
 
     def stat(self, **_: Any) -> Any:
         """Return size, time and kind, as `ObjectStat`."""
-        if self._found is not None:
-            return self._found
+        if self._state is not None:
+            return self._state
         if self._listing is None:
-            return self._asked()
-        found = self._listing.get(self._path)
-        if found is None and any(path.startswith(f"{self._path}/") for path in self._listing):
-            found = objects.FOLDER
-        if found is None:
+            return self._current_state()
+        state = self._listing.get(self._path)
+        if state is None and any(path.startswith(f"{self._path}/") for path in self._listing):
+            state = objects.FOLDER
+        if state is None:
             raise self._missing()
-        return found
+        return state
 
-    def _asked(self) -> ObjectStat:
-        (found,) = objects.states_of([self])
-        if found is None:
+    def _current_state(self) -> ObjectStat:
+        (state,) = objects.states_of([self])
+        if state is None:
             raise self._missing()
-        return found
+        return state
 
     def _missing(self) -> FileNotFoundError:
         return FileNotFoundError(errno.ENOENT, "no such object", str(self))
@@ -248,22 +248,22 @@ class URL(_Base):
     @property
     def is_looked_up(self) -> bool:
         """Whether it says of itself what it was, and asks nobody."""
-        return self._found is not None
+        return self._state is not None
 
     def looked_up(self) -> URL:
         """Return it as it is now: what it says of itself costs no further requests."""
-        return self.with_state(self._asked())
+        return self.with_state(self._current_state())
 
     def with_listing(self) -> URL:
         """Return it with all that is below listed once, so that no size has to be asked for."""
-        found = objects.find_below(self).items()
-        listing = {f"{self._path}/{name}": stat for name, stat in found}
+        below = objects.find_below(self).items()
+        listing = {f"{self._path}/{name}": state for name, state in below}
         return URL(self.with_secrets(), listing=listing)
 
     @property
     def etag(self) -> str:
         """What the server called the version that was looked up; empty where it did not."""
-        return "" if self._found is None else self._found.etag
+        return "" if self._state is None else self._state.etag
 
     def version(self) -> str:
         """Return what changes when the file is written anew: its ETag, else when that was."""
@@ -282,15 +282,15 @@ class URL(_Base):
 
     def iterdir(self) -> Generator[URL, None, None]:
         """Yield what is directly below."""
-        for name, found in objects.list_folder(self).items():
-            yield self._with_path((self / name)._path, found)
+        for name, state in objects.list_folder(self).items():
+            yield self._with_path((self / name)._path, state)
 
     def rglob(self, pattern: str, **_: Any) -> Generator[URL, None, None]:
         """Yield all files below, after one look; ``pattern`` has to be ``"*"``."""
         if pattern != "*":
             raise ValueError(f"{self}: is listed whole, asked for {pattern!r}")
-        for name, found in objects.find_below(self).items():
-            yield self._with_path((self / name)._path, found)
+        for name, state in objects.find_below(self).items():
+            yield self._with_path((self / name)._path, state)
         if not self.can_list:  # of a store on a web server, what tells all of its arrays
             yield from (each for name in WEB_STORES if (each := self / name).is_file())
 
@@ -331,10 +331,10 @@ class URL(_Base):
 
     def read_bytes(self) -> bytes:
         """Return all bytes; raise FileNotFoundError if there is no such file."""
-        (found,) = objects.read_objects([self])
-        if found is None:
+        (content,) = objects.read_objects([self])
+        if content is None:
             raise self._missing()
-        return bytes(found)
+        return bytes(content)
 
     def write_bytes(self, data: Any) -> int:
         """Write the file, which appears as a whole; return its size."""
@@ -346,7 +346,7 @@ class URL(_Base):
         objects.remove([self])
 
     def replace(self, target: Any) -> Any:
-        """Make a finished file of a room (`iobench.files.scratch`) appear at ``target``."""
+        """Make a finished file in scratch (`iobench.files.scratch`) appear at ``target``."""
         from iobench.files.uploads import take_sealed
 
         take_sealed(self).complete()
