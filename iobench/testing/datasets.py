@@ -137,17 +137,17 @@ class DatasetTests:
         """A worker that is forked makes the samples of its parent, and disturbs none of them."""
         expected = bits(make_sample(dataset, index.where[0]))
         context = multiprocessing.get_context("fork")
-        results = context.SimpleQueue()
+        answers = context.SimpleQueue()
 
         def child() -> None:
-            results.put(bits(make_sample(dataset, index.where[0])) == expected)
+            answers.put(bits(make_sample(dataset, index.where[0])) == expected)
             os._exit(0)
 
         process = context.Process(target=child)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
             process.start()
-        assert results.get()
+        assert answers.get()
         process.join(60)
         assert bits(make_sample(dataset, index.where[0])) == expected
 

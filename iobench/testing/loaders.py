@@ -188,15 +188,15 @@ class LoaderTests:
         loader = self.open_loader(store.path, SIZE, shuffle=True)
         expected = self.numbers(loader)
         context = multiprocessing.get_context("fork")
-        results = context.SimpleQueue()
+        answers = context.SimpleQueue()
 
         def child() -> None:
             try:
                 if hasattr(loader, "set_epoch"):
                     loader.set_epoch(0)
-                results.put(self.numbers(loader))
+                answers.put(self.numbers(loader))
             except IobenchError as error:
-                results.put(str(error))
+                answers.put(str(error))
             os._exit(0)
 
         process = context.Process(target=child)
