@@ -203,7 +203,7 @@ class LoaderTests:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
             process.start()
-        found = results.get()
+        found = answers.get()
         process.join(30)
         assert process.exitcode == 0
         if self.forks:
