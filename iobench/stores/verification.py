@@ -97,13 +97,14 @@ def _opened(path: Path) -> Any:
 def _damage(store: Store, shard: int, file: ShardFile) -> str:
     """Return the first damaged sample of a shard in words, or the file where it is none."""
     where = "" if shard < 0 else f" of shard {shard}, outside its samples,"
-    for sample in _samples_of(store, shard) if shard >= 0 else ():
-        extents = store.extents(sample)
-        checksums = read_checksums(store.path, len(store) * len(extents))
-        expected = checksums[sample * len(extents) :].tolist()
-        for number, data in enumerate(store.read(extents)):
-            if crc32c(data) != expected[number]:
-                return wrong_extent(store, sample, number)
+    if shard >= 0:
+        n_extents = len(store.extents(0))
+        checksums = read_checksums(store.path, len(store) * n_extents).reshape(-1, n_extents)
+        for sample in _samples_of(store, shard):
+            data = store.read(store.extents(sample))
+            for number, expected in enumerate(checksums[sample].tolist()):
+                if crc32c(data[number]) != expected:
+                    return wrong_extent(store, sample, number)
     name = store.path / file.name
     return f"{name}: checksum of the file{where} is wrong; convert to a new folder"
 

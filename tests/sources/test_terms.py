@@ -2,8 +2,7 @@
 
 import pytest
 
-from iobench.sources.terms import show_terms_once, terms_file
-from iobench.stores.places import user_folder
+from iobench.sources.terms import show_terms_once
 
 
 class Notes(list):
@@ -46,12 +45,6 @@ def test_without_any_nothing_is_said_and_nothing_written(provenance, remember):
     assert not remember.exists()
 
 
-def test_a_citation_alone_is_told(remember):
-    notes = Notes()
-    assert show_terms_once("a", {"citation": "B et al."}, notes, remember)
-    assert notes == ["a: cite: B et al. (shown once)"]
-
-
 def test_where_nothing_can_be_remembered_they_are_shown_each_time(tmp_path):
     (tmp_path / "state").write_text("a file where the folder should be")
     notes = Notes()
@@ -66,7 +59,3 @@ def test_a_damaged_memory_is_written_anew(remember):
     notes = Notes()
     assert show_terms_once("a", PROVENANCE, notes, remember)
     assert not show_terms_once("a", PROVENANCE, notes, remember)
-
-
-def test_the_memory_lies_beside_the_list_of_places():
-    assert terms_file().parent == user_folder()

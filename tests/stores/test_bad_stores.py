@@ -110,25 +110,6 @@ def test_the_checks_pass_what_is_whole(store):
     use(store.path)
 
 
-OUTSIDE = ["../secret", "/etc/passwd", "a/../../secret", "..", ".", "", "a//b", "./a", "a\\..\\b"]
-
-
-@pytest.mark.parametrize("name", [*OUTSIDE, "a\0b", "a\nb", "x" * 300, "/".join("abcdefghi"), 7])
-@pytest.mark.parametrize("where", ["shards", "metadata"])
-def test_files_outside_the_folder_are_refused(tmp_path, numpy_store, name, where):
-    (tmp_path / "secret").write_bytes(b"secret")
-
-    def change(values):
-        file = {"name": name, "nbytes": 6, "crc32c": crc32c(b"secret")}
-        if where == "shards":
-            values["shards"][0]["files"][0] = file
-        else:
-            values["metadata"] = [file]
-
-    edit(numpy_store.path, change)
-    refused(numpy_store.path, match=MANIFEST_NAME)
-
-
 @pytest.mark.parametrize("n_samples", [1 << 30, 1 << 59])
 def test_more_samples_than_there_are_bytes(store, n_samples):
     """As consistent as a hand can make it: sizes of files and numbers of samples fit."""
@@ -168,23 +149,16 @@ def test_samples_of_a_size_nobody_has(store):
     "change",
     [
         {"name": 5},
-        {"name": None},
-        {"units": 5},
         {"role": ["input"]},
         {"dims": [["y"], ["x"]]},
-        {"dims": 5},
         {"channels": [1, 2, 3]},
         {"dtype": "O"},
-        {"dtype": ["f4"]},
         {"dtype": "f4,f4"},
-        {"dtype": "V1000000000000"},
         {"dtype": "(1000000,1000000)f4"},
         {"dtype": "no such dtype"},
-        {"packed": 5},
         {"packed": {"kind": "scaled"}},
         {"packed": {"kind": "eval", "dtype": "<f4", "scale": 1, "offset": 0}},
         {"packed": {"kind": "scaled", "dtype": "<f4", "scale": 1, "offset": 0}},
-        {"dtype": "<i8", "packed": {"kind": "scaled", "dtype": "<f8", "scale": 1, "offset": 0}},
         {"dtype": "<i2", "packed": {"kind": "scaled", "dtype": "O", "scale": 1, "offset": 0}},
     ],
     ids=str,
@@ -198,27 +172,6 @@ def test_variables_that_are_none(numpy_store, change):
 def test_a_format_that_is_none(numpy_store, name):
     edit(numpy_store.path, lambda values: values.update(format=name))
     refused(numpy_store.path, match="format", error=IobenchError)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 200_000,
-        '{"a":' * 200_000,
-        '{"provenance": ' + "[" * 900 + "]" * 900 + "}",
-        '{"manifest_version": ' + "9" * 5000 + "}",
-        '{"manifest_version": 1e400}',
-        '{"manifest_version": NaN}',
-        "null",
-        "[1]",
-        '"text"',
-        "\0",
-    ],
-    ids=["lists", "objects", "deep", "digits", "1e400", "NaN", "null", "list", "text", "zero"],
-)
-def test_what_is_no_manifest(numpy_store, text):
-    (numpy_store.path / MANIFEST_NAME).write_text(text)
-    refused(numpy_store.path, match=MANIFEST_NAME)
 
 
 def test_deep_facts_in_an_otherwise_right_manifest(numpy_store):
@@ -291,25 +244,15 @@ def test_a_pickle_is_not_run(tmp_path):
         npy("<f4", (2, 1 << 40, 201)),
         npy("<f4", (1 << 62, 1 << 62)),
         npy("<f4", (-2, 200, 201)),
-        npy("<f4", 5),
-        npy("<f4", (2.0, 200, 201)),
         npy([("a", "<f4")] * 5000, (2,)),
-        npy([("a",)], (2,)),
         npy([("a", "<f4", (1 << 62, 1 << 62))], (2,)),
-        npy({"names": 5}, (2,)),
         npy("V" + "9" * 50, (2,)),
-        npy(None, (2,)),
-        npy("", (), header=b"5"),
         npy("", (), header=b"{}"),
-        npy("", (), header=b"\xff\xfe"),
         npy("", (), header=b"-" * 4000),
-        npy("", (), header=b"(" * 4000),
         npy("", (), header=b"__import__('os').system('true')"),
-        npy("", (), header=b"1" * 4000),
         npy("", (), header=b"[" + b"0," * (1 << 20) + b"]"),
         npy("", (), header=b"", announced=(1 << 32) - 1),
         b"",
-        b"\x93NUMPY\x03\x00",
         b"\x93NUMPY\x01\x00" + b"\x00" * 60,
         b"PK\x03\x04" + b"\x00" * 100,
     ],
@@ -342,15 +285,11 @@ def test_an_absurd_length_in_a_record_header(tmp_path, nbytes):
     [
         "",
         "0 1\n",
-        "x y\n",
         "0 " + "9" * 4000 + "\n1 1\n",
-        "1 " * 100_000,
         "1 " * 2_000_000,
         "0 4611686018427387904\n4611686018427387904 4611686018427387904\n",
-        "0 9223372036854775807\n9223372036854775807 9223372036854775807\n",
         "0 -5\n-5 900\n",
         "nan nan\n",
-        "0.5 1.5\n",
     ],
     ids=lambda text: text[:20] or "empty",
 )
@@ -400,7 +339,7 @@ def test_a_record_that_is_no_example(tmp_path, inside):
     rewrite(store.path, extent.file.name, bytes(data))
     sums = np.fromfile(store.path / CHECKSUMS_NAME, "<u4")
     sums[0] = crc32c(body)
-    (store.path / CHECKSUMS_NAME).write_bytes(sums.tobytes())
+    rewrite(store.path, CHECKSUMS_NAME, sums.tobytes())
     refused(store.path, match="store")
 
 
@@ -421,13 +360,9 @@ def zarr_metadata(path, change):
     [
         {"shape": [1 << 62, 3, 5]},
         {"shape": [4, 1 << 40, 1 << 40]},
-        {"shape": None},
         {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1 << 60, 3, 5]}}},
         {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1 << 30, 3, 5]}}},
         {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [-1, 3, 5]}}},
-        {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}}},
-        {"chunk_grid": 5},
-        {"codecs": []},
         {"data_type": "float64"},
         {"fill_value": "x" * 100_000},
     ],
@@ -440,7 +375,7 @@ def test_zarr_metadata_that_are_others(tmp_path, change):
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, "{", "null", "5", '"x"', '{"chunk_grid": [' + "{}," * 9 + "{}]}"]
+    "text", ["[" * 100_000, "null", '{"chunk_grid": [' + "{}," * 9 + "{}]}"]
 )
 def test_zarr_metadata_that_are_none(tmp_path, text):
     store = make(tmp_path, zarr_groups.FORMAT)

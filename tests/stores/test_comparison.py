@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.sample_making import samples_in_order
-from iobench.errors import MissingFileError, OptionError, StoreError
+from iobench.errors import MissingFileError, StoreError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding, merge_errors
 from iobench.stores.finished_store import open_store
@@ -135,12 +135,6 @@ def test_only_a_share_is_made_again(store):
     assert asked == once
     asked.clear()
     assert verify_against(store, INDEX, watched, share=1e-9).n_compared == 1
-
-
-@pytest.mark.parametrize("share", [0, -1, 1.5, float("nan")])
-def test_a_share_that_is_none_is_refused(store, share):
-    with pytest.raises(OptionError, match="--share"):
-        verify_against(store, INDEX, make, share=share)
 
 
 def test_samples_are_those_the_store_says_it_holds(tmp_path):

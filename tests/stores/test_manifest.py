@@ -84,7 +84,7 @@ def test_what_json_cannot_say_is_refused(fact):
 
 OUTSIDE = [
     "../a", "/etc/passwd", "a/../../b", "a/..", "./a", "a/./b", "a//b", "a/", "..", ".", "", "a\\b",
-    "a/b\\c", "a\0b", "a/" * 8 + "b", 7,
+    "a/b\\c", "a\0b", "a\nb", "x" * 300, "a/" * 8 + "b", 7,
 ]  # fmt: skip
 
 
@@ -140,7 +140,11 @@ def test_what_cannot_be_is_refused(tmp_path, changes):
         read_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "null", "[" * 100_000, "\ud800"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", "null", "[" * 100_000, '{"a":' * 100_000, "\ud800", "[" + "9" * 5000 + "]"],
+    ids=str,
+)
 def test_what_is_no_manifest_at_all_is_refused(tmp_path, text):
     (tmp_path / MANIFEST_NAME).write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(StoreError, match="not a manifest of a store"):

@@ -128,11 +128,6 @@ def test_a_store_that_is_no_table_of_extents_is_verified_too(tmp_path):
         verify_store(Bare(store), workers=2)
 
 
-def test_an_empty_store_verifies(tmp_path):
-    store = make(tmp_path / "store", n_samples=0)
-    assert verify_store(store) == 0
-
-
 @pytest.mark.parametrize("nbytes", [1, 1000, PIECE_NBYTES, PIECE_NBYTES + 1, 3 * PIECE_NBYTES + 5])
 def test_samples_of_any_size_against_the_pieces(tmp_path, nbytes):
     spec = SampleSpec((Variable("x", (nbytes,), "u1", ("n",)),))
@@ -160,13 +155,3 @@ def test_memory_does_not_grow_with_the_samples(tmp_path):
     finally:
         tracemalloc.stop()
     assert peak < 3 * PIECE_NBYTES
-
-
-def test_many_small_samples(tmp_path):
-    samples = [random_sample(SMALL, seed) for seed in range(5)] * 400
-    store = write_store(tmp_path / "s", numpy_records.FORMAT, SMALL, samples, shard_n_samples=700)
-    assert verify_store(store, workers=3) > store.manifest.nbytes
-    damage(store, 1999, 0)
-    damage(store, 1401, 0)
-    with pytest.raises(StoreError, match="shard 2, sample 1401, one of its arrays T, n"):
-        verify_store(store, workers=3)
