@@ -20,9 +20,8 @@ from iobench.datasets.standins import ensure_stand_in
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench_maelstrom.downscaling.dataset import DownscalingTier1
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
-from iobench_maelstrom.power.clustering import weather_pressure_level
 from iobench_maelstrom.power.features import PowerFeatures
-from iobench_maelstrom.power.weather import SurfaceLevels
+from iobench_maelstrom.power.weather import SurfaceLevels, weather_pressure_level
 from iobench_maelstrom.radiation.dataset import Radiation
 from iobench_maelstrom.yr.dataset import Yr
 

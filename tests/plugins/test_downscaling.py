@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.selection import place_index_windows
 from iobench.datasets.standins import ensure_stand_in
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Window
 from iobench.testing import DatasetTests
 from iobench_maelstrom.downscaling.dataset import DownscalingTier1, DownscalingTier2, downscaling
@@ -193,30 +192,11 @@ def test_samples_lie_along_the_time(tier):
     assert placed.step == 3600 * FACTORIES[number].step_hours
 
 
-@pytest.mark.parametrize("text", ["2020-05-01", "2020-05"])
-def test_a_month_alone_is_its_file(roots, text):
-    _, files, index = prepared(roots[1], DownscalingTier1(months=text))
-    assert [file.name for file in files] == ["downscaling_tier1_2020-05.nc"]
-    assert len(index) == 62
-    assert index.provenance["normalisation"]["files"] == ["downscaling_tier1_2020-05.nc"]
-
-
 def test_augmented_files_are_read(tier1, tmp_path):
     short_copy(tier1[1][0], tmp_path / "downscaling_tier1_val_aug.nc")
     index = user_index(tmp_path, DownscalingTier1(dataset="validation_aug"))
     assert {name: list(some) for name, some in index.splits.items()} == {"validation": [*range(5)]}
     assert not len(index.positions)  # times may be there more than once
-
-
-def test_a_replaced_file_is_normalised_anew(tier1, tmp_path):
-    checksums = []
-    for factor in (1.0, 1.1):
-        path = tmp_path / "downscaling_tier1_2019-04.nc"
-        short_copy(tier1[1][0], path, lambda data, f=factor: data * f)
-        index = user_index(tmp_path, DownscalingTier1())
-        checksums.append(index.provenance["normalisation"]["sha256"])
-        assert index.setup
-    assert checksums[0] != checksums[1]
 
 
 def test_a_constant_variable_becomes_0(tier1, tmp_path):
@@ -258,14 +238,6 @@ def test_the_alias_says_its_tier(roots):
 def test_wrong_options_are_told_with_the_valid_ones(factory, options, message):
     with pytest.raises(OptionError, match=message):
         factory(**options)
-
-
-def test_missing_files_are_listed_by_url(tier1, tmp_path):
-    shutil.copy(tier1[1][0], tmp_path)
-    with pytest.raises(MissingFileError, match=r"maelstrom-ap5/tier-1/.*_2019-05\.nc not found"):
-        user_index(tmp_path, DownscalingTier1(months="2019-04,2019-05"))
-    with pytest.raises(MissingFileError, match=r"_2016-04\.nc, .* and 18 more not found"):
-        user_index(tmp_path, DownscalingTier1(dataset="training"))
 
 
 def test_what_a_stand_in_lacks_is_refused(tmp_path):

@@ -9,10 +9,10 @@ import pytest
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, OptionError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
-from iobench_maelstrom.ens10.schema import LEVELS, TOY_CHANNELS, parse_months
+from iobench_maelstrom.ens10.files import LEVELS, TOY_CHANNELS
 
 DIMS = ("number", "time", "step", "isobaricInhPa", "latitude", "longitude")
 NAMES = ["z", "t", "q", "w", "d", "u", "v"]
@@ -100,20 +100,10 @@ def test_normalisation_is_computed_once_and_again_for_other_files(copied):
     assert "normalisation" in sampled(copied, date="01")[1].setup
 
 
-def test_the_month_counts_alone():
-    assert parse_months("07, 20010104") == ("01", "07")
-    assert parse_months("0131") == ("01",)
-
-
 @pytest.mark.parametrize("date", ["13", "1", "2020-01-01", "00", "ab"])
 def test_a_wrong_date_lists_the_valid_ones(date):
     with pytest.raises(OptionError, match="one of 01 02 03"):
         Ens5mini(date=date)
-
-
-def test_missing_months_are_listed_by_url(copied):
-    with pytest.raises(MissingFileError, match=r"https://.*/ens5mini\.02\.nc not found"):
-        sampled(copied, date="01,02")
 
 
 def changed(file, change):

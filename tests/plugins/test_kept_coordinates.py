@@ -5,10 +5,7 @@ import pytest
 import xarray
 
 from iobench.datasets.locate import FileLocator
-from iobench.errors import OptionError
 from iobench.registry import dataset_names, find_dataset
-from iobench.samples import Window
-from iobench.windows import place_windows
 
 # Of the others the time, and what they have beside.
 KEPT = {
@@ -110,34 +107,3 @@ def test_columns_of_radiation_lie_where_their_file_says(opened):
             read.append((file.lat.values, file.lon.values))
     for name, values in zip(("lat", "lon"), zip(*read, strict=True), strict=True):
         np.testing.assert_array_equal(known[name].values, np.concatenate(values))
-
-
-def test_columns_that_hold_their_places_have_no_coordinate_beside(opened):
-    _, index = opened("maelstrom-radiation", raw_inputs="true")
-    assert not {"lat", "lon"} & {each.name for each in index.meteorology.coordinates}
-    assert {"lat", "lon"} <= {each.name for each in index.spec}
-
-
-def test_windows_of_ens10_fit_where_starts_are_evenly_spaced(opened):
-    _, index = opened("maelstrom-ens10")
-    placed = place_windows(index.positions, Window((-1, 0)), names=index.coordinate)
-    starts = [[index.coordinate[item][:7] for item in window] for window in placed.items]
-    assert starts == [["2015-01", "2015-01"], ["2016-01", "2016-01"]]
-    assert {gap.before for gap in placed.gaps} == {1}
-    uneven = np.array(["2015-01-01", "2015-01-04", "2015-01-08"], "M8[s]").astype(np.float64)
-    with pytest.raises(OptionError, match="evenly spaced"):
-        place_windows(uneven, Window((-1, 0)))
-
-
-def test_a_store_of_a_point_opens_with_its_place(iobench_here, tmp_path, store_dir):
-    done = iobench_here(
-        "convert", "maelstrom-power", "store", "--tiny", "--to", "zarr", "--store-dir", store_dir
-    )
-    assert done.returncode == 0, done.stderr
-    with xarray.open_zarr(tmp_path / "store") as store:
-        assert store.latitude.dims == store.longitude.dims == ()
-        assert {"latitude", "longitude", "level", "time"} <= set(store.coords)
-        assert store.production.dims == ("time",)
-    told = iobench_here("info", "store").stdout
-    assert "latitude" in told
-    assert "longitude" in told

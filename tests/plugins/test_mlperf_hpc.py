@@ -15,7 +15,6 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError
-from iobench.loaders.compute import parse_compute
 from iobench.recording.digests import read_digests
 from iobench_mlperf_hpc.cosmoflow import LAYOUTS, CosmoFlow
 from iobench_mlperf_hpc.deepcam import CHANNELS, DeepCam
@@ -147,15 +146,6 @@ def test_the_published_folder_is_found_below_data_dir_and_a_split_alone(folder, 
         DeepCam().files(FileLocator(data_dir=data, cache_dir=tmp_path))
 
 
-def test_a_stand_in_is_a_share_of_the_published_files():
-    plan = CosmoFlow().stand_in(scale=1e-4, tiny=False, seed=0)
-    counts = [sum(key["split"] == split for key in plan.keys) for split in ("train", "validation")]
-    assert counts == [52, 7]
-    assert CosmoFlow.n_published[0] == 524_288
-    part = DeepCam().synthesis_nbytes(scale=0.01, tiny=False)
-    assert part == pytest.approx(0.088 * 2**40, rel=0.01)  # as MLCommons says
-
-
 # ---- bad input
 
 
@@ -274,13 +264,6 @@ def test_an_evaluation_follows_each_epoch_and_is_told_apart(iobench_here, store_
     validation = [[each.digest for each in rows[at : at + 2]] for at in (3, 8)]  # in order
     assert validation[0] == validation[1]
     assert len(run["digests"]["epoch_digests"]) == 2
-
-
-def test_a_published_evaluation_takes_its_own_time():
-    compute = parse_compute(
-        "published", DeepCam.published, batch_size=4, sample_nbytes=768 * 1152 * (16 * 4 + 8)
-    )
-    assert (compute.forward_ns, compute.evaluation_ns) == (2 * 89_360_000, 2 * 31_140_000)
 
 
 @pytest.mark.parametrize(

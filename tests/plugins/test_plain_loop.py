@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -20,7 +18,6 @@ from iobench.errors import FileFormatError, MissingExtraError, MissingFileError,
 from iobench.registry import dataset_names, find_dataset
 from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.radiation.tf_dataset import RadiationTf
-from iobench_maelstrom.radiation.tf_pipeline import import_tensorflow
 from iobench_maelstrom.yr.dataset import Yr
 
 pytest.importorskip("xarray", reason="plain loops read with xarray")
@@ -96,17 +93,6 @@ def test_samples_are_those_of_our_reader(prepared, name, options, library):
         where = index.where[number]
         assert_equal(make_sample(dataset, where), make_sample(loop, where), index)
     loop.close()
-
-
-def test_real_files_are_read_alike(tmp_path):
-    pytest.importorskip("netCDF4", reason="the plain loop reads NetCDF")
-    real = Path(__file__).parents[1] / "data" / "maelstrom-yr"
-    dataset, locator = Yr(size="5GB"), FileLocator(data_dir=real, cache_dir=tmp_path)
-    files = dataset.files(locator)
-    index = dataset.samples(files, locator)
-    loop = dataset.upstream(files, index, batch_size=None).pipeline.dataset
-    for where in index.where:
-        assert_equal(make_sample(dataset, where), make_sample(loop, where), index)
 
 
 @pytest.mark.parametrize(
@@ -198,21 +184,3 @@ def test_missing_tensorflow_is_named_with_what_installs_it(prepared, monkeypatch
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'iobench\[tensorflow\]'"):
         dataset.upstream(files, index, batch_size=None)
-
-
-def test_tensorflow_is_kept_quiet_and_from_gpus(monkeypatch, capfd):
-    hidden = []
-
-    def set_visible_devices(devices, kind):
-        hidden.append((devices, kind, os.environ["TF_CPP_MIN_LOG_LEVEL"]))
-        os.write(2, b"chatter")
-        raise RuntimeError("TensorFlow has run already")
-
-    stub = SimpleNamespace(config=SimpleNamespace(set_visible_devices=set_visible_devices))
-    monkeypatch.setitem(sys.modules, "tensorflow", stub)
-    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
-    assert import_tensorflow("a test") is stub
-    os.write(2, b"heard")
-    assert hidden == [([], "GPU", "3")]
-    assert "TF_CPP_MIN_LOG_LEVEL" not in os.environ
-    assert capfd.readouterr().err == "heard"

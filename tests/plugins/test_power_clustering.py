@@ -16,7 +16,7 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
-from iobench_maelstrom.power.clustering import CropSize, weather_pressure_level
+from iobench_maelstrom.power.weather import CropSize, weather_pressure_level
 
 NAMES = ("z", "r", "t", "u", "v")
 LEVELS = (300, 500, 700, 850, 950)
@@ -183,18 +183,6 @@ def test_missing_levels_and_variables_are_named(tmp_path):
     write_era5(tmp_path / ERA5, names=("z", "t", "u", "v"))
     with pytest.raises(FileFormatError, match=r"has no variable 'r'"):
         sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
-
-
-def test_forecasts_without_what_clustering_does_not_use_are_read(forecasts, tmp_path):
-    for path in forecasts.rglob("pl_20190101_*.nc"):
-        with (
-            warnings.catch_warnings(),
-            xarray.open_dataset(path, decode_times=False, mask_and_scale=False) as data,
-        ):
-            warnings.simplefilter("ignore")
-            data.drop_vars("q").to_netcdf(tmp_path / path.name, format="NETCDF3_64BIT")
-    _, index = sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
-    assert len(index) == 24
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,12 @@ import xarray
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench.recording.process_io import read_process_io
-from iobench_maelstrom.power.clustering import weather_pressure_level
 from iobench_maelstrom.power.features import (
     PowerFeatures,
     wind_direction,
     year_part,
 )
-from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
+from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels, weather_pressure_level
 
 WEATHER = {
     "ml": ModelLevels,
@@ -156,17 +154,6 @@ def test_wind_direction_is_the_notebooks(u, v, angle):
 def test_part_of_the_year():
     days = np.array(["2020-01-01", "2020-12-31", "2019-07-02"], "datetime64[D]").astype(int)
     assert [year_part(day) for day in days.tolist()] == pytest.approx([0, 1, 182 / 365])
-
-
-def test_features_read_a_few_bytes_of_each_file(stand_ins):
-    dataset, index = sampled(stand_ins, PowerFeatures())
-    where = index.where[5]
-    dataset.read(where)  # opens the files
-    before = read_process_io()
-    idle = read_process_io()[0] - before[0]
-    raw = dataset.read(where)
-    touched = read_process_io()[0] - before[0] - 2 * idle
-    assert sum(map(len, raw)) == touched == 4 * 2 + 2 + 6 * 8
 
 
 def set_production(path, start, stop, value):
@@ -324,14 +311,6 @@ def test_level_that_the_files_lack(copied):
         sampled(copied, PowerFeatures(model_level="128"))
 
 
-@pytest.mark.parametrize("name", ["ml_20190101_12.nc", "wind_turbine_1.nc"])
-def test_file_cut_short_is_an_error(copied, name):
-    path = copied / name
-    path.write_bytes(path.read_bytes()[:-5000])
-    with pytest.raises(FileFormatError, match=rf"{name}: "):
-        sampled(copied, PowerFeatures())
-
-
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
@@ -350,8 +329,3 @@ def test_file_cut_short_is_an_error(copied, name):
 def test_wrong_options(make, options, message):
     with pytest.raises(OptionError, match=message):
         make(**options)
-
-
-def test_levels_are_chosen_by_option():
-    kinds = [weather_pressure_level(levels=each).title for each in ("model", "surface")]
-    assert [("model levels" in kinds[0]), ("surface" in kinds[1])] == [True, True]

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from iobench.errors import OptionError
-from iobench_maelstrom.power.clustering import weather_pressure_level
 from iobench_maelstrom.power.features import PowerFeatures
-from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
+from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels, weather_pressure_level
 
 BUCKET = "url/https/object-store.os-api.cci1.ecmwf.int/maelstrom-ap6"
 MAKERS = {

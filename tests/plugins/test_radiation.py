@@ -13,9 +13,9 @@ import xarray
 
 from iobench.datasets.contract import SampleIndex, make_sample
 from iobench.datasets.locate import FileLocator
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, OptionError
+from iobench_maelstrom.radiation.columns import FLUXES, INPUTS, POSITIONS
 from iobench_maelstrom.radiation.dataset import DATES, Radiation
-from iobench_maelstrom.radiation.schema import FLUXES, INPUTS, POSITIONS
 
 N_COLUMNS = 128
 TWO = {"patch": "0,10"}
@@ -191,17 +191,6 @@ def test_other_storage_and_order_of_aerosols_give_the_same(pair, tmp_path, tiny,
         np.testing.assert_array_equal(array, expected[name])
 
 
-def test_what_only_the_library_reads_is_declared_fused(pair, tmp_path, tiny):
-    _, *files = pair
-    dataset = Radiation(patch="0")
-    expected = make_sample(dataset, dataset.samples(files, tiny.locator).where[77])
-    rewritten(files[0], tmp_path / "copy.nc", compression="szip")
-    index = dataset.samples([tmp_path / "copy.nc", files[1]], tiny.locator)
-    assert (dataset.fused, dataset.thread_safe) == (("read", "decode"), False)
-    for name, array in make_sample(dataset, index.where[77]).items():
-        np.testing.assert_array_equal(array, expected[name])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -229,11 +218,6 @@ def test_subsets_are_upstreams():
     assert any(
         url.endswith("/triplecloud_outputs_2020010100_0c14.nc") for url in Radiation().urls()
     )
-
-
-def test_missing_files_are_listed_by_url(tiny):
-    with pytest.raises(MissingFileError, match=r"maelstrom-ap3/rad4NN_inputs_2020010100_0c1\.nc"):
-        Radiation(patch="0,1").files(tiny.locator)
 
 
 @pytest.mark.parametrize(
@@ -275,17 +259,6 @@ def test_stand_in_has_the_published_layout(tiny):
         pressure = outputs["pressure_hl"][:]
         assert (np.diff(pressure, axis=1) > 0).all()
         np.testing.assert_array_equal(pressure, inputs["pressure_hl"][:])
-
-
-def test_default_and_scaled_sizes():
-    def plan(scale):
-        return Radiation().stand_in(scale=scale, tiny=False, seed=0)
-
-    assert (len(plan(None).keys), plan(None).n_steps) == (16, 4096)
-    assert 0.5e9 < Radiation().synthesis_nbytes(scale=None, tiny=False) < 1e9
-    assert (len(plan(1.0).keys), plan(1.0).n_steps) == (12064, 16960)
-    assert plan(1.0).keys[:16] == plan(None).keys
-    assert abs(len(plan(0.0001).keys) / 2 * plan(0.0001).n_steps / (6032 * 16960) - 0.0001) < 1e-6
 
 
 def test_stand_in_is_refused_for_what_it_does_not_hold():

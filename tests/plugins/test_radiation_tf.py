@@ -12,13 +12,12 @@ import pytest
 from iobench.chunks.decoded_chunks import reopen_files
 from iobench.datasets.contract import SampleIndex, make_sample
 from iobench.datasets.locate import FileLocator
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, OptionError
 from iobench.files.crc32c import crc32c
 from iobench.stores.example import FeatureKind, encode_example
 from iobench.stores.tfrecord import frame_footer, frame_header
-from iobench_maelstrom.radiation.examples import FEATURES, Frames
-from iobench_maelstrom.radiation.stand_in import EXAMPLE_NBYTES
-from iobench_maelstrom.radiation.tf_dataset import RadiationTf
+from iobench_maelstrom.radiation.files import EXAMPLE_NBYTES
+from iobench_maelstrom.radiation.tf_dataset import FEATURES, Frames, RadiationTf
 
 N_COLUMNS = 256
 
@@ -186,11 +185,6 @@ def test_names_follow_the_scheme():
 def test_wrong_options_are_told_the_valid_ones(options, message):
     with pytest.raises(OptionError, match=message):
         RadiationTf(**options)
-
-
-def test_missing_files_are_listed_by_url(tiny):
-    with pytest.raises(MissingFileError, match=r"maelstrom-ap3/records/triplecloud0\.1\.tfrecord"):
-        RadiationTf(filenum="0,1").files(tiny.locator)
 
 
 @pytest.mark.parametrize("cut", [1, 15, 17, EXAMPLE_NBYTES - 5])

@@ -14,12 +14,12 @@ import pytest
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench_maelstrom.downscaling.dataset import DownscalingTier1, DownscalingTier2
-from iobench_maelstrom.ens10.schema import ALL_DATES as STARTS
+from iobench_maelstrom.ens10.files import ALL_DATES as STARTS
 from iobench_maelstrom.radiation.dataset import DATES, PATCHES, Radiation
-from iobench_maelstrom.radiation.published import TIMESTEPS
+from iobench_maelstrom.radiation.files import TIMESTEPS
 from iobench_maelstrom.radiation.tf_dataset import RadiationTf
 from iobench_maelstrom.yr.dataset import Yr
-from iobench_maelstrom.yr.schema import ALL_DATES, PREDICTORS, STATIC_PREDICTORS
+from iobench_maelstrom.yr.files import ALL_DATES, PREDICTORS, STATIC_PREDICTORS
 
 pytestmark = [
     pytest.mark.timeout(110),

@@ -127,20 +127,6 @@ def equal_samples(found, expected):
 
 
 @pytest.mark.long
-def test_any_layout_that_folders_may_have(months, bucket, put_files, tmp_path):
-    files, inside = months
-    here = iobench.open_dataset(SMALL, data_dir=files[0].parent, store_dir=tmp_path)
-    published = inside.partition("/https/")[2].partition("/")[2]
-    for layout in ("flat", f"of-bucket/{published.partition('/')[2]}", f"of-host/{published}"):
-        for path in files:
-            put_files(path, f"{layout}/{path.name}")
-        top = f"s3://{bucket}/{layout.partition('/')[0]}"
-        there = iobench.open_dataset(SMALL, data_dir=top, store_dir=tmp_path)
-        assert {file.path.startswith(f"{bucket}/{layout}") for file in there.files} == {True}
-        equal_samples(there, here)
-
-
-@pytest.mark.long
 def test_files_by_a_pattern_of_dates(uploaded, bucket, put_files, tmp_path):
     root, _ = uploaded("maelstrom-ens10", {})
     options = {"options": {"target": "none"}, "store_dir": tmp_path}

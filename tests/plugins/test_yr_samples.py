@@ -17,7 +17,7 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench_maelstrom.yr.dataset import PatchGrid, Yr
-from iobench_maelstrom.yr.schema import (
+from iobench_maelstrom.yr.files import (
     ALL_DATES,
     PREDICTORS,
     STATIC_PREDICTORS,
@@ -117,17 +117,6 @@ def test_coordinates_and_splits(yr_5tb, tmp_path):
     assert index.where[46:] == [index.where[46], index.where[47]]
     with pytest.raises(IndexError):
         index.where[48]
-
-
-def test_upstreams_test_files_include_those_of_validation(tmp_path):
-    renamed = tmp_path / "a.nc"
-    shutil.copyfile(REAL_FILES[0], renamed)
-    with netCDF4.Dataset(renamed, "a") as file:
-        file["time"][...] = np.datetime64("2021-03-15T15", "s").astype(int)
-    _, index = indexed([REAL_FILES[1], renamed], tmp_path, size="5GB")
-    splits = {name: list(numbers) for name, numbers in index.splits.items()}
-    later = list(range(5, 10))
-    assert splits == {"train": list(range(5)), "validation": later, "test": later}
 
 
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 30), st.integers(1, 30), st.data())
@@ -289,13 +278,3 @@ def test_other_channels_are_another_schema(tmp_path):
 def test_files_of_two_sizes_do_not_mix(yr_5tb, tmp_path):
     with pytest.raises(FileFormatError, match="dimension 'y' has 6, expected 512 as in"):
         indexed([yr_5tb.files[0], REAL_FILES[0]], tmp_path)
-
-
-def test_a_file_cut_short_after_it_was_indexed(tmp_path):
-    file = tmp_path / "short.nc"
-    shutil.copyfile(REAL_FILES[0], file)
-    dataset, index = indexed([file], tmp_path, size="5GB")
-    with file.open("rb+") as stream:
-        stream.truncate(20000)
-    with pytest.raises(FileFormatError, match=r"20000 bytes, .* open the dataset again"):
-        dataset.read(index.where[-1])

@@ -11,7 +11,7 @@ import pytest
 
 from iobench.errors import OptionError
 from iobench_maelstrom.yr.dataset import Yr
-from iobench_maelstrom.yr.stand_in import YrPlan
+from iobench_maelstrom.yr.files import YrPlan
 
 REAL = Path(__file__).parents[1] / "data/maelstrom-yr/air_temperature/5GB/20200301T03Z.nc"
 
@@ -60,17 +60,6 @@ def test_coordinates_are_those_of_the_real_crop(yr_5gb):
             np.testing.assert_allclose(made[name][:length], real[name][:], atol=0.2)
         for name in ("latitude", "longitude"):
             np.testing.assert_allclose(made[name][:6, :4], real[name][:], atol=1e-4)
-
-
-def test_sizes_of_the_real_set():
-    whole = {size: plan_of(size, scale=1.0) for size in ("5GB", "5TB")}
-    assert {len(plan.keys) for plan in whole.values()} == {724}
-    # Sizes as published, and four fields of coordinates and terrain that they leave out.
-    published = {"5GB": (6.95e6, 128 * 128), "5TB": (9.94e9, 2321 * 1796)}
-    for size, (nbytes, points) in published.items():
-        expected = nbytes + 4 * 4 * points
-        assert whole[size].file_nbytes == pytest.approx(expected, rel=0.01)
-    assert (whole["5TB"].n_steps, whole["5TB"].n_y, whole["5TB"].n_x) == (59, 2321, 1796)
 
 
 def test_dates_that_a_stand_in_does_not_hold(tmp_path):

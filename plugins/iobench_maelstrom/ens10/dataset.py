@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,44 +36,188 @@ from iobench.datasets import (
     array_for_one_sample,
     decode_message,
     describe_grid,
+    file_times,
     index_grib,
+    inspect_files,
     make_plain_loop,
     own_files,
     range_file,
     read_extents,
+    whole_variable,
 )
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.climetlab_plugin import PluginFiles, plugin_baseline
-from iobench_maelstrom.ens10.messages import Layout, find_messages
-from iobench_maelstrom.ens10.point_statistics import PointStatistics, normalisation_of
-from iobench_maelstrom.ens10.schema import (
+from iobench_maelstrom.ens10.files import (
     ALL_DATES,
     CITATION,
     GRID,
     LEAD_HOURS,
     PACKAGE,
+    STAND_IN_VERSION,
     TASKS,
     TERMS,
+    Ensemble,
     Task,
     forecast_url,
-    parse_dates,
-)
-from iobench_maelstrom.ens10.stand_in import (
-    STAND_IN_VERSION,
-    Ensemble,
     forecasts_nbytes,
+    parse_dates,
     plan_of_size,
     target_files,
+    valid_time,
     write_forecasts,
 )
-from iobench_maelstrom.ens10.target import Target, open_target
+from iobench_maelstrom.ens10.point_statistics import PointStatistics, normalisation_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Advance
+    from iobench.datasets import Advance, GribIndex
     from iobench_maelstrom.ens10.point_statistics import Members
+
+NORTH_TO_SOUTH = 0
+"""GRIB's scanning mode of rows from north to south, each from west to east."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the samples of an index have in common."""
+
+    starts: tuple[str, ...]  # start date (``YYYYMMDD``) of each sample, ascending
+    members: tuple[int, ...]  # perturbation numbers, the same in all samples
+    shape: tuple[int, int]  # latitudes and longitudes
+
+    @property
+    def n_members(self) -> int:
+        """Members of each variable."""
+        return len(self.members)
+
+    @property
+    def n_points(self) -> int:
+        """Points of one field."""
+        return self.shape[0] * self.shape[1]
+
+
+def find_messages(index: GribIndex, task: Task) -> tuple[Layout, list[list[FileRange[str]]]]:
+    """Return what samples are like, and where the messages of each are, by variable and member."""
+    parameters = [field.param_id for field in task.fields]
+    place: dict[str, Any] = {"typeOfLevel": "surface"}
+    if task.level:
+        place = {"typeOfLevel": "isobaricInhPa", "level": task.level}
+    rows = index.rows(paramId=parameters, step=LEAD_HOURS, dataTime=0, **place)
+    if not rows.size:
+        kind = f"field at {task.level} hPa" if task.level else "surface field"
+        raise FileFormatError(
+            f"{index.files[0]}: no {kind} of ENS-10 at step {LEAD_HOURS} h among "
+            f"{len(index)} messages in {len(index.files)} file(s); expected files "
+            f"output.{task.dtype}.2018*"
+        )
+    shape = _common_grid(index, rows)
+    starts, start_of = np.unique(index["dataDate"], return_inverse=True)
+    members, member_of = np.unique(index["number"][rows], return_inverse=True)
+    order = np.argsort(parameters)
+    variable_of = order[np.searchsorted(np.sort(parameters), index["paramId"][rows])]
+    slots = (start_of[rows], variable_of, member_of)
+    table = np.full((len(starts), len(parameters), len(members)), -1, dtype=np.int64)
+    table[slots] = rows
+    missing = np.argwhere(table < 0)
+    if missing.size:
+        start, variable, member = missing[0].tolist()
+        file = index.files[int(index["file"][index["dataDate"] == starts[start]][0])]
+        day = str(starts[start])
+        raise FileFormatError(
+            f"{file}: the forecast of {day[:4]}-{day[4:6]}-{day[6:]} lacks "
+            f"{task.fields[variable].name} of member {members[member]} at step {LEAD_HOURS} h "
+            f"({len(missing)} message(s) missing in all); fetch the file again"
+        )
+    repeated = rows[table[slots] != rows]
+    if repeated.size:
+        raise FileFormatError(
+            f"{index.where(int(repeated[0]))} is there twice (same start, variable, member); "
+            "expected each once: are two files copies of one?"
+        )
+    layout = Layout(tuple(map(str, starts.tolist())), tuple(members.tolist()), shape)
+    return layout, [index.extents(each) for each in table.reshape(len(starts), -1).tolist()]
+
+
+def _common_grid(index: GribIndex, rows: NDArray[np.int64]) -> tuple[int, int]:
+    odd = rows[index["gridHash"][rows] != index["gridHash"][rows[0]]]
+    if odd.size:
+        raise FileFormatError(
+            f"{index.where(int(odd[0]))} has another grid than the first message; expected one "
+            "grid in all files"
+        )
+    first = int(rows[0])
+    shape = int(index["Nj"][first]), int(index["Ni"][first])
+    regular = str(index["gridType"][first]) == "regular_ll" and min(shape) > 0
+    if not regular or int(index["scanningMode"][first]) != NORTH_TO_SOUTH:
+        raise FileFormatError(
+            f"{index.where(first)} has grid {index['gridType'][first]} {shape}, scanning mode "
+            f"{index['scanningMode'][first]}; expected regular_ll from north to south"
+        )
+    return shape
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the target's fields are: one of each time, one after another."""
+
+    path: Path
+    task: Task
+    times: NDArray[np.datetime64]
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    def range_of(self, start: str) -> FileRange[str]:
+        """Return where the field valid at the end of the forecast of ``start`` is."""
+        time = valid_time(start)
+        places = np.flatnonzero(self.times == time)
+        if places.size != 1:
+            raise FileFormatError(
+                f"{self.path}: expected the time {time} once (forecast of {start} + "
+                f"{LEAD_HOURS} h), found it {places.size} times; fetch it for all forecasts"
+                f"{self.task.or_without}"
+            )
+        nbytes = self.shape[0] * self.shape[1] * np.dtype(self.dtype).itemsize
+        return FileRange(range_file(self.path), self.offset + int(places[0]) * nbytes, nbytes)
+
+    def number_of(self, place: FileRange[str]) -> int:
+        """Return which time a field is of, by where it is."""
+        return (place.offset - self.offset) // place.nbytes
+
+
+def open_target(path: Path, task: Task, cache_dir: Path) -> Target:
+    """Return where the fields of an ERA5 target file are; what it holds is kept."""
+    [file], name = inspect_files([path], cache_dir=cache_dir), task.target_variable
+    dims = ("time", "latitude", "longitude")
+    if missing := {name, *dims[:2]} - set(file.variables):
+        raise FileFormatError(f"{path}: has no variable {', '.join(sorted(missing))}")
+    variable = file.variables[name]
+    dtype = np.dtype(variable.packing.stored)
+    if (
+        not variable.is_contiguous
+        or variable.offset < 0
+        or dtype.kind != "f"
+        or variable.dims[:2] != dims[:2]
+        or len(variable.dims) != 3
+        or variable.packing.scale is not None
+    ):
+        layout = f", in pieces of {variable.chunk}" if variable.is_in_chunks else ""
+        raise FileFormatError(
+            f"{path}: expected {name} ({', '.join(dims)}) in one piece, found {dtype} "
+            f"{variable.dims} {variable.shape}{layout}; store it as contiguous float32 (xarray: "
+            f"encoding={{{name!r}: {{'dtype': 'float32', 'contiguous': True}}}}){task.or_without}"
+        )
+    latitudes = whole_variable(file, "latitude")
+    if latitudes[0] < latitudes[-1]:
+        raise FileFormatError(
+            f"{path}: latitudes go from south to north, the forecasts' from north to south; "
+            "turn them (cdo invertlat)"
+        )
+    [times] = file_times([file], "time", "h")
+    return Target(path, task, times, variable.offset, dtype.str, variable.shape[1:])
+
 
 FIRST_TEST_YEAR = 2016
 PUBLISHED = PublishedStep(

@@ -30,23 +30,27 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError
 from iobench.samples import SampleSpec, Variable
-from iobench_maelstrom.power.files import DATE, PowerFiles, hour_items, run_times
-from iobench_maelstrom.power.schema import (
+from iobench_maelstrom.power.files import (
     CONSTANTS_FILE,
     HALF_LEVELS,
+    HEADER_NBYTES,
     HOURS_PER_RUN,
     MODEL,
     PRODUCTION_FILE,
     SURFACE,
     TURBINES,
-)
-from iobench_maelstrom.power.stand_in import (
-    HEADER_NBYTES,
     production_nbytes,
     write_constants,
     write_production,
 )
-from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels
+from iobench_maelstrom.power.weather import (
+    DATE,
+    ModelLevels,
+    PowerFiles,
+    SurfaceLevels,
+    hour_items,
+    run_times,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

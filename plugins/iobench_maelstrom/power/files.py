@@ -1,168 +1,328 @@
-"""What the data sets of application A6 share: options, weather files, times, plugin."""
+"""What application A6's files hold and where they are published, and stand-ins of them.
+
+Sources: climetlab-maelstrom-power-production 0.2.2 (names, dates, runs) and the notebooks of its
+repository (names of the constants, model level). What neither says is marked as assumed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+import math
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Field, FileKey, Items, Key, Option, file_times
-from iobench.errors import FileFormatError, OptionError
-from iobench_maelstrom.climetlab_plugin import PluginRecipe
-from iobench_maelstrom.power.schema import (
-    ALL_DAYS,
-    BUCKET_URL,
-    CITATION,
-    HOURS_PER_RUN,
-    INSTALL,
-    LEVEL_TYPES,
-    PACKAGE,
-    RUNS,
-    TERMS,
-)
-from iobench_maelstrom.power.stand_in import FIRST_DAYS, STAND_IN_VERSION
+from iobench.datasets import Axis, Field, StandIn, define_axes, netcdf4, smooth_values
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
-    from iobench.datasets import Locator, NetcdfFile, PluginCall, Stack
+    from iobench.datasets import Advance
+
+BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap6"
+REPOSITORY_URL = "https://github.com/4castRenewables/climetlab-plugin-a6"
+TERMS = f"terms and conditions defined at {REPOSITORY_URL}/LICENSE"
+CITATION = (
+    "IFS Documentation Cy47r1, Part III: Dynamics and Numerical Procedures, ECMWF, 2020, "
+    "eq. 2.11 (constants); production data of NOTUS energy GmbH & Co. KG"
+)
+CONSTANTS_FILE = "ECMWF_AB137.nc"
+PRODUCTION_FILE = "production_data/wind_turbine_{}.nc"
+HALF_LEVELS = 138
+"""Coefficients of the bounds of the 137 model levels."""
+PACKAGE = "climetlab-maelstrom-power-production"
+INSTALL = f"pip install 'iobench[climetlab,netcdf]' dask && pip install --no-deps {PACKAGE}==0.2.2"
+RUNS = ("00", "12")
+"""Hours at which forecasts start."""
+HOURS_PER_RUN = 12
+"""Steps used of each: the next run is newer from there on."""
+N_STEPS = 49
+"""Hourly to 48 h (assumed: 48 or 49)."""
+ALL_DAYS = tuple(
+    str(datetime.date(2017, 1, 1) + datetime.timedelta(days=number))
+    for number in range(4 * 365 + 1)
+)
+"""2017 to 2020, ``YYYY-MM-DD``."""
 
 
-def parse_days(text: str) -> tuple[str, ...]:
-    """Return the days of a comma list of ``YYYY-MM-DD``, in order."""
-    days = {entry.strip() for entry in text.split(",")}
-    for day in sorted(days - set(ALL_DAYS)):
-        raise OptionError(
-            f"date {day!r}: expected YYYY-MM-DD, several separated by commas, from {ALL_DAYS[0]} "
-            f"to {ALL_DAYS[-1]}"
-        )
-    return tuple(sorted(days))
+Grid = tuple[Axis, Axis]
+"""Latitudes and longitudes, degrees."""
 
 
-DATE = Option(
-    "date",
-    "Days, YYYY-MM-DD, separated by commas. By default all whose files are found.",
+def _grid(north: float, west: float, n_latitudes: int, n_longitudes: int) -> Grid:
+    return (
+        Axis("latitude", n_latitudes, north, -0.1, "degrees_north"),
+        Axis("longitude", n_longitudes, west, 0.1, "degrees_east"),
+    )
+
+
+GRID = _grid(70.0, -25.0, 351, 551)
+"""Europe (assumed: the domain is not published; this is the one of the clustering benchmark)."""
+TINY_GRID = _grid(54.9, 7.0, 60, 80)
+"""Around the turbines."""
+
+
+class WeatherField(Field, frozen=True, kw_only=True):
+    """A field of the weather."""
+
+    long_name: str
+
+
+def _field(
+    name: str, units: str, long_name: str, low: float, high: float, noise: float
+) -> WeatherField:
+    return WeatherField(name, units, low, high, long_name=long_name, noise=noise)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelType:
+    """One of the three kinds of weather files; ``kind`` is as the plugin's names have it.
+
+    ``required`` are the variables training reads; other ones may be there too.
+    """
+
+    kind: str
+    prefix: str
+    title: str
+    levels: tuple[int, ...]
+    level_units: str
+    variables: tuple[WeatherField, ...]
+    required: tuple[str, ...]
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Dimensions of its fields, in file order."""
+        level = ("level",) if self.levels else ()
+        return ("time", *level, "latitude", "longitude")
+
+
+MODEL = LevelType(
+    "model",
+    "ml",
+    "model levels 128 to 137",
+    tuple(range(128, 138)),
+    "1",
+    (
+        _field("t", "K", "Temperature", 225.0, 325.0, 0.39),
+        _field("q", "kg kg**-1", "Specific humidity", 1e-6, 2.5e-2, 0.4),
+        _field("u", "m s**-1", "U component of wind", -45.0, 45.0, 0.39),
+        _field("v", "m s**-1", "V component of wind", -45.0, 45.0, 0.39),
+    ),
+    ("t", "q", "u", "v"),
+)
+# The set of variables and levels is assumed, but for 500 and 1000 hPa.
+PRESSURE = LevelType(
+    "pressure",
+    "pl",
+    "pressure levels",
+    (300, 500, 700, 850, 950, 1000),
+    "millibars",
+    (
+        _field("z", "m**2 s**-2", "Geopotential", -6000.0, 98000.0, 0.2),
+        _field("t", "K", "Temperature", 195.0, 320.0, 0.38),
+        _field("u", "m s**-1", "U component of wind", -80.0, 100.0, 0.39),
+        _field("v", "m s**-1", "V component of wind", -80.0, 80.0, 0.39),
+        _field("r", "%", "Relative humidity", 0.0, 110.0, 0.45),
+        _field("q", "kg kg**-1", "Specific humidity", 1e-8, 2e-2, 0.27),
+    ),
+    ("z", "t", "u", "v", "r", "q"),
+)
+CLUSTERING_VARIABLES = ("z", "r", "t", "u", "v")
+CLUSTERING_LEVELS = (300, 500, 700, 850, 950)
+"""Of deep clustering."""
+# Only `sp` is known; the others are assumed.
+SURFACE = LevelType(
+    "surface",
+    "sfc",
+    "the surface",
     (),
-    parse=parse_days,
+    "",
+    (
+        _field("sp", "Pa", "Surface pressure", 60000.0, 106000.0, 0.34),
+        _field("u10", "m s**-1", "10 metre U wind component", -40.0, 40.0, 0.38),
+        _field("v10", "m s**-1", "10 metre V wind component", -40.0, 40.0, 0.38),
+        _field("t2m", "K", "2 metre temperature", 225.0, 325.0, 0.38),
+    ),
+    ("sp",),
 )
 
 
-class PowerFiles(PluginRecipe):
-    """Weather forecasts of ``prefixes``, two runs a day, and ``others``: files of all days.
+LEVEL_TYPES = {each.prefix: each for each in (MODEL, PRESSURE, SURFACE)}
 
-    Without days chosen it is those at hand; a day at hand only in part is an error.
-    """
 
-    package = PACKAGE
-    install = INSTALL
-    example = "date=2019-01-01,2019-01-02"
-    prefixes: tuple[str, ...]
-    others: tuple[FileKey, ...] = ()
-    keys = (Key("date", ALL_DAYS), Key("hour", RUNS))
-    tiny = FIRST_DAYS
-    ordinary = FIRST_DAYS[:1]
-    terms_of_use = TERMS
-    citation = CITATION
-    synthesis_version = STAND_IN_VERSION
+@dataclass(frozen=True, slots=True)
+class Turbine:
+    """A wind turbine of the stand-in; the real ones are somewhere in Germany."""
 
-    def __init__(self, **options: str) -> None:
-        super().__init__(**options)
-        self.days: Sequence[str] = self.chosen["date"]
+    number: int
+    latitude: float
+    longitude: float
+    power_rating: float
+    hub_height: float
 
-    @classmethod
-    def all_options(cls) -> list[Option]:
-        """Return the options; the key ``hour`` is none."""
-        return list(cls.options)
 
-    def file_keys(self) -> list[FileKey]:
-        """Return the runs of the first prefix, in order of time, those of the next, the others."""
-        runs = [
-            {"prefix": prefix, "date": day, "hour": hour}
-            for prefix in self.prefixes
-            for day in self.days or ALL_DAYS
-            for hour in RUNS
-        ]
-        return [*runs, *self.others]
+TURBINES = (
+    Turbine(1, 52.43, 14.12, 850.0, 74.0),
+    Turbine(2, 51.62, 8.81, 1500.0, 85.0),
+    Turbine(3, 53.88, 9.04, 2000.0, 105.0),
+    Turbine(4, 51.19, 13.37, 850.0, 74.0),
+)
+PRODUCTION_VARIABLES = {
+    "production": "kW",
+    "wind_speed": "m s**-1",
+    "rotor_speed": "min**-1",
+    "regulation": "%",
+    "status": "1",
+}
+"""Names (but for the first, assumed) and units of what a turbine reports every ten minutes."""
 
-    def file_url(self, key: FileKey) -> str:
-        """Return where a file is published."""
-        if "file" in key:
-            return f"{BUCKET_URL}/{key['file']}"
-        prefix = key.get("prefix", self.prefixes[0])
-        return f"{BUCKET_URL}/{prefix}_{key['date'].replace('-', '')}_{key['hour']}.nc"
 
-    def needs_all(self, locator: Locator) -> bool:
-        """Return True: of the days that there are."""
-        return True
+STAND_IN_VERSION = 2
+"""Counts up when the same seed gives other bytes."""
+FIRST_DAYS = ("2019-01-01", "2019-01-02")
+"""Of a stand-in: a tiny one has both, the default the first."""
+N_TINY_PRODUCTION_DAYS = 30
+NAME = "maelstrom-power"
+STEPS_PER_DAY = 144
+"""Of production: one every ten minutes."""
+HEADER_NBYTES = 20 << 10
+"""About what the axes and attributes of a file take."""
+FILL = np.int16(-32767)
+LARGEST = 32766
 
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the files of the days chosen, else of those at hand."""
-        if not self.chosen["date"]:
-            runs = [key for key in self.file_keys() if "date" in key]
-            paths = locator.find(list(map(self.file_url, runs)))
-            at_hand = (key["date"] for key, path in zip(runs, paths, strict=True) if path)
-            self.days = list(dict.fromkeys(at_hand))
-        return super().files(locator)
 
-    def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
-        """Take as fields what the file has along the recipe's axes; `check` names those missing."""
-        dims = tuple(axis.name for axis in self.axes)
-        present = {
-            name: Field(name, each.attributes.get("units", ""))
-            for name, each in first.variables.items()
-            if each.dims == dims
+def _grid_of(plan: StandIn) -> Grid:
+    return TINY_GRID if plan.tiny else GRID
+
+
+def _n_production_days(plan: StandIn) -> int:
+    return N_TINY_PRODUCTION_DAYS if plan.tiny else len(ALL_DAYS)
+
+
+def run_nbytes(plan: StandIn, level_type: LevelType) -> int:
+    """Return about the bytes of a weather file."""
+    n_fields = N_STEPS * max(1, len(level_type.levels)) * len(level_type.variables)
+    return HEADER_NBYTES + 2 * n_fields * math.prod(axis.length for axis in _grid_of(plan))
+
+
+def production_nbytes(plan: StandIn) -> int:
+    """Return about the bytes of a turbine's file."""
+    n_steps = _n_production_days(plan) * STEPS_PER_DAY
+    return HEADER_NBYTES + 8 * n_steps * (len(PRODUCTION_VARIABLES) + 1)
+
+
+def write_run(
+    plan: StandIn, level_type: LevelType, day: str, hour: str, path: Path, advance: Advance
+) -> None:
+    """Write one forecast as grib_to_netcdf does: classic, 64-bit offsets, int16 packed."""
+    start = np.datetime64(f"{day}T{hour}", "h")
+    n_hours = int((start - np.datetime64("1900-01-01T00", "h")).astype(int))
+    axes = {axis.name: (_coordinate(axis), axis.units) for axis in reversed(_grid_of(plan))}
+    if level_type.levels:
+        axes["level"] = np.array(level_type.levels, dtype="i4"), level_type.level_units
+    hours = n_hours + np.arange(N_STEPS, dtype="i4")
+    axes["time"] = hours, "hours since 1900-01-01 00:00:00.0"
+    with netcdf4(NAME).Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
+        file.set_fill_off()
+        file.Conventions = "CF-1.6"
+        file.history = "iobench stand-in, laid out as grib_to_netcdf writes"
+        define_axes(file, axes, calendar="gregorian")
+        for name in axes:
+            file[name].long_name = name
+        for variable in level_type.variables:
+            _create_packed(file, variable, level_type.dims, n_hours)
+        for variable in level_type.variables:
+            stored = file[variable.name]
+            stored.set_auto_maskandscale(False)
+            shape = stored.shape[1:]
+            for step in range(N_STEPS):
+                what = plan.seed, STAND_IN_VERSION, level_type.prefix, variable.name, n_hours, step
+                stored[step] = smooth_values(
+                    shape, -LARGEST, LARGEST, *what, noise=variable.noise, dtype="i2"
+                )
+                advance(2 * math.prod(shape))
+
+
+def _coordinate(axis: Axis) -> NDArray[Any]:
+    return np.round(axis.first + axis.step * np.arange(axis.length), 3).astype("f4")
+
+
+def _create_packed(file: Any, variable: WeatherField, dims: tuple[str, ...], n_hours: int) -> None:
+    """Create a packed variable; each file has a range of its own, as with real ones."""
+    margin = n_hours % 97 / 9700
+    low = variable.low + margin * (variable.high - variable.low)
+    high = variable.high - margin * (variable.high - variable.low)
+    created = file.createVariable(variable.name, "i2", dims, fill_value=FILL)
+    created.setncatts(
+        {
+            "scale_factor": np.float64((high - low) / (2 * LARGEST)),
+            "add_offset": np.float64((high + low) / 2),
+            "missing_value": FILL,
+            "units": variable.units,
+            "long_name": variable.long_name,
         }
-        required = type(self).fields
-        self.fields = (*present.values(), *(each for each in required if each.name not in present))
-        return ()
-
-    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        """Return what the samples follow from."""
-        facts = super().provenance(files, fitted)
-        options = {**facts["options"], "date": list(self.days)}
-        return {**facts, "options": options, "hours_per_run": HOURS_PER_RUN}
-
-    def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        """Return the calls: one for the runs of a prefix."""
-        calls = []
-        for prefix in self.prefixes:
-            own = [key for key in keys if key.get("prefix") == prefix]
-            days = list(dict.fromkeys(key["date"] for key in own))
-            name = f"maelstrom-weather-{LEVEL_TYPES[prefix].kind}-level"
-            calls.append(self.call({"date": days}, own, name))
-        return calls
-
-    def joined_length(self, file: NetcdfFile) -> int:
-        """Return how much of a run the plugin takes."""
-        return HOURS_PER_RUN
+    )
 
 
-def run_times(files: Sequence[NetcdfFile], n_steps: int | None) -> list[NDArray[np.datetime64]]:
-    """Return the times of weather files, the first ``n_steps`` of each; None for all."""
-    for file in files:
-        if file.dims["time"] < (n_steps or 1):
-            raise FileFormatError(
-                f"{file.path}: dimension 'time' is {file.dims['time']}, expected at least "
-                f"{n_steps or 1}: one step an hour until the next run starts"
+def write_production(plan: StandIn, turbine: Turbine, path: Path, advance: Advance) -> None:
+    """Write ten-minute production of one turbine: NetCDF-4, contiguous, one point."""
+    n_steps = _n_production_days(plan) * STEPS_PER_DAY
+    first = ALL_DAYS.index(FIRST_DAYS[0]) * STEPS_PER_DAY if plan.tiny else 0
+    axes = {
+        "time": (10 * (first + np.arange(n_steps)), f"minutes since {ALL_DAYS[0]} 00:00:00"),
+        "level": (np.array([turbine.hub_height]), "m"),
+        "latitude": (np.array([turbine.latitude]), "degrees_north"),
+        "longitude": (np.array([turbine.longitude]), "degrees_east"),
+    }
+    with netcdf4(NAME).Dataset(path, "w", format="NETCDF4") as file:
+        file.setncatts(
+            {
+                "wind plant": f"stand-in {turbine.number}",
+                "power rating": f"{turbine.power_rating:g} kW",
+                "hub height": f"{turbine.hub_height:g} m",
+            }
+        )
+        define_axes(file, axes, calendar="proleptic_gregorian")
+        for name, values in _turbine_series(plan, turbine, n_steps).items():
+            created = file.createVariable(
+                name, "f8", tuple(axes), contiguous=True, fill_value=np.nan
             )
-    times = [each[:n_steps] for each in file_times(files, "time")]
-    last = None
-    for file, own in zip(files, times, strict=True):
-        follows = last is None or own[0] > last
-        if not follows or not (np.diff(own) > np.timedelta64(0, "s")).all():
-            raise FileFormatError(
-                f"{file.path}: its times {own[0]} to {own[-1]} do not follow on those of the "
-                f"run before, which end at {last}; is it the file its name says?"
-            )
-        last = own[-1]
-    return times
+            created.units = PRODUCTION_VARIABLES[name]
+            created[:] = values.reshape(n_steps, 1, 1, 1)
+            advance(values.nbytes)
 
 
-def hour_items(where: Sequence[Any], times: Sequence[np.datetime64]) -> Items:
-    """Return samples that lie along the time, in hours."""
-    seconds = np.array([*times], "M8[s]").astype(np.int64)
-    names = [str(time)[:16] for time in times]
-    return Items(where, names, (seconds / 3600).tolist(), "hours")
+def _turbine_series(
+    plan: StandIn, turbine: Turbine, n_steps: int
+) -> dict[str, NDArray[np.float64]]:
+    """Return what a turbine reported: a few gaps, hours when it was limited or stood still."""
+    key = plan.seed, STAND_IN_VERSION, turbine.number
+    fields = {"production": (-5.0, turbine.power_rating, 0.98), "wind_speed": (0.0, 25.0, 0.97),
+              "rotor_speed": (0.0, 22.0, 0.79)}  # fmt: skip
+    series: dict[str, NDArray[np.float64]] = {
+        name: smooth_values((n_steps,), low, high, *key, name, noise=noise, dtype="f8")
+        for name, (low, high, noise) in fields.items()
+    }
+    gaps, limited, still = np.random.default_rng(key).random((3, n_steps))
+    series["production"][gaps < 0.004] = np.nan
+    series["regulation"] = np.where(limited < 0.01, 60.0, 100.0)
+    series["status"] = np.where(still < 0.005, 2.0, 1.0)
+    return series
+
+
+def write_constants(path: Path, advance: Advance) -> None:
+    """Write coefficients that begin and end as those of the 137 levels, smooth in between."""
+    height = np.linspace(0, 1, HALF_LEVELS)
+    pressure = height * (2 - height)
+    b = pressure * pressure * pressure
+    a = 101325.0 * (pressure - b)
+    axes = {"dim0": (np.arange(1), ""), "dim0_0": (np.arange(HALF_LEVELS), "")}
+    with netcdf4(NAME).Dataset(path, "w", format="NETCDF4") as file:
+        define_axes(file, axes)
+        for name, values in {"hyai": a, "hybi": b, "hyam": a, "hybm": b}.items():
+            created = file.createVariable(name, "f8", tuple(axes), contiguous=True)
+            created.units = "Pa" if name.startswith("hya") else "1"
+            created[:] = values[None]
+            advance(values.nbytes)

@@ -1,25 +1,212 @@
-"""The weather forecasts of application A6: one sample is the fields of one hour over Europe."""
+"""The weather forecasts of application A6: one sample is the fields of one hour over Europe.
+
+Or the 25 channels of deep clustering, cut out of the grid: source of these is the benchmark of
+4castRenewables/maelstrom-a6 (``jube/submit.yaml``: crops of 0.8 of the grid, batches of 64; level
+by level, and the variables of each, as channels). It crops anew in each epoch and gives the mean
+and deviation of each channel to the model's input; here every time has one crop of its own, in
+physical units, so that a store holds what the source gives.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from iobench.datasets import Axis, Items, Option, whole_variable
-from iobench.errors import OptionError
-from iobench_maelstrom.power.files import DATE, PowerFiles, hour_items, run_times
-from iobench_maelstrom.power.schema import (
-    HOURS_PER_RUN,
-    MODEL,
-    PRESSURE,
-    SURFACE,
-    LevelType,
+import numpy as np
+
+from iobench.datasets import (
+    Axis,
+    Field,
+    FileKey,
+    Hyperslab,
+    Items,
+    Key,
+    Option,
+    file_times,
+    own_files,
+    whole_variable,
 )
-from iobench_maelstrom.power.stand_in import run_nbytes, write_run
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.samples import SampleSpec, Variable
+from iobench_maelstrom.climetlab_plugin import PluginRecipe
+from iobench_maelstrom.power.files import (
+    ALL_DAYS,
+    BUCKET_URL,
+    CITATION,
+    CLUSTERING_LEVELS,
+    CLUSTERING_VARIABLES,
+    FIRST_DAYS,
+    HOURS_PER_RUN,
+    INSTALL,
+    LEVEL_TYPES,
+    MODEL,
+    PACKAGE,
+    PRESSURE,
+    RUNS,
+    STAND_IN_VERSION,
+    SURFACE,
+    TERMS,
+    LevelType,
+    run_nbytes,
+    write_run,
+)
 
 if TYPE_CHECKING:
-    from iobench.datasets import Advance, FileKey, NetcdfFile, StandIn
+    from numpy.typing import NDArray
+
+    from iobench.datasets import (
+        Advance,
+        Arrays,
+        Baseline,
+        Locator,
+        NetcdfFile,
+        PluginCall,
+        SampleIndex,
+        Stack,
+        StandIn,
+    )
+    from iobench.samples import Sample
+
+
+def parse_days(text: str) -> tuple[str, ...]:
+    """Return the days of a comma list of ``YYYY-MM-DD``, in order."""
+    days = {entry.strip() for entry in text.split(",")}
+    for day in sorted(days - set(ALL_DAYS)):
+        raise OptionError(
+            f"date {day!r}: expected YYYY-MM-DD, several separated by commas, from {ALL_DAYS[0]} "
+            f"to {ALL_DAYS[-1]}"
+        )
+    return tuple(sorted(days))
+
+
+DATE = Option(
+    "date",
+    "Days, YYYY-MM-DD, separated by commas. By default all whose files are found.",
+    (),
+    parse=parse_days,
+)
+
+
+class PowerFiles(PluginRecipe):
+    """Weather forecasts of ``prefixes``, two runs a day, and ``others``: files of all days.
+
+    Without days chosen it is those at hand; a day at hand only in part is an error.
+    """
+
+    package = PACKAGE
+    install = INSTALL
+    example = "date=2019-01-01,2019-01-02"
+    prefixes: tuple[str, ...]
+    others: tuple[FileKey, ...] = ()
+    keys = (Key("date", ALL_DAYS), Key("hour", RUNS))
+    tiny = FIRST_DAYS
+    ordinary = FIRST_DAYS[:1]
+    terms_of_use = TERMS
+    citation = CITATION
+    synthesis_version = STAND_IN_VERSION
+
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.days: Sequence[str] = self.chosen["date"]
+
+    @classmethod
+    def all_options(cls) -> list[Option]:
+        """Return the options; the key ``hour`` is none."""
+        return list(cls.options)
+
+    def file_keys(self) -> list[FileKey]:
+        """Return the runs of the first prefix, in order of time, those of the next, the others."""
+        runs = [
+            {"prefix": prefix, "date": day, "hour": hour}
+            for prefix in self.prefixes
+            for day in self.days or ALL_DAYS
+            for hour in RUNS
+        ]
+        return [*runs, *self.others]
+
+    def file_url(self, key: FileKey) -> str:
+        """Return where a file is published."""
+        if "file" in key:
+            return f"{BUCKET_URL}/{key['file']}"
+        prefix = key.get("prefix", self.prefixes[0])
+        return f"{BUCKET_URL}/{prefix}_{key['date'].replace('-', '')}_{key['hour']}.nc"
+
+    def needs_all(self, locator: Locator) -> bool:
+        """Return True: of the days that there are."""
+        return True
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the files of the days chosen, else of those at hand."""
+        if not self.chosen["date"]:
+            self.days = ()
+            runs = [key for key in self.file_keys() if "date" in key]
+            paths = locator.find(list(map(self.file_url, runs)))
+            at_hand = (key["date"] for key, path in zip(runs, paths, strict=True) if path)
+            self.days = list(dict.fromkeys(at_hand))
+        return super().files(locator)
+
+    def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
+        """Take as fields what the file has along the recipe's axes; `check` names those missing."""
+        dims = tuple(axis.name for axis in self.axes)
+        present = {
+            name: Field(name, each.attributes.get("units", ""))
+            for name, each in first.variables.items()
+            if each.dims == dims
+        }
+        required = type(self).fields
+        self.fields = (*present.values(), *(each for each in required if each.name not in present))
+        return ()
+
+    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
+        """Return what the samples follow from."""
+        facts = super().provenance(files, fitted)
+        options = {**facts["options"], "date": list(self.days)}
+        return {**facts, "options": options, "hours_per_run": HOURS_PER_RUN}
+
+    def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
+        """Return the calls: one for the runs of a prefix."""
+        calls = []
+        for prefix in self.prefixes:
+            own = [key for key in keys if key.get("prefix") == prefix]
+            days = list(dict.fromkeys(key["date"] for key in own))
+            name = f"maelstrom-weather-{LEVEL_TYPES[prefix].kind}-level"
+            calls.append(self.call({"date": days}, own, name))
+        return calls
+
+    def joined_length(self, file: NetcdfFile) -> int:
+        """Return how much of a run the plugin takes."""
+        return HOURS_PER_RUN
+
+
+def run_times(files: Sequence[NetcdfFile], n_steps: int | None) -> list[NDArray[np.datetime64]]:
+    """Return the times of weather files, the first ``n_steps`` of each; None for all."""
+    for file in files:
+        if file.dims["time"] < (n_steps or 1):
+            raise FileFormatError(
+                f"{file.path}: dimension 'time' is {file.dims['time']}, expected at least "
+                f"{n_steps or 1}: one step an hour until the next run starts"
+            )
+    times = [each[:n_steps] for each in file_times(files, "time")]
+    last = None
+    for file, own in zip(files, times, strict=True):
+        follows = last is None or own[0] > last
+        if not follows or not (np.diff(own) > np.timedelta64(0, "s")).all():
+            raise FileFormatError(
+                f"{file.path}: its times {own[0]} to {own[-1]} do not follow on those of the "
+                f"run before, which end at {last}; is it the file its name says?"
+            )
+        last = own[-1]
+    return times
+
+
+def hour_items(where: Sequence[Any], times: Sequence[np.datetime64]) -> Items:
+    """Return samples that lie along the time, in hours."""
+    seconds = np.array([*times], "M8[s]").astype(np.int64)
+    names = [str(time)[:16] for time in times]
+    return Items(where, names, (seconds / 3600).tolist(), "hours")
+
 
 OPTIONS = (
     DATE,
@@ -109,3 +296,177 @@ class SurfaceLevels(WeatherFields):
     """Fields of the surface."""
 
     level_type = SURFACE
+
+
+ERA5_NAMES = ("era5_pl_1964_2023_12.nc", "era5_pl_2000_2023_12.nc")
+"""What the benchmark trains on, daily at 12 UTC: in full, in short. Distributed nowhere."""
+CROP_FRACTION = 0.8
+"""Of the grid, along both of its dimensions."""
+CROP_SEED = 6
+
+
+class CropSize(NamedTuple):
+    """How much of a grid of latitudes and longitudes is cut out, and from where.
+
+    ``kind`` is ``moving``: each time has a place of its own, which follows from it; ``centre``; or
+    ``none``.
+    """
+
+    kind: str
+    grid: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Latitudes and longitudes of a crop: 0.8 of the grid's, rounded down as upstream."""
+        if self.kind == "none":
+            return self.grid
+        rows, columns = (max(1, int(CROP_FRACTION * length)) for length in self.grid)
+        return rows, columns
+
+    def corner(self, time: np.datetime64) -> tuple[int, int]:
+        """Return the first row and column of the crop of a time."""
+        spare = [whole - part for whole, part in zip(self.grid, self.shape, strict=True)]
+        if self.kind != "moving":
+            return spare[0] // 2, spare[1] // 2
+        seconds = int(time.astype("datetime64[s]").astype(np.int64))
+        random = np.random.default_rng([CROP_SEED, seconds % (1 << 63)])
+        row, column = random.integers(0, [length + 1 for length in spare]).tolist()
+        return row, column
+
+
+Where = tuple[int, int, int, int]
+"""File, step, first row and column of the crop."""
+
+
+def weather_pressure_level(**options: str) -> WeatherFields:
+    """Return the dataset ``maelstrom-weather-pressure-level``: fields, or clustering's channels."""
+    levels = options.get("levels", PRESSURE.kind)
+    if options.get("sample") == "clustering":
+        if levels != PRESSURE.kind:
+            raise OptionError(f"levels {levels}: sample=clustering is of pressure levels")
+        return ClusteringFields(**options)
+    kinds = {each.level_type.kind: each for each in (ModelLevels, SurfaceLevels)}
+    return kinds.get(levels, PressureLevels)(**options)
+
+
+class ClusteringFields(PressureLevels):
+    """The 25 channels of deep clustering.
+
+    They are taken from ERA5's file where it is at hand, else from the weather on pressure levels:
+    of each forecast the first 12 hours.
+    """
+
+    level_type = replace(PRESSURE, required=CLUSTERING_VARIABLES)
+
+    def __init__(self, **options: str) -> None:
+        super().__init__(**options)
+        self.title = "25 channels of weather on pressure levels for deep clustering (MAELSTROM A6)"
+        self.size = CropSize("none", (0, 0))
+        self.parts: tuple[tuple[str, str, int], ...] = ()
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return ERA5's files, else two forecasts for each day."""
+        own = [file.path for file in own_files(locator) or () if is_era5(file.path)]
+        if own:
+            return own
+        for path in locator.find([f"{BUCKET_URL}/{name}" for name in ERA5_NAMES]):
+            if path is not None:
+                return [path]
+        try:
+            return super().files(locator)
+        except MissingFileError as error:
+            raise MissingFileError(f"{error}; or have {ERA5_NAMES[0]} there") from error
+
+    def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
+        """Take no other fields."""
+        stacks = super().stacks_of(first)
+        self.fields = tuple(each for each in self.fields if each.name in CLUSTERING_VARIABLES)
+        return stacks
+
+    def items(self, files: Sequence[NetcdfFile]) -> Items:
+        """Return the times, of the days asked for, each with the corner of its crop."""
+        first = files[0]
+        self.n_taken = None if is_era5(first.path) else HOURS_PER_RUN
+        items = super().items(files)
+        self.parts = _channels(first, self.levels)
+        *_, rows, columns = first.variables["z"].shape
+        self.size = CropSize(self.chosen["crop"] or "moving", (rows, columns))
+        chosen = list(range(len(items.where)))
+        if days := self.chosen["date"]:
+            chosen = [n for n in chosen if items.coordinate[n][:10] in days]
+            missing = sorted(set(days) - {items.coordinate[n][:10] for n in chosen})
+            if missing:
+                raise FileFormatError(
+                    f"{files[-1].path}: has no time of {missing[0]}, which --option date asks "
+                    f"for; it holds {items.coordinate[0][:10]} to {items.coordinate[-1][:10]}"
+                )
+        times = [np.datetime64(round(3600 * hours), "s") for hours in items.positions]
+        return Items(
+            [(*items.where[n], *self.size.corner(times[n])) for n in chosen],
+            [items.coordinate[n] for n in chosen],
+            [items.positions[n] for n in chosen],
+            items.position_units,
+        )
+
+    def hyperslabs(self, where: Where) -> list[Hyperslab]:
+        """Return the crop of each channel."""
+        _, step, row, column = where
+        height, width = self.size.shape
+        place = {"latitude": slice(row, row + height), "longitude": slice(column, column + width)}
+        return [
+            Hyperslab(name, {"time": step, "level": level, **place}, name=part)
+            for part, name, level in self.parts
+        ]
+
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
+        """Return the channels stacked, in float32: ``fields``."""
+        fields = np.empty((len(self.parts), *self.size.shape), dtype=np.float32)
+        for channel, (part, _, _) in zip(fields, self.parts, strict=True):
+            channel[:] = arrays[part].reshape(channel.shape)
+        return {"fields": fields}
+
+    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
+        """Return what the samples follow from."""
+        facts = super().provenance(files, fitted)
+        options = {**facts["options"], "crop": self.size.kind}
+        if is_era5(files[0].path):
+            options["date"] = list(self.chosen["date"])
+        return {**facts, "options": options, "levels": list(CLUSTERING_LEVELS)}
+
+    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
+        """Return how the crops are taken out of what the real plugin opens."""
+        if is_era5(files[0]):
+            raise OptionError(
+                f"--pipeline climetlab: the plugin does not know {files[0]}; give --data-dir with "
+                "the forecasts alone, or another pipeline"
+            )
+        return super().through_plugin(files, index)
+
+    def spec(self) -> SampleSpec:
+        """Return the one array of all channels."""
+        units_of = {each.name: each.units for each in self.fields}
+        units = [f"{name} {units_of[name]}".strip() for name in CLUSTERING_VARIABLES]
+        shape, dims = (len(self.parts), *self.size.shape), ("channel", "latitude", "longitude")
+        channels = tuple(part for part, _, _ in self.parts)
+        fields = Variable("fields", shape, "<f4", dims, ", ".join(units), channels=channels)
+        return SampleSpec((fields,))
+
+
+def is_era5(path: Path) -> bool:
+    """Return whether a file is ERA5's, not a forecast: by its name, as upstream tells them."""
+    return path.match("era5_*.nc")
+
+
+def _channels(file: NetcdfFile, levels: Sequence[int]) -> tuple[tuple[str, str, int], ...]:
+    """Return channel, variable and place of the level: level by level, as upstream."""
+    missing = [level for level in CLUSTERING_LEVELS if level not in levels]
+    if missing:
+        raise FileFormatError(
+            f"{file.path}: variable 'level' is {', '.join(map(str, levels))}, deep clustering "
+            f"needs also {', '.join(map(str, missing))}; take --option sample=fields"
+        )
+    return tuple(
+        (f"{name}{level}", name, levels.index(level))
+        for level in CLUSTERING_LEVELS
+        for name in CLUSTERING_VARIABLES
+    )

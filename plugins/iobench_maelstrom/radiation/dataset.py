@@ -36,8 +36,21 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.climetlab_plugin import PluginRecipe
-from iobench_maelstrom.radiation.grouping import CHANNELS, GROUPS, group_inputs, heating_rate
-from iobench_maelstrom.radiation.published import (
+from iobench_maelstrom.radiation.columns import (
+    CHANNELS,
+    FLUXES,
+    GROUPS,
+    INPUTS,
+    LENGTHS,
+    POSITIONS,
+    PRESSURE,
+    SHARED,
+    group_inputs,
+    heating_rate,
+    is_assumed,
+    shape_of,
+)
+from iobench_maelstrom.radiation.files import (
     BUCKET_URL,
     DATES_2020,
     HR_SCALES,
@@ -48,18 +61,9 @@ from iobench_maelstrom.radiation.published import (
     TIMESTEPS,
     RadiationFiles,
     Starts,
+    pair_file_nbytes,
+    write_pair_file,
 )
-from iobench_maelstrom.radiation.schema import (
-    FLUXES,
-    INPUTS,
-    LENGTHS,
-    POSITIONS,
-    PRESSURE,
-    SHARED,
-    is_assumed,
-    shape_of,
-)
-from iobench_maelstrom.radiation.stand_in import pair_file_nbytes, write_pair_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

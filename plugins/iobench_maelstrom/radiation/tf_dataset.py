@@ -1,14 +1,21 @@
 """Application A3 as TFRecords: a sample is one atmospheric column, shuffled and ready for training.
 
-Nine lists of floats per column, parsed without TensorFlow.
+Nine lists of floats per column, parsed without TensorFlow. Published examples have one size, so a
+file is indexed by its ends; the checksums of length and data of every example are verified when it
+is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.coordinates import Meteorology
@@ -19,48 +26,313 @@ from iobench.datasets import (
     Computed,
     FileKey,
     FileRange,
+    Inspection,
     Key,
     Locator,
     Option,
     PluginCall,
     Raw,
     SampleIndex,
+    SamplePasses,
     StandIn,
+    catalogued,
     inspect_files,
+    range_file,
     read_extents,
     whole_variable,
 )
-from iobench.errors import FileFormatError, OptionError
+from iobench.errors import FileFormatError, MissingExtraError, OptionError, StoreError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.radiation.examples import (
-    FEATURES,
-    INPUT_FIELDS,
-    OUTPUT_FIELDS,
-    ColumnDecoder,
-    Frames,
+from iobench.stores import (
+    FRAME_NBYTES,
+    HEADER_NBYTES,
+    FeatureKind,
+    frame_data,
+    frame_header,
+    parse_example,
+    scan_frames,
 )
-from iobench_maelstrom.radiation.grouping import CHANNELS, G_CP, GROUPS
-from iobench_maelstrom.radiation.published import (
+from iobench_maelstrom.radiation.columns import CHANNELS, G_CP, GROUPS, LENGTHS
+from iobench_maelstrom.radiation.files import (
     BUCKET_URL,
+    EXAMPLE_NBYTES,
     HR_SCALES,
     HR_UNITS,
     INSTALL,
     LICENCE,
+    NORM_NBYTES,
     SCHEME,
     SPLITS_2019,
     TIMESTEPS,
     RadiationFiles,
-)
-from iobench_maelstrom.radiation.stand_in import (
-    EXAMPLE_NBYTES,
-    NORM_NBYTES,
+    Starts,
     write_examples,
     write_norms,
 )
-from iobench_maelstrom.radiation.tf_pipeline import tf_batches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressure_hl")
+FETCH: Final = "fetch the file again"
+OUTPUT_FIELDS = ("sw", "lw", "hr_sw", "hr_lw")
+FEATURES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+    **{name: GROUPS[name] for name in INPUT_FIELDS},
+    **dict.fromkeys(("sw", "lw"), (("half_level", "channel"), (LENGTHS["half_level"], 2))),
+    **dict.fromkeys(("hr_sw", "hr_lw"), (("level", "channel"), (LENGTHS["level"], 1))),
+}
+"""Dimensions and shape of each feature."""
+
+
+class _FileFrames(msgspec.Struct, frozen=True):
+    """Where the frames of one file begin: one each ``stride`` bytes, or at ``offsets``."""
+
+    path: Path
+    nbytes: int
+    stride: int
+    offsets: NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        return self.nbytes // self.stride if self.stride else len(self.offsets)
+
+    def place(self, number: int) -> tuple[str, int, int]:
+        """Return path, offset and length of a frame."""
+        file = range_file(self.path)
+        if self.stride:
+            return file, number * self.stride, self.stride
+        first, stop = np.append(self.offsets[number : number + 2], self.nbytes)[:2].tolist()
+        return file, first, stop - first
+
+
+class Frames:
+    """(path, offset, length) of every example with its frame, file after file."""
+
+    def __init__(self, files: Sequence[Path], locator: Locator) -> None:
+        self._files = catalogued(
+            files, FRAMES, cache_dir=locator.cache_dir, progress=locator.progress
+        ).found
+        self.lengths = tuple(file.count for file in self._files)
+        self._starts = Starts(self.lengths)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def place(self, number: int) -> tuple[str, int, int]:
+        """Return where one example is."""
+        file, inside = self._starts.locate(number)
+        return self._files[file].place(inside)
+
+
+def _inspect(path: Path, advance: Advance) -> _FileFrames:
+    """Return where the frames of a TFRecord file are.
+
+    Where all have the size of the first, the size of the file and the header of the last frame
+    say so; else every header is read.
+    """
+    size = path.stat().st_size
+    try:
+        first = next(scan_frames(path), None)
+        if first is None:
+            raise FileFormatError(f"{path}: is empty, expected a TFRecord file; {FETCH}")
+        stride = first[1] + FRAME_NBYTES
+        if size % stride == 0 and _header_at(path, size - stride) == frame_header(first[1]):
+            return _FileFrames(path, size, stride, np.empty(0, dtype=np.int64))
+        offsets = [offset - HEADER_NBYTES for offset, _ in scan_frames(path)]
+    except StoreError as error:
+        reason = str(error).removesuffix("; convert to a new folder")
+        raise FileFormatError(f"{reason}; {FETCH}") from error
+    return _FileFrames(path, size, 0, np.array(offsets, dtype=np.int64))
+
+
+FRAMES = Inspection("maelstrom-radiation frames 1", _inspect, (_FileFrames,))
+
+
+def _header_at(path: Path, offset: int) -> bytes:
+    with path.open("rb", buffering=0) as stream:
+        stream.seek(offset)
+        return stream.read(HEADER_NBYTES)
+
+
+class ColumnDecoder:
+    """Takes the features out of framed examples; picklable.
+
+    Published examples differ in their floats alone: where these lie is kept from one example to
+    the next, and holds for each whose other bytes are the same.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._layout: _Layout | None = None
+
+    def decode(self, frame: memoryview, *, where: str) -> Mapping[str, NDArray[Any]]:
+        """Return the features as float32 arrays, views of the frame."""
+        data = frame_data(frame, where)
+        layout = self._layout
+        if layout is not None and layout.holds_for(data):
+            return {
+                name: np.frombuffer(data, "<f4", count, offset).reshape(shape)
+                for name, (offset, count, shape) in layout.places.items()
+            }
+        try:
+            lists = {
+                name: feature.floats()
+                for name, feature in parse_example(data).items()
+                if feature.kind is FeatureKind.FLOAT
+            }
+        except StoreError as error:
+            raise FileFormatError(f"{where}: {error}; {FETCH}") from error
+        arrays = {}
+        for name in self._names:
+            shape, values = FEATURES[name][1], lists.get(name)
+            if values is None or values.size != np.prod(shape):
+                n_values = "no" if values is None else values.size
+                raise FileFormatError(
+                    f"{where}: feature {name!r} has {n_values} floats, expected {shape}; {FETCH}"
+                )
+            arrays[name] = values.reshape(shape)
+        self._layout = _layout_of(data, lists, arrays)
+        return arrays
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where features are in examples that share all other bytes, the ``gaps``."""
+
+    nbytes: int
+    gaps: tuple[tuple[int, int, bytes], ...]
+    places: Mapping[str, tuple[int, int, tuple[int, ...]]]
+
+    def holds_for(self, data: memoryview) -> bool:
+        return len(data) == self.nbytes and all(
+            data[start:stop] == content for start, stop, content in self.gaps
+        )
+
+
+def _layout_of(
+    data: memoryview, lists: Mapping[str, NDArray[Any]], arrays: Mapping[str, NDArray[Any]]
+) -> _Layout | None:
+    """Return where ``arrays`` lie in ``data`` among all lists; None if one is no view of it."""
+    start = _address(np.frombuffer(data, dtype=np.uint8))
+    places = {
+        name: (_address(array) - start, array.size, array.shape) for name, array in arrays.items()
+    }
+    offsets = ((_address(values) - start, values.nbytes) for values in lists.values())
+    spans = sorted((offset, offset + nbytes) for offset, nbytes in offsets)
+    ends = [0, *(stop for _, stop in spans)]
+    begins = [*(offset for offset, _ in spans), len(data)]
+    gaps = list(zip(ends, begins, strict=True))
+    if any(stop < first for first, stop in gaps):
+        return None
+    return _Layout(
+        len(data), tuple((first, stop, bytes(data[first:stop])) for first, stop in gaps), places
+    )
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+SOURCE: Final = (
+    "a plain tf.data pipeline: TFRecordDataset over the files in order, each example parsed by a "
+    "map in as many calls at once as TensorFlow sees fit, batched and prefetched; not shuffled, "
+    "not cached. Training scripts of yours may do otherwise: iobench run -- python train.py "
+    "measures them."
+)
+
+
+def tf_batches(
+    own: RadiationTf, files: Sequence[Path], index: SampleIndex, batch_size: int
+) -> Baseline:
+    """Return a ``tf.data`` pipeline over TFRecord files, without those of norms."""
+    tf = import_tensorflow("maelstrom-radiation-tf --pipeline upstream")
+    parse, paths = _parser(tf, own), [str(path) for path in files]
+    where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+
+    def batches(_: int) -> Iterator[Sample]:
+        # The pipeline is built here, not with its first batch: that takes as long as many of them.
+        with _errors_of(where):
+            examples = tf.data.TFRecordDataset(paths)
+            parsed = examples.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+            iterator = parsed.batch(batch_size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
+        return checked(iterator)
+
+    def checked(iterator: Iterator[Any]) -> Iterator[Sample]:
+        with _errors_of(where):
+            for batch in iterator:
+                yield _as_specified(batch, index.spec)
+
+    passes = SamplePasses(index.spec, batches, len(index), batched=True, framework="tensorflow")
+    return Baseline(passes, SOURCE)
+
+
+def _parser(tf: Any, own: RadiationTf) -> Callable[[Any], Any]:
+    """Return what makes a sample of one example."""
+    view, norms, hr_factor = own.view, own.norms, float(own.hr_factor())
+    names = (*view["input_fields"], *view["output_fields"])
+    features = {name: tf.io.FixedLenFeature(FEATURES[name][1], tf.float32) for name in names}
+
+    def change(name: str, values: Any) -> Any:
+        if name in view["input_fields"]:
+            if norms is None:
+                return values
+            mean, deviation = norms[name]
+            return (values - mean) / deviation
+        if name.startswith("hr_"):
+            return values * hr_factor
+        down, up = values[..., 0], values[..., 1]
+        return down - up if view["netflux"] else values
+
+    def parse(example: Any) -> Any:
+        parsed = tf.io.parse_single_example(example, features)
+        return {name: change(name, parsed[name]) for name in names}
+
+    return parse
+
+
+def import_tensorflow(user: str) -> Any:
+    """Return TensorFlow, quiet; it sees no GPU, for batches are made on the CPU.
+
+    Nothing is run yet, so a process may still be forked; one that was after TensorFlow ran cannot
+    run it again.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        import tensorflow
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{user} needs TensorFlow: pip install 'iobench[tensorflow]'"
+        ) from error
+    # Fails where TensorFlow has run in this process: then it has what it was given.
+    with contextlib.suppress(RuntimeError):
+        tensorflow.config.set_visible_devices([], "GPU")
+    return tensorflow
+
+
+@contextlib.contextmanager
+def _errors_of(where: str) -> Iterator[None]:
+    import tensorflow
+
+    try:
+        yield
+    except tensorflow.errors.OpError as error:
+        reason = _in_words(str(error.message))
+        raise FileFormatError(
+            f"{where}: TensorFlow cannot read the examples: {reason}; fetch the files again"
+        ) from error
+
+
+def _as_specified(batch: Mapping[str, Any], spec: SampleSpec) -> Sample:
+    """Return the arrays without the axis of length 1 that the published norms add to vectors."""
+    return {variable.name: batch[variable.name].reshape(-1, *variable.shape) for variable in spec}
+
+
+def _in_words(message: str) -> str:
+    """Return what TensorFlow says, without the names of its functions and devices."""
+    said = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", message, flags=re.DOTALL)
+    return " ".join(said.split())
+
 
 Norms = Mapping[str, "tuple[NDArray[Any], NDArray[Any]]"]
 """Mean and deviation of each group of inputs, along its last axis."""

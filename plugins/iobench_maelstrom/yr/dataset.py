@@ -37,7 +37,7 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.climetlab_plugin import PluginRecipe
-from iobench_maelstrom.yr.schema import (
+from iobench_maelstrom.yr.files import (
     ALL_DATES,
     BUCKET_URL,
     CHANNELS,
@@ -49,10 +49,11 @@ from iobench_maelstrom.yr.schema import (
     STATIC_PREDICTORS,
     TERMS_OF_USE,
     VALIDATION_DATES,
+    YrPlan,
     parse_dates,
     start_name,
+    write_file,
 )
-from iobench_maelstrom.yr.stand_in import YrPlan, write_file
 
 if TYPE_CHECKING:
     from iobench.datasets import Advance, NetcdfFile, PluginCall, StandIn
