@@ -32,13 +32,15 @@ from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 ItemKind = Literal["store", "probe", "stand-in", "index", "staged"]
 MARK_NAME: Final = ".iobench-item.json"
 STAGED_NAME: Final = "stage.json"
 """What a staged copy says of itself, beside its files."""
 ENVIRONMENT_NAME: Final = "IOBENCH_STORE_DIR"
+TEMPORARY: Final = ("SCRATCH", "TMPDIR")
+"""Variables that name folders for files of some days."""
 MAX_DEPTH: Final = 3
 SUBFOLDERS: Final = ("stores", "stand-ins", "indexes")
 """Of a place, with a folder for each item in them."""
@@ -65,20 +67,18 @@ class Item(msgspec.Struct, frozen=True):
     changed_ns: int = 0  # the last of its files, since the epoch
 
 
-def choose_place(
-    *, store_dir: Path | None = None, nbytes: int = 0, environ: Mapping[str, str] | None = None
-) -> Place:
-    """Return where to put ``nbytes``; never beside somebody's data, unless that is asked for.
+def choose_place(*, store_dir: Path | None = None) -> Place:
+    """Return where to put what is made; never beside somebody's data, unless that is asked for.
 
     In this order: ``store_dir``, ``$IOBENCH_STORE_DIR`` (these two or an error), ``$SCRATCH``,
-    ``$TMPDIR``, the user's cache; the first that is writable and has room.
+    ``$TMPDIR``, the user's cache; the first that is writable.
     """
     tried: list[str] = []
-    for path, why in _candidates(store_dir, environ):
+    for path, why in _candidates(store_dir):
         is_named = why in ("--store-dir", f"${ENVIRONMENT_NAME}")
-        if not (reason := _unusable(path, nbytes)):
+        if not (reason := _why_unusable(path)):
             _check_links(path)
-            is_in_home = path.resolve().is_relative_to(_home(environ).resolve())
+            is_in_home = path.resolve().is_relative_to(_home().resolve())
             notice = f"writing to {path}, in your home directory; --store-dir chooses another place"
             return Place(path, notice if is_in_home and not is_named else "")
         tried.append(f"{path} ({why}): {reason}")
@@ -90,43 +90,36 @@ def choose_place(
     )
 
 
-def _candidates(
-    store_dir: Path | None, environ: Mapping[str, str] | None
-) -> Iterator[tuple[Path, str]]:
+def _candidates(store_dir: Path | None) -> Iterator[tuple[Path, str]]:
     """Yield the folders in which things may be put, and where they come from."""
-    values = os.environ if environ is None else environ
-    named = [(store_dir, "--store-dir"), (values.get(ENVIRONMENT_NAME), f"${ENVIRONMENT_NAME}")]
-    named += [(Path(values[n], "iobench"), f"${n}") for n in ("SCRATCH", "TMPDIR") if values.get(n)]
-    for path, why in [*named, (user_folder(environ), "the user's cache")]:
+    named = [(store_dir, "--store-dir"), (os.getenv(ENVIRONMENT_NAME), f"${ENVIRONMENT_NAME}")]
+    named += [(Path(os.environ[n], "iobench"), f"${n}") for n in TEMPORARY if os.getenv(n)]
+    for path, why in [*named, (user_folder(), "the user's cache")]:
         if path:  # from the root, as it is pasted: links stay, unless ``..`` follows one
             yield Path(path).resolve() if ".." in Path(path).parts else Path(path).absolute(), why
 
 
-def user_folder(environ: Mapping[str, str] | None = None) -> Path:
+def user_folder() -> Path:
     """Return iobench's own folder in the user's cache, which need not exist yet."""
-    cache = (os.environ if environ is None else environ).get("XDG_CACHE_HOME")
-    return Path(cache or _home(environ) / ".cache", "iobench").absolute()
+    return Path(os.getenv("XDG_CACHE_HOME") or _home() / ".cache", "iobench").absolute()
 
 
-def _home(environ: Mapping[str, str] | None) -> Path:
+def _home() -> Path:
     with suppress(RuntimeError):
-        return Path((os.environ if environ is None else environ).get("HOME") or Path.home())
+        return Path.home()
     # A container's user may be a number that the system knows nothing of.
     return Path(tempfile.gettempdir(), f"iobench-{os.geteuid()}")
 
 
-def _unusable(path: Path, nbytes: int) -> str:
+def _why_unusable(path: Path) -> str:
     """Return why nothing can be put there, ``""`` if it can; makes the folder."""
     try:
-        if is_closed(path):
-            return "not writable"
-        path.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(path).free
+        if not is_closed(path):
+            path.mkdir(parents=True, exist_ok=True)
+            return "" if os.access(path, os.W_OK | os.X_OK) else "not writable"
     except OSError as error:
         return error.strerror or str(error)
-    if not os.access(path, os.W_OK | os.X_OK):
-        return "not writable"
-    return "" if free >= nbytes else f"only {free} bytes free"
+    return "not writable"
 
 
 def _check_links(place: Path) -> None:
@@ -202,11 +195,9 @@ def conversion_s(path: Path) -> float | None:
     return None
 
 
-def list_places(
-    *, store_dir: Path | None = None, environ: Mapping[str, str] | None = None
-) -> list[Path]:
+def list_places(*, store_dir: Path | None = None) -> list[Path]:
     """Return the existing folders in which `choose_place` may have put something."""
-    return [path for path, _ in _candidates(store_dir, environ) if path.is_dir()]
+    return [path for path, _ in _candidates(store_dir) if path.is_dir()]
 
 
 def list_items(places: Sequence[Path]) -> list[Item]:
