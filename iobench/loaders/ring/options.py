@@ -146,9 +146,9 @@ def _samples_of(items: BatchSource, config: LoaderConfig, facts: SampleFacts | N
         means = means_of(config.normalise, spec, manifest)
     with parameters_named():
         numbers, window = _chosen(config, facts)
-    if numbers is None and patches is None and not means:
-        return items
-    return SampleSource(items, numbers, window=window, patches=patches, means=means)
+        if numbers is None and patches is None and not means:
+            return items
+        return SampleSource(items, numbers, window=window, patches=patches, means=means)
 
 
 def _chosen(
