@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from numpy.typing import NDArray  # noqa: TC002 - annotations of a public value type
 
+HELD_BY_LOOP: Final = 2
+"""Buffers a training loop holds: this batch's, and the last one's until this one is there."""
 IN_THREADS: Final = -2
 """The ``worker`` of a batch that threads of the consumer's process made."""
 

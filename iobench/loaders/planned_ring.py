@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import OptionError
-from iobench.loaders.contract import IN_THREADS, Batch, PlannedBatch
+from iobench.loaders.contract import HELD_BY_LOOP, IN_THREADS, Batch, PlannedBatch
 from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import PlannedSource, RingBatch
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.ring.contract import BatchSource
     from iobench.recording.recorder import Recorder
-
-HELD_BY_LOOP = 2
-"""Buffers a training loop holds: this batch's, and the last one's until this one is there."""
 
 
 class PlannedRing(MeasuredLoader):

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, WorkerError
-from iobench.loaders.contract import IN_THREADS, Batch, PlannedBatch
+from iobench.loaders.contract import HELD_BY_LOOP, IN_THREADS, Batch, PlannedBatch
 from iobench.loaders.measured_loader import MeasuredLoader
-from iobench.loaders.planned_ring import HELD_BY_LOOP
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import numpy as np
 
-    from iobench.loaders.ring.buffers import BatchMemory
     from iobench.loaders.ring.log import BatchLog
     from iobench.samples import SampleSpec
 
@@ -81,19 +80,6 @@ class BatchSource(Protocol):
 
     def filler(self) -> Reader:
         """Return a reader for one more thread."""
-        ...
-
-
-@runtime_checkable
-class OwnMemory(Protocol):
-    """A source that says what buffers are made of, and has something to close."""
-
-    def new_memory(self, nbytes: int) -> BatchMemory:
-        """Return a buffer of so many bytes."""
-        ...
-
-    def close(self) -> None:
-        """End what the source keeps running."""
         ...
 
 

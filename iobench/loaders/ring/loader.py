@@ -14,7 +14,7 @@ from iobench.errors import OptionError
 from iobench.files.crc32c import crc32c
 from iobench.loaders.pipeline import MOST_PLANNED
 from iobench.loaders.ring.buffers import BufferPool
-from iobench.loaders.ring.contract import OwnMemory, PlannedSource, RingBatch, is_planned
+from iobench.loaders.ring.contract import PlannedSource, RingBatch, is_planned
 from iobench.loaders.ring.loader_config import LoaderConfig
 from iobench.loaders.ring.origins import coordinates_of
 from iobench.loaders.ring.passes import RingPass
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 DEPTH: Final = 4
 """Two that the training loop holds (this batch, and the last one until it is overwritten), two
 that are filled meanwhile."""
-HELD_BY_LOOP: Final = 2
-"""This batch, and the last one until this one is there."""
 MAX_THREADS: Final = 4
 """By default: a copy from the page cache is bound by memory long before that."""
 
@@ -130,7 +128,7 @@ class RingLoader:
 
     def tell_spans(self, recorder: Recorder) -> bool:
         """Let reader threads note there what they do, from the next epoch on."""
-        can = not isinstance(self.source, OwnMemory)
+        can = not isinstance(self.source, ProcessSource)
         self._recorder = recorder if can else None
         return can
 
@@ -257,7 +255,7 @@ class RingLoader:
             self._n_taken = batch.position + 1
 
     def _new_pool(self) -> BufferPool:
-        new_memory = self.source.new_memory if isinstance(self.source, OwnMemory) else None
+        new_memory = self.source.new_memory if isinstance(self.source, ProcessSource) else None
         prepare = None if self._device is None else self._device.prepare
         return BufferPool(
             self.spec, self.batch_size, depth=self.depth,
@@ -330,7 +328,7 @@ class RingLoader:
         for begun in list(self._passes):
             begun.close()
         self._idle.discard()
-        if isinstance(self.source, OwnMemory):
+        if isinstance(self.source, ProcessSource):
             self.source.close()
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from iobench.datasets.selection import place_index_windows, select_samples, select_split
 from iobench.errors import OptionError, parameters_named
+from iobench.loaders.contract import HELD_BY_LOOP
 from iobench.loaders.opened_store import open_store
 from iobench.loaders.pipeline import dataset_pipeline
-from iobench.loaders.ring.loader import DEPTH, HELD_BY_LOOP, RingLoader, usual_threads
+from iobench.loaders.ring.loader import DEPTH, RingLoader, usual_threads
 from iobench.loaders.ring.loader_config import LoaderConfig, check_whole, with_options
 from iobench.loaders.ring.normalising import means_of
 from iobench.loaders.ring.order import BatchOrder

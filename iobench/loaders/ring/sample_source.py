@@ -13,8 +13,9 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.ring.buffers import ScratchRows
-from iobench.loaders.ring.contract import OwnMemory, PlannedSource, is_planned
+from iobench.loaders.ring.contract import PlannedSource, is_planned
 from iobench.loaders.ring.normalising import Normaliser, normalised_spec
+from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.sample_patches import CutReader
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.windowed import stacking, windowed_spec
@@ -73,7 +74,7 @@ class SampleSource:
         patches: PatchPlaces | None = None,
         means: Mapping[str, MeanStd] | None = None,
     ) -> None:
-        if isinstance(source, OwnMemory):
+        if isinstance(source, ProcessSource):
             raise OptionError(
                 "samples of batches made in processes: make them there, as "
                 "ProcessSource(SampleSource(...))"
