@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -104,9 +104,12 @@ class StagedCopy(msgspec.Struct, frozen=True):
 
 def staged_copy(path: Path | str) -> StagedCopy | None:
     """Return what the copy in a folder says of itself; None where there is none that is sound."""
-    file = Path(path) / STAGED_NAME
+    folder = Path(path)
     with suppress(OSError, ValueError, TypeError, msgspec.ValidationError):
-        return replace(msgspec.convert(read_json(file), StagedCopy), path=Path(path))
+        copy = msgspec.convert(read_json(folder / STAGED_NAME), StagedCopy)
+        names = [PurePosixPath(file.name) for file in copy.files]
+        if not any(name.is_absolute() or ".." in name.parts for name in names):
+            return replace(copy, path=folder)
     return None
 
 

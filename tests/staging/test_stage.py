@@ -184,6 +184,19 @@ def test_nothing_of_others_is_written_over_or_removed(tmp_path):
     assert list((tmp_path / "other").iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["../mine.txt", "{folder}/mine.txt"])
+def test_what_a_copy_says_of_itself_reaches_nothing_outside(tmp_path, name):
+    source = make(tmp_path / "store")
+    copy = stage(source.path, tmp_path / "node")
+    (tmp_path / "node/mine.txt").write_text("mine")
+    told = json.loads((copy.path / STAGED_NAME).read_text())
+    told["files"].append({"name": name.format(folder=tmp_path / "node"), "nbytes": 4})
+    (copy.path / STAGED_NAME).write_text(json.dumps(told))
+    assert staged_copy(copy.path) is None
+    stage(source.path, tmp_path / "node")
+    assert (tmp_path / "node/mine.txt").read_text() == "mine"
+
+
 def test_a_place_that_is_too_small_is_told_before_a_byte_is_copied(tmp_path, monkeypatch):
     source = make(tmp_path / "store")
     real = os.statvfs(tmp_path)
