@@ -69,7 +69,8 @@ sys.stdin.read()
 BUCKET = "bucket"
 N_OBJECTS = 8
 OBJECT_NBYTES = 64 << 20
-PART_NBYTES = 8 << 20
+PART_NBYTES = 4 << 20
+"""Of a request for part of an object; in parts of 8 MiB both read two thirds as fast."""
 RANGES = ((1 << 20, 128), (4 << 10, 512))
 """Bytes of a range, and how many are read."""
 MOST_CPU_S = 1.0
