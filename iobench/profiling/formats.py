@@ -19,7 +19,7 @@ from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.masking import mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
-from iobench.profiling.profiled_samples import WantedSamples, choose_samples
+from iobench.profiling.profiled_samples import SampleSelection, choose_samples
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores.places import choose_place, conversion_s, note_conversion
 from iobench.stores.plan import StoreRequest
@@ -116,17 +116,17 @@ def prepare(
                 f"--split {', '.join(splits)}: cannot be combined with --pipeline {name} of "
                 f"{source.dataset.name}, which loads all samples"
             )
-    wanted = choose_samples(config, profiled.index, batch_size, screen)
+    selection = choose_samples(config, profiled.index, batch_size, screen)
     stores = {}
     if source is not None:
         stores = {
-            choice.spelled: _probe(choice, config, source, wanted.samples, screen)
+            choice.spelled: _probe(choice, config, source, selection.samples, screen)
             for choice in config.choices
             if choice.name != SOURCE
         }
     named = [_given(one, profiled) for one in given]
     # All ways read the samples that every store holds, no more and no fewer.
-    chosen = sorted(wanted.samples)
+    chosen = sorted(selection.samples)
     for one in (*stores.values(), *named):
         chosen = profiled.held(chosen, one.store.manifest.samples)
         if not chosen:
@@ -139,16 +139,16 @@ def prepare(
     result: list[Prepared] = []
     for name in config.formats:
         if name in stores:
-            result.append(_of_store(stores[name], config, profiled, wanted, chosen, screen))
+            result.append(_of_store(stores[name], config, profiled, selection, chosen, screen))
             continue
         assert source is not None  # else there is no format
         result += [
-            _of_source(config, source, wanted, chosen, screen)
+            _of_source(config, source, selection, chosen, screen)
             if pipeline == "own"
             else _of_baseline(pipeline, config, source, chosen, baselines[pipeline])
             for pipeline in pipelines
         ]
-    result += [_of_store(one, config, profiled, wanted, chosen, screen) for one in named]
+    result += [_of_store(one, config, profiled, selection, chosen, screen) for one in named]
     return [_with_evaluation(one, profiled, config) for one in result]
 
 
@@ -216,11 +216,11 @@ def _of_passes(dataset: ObjectDataset, source: Source) -> Prepared:
 def _of_source(
     config: RunConfig,
     source: Source,
-    wanted: WantedSamples,
+    selection: SampleSelection,
     chosen: Sequence[int],
     screen: Screen,
 ) -> Prepared:
-    work = wanted.over(dataset_pipeline(source.dataset, source.index, chosen), chosen)
+    work = selection.over(dataset_pipeline(source.dataset, source.index, chosen), chosen)
     threads = 0
     if config.framework == "native" and config.n_workers:
         threads = config.n_workers if getattr(source.dataset, "thread_safe", False) else 0
@@ -237,9 +237,9 @@ def _of_source(
         framework=config.framework,
         workers=0 if threads else config.n_workers,
         prefetch=config.n_ahead,
-        windows=wanted.windows,
+        windows=selection.windows,
         threads=threads,
-        numbers=chosen if wanted.windows is None else None,
+        numbers=chosen if selection.windows is None else None,
     )
 
 
@@ -279,16 +279,16 @@ def _of_store(
     opened: ComparedStore,
     config: RunConfig,
     profiled: ProfiledSamples,
-    wanted: WantedSamples,
+    selection: SampleSelection,
     chosen: Sequence[int],
     screen: Screen,
 ) -> Prepared:
     store, manifest = opened.store, opened.store.manifest
     places = profiled.places(chosen, manifest.samples)
-    work = wanted.over(store_pipeline(store), chosen, places)
+    work = selection.over(store_pipeline(store), chosen, places)
     uses_ring = in_ring(config.framework, manifest.format)
     follows_plan = uses_ring or config.framework not in OF_STORES
-    if not follows_plan and wanted.windows is None and len(chosen) < len(store):
+    if not follows_plan and selection.windows is None and len(chosen) < len(store):
         screen.note(
             f"{opened.label}: {config.framework} reads all {len(store)} samples of it, in its own "
             "order"
@@ -297,7 +297,7 @@ def _of_store(
     if config.framework in ("native", *OF_STORES):
         threads = config.n_workers or int(config.framework != "native")
     # In the order in which other ways of loading have them: a store may hold them in another one.
-    in_order = wanted.windows is None and follows_plan and len(chosen) <= len(store)
+    in_order = selection.windows is None and follows_plan and len(chosen) <= len(store)
     shards = tuple(
         (shard.n_samples, tuple(store.path / file.name for file in shard.files))
         for shard in manifest.shards
@@ -312,11 +312,11 @@ def _of_store(
         framework=config.framework,
         workers=0 if threads else config.n_workers,
         prefetch=config.n_ahead or (DEFAULT_PREFETCH if threads else 0),
-        windows=wanted.windows,
+        windows=selection.windows,
         threads=threads,
-        extents=wanted.over_store(store, chosen, places) if threads and uses_ring else None,
+        extents=selection.over_store(store, chosen, places) if threads and uses_ring else None,
         shards=shards,
-        numbers=manifest.samples if follows_plan and wanted.windows is None else None,
+        numbers=manifest.samples if follows_plan and selection.windows is None else None,
         taken=places if in_order else None,
         spelled=opened.spelled,
     )

@@ -64,11 +64,11 @@ class ProfiledSamples(msgspec.Struct, frozen=True, kw_only=True):
 
     def places(self, samples: Sequence[int], numbers: Sequence[int]) -> NDArray[np.int64]:
         """Return where samples of the index lie in a store of these numbers; -1 where nowhere."""
-        wanted = np.asarray(samples, dtype=np.int64)
+        selected = np.asarray(samples, dtype=np.int64)
         if self.numbers is not None:
             own = np.fromiter(self.numbers, dtype=np.int64, count=len(self.numbers))
-            wanted = own[wanted]
-        return places_among(numbers, wanted)
+            selected = own[selected]
+        return places_among(numbers, selected)
 
 
 def samples_of_source(source: Source) -> ProfiledSamples:
@@ -115,7 +115,7 @@ def samples_of_stores(given: Sequence[GivenStore], config: RunConfig) -> Profile
     )
 
 
-class WantedSamples(msgspec.Struct, frozen=True):
+class SampleSelection(msgspec.Struct, frozen=True):
     """The samples a run needs, and the windows over them where those are what it loads."""
 
     samples: list[int]
@@ -161,7 +161,7 @@ class WantedSamples(msgspec.Struct, frozen=True):
 
 def choose_samples(
     config: RunConfig, index: SampleIndex, batch_size: int, screen: Screen
-) -> WantedSamples:
+) -> SampleSelection:
     """Return what a run needs, in an order of which every beginning is spread evenly."""
     splits = chosen_splits(config.split, config.splits_by)
     if config.evaluate is not None:
@@ -182,8 +182,8 @@ def choose_samples(
         )
     elif splits:
         available = list(select_splits(index, splits))
-    wanted = len(available)
+    selected = len(available)
     if config.epochs is None and (config.batches or config.duration_s is None):
-        wanted = min(wanted, (config.batches or DEFAULT_BATCHES) * batch_size)
-    chosen = [available[place] for place in probe_samples(len(available), wanted)]
-    return WantedSamples(chosen if placement is None else placement.samples(chosen), placement)
+        selected = min(selected, (config.batches or DEFAULT_BATCHES) * batch_size)
+    chosen = [available[place] for place in probe_samples(len(available), selected)]
+    return SampleSelection(chosen if placement is None else placement.samples(chosen), placement)
