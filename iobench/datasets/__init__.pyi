@@ -70,14 +70,14 @@ from iobench.datasets.published_files import existing_files as existing_files
 from iobench.datasets.published_files import find_files as find_files
 from iobench.datasets.real_plugins import open_through_plugin as open_through_plugin
 from iobench.datasets.recipe_data import Axis as Axis
-from iobench.datasets.recipe_data import Computed as Computed
+from iobench.datasets.recipe_data import ChannelGroup as ChannelGroup
 from iobench.datasets.recipe_data import Field as Field
 from iobench.datasets.recipe_data import FileKey as FileKey
 from iobench.datasets.recipe_data import Hyperslab as Hyperslab
 from iobench.datasets.recipe_data import Items as Items
 from iobench.datasets.recipe_data import Key as Key
+from iobench.datasets.recipe_data import LazySequence as LazySequence
 from iobench.datasets.recipe_data import Split as Split
-from iobench.datasets.recipe_data import Stack as Stack
 from iobench.datasets.recipe_items import file_times as file_times
 from iobench.datasets.recipe_stand_ins import define_axes as define_axes
 from iobench.datasets.recipe_stand_ins import netcdf4 as netcdf4

@@ -95,7 +95,7 @@ class Field(msgspec.Struct, frozen=True):
             yield f"field {self.name!r} has role {self.role!r}, expected 'input' or 'target'"
 
 
-class Stack(msgspec.Struct, frozen=True):
+class ChannelGroup(msgspec.Struct, frozen=True):
     """An array of the sample, variables stacked as channels; float32 ``(channel, ...)``."""
 
     name: str
@@ -146,7 +146,7 @@ class Items(msgspec.Struct, frozen=True, eq=False):
     splits: Mapping[str, Sequence[int]] = msgspec.field(default_factory=dict)
 
 
-class Computed(Sequence[T], Generic[T]):
+class LazySequence(Sequence[T], Generic[T]):
     """A sequence whose items follow from their numbers: millions of samples fit in a pickle."""
 
     __slots__ = ("_compute", "_length")

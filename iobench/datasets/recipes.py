@@ -37,7 +37,7 @@ from iobench.datasets.inspected_netcdf import inspect_files, whole_variables
 from iobench.datasets.normalisation import Normalisation, normalisation_of
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop
 from iobench.datasets.published_files import PublishedFiles, StandIn
-from iobench.datasets.recipe_data import Axis, Field, FileKey, Hyperslab, Items, Split, Stack
+from iobench.datasets.recipe_data import Axis, ChannelGroup, Field, FileKey, Hyperslab, Items, Split
 from iobench.datasets.recipe_items import items_along
 from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
 from iobench.datasets.setup_processes import stopwatch
@@ -74,8 +74,8 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
 
     A subclass is what the entry point names: it is called with the user's options. A sample is one
     index along the sample dimension of one file unless `items` and `hyperslabs` say otherwise; its
-    arrays are the stacks, or else each variable by itself, float32, unless `spec` and `preprocess`
-    do. Instances are picklable and hold what `samples` learnt.
+    arrays are the channel groups, or else each variable by itself, float32, unless `spec` and
+    `preprocess` do. Instances are picklable and hold what `samples` learnt.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
         All dimensions of the variables; by default the first is the samples'.
     fields : tuple of Field
         The variables of the files.
-    stacks : tuple of Stack
+    channel_groups : tuple of ChannelGroup
         Arrays of a sample; none where each variable is one.
     time_unit : str
         NumPy's, of times as they are named: one of `NUMPY_UNITS`.
@@ -101,7 +101,7 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
 
     axes: tuple[Axis, ...]
     fields: tuple[Field, ...]
-    stacks: tuple[Stack, ...] = ()
+    channel_groups: tuple[ChannelGroup, ...] = ()
     splits: tuple[Split, ...] = ()
     time_unit: str = "s"
     is_distinct: bool = True
@@ -141,10 +141,10 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             for dim in each.dims:
                 if dim not in dims:
                     yield f"field {each.name!r} has dimension {dim!r}, which is none of the axes"
-        for stack in cls.stacks:
-            for name in stack.fields:
+        for group in cls.channel_groups:
+            for name in group.fields:
                 if name not in names:
-                    yield f"stack {stack.name!r} names {name!r}, which is none of the fields"
+                    yield f"channel group {group.name!r} has {name!r}, which is none of the fields"
         if cls.file_url is PublishedFiles.file_url:
             keys = {each.name for each in cls.keys}
             for _, part, _, _ in string.Formatter().parse(cls.url):
@@ -209,7 +209,7 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             return Meteorology()
         numbers = np.array([each[:2] for each in items.where], dtype=np.int64)
         places = SamplePlaces((self.sample_dim,), numbers[:, 0], {self.sample_dim: numbers[:, 1]})
-        is_as_stored = type(self).preprocess is Recipe.preprocess and not self.stacks
+        is_as_stored = type(self).preprocess is Recipe.preprocess and not self.channel_groups
         chosen = {
             each.name: each.name if is_as_stored and not each.zscore else ""
             for each in self.sample_fields
@@ -244,7 +244,7 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             As `samples`.
         """
         opened = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
-        self.stacks = self.stacks_of(opened[0])
+        self.channel_groups = self.channel_groups_of(opened[0])
         for file in opened:
             self.check(file, opened[0])
         names = [each.name for each in self.sample_fields]
@@ -280,15 +280,15 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
         self.fused = ("read", "decode") if any(each.only_library for each in every) else ()
         self._find_chunks(self.sample_dim, every)
 
-    def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
+    def channel_groups_of(self, first: NetcdfFile) -> tuple[ChannelGroup, ...]:
         """Return the arrays of a sample, where they follow from what the files hold."""
-        return self.stacks
+        return self.channel_groups
 
     @property
     def sample_fields(self) -> tuple[Field, ...]:
         """The variables a sample is made of, each once."""
         by_name = {each.name: each for each in self.fields}
-        stacked = dict.fromkeys(name for stack in self.stacks for name in stack.fields)
+        stacked = dict.fromkeys(name for group in self.channel_groups for name in group.fields)
         return tuple(by_name[name] for name in stacked) if stacked else self.fields
 
     def dims_of(self, each: Field) -> tuple[str, ...]:
@@ -386,7 +386,7 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
 
     def spec(self) -> SampleSpec:
         """Return what `preprocess` returns; called once the files are open."""
-        if not self.stacks:
+        if not self.channel_groups:
             return SampleSpec(
                 tuple(
                     Variable(each.name, shape, "<f4", dims, _scored_units(each), role=each.role)
@@ -396,19 +396,19 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             )
         by_name = {each.name: each for each in self.fields}
         variables = []
-        for stack in self.stacks:
-            fields = [by_name[name] for name in stack.fields]
+        for group in self.channel_groups:
+            fields = [by_name[name] for name in group.fields]
             dims, shape = self._laid_out(fields[0])
             units = {_scored_units(each) for each in fields}
             variables.append(
                 Variable(
-                    stack.name,
+                    group.name,
                     (len(fields), *shape),
                     "<f4",
                     ("channel", *dims),
                     units.pop() if len(units) == 1 else "",
-                    role=stack.role,
-                    channels=stack.fields,
+                    role=group.role,
+                    channels=group.fields,
                 )
             )
         return SampleSpec(tuple(variables))
@@ -502,10 +502,10 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
         )
 
     def preprocess(self, arrays: Arrays, where: Any) -> Sample:
-        """Return the stacks, or each variable: scored in float64, returned in float32."""
-        if not self.stacks:
+        """Return the channel groups, or each variable: scored in float64, returned in float32."""
+        if not self.channel_groups:
             return {each.name: self._float32([each.name], arrays)[0] for each in self.fields}
-        return {stack.name: self._float32(stack.fields, arrays) for stack in self.stacks}
+        return {group.name: self._float32(group.fields, arrays) for group in self.channel_groups}
 
     def _float32(self, names: Sequence[str], arrays: Arrays) -> NDArray[np.float32]:
         shape = arrays[names[0]].shape

@@ -15,9 +15,9 @@ from iobench.datasets import (
     Arrays,
     Baseline,
     ChunkedFields,
-    Computed,
     FileKey,
     Key,
+    LazySequence,
     Locator,
     NetcdfFile,
     PublishedFiles,
@@ -94,9 +94,9 @@ class SplitFolders(PublishedFiles, ChunkedFields):
                 splits[split] = range(numbers[0], numbers[-1] + 1)
         return SampleIndex(
             spec=spec,
-            where=Computed(len(files), _only_sample),
+            where=LazySequence(len(files), _only_sample),
             splits=splits,
-            coordinate=Computed(len(files), [file.stem for file in files].__getitem__),
+            coordinate=LazySequence(len(files), [file.stem for file in files].__getitem__),
             provenance={**self.facts(files), **facts, "stand_in": locator.stand_in},
             meteorology=Meteorology(("sample",), left_out=self.left_out),
         )

@@ -10,13 +10,13 @@ import pytest
 
 from iobench.datasets import (
     Axis,
+    ChannelGroup,
     Field,
     Hyperslab,
     Key,
     Option,
     Recipe,
     Split,
-    Stack,
     ensure_stand_in,
     make_sample,
 )
@@ -220,7 +220,10 @@ def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path: Path
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"stacks": (Stack("inputs", ("hight",)),)}, "stack 'inputs' names 'hight', which is none"),
+        (
+            {"channel_groups": (ChannelGroup("inputs", ("hight",)),)},
+            "group 'inputs' has 'hight', which is",
+        ),
         ({"fields": (Field("height", dims=("time", "z")),)}, "'height' has dimension 'z', which"),
         ({"url": "https://sea.example.org/{month}.nc"}, "the URL has {month}, which is none of th"),
         ({"tiny": ("east",)}, "stand-in of 'east', which is no value of the first key"),

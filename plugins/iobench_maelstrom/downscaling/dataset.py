@@ -17,6 +17,7 @@ import msgspec
 
 from iobench.datasets import (
     Axis,
+    ChannelGroup,
     Field,
     FileKey,
     Items,
@@ -25,7 +26,6 @@ from iobench.datasets import (
     Option,
     PublishedStep,
     Split,
-    Stack,
     StandIn,
 )
 from iobench.errors import OptionError
@@ -146,7 +146,7 @@ class Downscaling(PluginRecipe):
 
     @property
     def variant(self) -> str:
-        """The name of the stacks that samples are of."""
+        """The name of the channel groups that samples are of."""
         return "unet"
 
     def check_held(self, keys: Sequence[FileKey]) -> None:
@@ -179,9 +179,9 @@ class DownscalingTier1(Downscaling):
         Field("z_tar", "", -10.0, 3_600.0, dtype="f8", is_static=True, zscore="all", noise=0.99),
         Field("t2m_tar", "K", 253.0, 314.0, dtype="f8", zscore="point", noise=0.87),
     )
-    stacks = (
-        Stack("inputs", ("t2m_in", "z_in", "z_tar")),
-        Stack("targets", ("t2m_tar", "z_tar"), role="target"),
+    channel_groups = (
+        ChannelGroup("inputs", ("t2m_in", "z_in", "z_tar")),
+        ChannelGroup("targets", ("t2m_tar", "z_tar"), role="target"),
     )
     splits = (
         Split("train", months_of(range(2016, 2020), SUMMER)),
@@ -300,19 +300,19 @@ class DownscalingTier2(Downscaling):
     ordinary = ("2015-01", "2016-07", "2017-04", "2018-10")
     ordinary_steps = 168
 
-    def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
+    def channel_groups_of(self, first: NetcdfFile) -> tuple[ChannelGroup, ...]:
         """Return the channels of the variant asked for, else of the first the file can give."""
         variant = self.chosen["variant"] or next(
             (name for name, inputs in VARIANTS.items() if set(inputs) <= set(first.variables)),
             list(VARIANTS)[-1],
         )
-        targets = Stack("targets", TIER2_TARGETS, role="target")
-        return Stack("inputs", VARIANTS[variant]), targets
+        targets = ChannelGroup("targets", TIER2_TARGETS, role="target")
+        return ChannelGroup("inputs", VARIANTS[variant]), targets
 
     @property
     def variant(self) -> str:
         """Which of `VARIANTS` the samples are of."""
-        inputs = self.stacks[0].fields
+        inputs = self.channel_groups[0].fields
         return next(name for name, each in VARIANTS.items() if each == inputs)
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:

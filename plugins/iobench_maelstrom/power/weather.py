@@ -60,11 +60,11 @@ if TYPE_CHECKING:
         Advance,
         Arrays,
         Baseline,
+        ChannelGroup,
         Locator,
         NetcdfFile,
         PluginCall,
         SampleIndex,
-        Stack,
         StandIn,
     )
     from iobench.samples import Sample
@@ -147,7 +147,7 @@ class PowerFiles(PluginRecipe):
             self.days = list(dict.fromkeys(at_hand))
         return super().files(locator)
 
-    def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
+    def channel_groups_of(self, first: NetcdfFile) -> tuple[ChannelGroup, ...]:
         """Take as fields what the file has along the recipe's axes; `check` names those missing."""
         dims = tuple(axis.name for axis in self.axes)
         present = {
@@ -377,11 +377,11 @@ class ClusteringFields(PressureLevels):
         except MissingFileError as error:
             raise MissingFileError(f"{error}; or have {ERA5_NAMES[0]} there") from error
 
-    def stacks_of(self, first: NetcdfFile) -> tuple[Stack, ...]:
+    def channel_groups_of(self, first: NetcdfFile) -> tuple[ChannelGroup, ...]:
         """Take no other fields."""
-        stacks = super().stacks_of(first)
+        channel_groups = super().channel_groups_of(first)
         self.fields = tuple(each for each in self.fields if each.name in CLUSTERING_VARIABLES)
-        return stacks
+        return channel_groups
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         """Return the times, of the days asked for, each with the corner of its crop."""

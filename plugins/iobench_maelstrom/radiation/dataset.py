@@ -19,11 +19,11 @@ from iobench.datasets import (
     Advance,
     Arrays,
     Axis,
-    Computed,
     FileKey,
     Hyperslab,
     Items,
     Key,
+    LazySequence,
     Locator,
     Option,
     PluginCall,
@@ -209,8 +209,8 @@ class Radiation(RadiationFiles, PluginRecipe):
         starts = Starts(lengths)
         names = functools.partial(_column_name, self.file_numbers, starts)
         return Items(
-            Computed(len(starts), starts.locate),
-            Computed(len(starts), names),
+            LazySequence(len(starts), starts.locate),
+            LazySequence(len(starts), names),
             splits=self.split_samples(lengths),
         )
 

@@ -23,11 +23,11 @@ from iobench.datasets import (
     Advance,
     Arrays,
     Baseline,
-    Computed,
     FileKey,
     FileRange,
     Inspection,
     Key,
+    LazySequence,
     Locator,
     Option,
     PluginCall,
@@ -460,7 +460,7 @@ class RadiationTf(RadiationFiles):
                 mean[SOLAR_CHANNELS], deviation[SOLAR_CHANNELS] = 0.0, 1.0
         return SampleIndex(
             spec=self._spec(),
-            where=Computed(len(where), where.place),
+            where=LazySequence(len(where), where.place),
             splits=self.split_samples(where.lengths),
             provenance={
                 **self.facts(files),

@@ -20,12 +20,12 @@ from iobench.coordinates import Meteorology, forecast_times
 from iobench.datasets import (
     Arrays,
     Axis,
-    Computed,
     Field,
     FileKey,
     Hyperslab,
     Items,
     Key,
+    LazySequence,
     Locator,
     Option,
     PublishedStep,
@@ -149,11 +149,11 @@ class PatchGrid:
         file, lead, y, x = self.patch(number)
         return f"{starts[file]} +{leadtimes[lead] / 3600:g}h y={y} x={x}"
 
-    def of_files(self, files: Sequence[int]) -> Computed[int]:
+    def of_files(self, files: Sequence[int]) -> LazySequence[int]:
         """Return the samples of some of the files."""
         per_file = len(self) // self.n_files
         number_in = functools.partial(_sample_in, tuple(files), per_file)
-        return Computed(len(files) * per_file, number_in)
+        return LazySequence(len(files) * per_file, number_in)
 
 
 def _sample_in(files: Sequence[int], per_file: int, number: int) -> int:
@@ -329,8 +329,8 @@ class Yr(PluginRecipe):
         self.mean, self.std = self._moments()
         names = functools.partial(self.grid.name, self.starts, self.leadtimes)
         return Items(
-            Computed(len(self.grid), self.grid.patch),
-            Computed(len(self.grid), names),
+            LazySequence(len(self.grid), self.grid.patch),
+            LazySequence(len(self.grid), names),
             splits={split.name: some for split in self.splits if (some := self._samples_in(split))},
         )
 

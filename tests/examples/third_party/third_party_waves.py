@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.datasets import Axis, Field, Key, Option, Recipe, Split, Stack
+from iobench.datasets import Axis, ChannelGroup, Field, Key, Option, Recipe, Split
 
 if TYPE_CHECKING:
     from iobench.datasets import Arrays, Where
@@ -33,9 +33,9 @@ class NorthSea(Recipe):
         Field("depth", "m", 0.0, 400.0, zscore="all", is_static=True),
         Field("swh", "m", 0.0, 9.0),
     )
-    stacks = (
-        Stack("inputs", ("u10", "v10", "depth")),
-        Stack("waves", ("swh",), role="target"),
+    channel_groups = (
+        ChannelGroup("inputs", ("u10", "v10", "depth")),
+        ChannelGroup("waves", ("swh",), role="target"),
     )
     splits = (
         Split("train", ("2019", "2020")),
