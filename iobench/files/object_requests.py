@@ -115,15 +115,15 @@ def ask(
     The first that failed raises, in the words of `_error`; with ``or_none`` what is not there is
     None.
     """
-    results = gather(requests, in_flight)
-    for number, (url, one) in enumerate(zip(urls, results, strict=True)):
+    answers = gather(requests, in_flight)
+    for number, (url, one) in enumerate(zip(urls, answers, strict=True)):
         if not isinstance(one, BaseException):
             continue
         error = _error(url, one)
         if not or_none or not isinstance(error, FileNotFoundError):
             raise error from None  # what is beneath may hold secrets
-        results[number] = None
-    return results
+        answers[number] = None
+    return answers
 
 
 def gather(requests: Sequence[Coroutine[Any, Any, Any]], in_flight: int) -> list[Any]:
