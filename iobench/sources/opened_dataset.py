@@ -66,8 +66,8 @@ class OpenDataset:
         return len(self.numbers)
 
     def __repr__(self) -> str:
-        made = ", a stand-in" if self.stand_in else ""
-        return f"<{len(self)} samples of {self.dataset.name}, {len(self.files)} files{made}>"
+        note = ", a stand-in" if self.stand_in else ""
+        return f"<{len(self)} samples of {self.dataset.name}, {len(self.files)} files{note}>"
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
         if not is_number_below(index, len(self), self.dataset.name):
@@ -83,8 +83,8 @@ class OpenDataset:
             If it is spelled otherwise, or fits nowhere.
         """
         with parameters_named():
-            wanted = Window.parse(window) if isinstance(window, str) else window
-            return place_index_windows(self.index, wanted)
+            offsets = Window.parse(window) if isinstance(window, str) else window
+            return place_index_windows(self.index, offsets)
 
     def loader(self, batch_size: int, **options: Any) -> Any:
         """Return ``iobench.loader(self, batch_size, ...)``: batches made in threads, ahead."""
