@@ -327,89 +327,10 @@ def test_a_profile_counts_what_is_decoded_and_names_what_would_fit(
     report = told(*profile, "none")
     assert "6.00 bytes are decoded for each byte used." in report
     assert "a has chunks of 6 x 8 x 10; chunks of 1 x 8 x 10, one sample each, would" in report
-    assert "iobench convert a.nc samples.zarr --to zarr --sample-dim time" in report
-    assert "The reader of source is iobench's own, not your script's" in report
     monkeypatch.delenv(CHUNK_CACHE)
     assert main([*profile, "kept", "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert decoded(run) == DecodedChunkFigures(8 * CHUNK_NBYTES, 8 * CHUNK_NBYTES)
-
-
-@pytest.mark.parametrize("why", ["no xarray", "no such codec"])
-def test_our_reader_is_measured_alone_where_a_plain_loop_is_not_possible(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str
-) -> None:
-    path = written(tmp_path, "zarr2")
-    monkeypatch.chdir(tmp_path)
-    if why == "no xarray":
-        monkeypatch.setitem(sys.modules, "xarray", None)
-        why = "pip install 'iobench[netcdf]'"
-    else:
-
-        def refuse(*_: object, **__: object) -> None:
-            raise ValueError(why)
-
-        monkeypatch.setattr("xarray.open_dataset", refuse)
-    words = [
-        "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
-        "--workers", "0", "--store-dir", "stores", "--out",
-    ]  # fmt: skip
-    assert main([*words, "alone", "--json"]) == 0
-    said = capsys.readouterr()
-    assert [run["pipeline"] for run in json.loads(said.out)["runs"]] == ["own"]
-    [line] = [each for each in said.err.splitlines() if "measured alone" in each]
-    assert why in line
-    expected = 69 if "xarray" not in sys.modules or sys.modules["xarray"] is None else 1
-    assert main([*words, "asked", "--pipeline", "upstream"]) == expected
-    assert why in capsys.readouterr().err
-
-
-def test_a_profile_runs_a_plain_loop_beside_our_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = written(tmp_path, "netcdf")
-    monkeypatch.chdir(tmp_path)
-    words = [
-        "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
-        "--workers", "0", "--store-dir", "stores", "--out", "loop",
-    ]  # fmt: skip
-    assert main(words) == 0
-    capsys.readouterr()
-    assert main(["report", "loop", "--full"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "The reader of source is iobench's own, not your script's" in said
-    assert "The reader of upstream is a plain xarray loop" in said
-    assert "a plain loop over xarray.open_dataset(file)" in said
-    assert main(["report", "loop", "--json"]) == 0
-    runs = json.loads(capsys.readouterr().out)["runs"]
-    assert [run["pipeline"] for run in runs] == ["own", "upstream"]
-    # What a library decodes inside itself is not counted, and not guessed.
-    assert [decoded(run) is None for run in runs] == [False, True]
-    samples = opened(path)
-    loop = samples.dataset.upstream([], samples.index, batch_size=None).pipeline.dataset
-    for number in (0, 7, 23):
-        found = loop.read(samples.index.where[number])
-        for name in ("a", "bb"):
-            np.testing.assert_array_equal(found[name], values(name)[number])
-
-
-def test_a_loader_tells_the_order_of_its_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    samples = opened(written(tmp_path, "netcdf"))
-    told = []
-    monkeypatch.setattr(
-        DecodedChunks,
-        "expect",
-        lambda self, files, indexes, *, follows: told.append((indexes.tolist(), follows)),
-    )
-    loader = samples.loader(4, shuffle=True, threads=1)
-    seen = [n for batch in loader for n in batch["a"][:, 0, 0].tolist()]
-    loader.close()
-    ((order, follows),) = told
-    assert seen == values("a")[order, 0, 0].tolist()
-    assert not follows
-    assert order != sorted(order)
 
 
 def test_a_long_pass_is_told_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -460,17 +381,6 @@ def test_a_worker_process_keeps_chunks_by_the_order_of_the_epoch(
     order = next(plan_batches(N_TIMES, N_TIMES)).samples
     rows = [number // CHUNK for number in order]
     assert decoded(run).nbytes == 2 * fewest_misses(rows, room) * CHUNK_NBYTES
-    assert 2 * fewest_misses(rows, room) < 2 * misses_by_last_use(rows, room)
-
-
-def misses_by_last_use(rows: list[int], room: int) -> int:
-    """Return how often a row has to be made if the one unused for longest is let go."""
-    kept: list[int] = []
-    misses = 0
-    for row in rows:
-        misses += row not in kept
-        kept = [*(each for each in kept if each != row), row][-room:]
-    return misses
 
 
 @pytest.mark.timeout(120)

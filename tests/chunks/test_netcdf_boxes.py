@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import netCDF4
 import numpy as np
 import pytest
@@ -51,10 +49,6 @@ def whole(file):
         return {name: opened[name][...] for name in file.variables}
 
 
-def test_a_scalar_is_a_box_without_dimensions(file):
-    assert read_box(make_box(file, "scalar", (), ())) == 3.5
-
-
 def test_a_whole_index_is_one_stretch(file):
     (extent,) = box_ranges(make_box(file, "contiguous", (1, 0, 0, 0), (2, *SHAPE[1:])))
     assert extent[2] == 5 * 70 * 8 * 4
@@ -89,11 +83,6 @@ def test_other_storage_is_read_through_the_library(file, whole):
         make_box(file, "other", (0, 0, 0, 0), (1, 1, 1, 1))
     found = box_through_library(file, "other", (1, 2, 3, 0), (3, 4, 9, 8))
     np.testing.assert_array_equal(found, whole["other"][1:3, 2:4, 3:9])
-
-
-def test_a_box_travels(file):
-    box = pickle.loads(pickle.dumps(make_box(file, "chunked", (0, 0, 0, 0), (1, 1, 1, 1))))
-    assert read_box(box).shape == (1, 1, 1, 1)
 
 
 @given(st.integers(1, 200), st.integers(1, 200))

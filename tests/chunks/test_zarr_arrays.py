@@ -70,30 +70,6 @@ def test_shard_indexes(tmp_path, location):
         assert_same(path, array)
 
 
-@pytest.mark.parametrize(
-    ("zarr_format", "encoding"),
-    [
-        (2, ("v2", ".")),
-        (2, ("v2", "/")),
-        (3, ("default", "/")),
-        (3, ("default", ".")),
-        (3, ("v2", ".")),
-    ],
-)
-def test_names_of_chunks(tmp_path, zarr_format, encoding):
-    encoding = dict(zip(("name", "separator"), encoding, strict=True))
-    array = write(
-        tmp_path / "s",
-        VALUES,
-        zarr_format=zarr_format,
-        chunks=(2, 4, 5),
-        chunk_key_encoding=encoding,
-    )
-    assert_same(tmp_path / "s", array)
-    variable = inspect_zarr(tmp_path / "s").variables["v"]
-    assert missing_keys([index_box("s", variable, 0, index) for index in range(5)]) == [None] * 5
-
-
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("dtype", ["|b1", "|u1", "<i2", ">i2", "<u8", "<f2", "<f4", ">f8", "<c8"])
 def test_dtypes(tmp_path, zarr_format, dtype):

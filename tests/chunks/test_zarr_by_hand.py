@@ -147,39 +147,6 @@ def test_shards(tmp_path, location):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"order": "A"}, "order 'A'"),
-        ({"chunks": [0, 4]}, r"lengths \[0, 4\]"),
-        ({"dtype": "<q9"}, "has "),
-        ({"separator": "-"}, "dimension_separator '-'"),
-        ({"zarr_format": 4}, "zarr_format 4"),
-    ],
-)
-def test_metadata_of_version_2_that_is_wrong(tmp_path, changes, said):
-    path = version_2(tmp_path / "s")
-    if "separator" in changes:
-        changes = {"dimension_separator": changes["separator"]}
-    write(path / "v" / ".zarray", RAW_2 | changes)
-    with pytest.raises(FileFormatError, match=rf"v/\.zarray: is not metadata .*{said}"):
-        inspect_zarr(path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3]}}}, r"\[3\]"),
-        ({"codecs": [{"name": "transpose", "configuration": {"order": [0, 2]}}]}, "transpose"),
-        ({"fill_value": "nothing"}, "nothing"),
-    ],
-)
-def test_metadata_of_version_3_that_is_wrong(tmp_path, changes, said):
-    path = version_3(tmp_path / "s", **changes)
-    with pytest.raises(FileFormatError, match=rf"v/zarr\.json: is not metadata .*{said}"):
-        inspect_zarr(path)
-
-
-@pytest.mark.parametrize(
     ("changes", "why"),
     [
         ({"chunk_key_encoding": {"name": "other"}}, "chunk key encoding other"),
@@ -325,21 +292,21 @@ def test_arrays_of_objects_are_no_variables(tmp_path, kind):
     ("version", "changes", "said"),
     [
         (2, {"shape": [2**63, 6]}, "more bytes than any store holds"),
-        (2, {"shape": [-4, 6]}, "whole numbers from 0"),
         (2, {"shape": [4.5, 6]}, "whole numbers from 0"),
         (2, {"shape": [4] * 40, "chunks": [1] * 40}, "a list of up to 32"),
         (2, {"shape": [4]}, "chunks .3, 4. of an array with 1 axes"),
-        (2, {"chunks": [2**62, 4]}, "more bytes than any store holds"),
+        (2, {"chunks": [0, 4]}, r"lengths \[0, 4\]"),
         (2, {"fill_value": 2**70}, "a fill_value 1180591620717411303424"),
-        (2, {"fill_value": 1e300}, "a fill_value 1e.300"),
         (2, {"fill_value": [1.5, 2]}, "a fill_value"),
         (2, {"filters": [{"id": "shuffle"}] * 40}, "40 codecs"),
         (2, {"dtype": "<M8[" + "9" * 40 + "s]"}, "has "),
-        (3, {"shape": [2**63, 6]}, "more bytes than any store holds"),
+        (2, {"order": "A"}, "order 'A'"),
+        (2, {"zarr_format": 4}, "zarr_format 4"),
         (3, {"shape": [-4, 6]}, "whole numbers from 0"),
-        (3, {"fill_value": 2**70}, "a fill_value 1180591620717411303424"),
         (3, {"fill_value": "0x" + "f" * 40}, "has "),
         (3, {"chunk_key_encoding": {"name": "v2", "configuration": {"separator": "/../"}}}, "/../"),
+        (3, {"codecs": [{"name": "transpose", "configuration": {"order": [0, 2]}}]}, "transpose"),
+        (3, {"attributes": ["none"]}, "attributes .*, expected an object"),
     ],
 )  # fmt: skip
 def test_numbers_that_no_store_has(tmp_path, version, changes, said):
