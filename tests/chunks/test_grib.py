@@ -5,7 +5,7 @@ import eccodes
 import numpy as np
 import pytest
 import xarray
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iobench.chunks.grib.decoding import decode_message
@@ -260,6 +260,7 @@ def with_decimal_scale(content, scale):
     return content[:start] + stated.to_bytes(2, "big") + content[start + 2 :]
 
 
+@example(seed=1, edition=1, bits=16, decimal=-2, middle=273.15, size=999)
 @given(
     seed=st.integers(0, 2**32 - 1),
     edition=st.sampled_from([1, 2]),

@@ -97,6 +97,11 @@ def test_integer_scale_beside_a_fill_value(write):
     np.testing.assert_array_equal(found, np.where(VALUES == 12, np.nan, VALUES * 2.0))
 
 
+def test_both_fill_values_are_missing(write):
+    path = write(dtype="i2", attributes={"missing_value": np.int16(7)}, fill_value=12)
+    np.testing.assert_array_equal(np.isnan(read(path, "v")), np.isin(VALUES, (7, 12)))
+
+
 def test_asking_xarray_for_a_dtype_imports_nothing_of_others():
     script = (
         "import sys, numpy\n"
