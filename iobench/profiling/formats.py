@@ -16,7 +16,9 @@ from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.selection import chosen_splits, select_splits
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, StoreClaimedError, StoreError
+from iobench.files.atomic import is_local
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
+from iobench.loaders.ring.store_source import REMOTE_THREADS
 from iobench.masking import mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
 from iobench.profiling.profiled_samples import SampleSelection, choose_samples
@@ -296,6 +298,8 @@ def _of_store(
     threads = 0
     if config.framework in ("native", *OF_STORES):
         threads = config.n_workers or int(config.framework != "native")
+        if uses_ring and config.workers is None and not is_local(store.path):
+            threads = max(threads, REMOTE_THREADS)  # as in a script
     # In the order in which other ways of loading have them: a store may hold them in another one.
     in_order = selection.windows is None and follows_plan and len(chosen) <= len(store)
     shards = tuple(
