@@ -1,24 +1,13 @@
-from iobench.chunks.assembler import StoredArrays as StoredArrays
 from iobench.chunks.assembler import read_boxes as read_boxes
-from iobench.chunks.boxes import Box as Box
-from iobench.chunks.boxes import box_ranges as box_ranges
 from iobench.chunks.chunk_codecs import inflated_file as inflated_file
-from iobench.chunks.chunk_reading import read_box as read_box
 from iobench.chunks.chunked_fields import ChunkedFields as ChunkedFields
 from iobench.chunks.chunked_fields import SharedChunks as SharedChunks
 from iobench.chunks.chunked_variable import ChunkedVariable as ChunkedVariable
-from iobench.chunks.decoded_chunks import DecodedChunks as DecodedChunks
 from iobench.chunks.grib.decoding import decode_message as decode_message
 from iobench.chunks.grib.grid_description import describe_grid as describe_grid
 from iobench.chunks.grib.message_index import GribIndex as GribIndex
 from iobench.chunks.netcdf.file import NetcdfFile as NetcdfFile
-from iobench.chunks.netcdf.file import box_through_library as box_through_library
-from iobench.chunks.netcdf.file import inspect_netcdf as inspect_netcdf
-from iobench.chunks.netcdf.file import make_box as make_box
-from iobench.chunks.netcdf.file import read_through_library as read_through_library
 from iobench.chunks.netcdf.file import where_slab as where_slab
-from iobench.chunks.netcdf.remote_hdf5 import hdf5_source as hdf5_source
-from iobench.chunks.packing import Packing as Packing
 from iobench.chunks.packing import unpack as unpack
 from iobench.cpus import available_cpus as available_cpus
 from iobench.datasets.baseline import Baseline as Baseline
@@ -26,7 +15,6 @@ from iobench.datasets.baseline import MapStyle as MapStyle
 from iobench.datasets.baseline import SamplePasses as SamplePasses
 from iobench.datasets.catalogue import Inspection as Inspection
 from iobench.datasets.catalogue import catalogued as catalogued
-from iobench.datasets.catalogue import make_index_folder as make_index_folder
 from iobench.datasets.cf_coordinates import SamplePlaces as SamplePlaces
 from iobench.datasets.cf_coordinates import netcdf_meteorology as netcdf_meteorology
 from iobench.datasets.contract import Arrays as Arrays
@@ -57,7 +45,6 @@ from iobench.datasets.inspected_netcdf import whole_variables as whole_variables
 from iobench.datasets.locate import in_mirror as in_mirror
 from iobench.datasets.locate import listed_files as listed_files
 from iobench.datasets.locate import own_files as own_files
-from iobench.datasets.patterns import DatedFile as DatedFile
 from iobench.datasets.plain_loop import VariablePart as VariablePart
 from iobench.datasets.plain_loop import XarrayLoop as XarrayLoop
 from iobench.datasets.plain_loop import make_plain_loop as make_plain_loop
@@ -66,8 +53,6 @@ from iobench.datasets.positions import cf_times as cf_times
 from iobench.datasets.positions import time_positions as time_positions
 from iobench.datasets.published_files import PublishedFiles as PublishedFiles
 from iobench.datasets.published_files import StandIn as StandIn
-from iobench.datasets.published_files import existing_files as existing_files
-from iobench.datasets.published_files import find_files as find_files
 from iobench.datasets.real_plugins import open_through_plugin as open_through_plugin
 from iobench.datasets.recipe_data import Axis as Axis
 from iobench.datasets.recipe_data import ChannelGroup as ChannelGroup
@@ -94,7 +79,6 @@ from iobench.datasets.standins import ensure_stand_in as ensure_stand_in
 from iobench.datasets.standins import write_planned_files as write_planned_files
 from iobench.files.memory import array_for_one_sample as array_for_one_sample
 from iobench.files.ranges import FileRange as FileRange
-from iobench.files.source_files import open_source_file as open_source_file
 from iobench.files.source_files import read_whole_files as read_whole_files
 from iobench.files.source_ranges import read_extents as read_extents
 from iobench.files.urls import as_path as as_path

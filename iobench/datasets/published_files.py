@@ -215,8 +215,3 @@ def find_files(
             "their folder with --data-dir"
         )
     return paths
-
-
-def existing_files(dataset: str, urls: Sequence[str], locator: Locator) -> list[Path]:
-    """Return the files of URLs, all of which are needed."""
-    return [path for path in find_files(dataset, urls, locator) if path is not None]
