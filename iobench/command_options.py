@@ -227,7 +227,25 @@ CONVERT: Final = (
         "size",
         field="memory_nbytes",
     ),
+    CommandOption(
+        "--scratch",
+        "Folder for what --memory does not hold, on a disk of this machine. [default: $TMPDIR]",
+        "path",
+        metavar="DIR",
+    ),
+    CommandOption(
+        "--passes",
+        "How often chunks may be decoded where neither --memory nor --scratch holds the samples "
+        "that share them.",
+        "count",
+        4,
+    ),
     CommandOption("--workers", "Threads that make samples. [default: usable CPUs]", "int"),
+    CommandOption(
+        "--part",
+        "Make part K of N of the shards, 1/8 to 8/8 in as many jobs; the last to end finishes.",
+        metavar="K/N",
+    ),
     CommandOption(
         "--scheduler", "Convert on the workers of this dask scheduler.", metavar="ADDRESS"
     ),

@@ -44,3 +44,8 @@ def parse_quantity(option: str, text: str, units: Mapping[str, float], expected:
     if not value:
         raise OptionError(f"{option} {text}: expected {expected}")
     return value
+
+
+def mebibytes(nbytes: int) -> str:
+    """Return no fewer bytes, as an option takes them."""
+    return f"{-(-nbytes // (1 << 20))}MiB" if nbytes >= 1 << 20 else f"{-(-nbytes // 1024)}KiB"

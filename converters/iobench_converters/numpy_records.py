@@ -21,17 +21,19 @@ import numpy as np
 
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
+    Encode,
+    EncodedStack,
     ExtentStore,
     ExtentTable,
     FieldLayout,
-    Gatherer,
     Manifest,
+    RowTable,
     ShardFile,
     ShardWriter,
     Store,
-    crc32c,
-    crc32c_of_rows,
+    octets,
     open_file_size,
+    row_checksums,
     storage_errors,
 )
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.samples import Sample, SampleSpec
+    from iobench.samples import SampleSpec
 
 RECORD_LIMIT_NBYTES: Final = 64 << 10
 _PLAIN = re.compile(r"[A-Za-z0-9_]{1,100}")
@@ -111,6 +113,10 @@ class NumpyFormat:
             raise OptionError(f"format numpy has no options, got {sorted(options)[0]!r}")
         return NumpyWriter(path, spec, shard=shard, n_samples=n_samples)
 
+    def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
+        """Return what encodes samples side by side, in any thread."""
+        return encoder(spec)
+
 
 FORMAT: Final = NumpyFormat()
 
@@ -131,9 +137,8 @@ class NumpyWriter(ShardWriter):
             spec,
             shard=shard,
             files=[f"shard-{shard:05d}{suffix}" for suffix in _file_suffixes(spec)],
-            gatherer=Gatherer(self._dtypes) if is_one_record(spec) else None,
+            encode=encoder(spec),
         )
-        self.is_by_variable = not is_one_record(spec)
 
     def announce(self, n_samples: int) -> None:
         """Say before the first sample how many there will be."""
@@ -144,30 +149,25 @@ class NumpyWriter(ShardWriter):
         for file, dtype in zip(self.files, self._dtypes, strict=True):
             file.write(npy_header(dtype, self._announced))
 
-    def write_sample(self, sample: Sample) -> None:
-        """Write each array to its file."""
-        for file, name in zip(self.files, self.spec.names, strict=True):
-            data = np.ascontiguousarray(sample[name]).reshape(-1).view(np.uint8).data
-            file.write(data)
-            self.checksums.append(crc32c(data))
-
-    def write_variable(self, number: int, rows: NDArray[Any]) -> NDArray[np.uint32]:
-        """Write the arrays of some samples to their file."""
-        return self.files[number].write_rows(rows)
-
-    def write_gathered(self, gatherer: Gatherer) -> Gatherer:
-        """Write the records."""
-        records = gatherer.octets()
-        self.checksums.frombytes(crc32c_of_rows(records).tobytes())
-        self.files[0].write(records.reshape(-1).data)
-        gatherer.clear()
-        return gatherer
-
     def finish(self) -> None:
         """Write the headers again where others came than were announced."""
         if self.n_samples != self._announced:
             for file, dtype in zip(self.files, self._dtypes, strict=True):
                 file.rewrite_start(npy_header(dtype, self.n_samples))
+
+
+def encoder(spec: SampleSpec) -> Encode:
+    """Return what lays samples side by side out as they are in the files."""
+    table = RowTable(record_dtype(spec)) if is_one_record(spec) else None
+
+    def encode(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
+        arrays = [octets(rows[name]) for name in spec.names] if table is None else [
+            table.filled(rows)
+        ]  # fmt: skip
+        checksums = np.stack([row_checksums(each) for each in arrays], axis=1)
+        return EncodedStack(len(checksums), [[e.reshape(-1).data] for e in arrays], checksums)
+
+    return encode
 
 
 @dataclass(frozen=True, slots=True)

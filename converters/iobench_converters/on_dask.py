@@ -1,7 +1,8 @@
 """The shards of a conversion as tasks of a dask.distributed cluster.
 
-The plan, the claims and the journal are those of any conversion, so that a worker that dies loses
-one shard, and ``iobench convert`` without a scheduler goes on where the cluster ended. Workers see
+The plan and the journal are those of any conversion, and this process holds the lock, so that a
+worker that dies loses one shard, and ``iobench convert`` without a scheduler goes on where the
+cluster ended. Workers see
 the same files under the same names, and have iobench installed.
 """
 
@@ -17,6 +18,8 @@ from iobench.stores import Tally
 from iobench_converters.convert import ConversionRun
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iobench_converters.shards import Conversion
 
 CONNECT_S = 30
@@ -24,8 +27,8 @@ N_RETRIES = 3
 """Workers that may die over one shard before the conversion ends."""
 
 
-def write_on_dask(run: ConversionRun, scheduler: str) -> None:
-    """Have the missing shards of a conversion written by the workers of a scheduler."""
+def write_on_dask(run: ConversionRun, missing: Sequence[int], scheduler: str) -> None:
+    """Have missing shards of a conversion written by the workers of a scheduler."""
     try:
         from distributed import Client, KilledWorker, as_completed
         from distributed.protocol.pickle import dumps  # also what pickle alone cannot
@@ -33,9 +36,6 @@ def write_on_dask(run: ConversionRun, scheduler: str) -> None:
         raise MissingExtraError(
             "--scheduler needs dask.distributed: pip install 'iobench[cluster]'"
         ) from error
-    missing = run.collect()
-    if not missing:
-        return
     try:
         client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -61,18 +61,18 @@ def write_on_dask(run: ConversionRun, scheduler: str) -> None:
 def _write_one(number: int, work: bytes) -> tuple[int, dict[str, Any]]:
     """Write one shard in a worker; return its number and where the time went."""
     tally = Tally()
-    _joined(work).write_one(number, tally)
+    run = ConversionRun(_loaded(work), tally=tally, progress=no_progress, notice=_say_nothing)
+    if not run.join():
+        raise StoreError(f"{run.path}: a worker does not find what was begun there")
+    run.write_shards(run.collect([number]))
     return number, tally.to_dict()
 
 
 @lru_cache(maxsize=1)
-def _joined(work: bytes) -> ConversionRun:
-    """Return this worker's part in a conversion: once, since it is as large as the index."""
+def _loaded(work: bytes) -> Conversion:
+    """Return what this worker converts: once, since it is as large as the index."""
     conversion: Conversion = pickle.loads(work)
-    run = ConversionRun(conversion, tally=Tally(), progress=no_progress, notice=_say_nothing)
-    if not run.join():
-        raise StoreError(f"{conversion.request.path}: a worker does not find what was begun there")
-    return run
+    return conversion
 
 
 def _say_nothing(line: str) -> None:

@@ -1,4 +1,4 @@
-"""One shard: claimed, made, written aside, moved into place, noted in the journal."""
+"""Shards: made stack by stack, written beside the store, moved into place, noted in the journal."""
 
 from __future__ import annotations
 
@@ -6,30 +6,28 @@ import dataclasses
 from array import array
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
-from iobench.datasets import Maker, UsedBytes
-from iobench.errors import StoreClaimedError
+from iobench.datasets import SampleProducer
 from iobench.stores import (
-    Claim,
-    EncodedSample,
+    ALL_SAMPLES,
+    EncodedStack,
     Encoding,
     ExactWriter,
     GriddedFormat,
-    MeasuredSamples,
     SampleMeasure,
     ShardInfo,
-    ShardStatistics,
     ShardWriter,
     StoreRequest,
     Tally,
-    VariableRows,
     Writer,
-    free_nbytes,
     merge_errors,
+    merge_shard_moments,
     split_members,
     storage_errors,
     sync_directory,
@@ -38,17 +36,22 @@ from iobench.stores import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
-    from typing import Any
 
-    from iobench.samples import Sample, SampleSpec
-    from iobench.stores import ConversionPlan, Errors, Notice, ShardMoments
+    from iobench.datasets import SampleStack
+    from iobench.samples import SampleSpec
+    from iobench.stores import ConversionPlan, Encode, Errors, Label, Notice, ShardMoments
     from iobench_converters.journal import Journal
 
-    Found = tuple[Errors, ShardMoments]
-    """What is known of the values of a shard's samples."""
+
+class StackFigures(NamedTuple):
+    """What is known of a stack of samples before it is written."""
+
+    moments: ShardMoments
+    errors: Errors
+    encoded: EncodedStack | None  # as the format has it; None of one that takes samples
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Conversion:
     """What any process needs to write any shard of a store. Picklable."""
 
@@ -64,9 +67,8 @@ class Conversion:
 
     def with_encoding(self, encoding: Encoding | None) -> Conversion:
         """Return it with samples stored so."""
-        return dataclasses.replace(
-            self, request=msgspec.structs.replace(self.request, encoding=encoding)
-        )
+        request = msgspec.structs.replace(self.request, encoding=encoding)
+        return dataclasses.replace(self, request=request)
 
     def with_ranges(self, tally: Tally, notice: Notice) -> Conversion:
         """Return it with all ranges known: after a pass over the samples, if it needs one."""
@@ -78,51 +80,43 @@ class Conversion:
             f"the range of {', '.join(unknown)} for int16 is not given: all samples are read once "
             "to find it; --range VAR=LOW:HIGH spares that"
         )
-        maker = self.with_encoding(None).maker(tally, takes_moments=False)
-        made = maker.batches(self.plan.samples)
+        with self.producer(tally) as producer:
+            stacks = producer.stacks([self.plan.samples])
+            named = ((stack.rows, self.label(stack.numbers)) for stack in stacks)
+            return self.with_encoding(encoding.learn(spec, named))
 
-        def named() -> Iterator[tuple[str, Sample]]:
-            numbers = iter(self.plan.samples)
-            for samples in made:
-                for sample in samples:
-                    yield f"{self.request.dataset.name} sample {next(numbers)}", sample
+    def label(self, numbers: Sequence[int]) -> Label:
+        """Return what names the samples of a stack."""
+        return lambda row: f"{self.request.dataset.name} sample {numbers[row]}"
 
-        try:
-            return self.with_encoding(encoding.learn(spec, named()))
-        finally:
-            made.close()
-            maker.close()
-
-    def statistics(self, number: int, maker: Maker) -> ShardStatistics:
-        """Return what adds up the values of the samples of one shard, which ``maker`` makes."""
-        members = split_members(self.request.index.splits, self.plan.shard(number))
-        return ShardStatistics(self.measure, members, maker.start_statistics)
-
-    @property
+    @cached_property
     def measure(self) -> SampleMeasure:
         """What takes the moments of samples as they are stored."""
         encoding = self.request.encoding
         encoded = () if encoding is None else encoding.encoder(self.plan.spec).names
         return SampleMeasure(self.stored_spec, encoded)
 
-    def maker(self, tally: Tally, *, takes_moments: bool = True, n_done: int = 0) -> Maker:
-        """Return what makes the samples, as they are stored; so many of them are there."""
-        request, encoding = self.request, self.request.encoding
-        free = free_nbytes(request.path)
-        needed = (len(self.plan.samples) - n_done) * self.stored_spec.nbytes
-        by_variable = takes_moments and request.check_container()
-        encoder = None if encoding is None else encoding.encoder(self.plan.spec)
-        return Maker(
+    def producer(
+        self,
+        tally: Tally,
+        *,
+        finish: Callable[[SampleStack], SampleStack] | None = None,
+        is_over: Callable[[], bool] | None = None,
+        notice: Notice | None = None,
+    ) -> SampleProducer:
+        """Return what makes the samples."""
+        request = self.request
+        return SampleProducer(
             request.dataset,
             request.index,
             workers=request.workers,
             memory_nbytes=request.memory_nbytes,
+            scratch=request.scratch,
+            passes=request.passes,
             tally=tally,
-            encoder=encoder,
-            measure=self.measure if takes_moments else None,
-            spill_folder=request.path,
-            spill_nbytes=0 if free is None else max(0, free - needed),
-            by_variable=by_variable,
+            finish=finish,
+            is_over=is_over,
+            notice=notice,
         )
 
     def writer(self, folder: Path, number: int) -> Writer:
@@ -142,6 +136,46 @@ class Conversion:
         return writer
 
 
+class StackFinisher:
+    """Encodes and measures stacks of samples, in the threads that make them."""
+
+    def __init__(self, conversion: Conversion, tally: Tally) -> None:
+        request = conversion.request
+        self._conversion, self._tally = conversion, tally
+        encoding, fmt = request.encoding, request.fmt
+        self._encoder = None if encoding is None else encoding.encoder(conversion.plan.spec)
+        self._members = split_members(request.index.splits, len(request.index))
+        self._measure = conversion.measure
+        encoder = getattr(fmt, "encoder", None)
+        self._encode: Encode | None = encoder and encoder(
+            conversion.stored_spec, conversion.plan.options
+        )
+
+    def __call__(self, stack: SampleStack) -> SampleStack:
+        """Return the stack as it is stored, with its figures."""
+        rows = stack.rows
+        errors: Errors = {}
+        moments_of_errors = None
+        if self._encoder is not None:
+            with self._tally.timed("encode"):
+                label = self._conversion.label(stack.numbers)
+                rows, errors, moments_of_errors = self._encoder.encode(rows, label)
+            self._tally.add_nbytes("encode", sum(each.nbytes for each in rows.values()))
+        with self._tally.timed("statistics"):
+            moments = {ALL_SAMPLES: self._measure.of(rows, moments_of_errors)}
+            for name, members in self._members.items():
+                own = members[np.asarray(stack.numbers)]
+                if own.all():
+                    moments[name] = moments[ALL_SAMPLES][: self._measure.n_own]
+                elif own.any():
+                    moments[name] = self._measure.of({n: each[own] for n, each in rows.items()})
+        encoded = None
+        if self._encode is not None:
+            with self._tally.timed("write"):
+                encoded = self._encode(rows)
+        return replace(stack, rows=rows, figures=StackFigures(moments, errors, encoded))
+
+
 class ShardDrain:
     """Closes finished shards in a thread, while the next one is written.
 
@@ -156,13 +190,10 @@ class ShardDrain:
         tally: Tally,
         finished: Callable[[int, ShardInfo], None],
     ) -> None:
-        self._conversion = conversion
-        self._journal = journal
-        self._tally = tally
-        self._finished = finished
+        self._store = conversion.request.path
+        self._journal, self._tally, self._finished = journal, tally, finished
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="iobench-close")
         self._last: Future[None] | None = None
-        self._noted: Sequence[Any] = ()
 
     def __enter__(self) -> ShardDrain:
         return self
@@ -170,15 +201,10 @@ class ShardDrain:
     def __exit__(self, *error: object) -> None:
         self._thread.shutdown(wait=True)
 
-    def put(self, number: int, held: Claim, writer: Writer, found: Found, used: UsedBytes) -> None:
-        """Take a shard whose samples are all written; it is released in the end."""
-        try:
-            self.wait()
-        except BaseException:
-            writer.abort()
-            self._journal.leave(held)
-            raise
-        self._last = self._thread.submit(self._close, number, held, writer, found, used)
+    def put(self, number: int, folder: Path, writer: Writer, found: ShardInfo) -> None:
+        """Take a shard whose samples are all written."""
+        self.wait()
+        self._last = self._thread.submit(self._close, number, folder, writer, found)
 
     def wait(self) -> None:
         """Wait for the shard put last; raise what went wrong with it."""
@@ -186,27 +212,23 @@ class ShardDrain:
         if last is not None:
             last.result()
 
-    def _close(
-        self, number: int, held: Claim, writer: Writer, found: Found, used: UsedBytes
-    ) -> None:
-        path, room = self._conversion.request.path, held.file.parent / held.holder.token
+    def _close(self, number: int, folder: Path, writer: Writer, found: ShardInfo) -> None:
         try:
             with self._tally.timed("write"):
                 info = writer.close()
-                checksums = array("I", info.checksums)
-                lossy, moments = found
-                info = replace(info, checksums=checksums, lossy=lossy, moments=moments)
-                held.check()
-                _move(info, room, path)
-                # What was put aside for several shards was read for the first of them.
-                self._noted = used.noted or self._noted
-                self._journal.add(number, info, self._noted)
-        except BaseException as error:
+                info = replace(
+                    info,
+                    checksums=array("I", info.checksums),
+                    lossy=found.lossy,
+                    moments=found.moments,
+                )
+                _move(info, folder, self._store)
+                self._journal.add(number, info)
+        except BaseException:
             writer.abort()
-            _check_loss(error, held)
             raise
         finally:
-            self._journal.leave(held)
+            self._journal.clear(folder)
         self._tally.add_nbytes("write", sum(file.nbytes for file in info.shard.files))
         self._finished(number, info)
 
@@ -214,90 +236,53 @@ class ShardDrain:
 def write_shard(
     conversion: Conversion,
     number: int,
-    held: Claim,
+    stacks: Iterator[SampleStack],
     *,
     journal: Journal,
-    maker: Maker,
     drain: ShardDrain,
     tally: Tally,
     advance: Callable[[int], bool],
-) -> None:
-    """Write one shard whose claim is held, and leave it to the drain."""
+) -> bool:
+    """Write one shard, and leave it to the drain; return whether to go on after it."""
+    folder: Path | None = None
     writer: Writer | None = None
+    n_samples = len(conversion.plan.shard(number))
+    figures: list[tuple[ShardMoments, Errors]] = []
+    goes_on = True
     try:
-        writer = conversion.writer(journal.scratch(held), number)
-        by_variable = isinstance(writer, ShardWriter) and writer.is_by_variable
-        made = maker.batches(conversion.plan.shard(number), by_variable=by_variable)
-    except BaseException as error:
+        folder = journal.work_folder()
+        writer = conversion.writer(folder, number)
+        done = 0
+        while done < n_samples and goes_on:
+            stack = next(stacks)
+            with tally.timed("write"):
+                _append(writer, stack)
+            done += len(stack)
+            figures.append(stack.figures[:2])
+            goes_on = advance(len(stack))
+            del stack
+        moments = merge_shard_moments(each for each, _ in figures)
+        lossy = merge_errors(*(errors for _, errors in figures))
+        drain.put(number, folder, writer, ShardInfo(None, (), lossy, moments))  # type: ignore[arg-type]
+    except BaseException:
         if writer is not None:
             writer.abort()
-        _drop(error, held, journal)
+        if folder is not None:
+            journal.clear(folder)
         raise
-    lossy: Errors = {}
-    statistics = conversion.statistics(number, maker)
-    used = UsedBytes(conversion.request.files)
-    used.start()
-    try:
-        for samples in made:
-            if isinstance(samples, VariableRows):
-                assert isinstance(writer, ShardWriter)
-                with tally.timed("write"):
-                    writer.append_variable(samples.name, samples.rows)
-                statistics.add_variable(samples)
-                n_written = len(samples) if samples.is_last else 0
-                del samples
-                if n_written and not advance(n_written):
-                    break
-                continue
-            with tally.timed("write"):
-                _append(writer, samples)
-            with tally.timed("statistics"):
-                statistics.add(samples)
-            if conversion.request.encoding is not None:
-                encoded = (each for each in samples if isinstance(each, EncodedSample))
-                lossy = merge_errors(lossy, *(each.errors for each in encoded))
-            n_written = len(samples)
-            del samples
-            if not advance(n_written):
-                break
-    except BaseException as error:
-        writer.abort()
-        _drop(error, held, journal)
-        raise
-    finally:
-        made.close()
-        used.stop()
-    drain.put(number, held, writer, (lossy, statistics.finish()), used)
+    return goes_on
 
 
-def _append(writer: Writer, samples: Sequence[Sample]) -> None:
-    rows = samples.rows if isinstance(samples, MeasuredSamples) else None
-    if rows is not None and isinstance(writer, ShardWriter):
-        writer.append_rows(samples, rows)
+def _append(writer: Writer, stack: SampleStack) -> None:
+    encoded = stack.figures.encoded
+    if encoded is not None and isinstance(writer, ShardWriter):
+        writer.append_stack(encoded)
         return
-    for sample in samples:
-        writer.append(sample)
+    for place in range(len(stack)):
+        writer.append({name: rows[place, ...] for name, rows in stack.rows.items()})
 
 
-def _drop(error: BaseException, held: Claim, journal: Journal) -> None:
-    """Leave a shard that cannot be written; raise StoreClaimedError if it is not ours any more."""
-    try:
-        _check_loss(error, held)
-    finally:
-        journal.leave(held)
-
-
-def _check_loss(error: BaseException, held: Claim) -> None:
-    """Raise StoreClaimedError if a file is missing because somebody removed our folder."""
-    folder = held.file.parent
-    if isinstance(error, FileNotFoundError) and str(error.filename).startswith(str(folder.parent)):
-        held.check()  # says who took it over
-        raise StoreClaimedError(
-            f"{folder} was removed while it was being written; run the command again"
-        ) from error
-
-
-def _move(info: ShardInfo, room: Path, path: Path) -> None:
+def _move(info: ShardInfo, folder: Path, path: Path) -> None:
     """Move the files of a shard to where the manifest will say they are."""
     folders = {path}
     with storage_errors(path, resumable=True):
@@ -306,6 +291,6 @@ def _move(info: ShardInfo, room: Path, path: Path) -> None:
             if target.parent not in folders:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 folders |= {target.parent}
-            (room / file.name).replace(target)
-        for folder in folders:
-            sync_directory(folder)
+            (folder / file.name).replace(target)
+        for each in folders:
+            sync_directory(each)

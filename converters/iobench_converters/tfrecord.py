@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,14 +23,16 @@ from iobench.stores import (
     FRAME_NBYTES,
     HEADER_NBYTES,
     MAX_EXAMPLE_NBYTES,
+    Encode,
+    EncodedStack,
     ExampleTemplate,
     ExtentStore,
     ExtentTable,
     Feature,
     FeatureKind,
     FieldLayout,
-    Gatherer,
     Manifest,
+    RowTable,
     Shard,
     ShardWriter,
     Store,
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.samples import Sample, SampleSpec, Variable
+    from iobench.samples import SampleSpec, Variable
 
 ENCODINGS: Final = ("float", "bytes")
 SMALL_NBYTES = 1 << 16
@@ -104,6 +106,10 @@ class TFRecordFormat:
         """Return a writer of shard number ``shard`` of the store at ``path``."""
         return TFRecordWriter(path, spec, shard=shard, encoding=_encoding(options))
 
+    def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
+        """Return what encodes samples side by side, in any thread."""
+        return encoder(spec, _encoding(options))
+
 
 FORMAT: Final = TFRecordFormat()
 
@@ -118,49 +124,57 @@ class TFRecordWriter(ShardWriter):
                 f"a sample of {spec.nbytes} bytes does not fit a TFRecord example of at most "
                 f"{MAX_EXAMPLE_NBYTES}; choose --format numpy"
             )
-        self._kinds = {variable.name: _feature_kind(variable, encoding) for variable in spec}
-        self._header = (-1, b"")
-        self._starts = array("q")
-        where = f"shard-{shard:05d}"
+        self._lengths = array("q")
+        name = f"shard-{shard:05d}"
         super().__init__(
             path,
             spec,
             shard=shard,
-            files=[f"{where}.tfrecord", f"{where}.idx"],
-            gatherer=_small_frames(spec, self._kinds),
+            files=[f"{name}.tfrecord", f"{name}.idx"],
+            encode=encoder(spec, encoding),
         )
 
-    def write_sample(self, sample: Sample) -> None:
-        """Write one example and its framing."""
-        pieces = encode_example([(name, kind, sample[name]) for name, kind in self._kinds.items()])
-        crc = 0
-        for piece in pieces:
-            crc = crc32c(piece, crc)
-        nbytes = sum(map(len, pieces))
-        if nbytes != self._header[0]:
-            self._header = nbytes, frame_header(nbytes)
-        file = self.files[0]
-        self._starts.append(file.nbytes)
-        file.write(self._header[1], *pieces, frame_footer(crc))
-        self.checksums.append(crc)
-
-    def write_gathered(self, gatherer: Gatherer) -> Gatherer:
-        """Write frames; only their checksums are missing."""
-        frames = gatherer.octets()
-        crcs = crc32c_of_rows(frames, HEADER_NBYTES, -FOOTER_NBYTES)
-        frames[:, -FOOTER_NBYTES:] = frame_footers(crcs)
-        starts = self.files[0].nbytes + np.arange(len(frames), dtype=np.int64) * frames.shape[1]
-        self._starts.frombytes(starts.tobytes())
-        self.checksums.frombytes(crcs.tobytes())
-        self.files[0].write(frames.reshape(-1).data)
-        gatherer.clear()
-        return gatherer
+    def wrote(self, stack: EncodedStack) -> None:
+        """Note the lengths of the frames."""
+        self._lengths.frombytes(stack.lengths[0].tobytes())
 
     def finish(self) -> None:
         """Write the index."""
-        ends = chain(islice(self._starts, 1, None), [self.files[0].nbytes])
-        lines = [f"{at} {end - at}\n" for at, end in zip(self._starts, ends, strict=False)]
+        starts = accumulate(self._lengths, initial=0)
+        lines = [f"{at} {length}\n" for at, length in zip(starts, self._lengths, strict=False)]
         self.files[1].write("".join(lines).encode())
+
+
+def encoder(spec: SampleSpec, encoding: str) -> Encode:
+    """Return what frames the examples of samples side by side."""
+    kinds = {variable.name: _feature_kind(variable, encoding) for variable in spec}
+    table = _small_frames(spec, kinds)
+
+    def encode_small(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
+        assert table is not None
+        frames = table.filled(rows)
+        crcs = crc32c_of_rows(frames, HEADER_NBYTES, -FOOTER_NBYTES)
+        frames[:, -FOOTER_NBYTES:] = frame_footers(crcs)
+        lengths = np.full(len(frames), frames.shape[1], dtype=np.int64)
+        return EncodedStack(len(frames), [[frames.reshape(-1).data]], crcs[:, None], [lengths])
+
+    def encode(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
+        buffers: list[Any] = []
+        crcs, lengths = [], []
+        for place in range(len(next(iter(rows.values())))):
+            sample = [(name, kind, rows[name][place, ...]) for name, kind in kinds.items()]
+            pieces = encode_example(sample)
+            crc = 0
+            for piece in pieces:
+                crc = crc32c(piece, crc)
+            nbytes = sum(map(len, pieces))
+            buffers += [frame_header(nbytes), *pieces, frame_footer(crc)]
+            crcs.append(crc)
+            lengths.append(nbytes + FRAME_NBYTES)
+        checksums = np.array(crcs, dtype=np.uint32)[:, None]
+        return EncodedStack(len(crcs), [buffers], checksums, [np.array(lengths, dtype=np.int64)])
+
+    return encode if table is None else encode_small
 
 
 class ExampleDecoder:
@@ -318,8 +332,8 @@ def _feature_kind(variable: Variable, encoding: str) -> FeatureKind:
     return FeatureKind.BYTES
 
 
-def _small_frames(spec: SampleSpec, kinds: Mapping[str, FeatureKind]) -> Gatherer | None:
-    """Return where small samples are gathered, of which all but the numbers is the same."""
+def _small_frames(spec: SampleSpec, kinds: Mapping[str, FeatureKind]) -> RowTable | None:
+    """Return frames of small samples, of which all but the numbers is the same."""
     if spec.nbytes > SMALL_NBYTES or FeatureKind.INT64 in kinds.values():
         return None
     template = ExampleTemplate([(name, spec[name].nbytes, kind) for name, kind in kinds.items()])
@@ -333,7 +347,7 @@ def _small_frames(spec: SampleSpec, kinds: Mapping[str, FeatureKind]) -> Gathere
             "itemsize": len(around),
         }
     )
-    return Gatherer([dtype], names=fields, around=around)
+    return RowTable(dtype, fields, around)
 
 
 def _encoding(options: Mapping[str, str]) -> str:

@@ -5,48 +5,22 @@ The same bytes on every machine.
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.datasets import available_cpus
 from iobench.errors import MissingExtraError, StoreError
-from iobench.stores import crc32c, crc32c_of_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
 BLOSC_LEVEL: Final = 5
 BLOSC_SHUFFLE: Final = 1
 BLOSC_HEADER_NBYTES: Final = 16
-BLOSC_FLAGS_AT: Final = 2
-BLOSC_IS_COPY: Final = 0x2
-MIN_BLOSC_NBYTES: Final = 128
-"""Shorter chunks Blosc only copies (``BLOSC_MIN_BUFFERSIZE`` of blosc.h)."""
-SMALL_NBYTES: Final = 1 << 16
-
-
-class StoredRows(NamedTuple):
-    """The chunks of several samples, as they are in the file of their array."""
-
-    data: Any
-    """A buffer of bytes."""
-    lengths: NDArray[np.int64]
-    """Of each chunk, in bytes."""
-    checksums: NDArray[np.uint32]
-    """CRC-32C of the chunks of each sample."""
-
-
-def stored_plainly(chunks: NDArray[Any]) -> StoredRows:
-    """Return chunks, of shape (samples, chunks, numbers), as they are stored without a codec."""
-    octets = chunks.reshape(-1).view(np.uint8)
-    lengths = np.full(chunks[..., 0].size, chunks[0, 0].nbytes, dtype=np.int64)
-    return StoredRows(octets.data, lengths, crc32c_of_rows(octets.reshape(len(chunks), -1)))
 
 
 def load_blosc() -> Any:
@@ -60,70 +34,22 @@ def load_blosc() -> Any:
     return blosc
 
 
-class ChunkCompressor:
-    """Compresses chunks in threads of its own.
+def compressor() -> Callable[[NDArray[Any]], bytes]:
+    """Return what compresses a chunk; it is for threads that are not the main one.
 
-    In the main thread Blosc may use threads of its own, which lay a chunk's blocks down in the
-    order they finish in: the bytes would differ from run to run.
+    There Blosc may use threads of its own, which lay a chunk's blocks down in the order they finish
+    in: the bytes would differ from run to run.
     """
+    blosc = load_blosc()
 
-    def __init__(self) -> None:
-        self._compress: Callable[..., bytes] = load_blosc().compress
-        self._n_threads = available_cpus()
-        self._pool = ThreadPoolExecutor(self._n_threads, thread_name_prefix="iobench-blosc")
+    def compress(chunk: NDArray[Any]) -> bytes:
+        if threading.current_thread() is threading.main_thread():
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(compress, chunk).result()
+        stored: bytes = blosc.compress(_plain(chunk), b"lz4", BLOSC_LEVEL, BLOSC_SHUFFLE)
+        return stored
 
-    def compressed(self, chunks: Sequence[NDArray[Any]]) -> Iterator[bytes]:
-        """Return chunks, compressed, in order; they must stay as they are until then."""
-        # Threads that compress small chunks would mostly wait for one another's interpreter.
-        are_small = sum(chunk.nbytes for chunk in chunks) < SMALL_NBYTES * len(chunks)
-        step = max(1, -(-len(chunks) // (1 if are_small else 4 * self._n_threads)))
-        parts = [chunks[at : at + step] for at in range(0, len(chunks), step)]
-        return chain.from_iterable(self._pool.map(self._all, parts))
-
-    def start(self, chunks: NDArray[Any], room: NDArray[np.uint8]) -> list[Future[StoredRows]]:
-        """Begin to compress gathered chunks, which must stay as they are until that is done."""
-        step = max(1, -(-len(chunks) // self._n_threads))
-        return [
-            self._pool.submit(self._rows, chunks[at : at + step], room[at : at + step])
-            for at in range(0, len(chunks), step)
-        ]
-
-    def close(self) -> None:
-        """End the threads."""
-        self._pool.shutdown()
-
-    def _rows(self, chunks: NDArray[Any], room: NDArray[np.uint8]) -> StoredRows:
-        _, n_chunks, n_numbers = chunks.shape
-        data = room.reshape(-1).data
-        lengths = self._pack(_plain(chunks).reshape(-1, n_numbers), data)
-        ends = np.cumsum(lengths)[n_chunks - 1 :: n_chunks].tolist()
-        crcs = [crc32c(data[at:end]) for at, end in zip([0, *ends], ends, strict=False)]
-        return StoredRows(data[: ends[-1]], lengths, np.array(crcs, dtype=np.uint32))
-
-    def _pack(self, chunks: NDArray[Any], room: memoryview) -> NDArray[np.int64]:
-        """Write chunks of one size one after another; return the bytes of each."""
-        nbytes, count = chunks[0].nbytes, len(chunks)
-        if nbytes < MIN_BLOSC_NBYTES:  # copies behind one and the same header
-            first = self._one(chunks[0])
-            if first[BLOSC_FLAGS_AT] & BLOSC_IS_COPY and len(first) == BLOSC_HEADER_NBYTES + nbytes:
-                copies = np.frombuffer(room, np.uint8, count * len(first)).reshape(count, -1)
-                copies[:] = np.frombuffer(first, dtype=np.uint8)
-                copies[:, BLOSC_HEADER_NBYTES:] = chunks.view(np.uint8)
-                return np.full(count, len(first), dtype=np.int64)
-        lengths, at = [], 0
-        for chunk in chunks:
-            # Copied at once: memory that is kept until all are compressed would be fresh memory.
-            stored = self._one(chunk)
-            room[at : at + len(stored)] = stored
-            at += len(stored)
-            lengths.append(len(stored))
-        return np.array(lengths, dtype=np.int64)
-
-    def _all(self, chunks: Sequence[NDArray[Any]]) -> list[bytes]:
-        return [self._one(_plain(chunk)) for chunk in chunks]
-
-    def _one(self, chunk: NDArray[Any]) -> bytes:
-        return self._compress(chunk, b"lz4", BLOSC_LEVEL, BLOSC_SHUFFLE)
+    return compress
 
 
 def decompress(

@@ -18,6 +18,7 @@ from iobench.coordinates import Meteorology
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
     ChunkedArray,
+    Encode,
     ExtentStore,
     ExtentTable,
     FieldLayout,
@@ -56,6 +57,7 @@ from iobench_converters.zarr_metadata import (
 )
 from iobench_converters.zarr_shards import (
     ZarrWriter,
+    encoder,
     read_chunk_lengths,
     read_shard_index,
     shard_name,
@@ -156,6 +158,11 @@ class ZarrFormat:
             codec=chosen.codec,
             place=shard_place(shard, self.grid, self.box),
         )
+
+    def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
+        """Return what encodes samples side by side, in any thread."""
+        chosen = ZarrOptions.parse(options)
+        return encoder(plan_arrays(spec, chosen), chosen.codec)
 
     def check_options(self, options: Mapping[str, str]) -> None:
         """Raise OptionError for a value that there is not."""

@@ -24,7 +24,6 @@ from iobench.files.ranges import FileRange
 from iobench.files.source_files import cached_source_file, file_nbytes, read_whole_files
 from iobench.files.source_ranges import read_extents
 from iobench.files.urls import file_below
-from iobench.files.used_bytes import note_used
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +70,6 @@ def read_chunks(
             stored[number] = buffer
     if files:
         contents = read_whole_files(files, allocate=allocate)
-        note_used([(str(f), 0, c) for f, c in zip(files, contents, strict=True) if c is not None])
         for number, content in zip(of_files, contents, strict=True):
             stored[number] = content
     return stored, buffers[: len(also)]

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 STAND_IN: Final = Sentence("STAND-IN: generated files, not the real dataset.", "caution")
 NO_SPACE: Final = Sentence("NOT ENOUGH ROOM: free space or files, or name another OUT.", "caution")
-OF_OUTCOME: Final = {"path", "dataset", "format", "stand_in", "shards", "stages_nbytes"}
+OF_OUTCOME: Final = {
+    "path", "dataset", "format", "stand_in", "is_finished", "shards", "stages_nbytes"
+}  # fmt: skip
 """What stands in the title of a conversion, or is for machines."""
 
 
@@ -57,9 +59,12 @@ def convert(
         title = f"{outcome.dataset} as {outcome.format} in {path}"
         shown += [STAND_IN] * outcome.stand_in
         shown.append(fact_table(facts, OF_OUTCOME))
-        if not outcome.was_finished:
+        if not outcome.is_finished:
+            shown.append(Sentence(f"Part {request.part} is written; others are not finished."))
+        elif not outcome.was_finished:
             shown.append(Command(shlex.join(["iobench", "verify", path]), "Check it"))
-        shown.append(Command(shlex.join(["iobench", "profile", path]), "Measure loading it"))
+        if outcome.is_finished:
+            shown.append(Command(shlex.join(["iobench", "profile", path]), "Measure loading it"))
         next_command = shlex.join(["iobench", "profile", _named(str(outcome.path))])
         facts = {"kind": "conversion", **facts, "next_command": next_command}
     print_answer(title, *shown, figures=facts, json=json)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from iobench.conversion.convert_request import ConvertRequest
-from iobench.conversion.memory_bound import memory_bound
 from iobench.conversion.preparing import open_samples
 from iobench.cpus import available_cpus
-from iobench.datasets.sample_making import samples_in_order
+from iobench.datasets.sample_producer import samples_in_order
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.sources.request import SourceRequest
@@ -110,19 +109,8 @@ def _compare(store: Store, request: VerifyRequest, screen: Screen) -> StoreCompa
     again = conversion_of(store.manifest, request)
     source, dataset, index = open_samples(again, screen)
 
-    manifest = store.manifest
-    memory = memory_bound(
-        dataset,
-        index,
-        [number for number in manifest.samples if number < len(index)],
-        asked=again.memory_nbytes,
-        shard_n_samples=max((shard.n_samples for shard in manifest.shards), default=1),
-    )
-
     def make(numbers: Sequence[int]) -> Iterator[Sample]:
-        return samples_in_order(
-            dataset, index, numbers, workers=again.n_workers, memory_nbytes=memory.nbytes
-        )
+        return samples_in_order(dataset, index, numbers, workers=again.n_workers)
 
     with screen.progress(f"comparing with {dataset.name}") as move:
         result = verify_against(

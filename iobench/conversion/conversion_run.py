@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iobench.conversion.convert_request import ConvertRequest
-    from iobench.conversion.memory_bound import MemoryBound
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
 
@@ -38,6 +37,7 @@ class ConversionOutcome:
     path: Path  # the store
     dataset: str
     format: str  # names
+    is_finished: bool  # whether all parts of the store are there
     stand_in: bool  # whether the source is a stand-in
     was_finished: bool  # whether it was there already, so that nothing was done
     n_samples: int  # samples of the store
@@ -52,10 +52,9 @@ class ConversionOutcome:
     # tell
     peak_rss_nbytes: int | None
     idle_rss_nbytes: int | None
-    # shards that were there already, that this run wrote, and that other processes did
+    # shards that were there already, and that this run wrote
     n_resumed: int
     n_written: int
-    n_elsewhere: int
     # of each shard the samples, and name, size and CRC-32C of its files
     shards: tuple[Mapping[str, Any], ...]
     # what fewer bits did to each variable, as in `Manifest.lossy`; empty where none has fewer
@@ -79,73 +78,72 @@ def forecast(
 ) -> tuple[PreparedConversion, ConversionForecast]:
     """Return what a conversion would take, from a short probe; nothing is left behind."""
     prepared = prepare(request, screen)
-    memory = prepared.bound(request)
-    planned = conversion_plan(prepared, request, memory, screen)
-    source = known_source(prepared, planned, request, memory)
-    target = known_target(prepared, planned, request, memory)
-    probe = measure_probe(prepared, request, memory, screen)
+    memory_nbytes = prepared.memory_nbytes(request)
+    planned = conversion_plan(prepared, request, memory_nbytes, screen)
+    source = known_source(prepared, planned, request, memory_nbytes)
+    target = known_target(prepared, planned, request, memory_nbytes)
+    probe = measure_probe(prepared, request, memory_nbytes, screen)
     return prepared, plan(source, target, probe)
 
 
 def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
-    """Convert what the request asks for, or what is missing of it.
-
-    Several processes with the same request share the work.
-    """
+    """Convert what the request asks for, or what is missing of it."""
     prepared = prepare(request, screen)
     tally = Tally()
     idle_rss, watch = resident_nbytes("VmRSS"), stopwatch()
-    memory = prepared.bound(request)
-    if memory.warning:
-        screen.note(memory.warning)
+    memory_nbytes = prepared.memory_nbytes(request)
     each = prepared.index.spec.nbytes
     title = f"{prepared.dataset.name} to {prepared.fmt.name}"
     with screen.progress(title, in_bytes=True) as move:
         store = find_converter()(
-            prepared.store_request(request, memory.nbytes),
+            prepared.store_request(request, memory_nbytes),
             progress=lambda done, total: move(done * each, total * each),
             notice=screen.note,
             tally=tally,
         )
     try:
-        return _outcome(prepared, store, tally, memory, wall_s=watch(), idle_rss=idle_rss)
+        return _outcome(
+            prepared, request, store, tally, memory_nbytes, wall_s=watch(), idle_rss=idle_rss
+        )
     finally:
-        store.close()
+        if store is not None:
+            store.close()
 
 
 def _outcome(
     prepared: PreparedConversion,
-    store: Store,
+    request: ConvertRequest,
+    store: Store | None,
     tally: Tally,
-    memory: MemoryBound,
+    memory_nbytes: int,
     *,
     wall_s: float,
     idle_rss: int | None,
 ) -> ConversionOutcome:
-    manifest = store.manifest
+    manifest = None if store is None else store.manifest
     stages_s, stages_nbytes = tally.seconds, tally.nbytes
     read = next((name for name in stages_nbytes if name.split("+")[0] == "read"), "read")
     return ConversionOutcome(
-        path=store.path,
-        dataset=manifest.dataset,
-        format=manifest.format,
+        path=request.out.absolute(),
+        dataset=prepared.dataset.name,
+        format=prepared.fmt.name,
+        is_finished=manifest is not None,
         stand_in=prepared.source.stand_in,
-        was_finished=not (tally.n_written or tally.n_resumed or tally.n_elsewhere),
-        n_samples=len(store),
+        was_finished=not (tally.n_written or tally.n_resumed),
+        n_samples=0 if store is None else len(store),
         in_nbytes=stages_nbytes.get(read, 0),
-        out_nbytes=manifest.nbytes,
+        out_nbytes=0 if manifest is None else manifest.nbytes,
         wrote_nbytes=stages_nbytes.get("write", 0),
         wall_s=wall_s,
         stages_s=stages_s,
         stages_nbytes=stages_nbytes,
-        memory_nbytes=memory.nbytes,
+        memory_nbytes=memory_nbytes,
         peak_rss_nbytes=resident_nbytes("VmHWM"),
         idle_rss_nbytes=idle_rss,
         n_resumed=tally.n_resumed,
         n_written=tally.n_written,
-        n_elsewhere=tally.n_elsewhere,
-        shards=tuple(shard.to_dict() for shard in manifest.shards),
-        lossy=dict(manifest.lossy),
+        shards=tuple(shard.to_dict() for shard in manifest.shards) if manifest else (),
+        lossy=dict(manifest.lossy) if manifest else {},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -36,8 +37,11 @@ class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
     dtype: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
     # what a conversion may hold of the data at once; None for what decodes each chunk once, as far
-    # as memory is free (`iobench.conversion.memory_bound`)
+    # as memory is free
     memory_nbytes: int | None = None
+    scratch: Path | None = None  # where windows are that memory does not hold
+    passes: int = 4  # how often a chunk may be decoded at most, in the mean
+    part: str | None = None  # ``K/N``: of shard i those with i mod N = K - 1
     # threads that read, decode and preprocess; None for one per usable CPU
     workers: int | None = None
     shard_nbytes: int = DEFAULT_SHARD_NBYTES  # samples of this many bytes make a shard
@@ -54,8 +58,22 @@ class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
         if self.stage not in STAGES:
             raise unknown_name("--stage", self.stage, STAGES)
         parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
+        if self.part_numbers[1] > 1 and self.scheduler is not None:
+            raise OptionError("--part cannot be combined with --scheduler, which shares the shards")
+        if self.scratch is not None and not self.scratch.is_dir():
+            raise OptionError(f"--scratch {self.scratch}: no such folder")
         if self.workers is not None and self.workers < 1:
             raise OptionError(f"--workers {self.workers}: expected 1 or more")
+
+    @property
+    def part_numbers(self) -> tuple[int, int]:
+        """Which part of the shards is made, counted from 1, and of how many."""
+        if self.part is None:
+            return 1, 1
+        match = re.fullmatch(r"([1-9]\d{0,8})/([1-9]\d{0,8})", self.part)
+        if match is None or int(match[1]) > int(match[2]):
+            raise OptionError(f"--part {self.part}: expected K/N, K from 1 to N")
+        return int(match[1]), int(match[2])
 
     @property
     def n_workers(self) -> int:

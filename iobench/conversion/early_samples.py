@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.datasets.contract import BandedDataset, GroupedDataset
-from iobench.datasets.grouped_samples import GroupedSamples
+from iobench.datasets.contract import ChunkedDataset
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
 
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from iobench.chunks.chunked_variable import Place
+    from iobench.chunks.sampled_variable import SampledVariable
     from iobench.datasets.contract import (
         Arrays,
         Dataset,
@@ -48,6 +49,11 @@ class DecodedSamples:
         """Return the samples of the dataset, as they are decoded."""
         return replace(self.inner.samples(files, locator), spec=self.spec)
 
+    def chunks_of(self, address: Where) -> Sequence[tuple[SampledVariable, Place]]:
+        """Return the chunks of the sample; none where the dataset does not say."""
+        inner = self.inner
+        return inner.chunks_of(address) if isinstance(inner, ChunkedDataset) else ()
+
     def read(self, where: Where) -> Raw:
         """Return the sample's bytes."""
         return self.inner.read(where)
@@ -59,18 +65,6 @@ class DecodedSamples:
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the arrays as they are, little-endian."""
         return {name: _little_endian(array) for name, array in arrays.items()}
-
-
-class _DecodedGroups(DecodedSamples, GroupedSamples):
-    """Decoded samples of a dataset that makes samples in groups."""
-
-    @property
-    def _groups(self) -> Any:
-        return self.inner
-
-    def band_nbytes(self) -> int | None:
-        """Return the least memory for groups that are put aside; None where none can be."""
-        return self.inner.band_nbytes() if isinstance(self.inner, BandedDataset) else None
 
 
 def decoded_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, SampleIndex]:
@@ -86,9 +80,10 @@ def decoded_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, Samp
     spec = SampleSpec(
         tuple(_variable(name, np.asarray(array), index.spec) for name, array in arrays.items())
     )
-    made = _DecodedGroups if isinstance(dataset, GroupedDataset) else DecodedSamples
     facts = {name: each for name, each in index.provenance.items() if name != "normalisation"}
-    return made(dataset, spec), replace(index, spec=spec, provenance=facts)  # that comes later
+    return DecodedSamples(dataset, spec), replace(
+        index, spec=spec, provenance=facts
+    )  # that comes later
 
 
 def _variable(name: str, array: Any, spec: SampleSpec) -> Variable:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from iobench.conversion.early_samples import decoded_samples
-from iobench.conversion.memory_bound import LEAST_NBYTES, memory_bound
 from iobench.datasets.objects.source import ObjectDataset
-from iobench.datasets.sample_groups import names_apart
+from iobench.datasets.sample_producer import SampleProducer
 from iobench.datasets.selection import chosen_splits, select_splits
 from iobench.errors import OptionError
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
-from iobench.files.scratch import free_nbytes
+from iobench.files.memory import shared_memory_nbytes
 from iobench.files.urls import is_url
 from iobench.registry import find_format
 from iobench.sources.opening import open_source
@@ -28,11 +27,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.conversion.convert_request import ConvertRequest
-    from iobench.conversion.memory_bound import MemoryBound
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
     from iobench.stores.contract import Format
+
+
+LEAST_NBYTES: Final = 256 << 20
+"""Taken without being asked for, whatever is free: more where samples need it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,6 @@ class PreparedConversion:
     fmt: Format  # the container
     # what is stored with fewer bits; ranges of int16 may still be unknown
     encoding: Encoding | None
-    by_variable: bool = False  # whether the variables of a group of samples are made one by one
 
     @property
     def stored_nbytes(self) -> int:
@@ -58,29 +59,30 @@ class PreparedConversion:
         """Return how many samples a shard holds."""
         return max(1, request.shard_nbytes // max(1, self.stored_nbytes))
 
-    def spill_nbytes(self, request: ConvertRequest) -> int:
-        """Return the room beside the store for samples that are put aside meanwhile.
+    def memory_nbytes(self, request: ConvertRequest) -> int:
+        """Return what the conversion may hold of the data.
 
-        Below 0 where there is not even room for the store; 0 where nobody can tell.
+        As asked for, else what decodes each chunk once, as far as that is a share of the free
+        memory; on a cluster what is free is not known here.
         """
-        free = free_nbytes(existing_folder(request.out))
-        return 0 if free is None else free - len(self.samples) * self.stored_nbytes
+        if request.memory_nbytes is not None:
+            return request.memory_nbytes
+        if request.scheduler is not None:
+            return LEAST_NBYTES
+        step = self.shard_n_samples(request)
+        parts = [self.samples[at : at + step] for at in range(0, len(self.samples), step)]
+        with self.producer(request, max(LEAST_NBYTES, shared_memory_nbytes())) as producer:
+            return max(LEAST_NBYTES, producer.needed_nbytes(parts))
 
-    def bound(self, request: ConvertRequest) -> MemoryBound:
-        """Return what the conversion may hold of the data; see `memory_bound`."""
-        elsewhere = request.scheduler is not None  # what is free there is not known here
-        return memory_bound(
+    def producer(self, request: ConvertRequest, memory_nbytes: int) -> SampleProducer:
+        """Return what makes the samples."""
+        return SampleProducer(
             self.dataset,
             self.index,
-            self.samples,
-            asked=LEAST_NBYTES
-            if elsewhere and request.memory_nbytes is None
-            else request.memory_nbytes,
-            shard_n_samples=self.shard_n_samples(request),
-            spill_nbytes=self.spill_nbytes(request),
-            is_apart=elsewhere,
-            by_variable=self.by_variable,
-            looks_at_one=not (request.out / MANIFEST_NAME).exists(),
+            workers=request.n_workers,
+            memory_nbytes=memory_nbytes,
+            scratch=request.scratch,
+            passes=request.passes,
         )
 
     def store_request(self, request: ConvertRequest, memory_nbytes: int) -> StoreRequest:
@@ -97,7 +99,9 @@ class PreparedConversion:
             encoding=self.encoding,
             workers=request.n_workers,
             memory_nbytes=memory_nbytes,
-            together=True,
+            scratch=request.scratch,
+            passes=request.passes,
+            part=request.part_numbers,
             scheduler=request.scheduler,
         )
 
@@ -118,7 +122,7 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
     samples: Sequence[int] = range(len(index))
     if splits := chosen_splits(request.split, request.splits_by):
         samples = select_splits(index, splits)
-    by_variable = StoreRequest(
+    StoreRequest(
         dataset, index, fmt, request.out, options=request.format_options, encoding=encoding
     ).check_container()
     renamed = getattr(fmt, "renamed", None)
@@ -132,7 +136,6 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
         samples=samples,
         fmt=fmt,
         encoding=encoding,
-        by_variable=by_variable and bool(names_apart(dataset, index.spec)),
     )
 
 

@@ -18,9 +18,8 @@ from iobench.datasets.catalogue import catalogued as catalogued
 from iobench.datasets.cf_coordinates import SamplePlaces as SamplePlaces
 from iobench.datasets.cf_coordinates import netcdf_meteorology as netcdf_meteorology
 from iobench.datasets.contract import Arrays as Arrays
-from iobench.datasets.contract import BandedDataset as BandedDataset
+from iobench.datasets.contract import ChunkedDataset as ChunkedDataset
 from iobench.datasets.contract import Dataset as Dataset
-from iobench.datasets.contract import GroupedDataset as GroupedDataset
 from iobench.datasets.contract import Locator as Locator
 from iobench.datasets.contract import PlannedDataset as PlannedDataset
 from iobench.datasets.contract import Progress as Progress
@@ -28,7 +27,6 @@ from iobench.datasets.contract import PublishedStep as PublishedStep
 from iobench.datasets.contract import Raw as Raw
 from iobench.datasets.contract import SampleAxis as SampleAxis
 from iobench.datasets.contract import SampleIndex as SampleIndex
-from iobench.datasets.contract import SpilledSamples as SpilledSamples
 from iobench.datasets.contract import Synthesizer as Synthesizer
 from iobench.datasets.contract import Where as Where
 from iobench.datasets.contract import check_steps as check_steps
@@ -69,7 +67,8 @@ from iobench.datasets.recipe_stand_ins import netcdf4 as netcdf4
 from iobench.datasets.recipe_stand_ins import smooth_values as smooth_values
 from iobench.datasets.recipes import Recipe as Recipe
 from iobench.datasets.recipes import only_variables as only_variables
-from iobench.datasets.sample_making import Maker as Maker
+from iobench.datasets.sample_producer import SampleProducer as SampleProducer
+from iobench.datasets.sample_producer import SampleStack as SampleStack
 from iobench.datasets.setup_processes import Advance as Advance
 from iobench.datasets.setup_processes import run_jobs as run_jobs
 from iobench.datasets.setup_processes import stopwatch as stopwatch
@@ -83,5 +82,3 @@ from iobench.files.source_files import read_whole_files as read_whole_files
 from iobench.files.source_ranges import read_extents as read_extents
 from iobench.files.urls import as_path as as_path
 from iobench.files.urls import range_file as range_file
-from iobench.files.used_bytes import UsedBytes as UsedBytes
-from iobench.files.used_bytes import first_changed as first_changed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,15 +13,13 @@ from numpy.typing import NDArray
 
 from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import index_box, indexes_box
-from iobench.chunks.chunk_pieces import pieces_of
 from iobench.chunks.chunk_reading import read_box, read_stored_box
 from iobench.chunks.chunked_fields import ChunkedFields
 from iobench.chunks.grib.field_cubes import GribFiles
-from iobench.chunks.grid_pieces import grid_pieces_of
-from iobench.chunks.grouped import SampleGroups
 from iobench.chunks.netcdf.description import describe_netcdf
 from iobench.chunks.netcdf.file import NetcdfFile, read_through_library
 from iobench.chunks.packing import unpack
+from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
 from iobench.chunks.zarr_arrays.store import (
     ZarrStore,
     check_held,
@@ -64,8 +61,7 @@ from iobench.samples import SampleSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iobench.chunks.chunked_variable import ChunkedVariable
-    from iobench.chunks.pieces import PiecedVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable, Place
     from iobench.coordinates import Meteorology
     from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.file_sets import Order
@@ -141,6 +137,7 @@ class ChunkedSamples(ChunkedFields):
         self._files: tuple[Container, ...] = ()
         self._agreement = NO_AGREEMENT
         self._cache_dir = Path()
+        self._sampled: dict[int, list[SampledVariable]] = {}
 
     def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[Container]:
         """Return what the files hold; the sample dimension is looked for in the first one first."""
@@ -419,27 +416,19 @@ class ChunkedSamples(ChunkedFields):
         """The sample dimension, or several with commas; known once `samples` has run."""
         return ",".join(self._dims)
 
-    @property
-    def is_grouped(self) -> bool:
-        """Whether samples can be made in groups."""
-        return not self.fused and not self.orders
-
-    @cached_property
-    def grouped(self) -> SampleGroups:
-        """The same samples, made in groups; not where only the library knows the storage."""
-        lengths = [[file.dims[dim] for dim in self._dims] for file in self._files]
-        several = lengths.__getitem__ if len(self._dims) > 1 else None
-        return SampleGroups(self._pieced, len(self._files), several)
-
-    def _pieced(self, number: int) -> list[PiecedVariable]:
-        file = self._files[number]
-        held = list(
-            zip(self._range_files(file), map(file.variables.__getitem__, self._names), strict=True)
-        )
-        if len(self._dims) == 1:
-            return [pieces_of(path, each, self._dims[0]) for path, each in held]
-        lengths = [file.dims[dim] for dim in self._dims]
-        return [grid_pieces_of(path, each, self._dims, lengths) for path, each in held]
+    def chunks_of(self, where: tuple[int, ...]) -> list[tuple[SampledVariable, Place]]:
+        """Return the chunks that a sample takes; none where only a library can read them."""
+        if self.fused or self.orders:
+            return []
+        number, *indexes = where
+        if number not in self._sampled:
+            file = self._files[number]
+            variables = map(file.variables.__getitem__, self._names)
+            self._sampled[number] = [
+                SampledVariable(path, each, self._dims)
+                for path, each in zip(self._range_files(file), variables, strict=True)
+            ]
+        return chunks_of_sample(self._sampled[number], indexes)
 
 
 class NetcdfSamples(ChunkedSamples):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
@@ -20,7 +20,8 @@ from iobench.errors import IobenchError, OptionError, UnknownNameError
 
 if TYPE_CHECKING:
     from iobench.chunks.chunked_fields import SharedChunks
-    from iobench.files.spill import SpillFile
+    from iobench.chunks.chunked_variable import Place
+    from iobench.chunks.sampled_variable import SampledVariable
     from iobench.samples import Sample, SampleSpec
 
 Where = Any
@@ -247,7 +248,6 @@ STEPS: Final = {
     "read": "where",
     "decode": "raw, where",
     "preprocess": "arrays, where",
-    "decode_group": "raw, where, run",
 }
 """The arguments of the methods that make samples."""
 _checked: set[type] = set()
@@ -307,7 +307,7 @@ def decodes_in_place(dataset: Dataset) -> bool:
 def as_decoded(dataset: Any, arrays: Arrays, where: Where) -> Sample:
     """Return the arrays as they are: the ``preprocess`` of datasets that have none.
 
-    Samples of one group stay side by side then, where they were decoded so.
+    Samples of a window stay side by side then, as they were decoded.
     """
     return arrays
 
@@ -326,182 +326,20 @@ def make_sample(dataset: Dataset, where: Where) -> Sample:
 
 
 @runtime_checkable
-class GroupedDataset(Protocol):
-    """Optional face of a dataset whose samples share what is decoded as a whole.
+class ChunkedDataset(Protocol):
+    """Optional face of a dataset whose samples are parts of stored variables, in chunks.
 
-    In files of chunks of many time steps, making samples one by one decodes every chunk as often
-    as it has steps. Made in groups, each chunk is read and decoded once, or as seldom as the
-    memory allows. The samples equal those of `read` and `decode`, bit for bit; those of a group of
-    one may be made that way as well.
+    A conversion then reads and decodes each chunk once for all samples that share it, and copies
+    what `decode` would return to where it belongs. Addresses begin with the number of a file and
+    the index along each of its sample dimensions.
     """
 
-    def groups(self, where: Sequence[Where], *, memory_nbytes: int) -> list[int]:
-        """Return how many consecutive samples to make together; sums to ``len(where)``.
+    def chunks_of(self, address: Where) -> Sequence[tuple[SampledVariable, Place]]:
+        """Return the chunks that a sample takes of each variable it decodes.
 
-        Parameters
-        ----------
-        where : sequence of Where
-            Entries of the index, in the order in which the samples are to be made. Only
-            neighbours that share something are put together; all ones where none do.
-        memory_nbytes : int
-            For two groups and no more: one that is read and decoded while the samples of the one
-            before are written. The last `groups` called also bounds what `decode_group` decodes
-            at once on the way to the arrays.
-
-        Raises
-        ------
-        OptionError
-            If not even one sample can be made within it: names the smallest --memory that works.
+        The variables are the same objects for all samples of a file. None at all: samples are made
+        one by one.
         """
-        ...
-
-    def read_group(self, where: Sequence[Where]) -> Raw:
-        """Return what is stored of these samples, undecoded, each chunk once.
-
-        Where chunks outweigh the samples, because the memory is small, some are left for
-        `decode_group` to read when it needs them.
-        """
-        ...
-
-    def decode_group(self, raw: Raw, where: Sequence[Where], run: RunJobs) -> Sequence[Arrays]:
-        """Return the arrays of each sample of the group, in order; decodes chunks through ``run``.
-
-        ``where`` is what `read_group` was given. The samples may be views of arrays of the whole
-        group, and share what all have in common; as `StackedSamples` they are handled together
-        as far as `preprocess` is `as_decoded`. ``raw`` is used up: its bytes are let go one by
-        one as they are decoded.
-        """
-        ...
-
-    def group_nbytes(self, where: Sequence[Where]) -> tuple[int, int]:
-        """Return the bytes read from storage and the bytes decoded for a group, without reading.
-
-        Divided by the bytes of its samples, the second tells how often chunks are decoded.
-        """
-        ...
-
-
-class SpilledSamples(Protocol):
-    """Decoded samples of a group in a file; threads may take them at once.
-
-    Attributes
-    ----------
-    read_nbytes, spilled_nbytes : int
-        Bytes read from storage for them, and put aside.
-    """
-
-    read_nbytes: int
-    spilled_nbytes: int
-
-    def take(self, start: int, stop: int) -> Sequence[Arrays]:
-        """Return the arrays of samples, by their positions in the group, as `decode` would."""
-        ...
-
-
-@runtime_checkable
-class BandedDataset(GroupedDataset, Protocol):
-    """Optional face of a grouped dataset whose groups may be larger than the memory.
-
-    Such a group is decoded band by band across the dimensions of a sample, each chunk once, into
-    a file, and its samples are taken back from there one by one. What comes after decoding is as
-    of any sample, so that `preprocess` need not know.
-    """
-
-    def band_nbytes(self) -> int | None:
-        """Return the least memory that any group can be made with so; None: none can."""
-        ...
-
-    def banded_groups(
-        self,
-        where: Sequence[Where],
-        *,
-        memory_nbytes: int,
-        spill_nbytes: int,
-        ends: Collection[int] = (),
-    ) -> list[tuple[int, bool]]:
-        """Return how many consecutive samples to make together, and whether memory holds them.
-
-        Parameters
-        ----------
-        where : sequence of Where
-            Entries of the index, in the order in which they are made.
-        memory_nbytes : int
-            For a group in memory; no less than `band_nbytes`.
-        spill_nbytes : int
-            For two groups in files: those that do not fit into the memory, and those that go on
-            beyond one of ``ends``.
-        ends : collection of int
-            Places in ``where`` at which shards end.
-        """
-        ...
-
-    def spill_group(
-        self, where: Sequence[Where], spill: SpillFile, run: RunJobs, *, memory_nbytes: int
-    ) -> SpilledSamples:
-        """Read and decode a group into a file, through ``run``, while another one is written.
-
-        Raises
-        ------
-        FileFormatError, StorageError
-            If what is stored cannot be read or decoded, or the disk has no room.
-        """
-        ...
-
-
-@runtime_checkable
-class VariablesApart(BandedDataset, Protocol):
-    """Optional face of a grouped dataset whose groups can be made one variable at a time.
-
-    A conversion then holds two variables of a group, not two groups, where what comes behind it
-    takes them so: the same pages serve one variable after the other.
-    """
-
-    def variables_apart(self) -> Sequence[str]:
-        """Return the variables of the decoded samples, each a row of one array; else none.
-
-        In the order in which they are made.
-        """
-        ...
-
-    @property
-    def on_the_way_nbytes(self) -> int:
-        """Bytes that decoding takes beside the arrays, as the last `groups` left room for it."""
-        ...
-
-    def groups(
-        self, where: Sequence[Where], *, memory_nbytes: int, apart: bool = False
-    ) -> list[int]:
-        """Return how many samples to make together; ``apart``: two variables of them are held."""
-        ...
-
-    def banded_groups(
-        self,
-        where: Sequence[Where],
-        *,
-        memory_nbytes: int,
-        spill_nbytes: int,
-        ends: Collection[int] = (),
-        apart: bool = False,
-    ) -> list[tuple[int, bool]]:
-        """Return the same, and whether memory holds them."""
-        ...
-
-    def banded_nbytes(self, where: Sequence[Where], *, memory_nbytes: int) -> int:
-        """Return the bytes that decoding a group takes that is put aside."""
-        ...
-
-    def read_group(self, where: Sequence[Where], only: str | None = None) -> Raw:
-        """Return what is stored of these samples, or of one variable of them."""
-        ...
-
-    def decode_group(
-        self, raw: Raw, where: Sequence[Where], run: RunJobs, only: str | None = None
-    ) -> Sequence[Arrays]:
-        """Return the arrays of each sample; of one variable as `StackedSamples`."""
-        ...
-
-    def group_nbytes(self, where: Sequence[Where], only: str | None = None) -> tuple[int, int]:
-        """Return the bytes read and decoded, of a group or of one variable of it."""
         ...
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.chunks.decoded_chunks import ChunkRow, DecodedChunks, chunk_cache_nbytes
-from iobench.datasets.contract import GroupedDataset, PlannedDataset
+from iobench.datasets.contract import ChunkedDataset, PlannedDataset
+from iobench.datasets.sample_windows import SampledFiles
 from iobench.recording.epoch_reads import EpochReads
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ def expected_reads(dataset: Any, where: Sequence[Where], n_processes: int = 1) -
 
     Each of several loading processes keeps chunks of its own.
     """
-    if not isinstance(dataset, GroupedDataset) or not where:
+    files = SampledFiles(dataset, where) if isinstance(dataset, ChunkedDataset) else None
+    if not files:
         return None
     n, kept = len(where), chunk_cache_nbytes() // n_processes
-    (once, decoded), (alone, _) = dataset.group_nbytes(where), dataset.group_nbytes(where[:1])
+    (once, decoded), (alone, _) = files.nbytes(), SampledFiles(dataset, where[:1]).nbytes()
     if not (isinstance(dataset, PlannedDataset) and dataset.has_chunks):
         return EpochReads(n, n * alone, n * alone, decoded)
     per_chunk = max(1.0, n * alone / max(1, once))

@@ -18,9 +18,7 @@ import numpy as np
 
 from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import index_box
-from iobench.chunks.chunk_pieces import pieces_of
 from iobench.chunks.chunked_fields import ChunkedFields
-from iobench.chunks.grouped import SampleGroups
 from iobench.chunks.netcdf.file import (
     NetcdfFile,
     box_through_library,
@@ -28,11 +26,11 @@ from iobench.chunks.netcdf.file import (
     read_through_library,
 )
 from iobench.chunks.packing import unpack
+from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_sets import agreement, coordinates_of
-from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.inspected_netcdf import inspect_files, whole_variables
 from iobench.datasets.normalisation import Normalisation, normalisation_of
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop
@@ -43,13 +41,13 @@ from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, IobenchError, OptionError, SampleError
 from iobench.files.urls import range_file
-from iobench.samples import SampleSpec, Variable, handed_on_nbytes
+from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.boxes import Box
-    from iobench.chunks.chunked_variable import ChunkedVariable
+    from iobench.chunks.chunked_variable import ChunkedVariable, Place
     from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.setup_processes import Advance
@@ -69,8 +67,8 @@ ENCODER = msgspec.msgpack.Encoder(enc_hook=repr)
 NUMPY_UNITS = ("Y", "M", "D", "h", "m", "s", "ms", "us", "ns")
 
 
-class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
-    """A dataset of NetCDF files; also a `PlannedDataset`, `BandedDataset` and `Synthesizer`.
+class Recipe(PublishedFiles, ChunkedFields):
+    """A dataset of NetCDF files; also a `PlannedDataset`, `ChunkedDataset` and `Synthesizer`.
 
     A subclass is what the entry point names: it is called with the user's options. A sample is one
     index along the sample dimension of one file unless `items` and `hyperslabs` say otherwise; its
@@ -124,7 +122,7 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
         super().__init__(**options)
         self.opened: tuple[NetcdfFile, ...] = ()
         self.normalisation = Normalisation({})
-        self._one_nbytes: int | None = None  # what reading a sample brings, once it is known
+        self._sampled: dict[int, list[SampledVariable]] = {}
 
     @classmethod
     def _mistakes(cls) -> Iterator[str]:
@@ -474,32 +472,23 @@ class Recipe(PublishedFiles, ChunkedFields, GroupedSamples):
             for each in self.hyperslabs(where)
         ]
 
-    def _in_groups(self, where: Sequence[Any]) -> list[tuple[int, int]]:
-        """Return file and index of each sample, of which more may follow."""
-        return [(each[0], each[1]) for each in where]
-
-    def _alone_nbytes(self, where: Sequence[Any]) -> int:
-        if self._one_nbytes is None and where:
-            self._one_nbytes = handed_on_nbytes(self.read(where[0]))
-        return (self._one_nbytes or 0) * len(where)
-
     @cached_property
     def _is_of_indexes(self) -> bool:
         """Whether a sample is one index of its file, along the sample dimension, and no more."""
         return type(self).hyperslabs is Recipe.hyperslabs
 
-    @cached_property
-    def _groups(self) -> SampleGroups | None:
-        """Samples in groups; None where they are parts of an index along the sample dimension."""
+    def chunks_of(self, where: Any) -> list[tuple[SampledVariable, Place]]:
+        """Return the chunks that a sample takes; none of parts of an index along the dimension."""
         if self.fused or not self.has_chunks or not self._is_of_indexes:
-            return None
-        return SampleGroups(
-            lambda number: [
-                pieces_of(range_file(self.opened[number].path), each, self.sample_dim)
-                for each in self.opened[number].variables.values()
-            ],
-            len(self.opened),
-        )
+            return []
+        number, index = where[:2]
+        if number not in self._sampled:
+            file = self._file(number)
+            path = range_file(file.path)
+            self._sampled[number] = [
+                SampledVariable(path, each, [self.sample_dim]) for each in file.variables.values()
+            ]
+        return chunks_of_sample(self._sampled[number], (index,))
 
     def preprocess(self, arrays: Arrays, where: Any) -> Sample:
         """Return the channel groups, or each variable: scored in float64, returned in float32."""

@@ -20,7 +20,7 @@ from iobench.datasets.locate import MANIFEST, FileLocator
 from iobench.datasets.setup_processes import Advance, run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
-from iobench.files.claims import claim
+from iobench.files.locks import locked
 from iobench.json_files import read_json
 from iobench.stores.places import make_item
 
@@ -144,7 +144,7 @@ def ensure_stand_in(
     if _is_finished(root, identity):
         return root
     make_item(root, kind="stand-in", title=f"stand-in of {dataset.name}")
-    with claim(root, notice=notice):
+    with locked(root, notice=notice):
         if _is_finished(root, identity):  # another process made it while this one waited
             return root
         _check_free_space(root, dataset.synthesis_nbytes(scale=scale, tiny=tiny), dataset.name)

@@ -25,7 +25,6 @@ from iobench.datasets.chunked_samples import ChunkedSamples, NetcdfSamples, Zarr
 from iobench.datasets.contract import as_decoded
 from iobench.datasets.file_variables import Selection
 from iobench.datasets.grib_samples import GribSamples
-from iobench.datasets.grouped_samples import GroupedSamples
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop, open_plainly
 from iobench.errors import (
     FileFormatError,
@@ -43,7 +42,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.chunked_fields import SharedChunks
-    from iobench.chunks.grouped import SampleGroups
+    from iobench.chunks.chunked_variable import Place
+    from iobench.chunks.sampled_variable import SampledVariable
     from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import (
         Arrays,
@@ -78,7 +78,7 @@ UNPACKERS: Final = {
 """By how files begin."""
 
 
-class UserFiles(GroupedSamples):
+class UserFiles:
     """Files of the user's own as a dataset; made by `user_files`.
 
     ``fused`` is known once ``samples`` has run.
@@ -93,7 +93,6 @@ class UserFiles(GroupedSamples):
         self._paths = tuple(paths)
         self._selection = selection
         self._source: ChunkedSamples = GribSamples(selection)
-        self._sample_nbytes = 0
 
     @property
     def group(self) -> str:
@@ -126,7 +125,6 @@ class UserFiles(GroupedSamples):
         self._source = _source(files, known, self._selection)
         index = self._source.samples(files, locator)
         self.fused = self._source.fused
-        self._sample_nbytes = index.spec.nbytes
         facts = {
             "kind": self._source.kind,
             "files": [
@@ -194,12 +192,9 @@ class UserFiles(GroupedSamples):
             partial(open_plainly, group=self.group) if self.group else None,
         )
 
-    @property
-    def _groups(self) -> SampleGroups | None:
-        return self._source.grouped if self._source.is_grouped else None
-
-    def _alone_nbytes(self, where: Sequence[Where]) -> int:
-        return self._sample_nbytes * len(where)
+    def chunks_of(self, where: Where) -> list[tuple[SampledVariable, Place]]:
+        """Return the chunks that a sample takes; none where only a library can read them."""
+        return self._source.chunks_of(where)
 
     preprocess = as_decoded
 

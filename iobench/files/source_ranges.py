@@ -14,7 +14,6 @@ from iobench.files.open_file import SOURCE_FILE
 from iobench.files.open_files import open_files
 from iobench.files.ranges import FileRange, JoinedRange, join_ranges
 from iobench.files.urls import URL, as_path, is_url
-from iobench.files.used_bytes import note_used
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,6 +48,12 @@ def _announce(joined: Sequence[JoinedRange[str]]) -> None:
             opened.announce(start, nbytes)
 
 
+def announce_range(path: str, start: int, nbytes: int) -> None:
+    """Tell the kernel that a range of a file will be read soon; nothing of a file behind a URL."""
+    if not is_url(path):
+        open_files.opened((path, SOURCE_FILE, 0)).announce(start, nbytes)
+
+
 def read_extents(
     extents: Sequence[FileRange[str]], *, allocate: Allocate = for_one_sample
 ) -> list[memoryview]:
@@ -62,7 +67,6 @@ def read_extents(
         joined = join_ranges(extents, MERGE_GAP_NBYTES)
         _announce(joined)
         reads = list(_read_local(joined, allocate))
-    note_used(reads)
     for (_, members), (_, start, buffer) in zip(joined, reads, strict=True):
         if len(members) == 1:
             buffers[members[0]] = buffer

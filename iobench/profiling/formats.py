@@ -367,7 +367,8 @@ def _probe(
         store = find_converter()(
             replace(request, path=path), progress=advance, notice=screen.note, tally=tally
         )
-    if tally.n_written and not (tally.n_resumed or tally.n_elsewhere):  # one run made it all
+    assert store is not None, "a probe has one part"
+    if tally.n_written and not tally.n_resumed:  # one run made it all
         note_conversion(path, watch())
     facts = _facts_of(
         store,

@@ -28,8 +28,8 @@ from iobench.files.atomic import (
     storage_errors,
     write_atomically,
 )
-from iobench.files.claims import CLAIM_NAME, claim
 from iobench.files.crc32c import crc32c
+from iobench.files.locks import LOCK_NAME, locked
 from iobench.files.memory import available_memory_nbytes
 from iobench.files.source_files import open_source_file
 from iobench.files.urls import URL, as_path, range_file
@@ -57,7 +57,7 @@ MOST_THREADS: Final = 16
 """They mostly wait for the storage: more than CPUs, and no burden to it."""
 PIECE_NBYTES: Final = 8 << 20
 """Of one read: what parallel file systems hand out at a time, or several servers together."""
-OURS: Final = (MARK_NAME, STAGED_NAME, CLAIM_NAME)
+OURS: Final = (MARK_NAME, STAGED_NAME, LOCK_NAME)
 
 
 class StagedFile(msgspec.Struct, frozen=True):
@@ -161,10 +161,10 @@ def stage(
             )
         threads = threads or min(MOST_THREADS, max(LEAST_THREADS, available_cpus()))
         try:
-            with claim(folder, notice=notice) as held:
+            with locked(folder, notice=notice) as lock:
                 staging = _Staging(path, folder, files, threads, progress)
                 copy = staging.run(notice or (lambda text: None))
-                held.check()
+                lock.check()
         except StorageError as error:
             if error.errno in FULL or (error.errno is None and not was_there):
                 with suppress(StorageError, StoreClaimedError):
@@ -208,7 +208,7 @@ def _file(path: Path, name: str) -> StagedFile:
 
 
 class _Staging:
-    """One call that copies what is missing; the claim on the folder is held."""
+    """One call that copies what is missing; the lock of the folder is held."""
 
     def __init__(
         self,

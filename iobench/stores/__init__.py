@@ -1,4 +1,4 @@
-"""Finished samples in standard containers: contract, manifest, checksums, framing, claims."""
+"""Finished samples in standard containers: contract, manifest, checksums, framing, locks."""
 
 from iobench.lazy_face import lazy_face
 

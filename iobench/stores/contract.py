@@ -240,8 +240,10 @@ class Converter(Protocol):
         progress: Progress | None = None,
         notice: Notice | None = None,
         tally: Tally | None = None,
-    ) -> Store:
+    ) -> Store | None:
         """Return the finished store that is asked for, writing what is missing of it.
+
+        None where other parts of it are not finished.
 
         Parameters
         ----------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+Label = Callable[[int], str]
+"""Returns which sample a row is, in words."""
 ALL: Final = ""
 """The name that stands for every floating-point variable."""
 
@@ -35,12 +37,15 @@ JSON-ready. Relative ones are over the values that are not 0."""
 
 
 class EncodedSample(dict[str, "NDArray[Any]"]):
-    """A sample as it is stored, and the errors of its encoded variables.
+    """A sample as it is stored, and the largest errors of its encoded variables."""
 
-    The errors travel with the sample, so that whoever writes it into a shard adds them to those of
-    that shard, whichever thread encoded it and whether or not it came to be written.
-    """
+    errors: Errors
 
+
+class EncodedRows(NamedTuple):
+    """Samples side by side as they are stored, and what that does to their values."""
+
+    rows: dict[str, NDArray[Any]]
     errors: Errors  # the largest of each encoded variable
     # of the values and of the errors of each encoded variable: (2 * variables, moments)
     moments: NDArray[np.float64]
@@ -85,13 +90,15 @@ class Encoding(msgspec.Struct, frozen=True):
         """Return the variables that a pass over all samples has to find the range of."""
         return tuple(step.name for step in self._steps(spec) if step.lacks_range)
 
-    def learn(self, spec: SampleSpec, samples: Iterable[tuple[str, Sample]]) -> Encoding:
+    def learn(
+        self, spec: SampleSpec, stacks: Iterable[tuple[Mapping[str, NDArray[Any]], Label]]
+    ) -> Encoding:
         """Return the same with the ranges that were unknown, of all these samples."""
         unknown = self.unknown_ranges(spec)
         ranges = dict(self.ranges)
-        for where, sample in samples:
+        for rows, label in stacks:
             for name in unknown:
-                found = finite_range(sample[name], name, where)
+                found = finite_range(rows[name], name, label)
                 known = ranges.get(name, found)
                 if found is not None and known is not None:
                     ranges[name] = (min(found[0], known[0]), max(found[1], known[1]))
@@ -161,23 +168,31 @@ class Encoder:
         self._steps = steps
         self.names = tuple(name for name in spec.names if name in steps)
 
-    def encode(self, sample: Sample, where: str) -> EncodedSample:
-        """Return the sample as it is stored, with its errors."""
-        self.spec.check(sample, where=where)
-        encoded = EncodedSample()
+    def encode(self, rows: Mapping[str, NDArray[Any]], label: Label) -> EncodedRows:
+        """Return samples side by side as they are stored, with their errors."""
+        encoded: dict[str, NDArray[Any]] = {}
         errors: dict[str, Mapping[str, float]] = {}
         moments = []
         for variable in self.spec:
-            values = sample[variable.name]
+            values = rows[variable.name]
             if variable.name not in self._steps:
                 encoded[variable.name] = values
                 continue
             step, stored = self._steps[variable.name]
-            numbers, errors[variable.name], both = step.encode(values, stored, where)
+            numbers, errors[variable.name], both = step.encode(values, stored, label)
             encoded[variable.name] = numbers
             moments.append(both)
-        encoded.errors, encoded.moments = errors, np.concatenate(moments)
-        return encoded
+        return EncodedRows(encoded, errors, np.concatenate(moments))
+
+    def encode_sample(self, sample: Sample, where: str) -> EncodedSample:
+        """Return one sample as it is stored, with its errors."""
+        self.spec.check(sample, where=where)
+        rows = {name: values[None] for name, values in sample.items()}
+        encoded = self.encode(rows, lambda _: where)
+        found = EncodedSample(sample)
+        found.update({name: encoded.rows[name][0, ...] for name in self.names})
+        found.errors = encoded.errors
+        return found
 
 
 def merge_errors(*many: Errors) -> dict[str, dict[str, float]]:

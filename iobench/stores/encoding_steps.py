@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from iobench.errors import OptionError, SampleError
 from iobench.samples import Packed
-from iobench.stores.moments import N_MOMENTS, fold_moments, piece_moments
+from iobench.stores.moments import group_moments, merge_moments, no_moments
 from iobench.stores.rounding import (
     PIECE,
     largest_errors,
@@ -21,6 +21,8 @@ from iobench.stores.rounding import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from iobench.samples import Variable
@@ -67,20 +69,20 @@ class EncodingStep(msgspec.Struct, frozen=True):
         return replace(self.variable, dtype=DTYPES[self.dtype], packed=packed)
 
     def encode(
-        self, values: NDArray[Any], stored: Variable, where: str
+        self, values: NDArray[Any], stored: Variable, label: Callable[[int], str]
     ) -> tuple[NDArray[Any], dict[str, float], NDArray[np.float64]]:
         """Return the numbers to store, the largest errors of what they give back, and moments.
 
-        Piece by piece, so that all that is in between stays in the processor's cache. Moments are
-        those of the values and of their errors, what is stored less the value: (2, moments).
+        Of samples side by side; ``label`` says which sample a row is. Moments are those of the
+        values and of their errors, what is stored less the value: (2, moments).
         """
+        if stored.packed is not None:
+            self._check_range(values, label)
         flat = values.reshape(-1)
         numbers = np.empty(flat.size, dtype=stored.dtype)
-        if stored.packed is not None:
-            self._check_range(values, where)
         absolute = relative = 0.0
-        moments = []
-        exact = np.empty((2, min(PIECE, flat.size)), dtype=np.result_type(values, np.float32))
+        moments = no_moments(2)
+        # Piece by piece, so that all that is in between stays in the processor's cache.
         for start in range(0, flat.size, PIECE):
             piece = flat[start : start + PIECE]
             encoded = _numbers(piece, stored)
@@ -91,42 +93,53 @@ class EncodingStep(msgspec.Struct, frozen=True):
                 back = unpack(encoded, stored.packed)
             errors = largest_errors(piece, back)
             if math.isinf(errors[0]):
-                self._refuse_overflow(values, flat, start, back, where)
+                self._refuse_overflow(values, flat, start, back, label)
             absolute, relative = max(absolute, errors[0]), max(relative, errors[1])
-            off = exact[0, : piece.size]
             with np.errstate(invalid="ignore"):  # infinite in both: no error, and no moment
-                np.subtract(back, piece, out=off, casting="same_kind")
-            moments.append((piece_moments(piece, exact[1]), piece_moments(off, exact[1])))
+                off = np.subtract(back, piece, dtype=np.result_type(piece, np.float32))
+            both = [group_moments(each.reshape(1, 1, -1)) for each in (piece, off)]
+            moments = merge_moments(moments, np.concatenate(both))
         found = {"max_absolute_error": absolute, "max_relative_error": relative}
-        folded = fold_moments(np.array(moments).reshape(-1, 2, N_MOMENTS))
-        return numbers.reshape(values.shape), found, folded
+        return numbers.reshape(values.shape), found, moments
 
     def _refuse_overflow(
-        self, values: NDArray[Any], flat: NDArray[Any], start: int, back: NDArray[Any], where: str
+        self,
+        values: NDArray[Any],
+        flat: NDArray[Any],
+        start: int,
+        back: NDArray[Any],
+        label: Callable[[int], str],
     ) -> None:
         inside = np.isfinite(flat[start : start + len(back)]) & ~np.isfinite(back)
         first = np.array(np.unravel_index(start + int(np.argmax(inside)), values.shape))
         raise SampleError(
-            f"{where}: {values[tuple(first)]!s} of {self.name}{_at(first)} is beyond the largest "
+            f"{self._named(values, first, label)} is beyond the largest "
             f"number of {self.dtype}; convert to a new folder with --dtype {self.name}=int16, or "
             "with --dtype VAR=float16 for each of the other variables"
         )
 
-    def _check_range(self, values: NDArray[Any], where: str) -> None:
+    def _check_range(self, values: NDArray[Any], label: Callable[[int], str]) -> None:
         low, high = self.limits or (0.0, 0.0)
-        found = finite_range(values, self.name, where)
+        found = finite_range(values, self.name, label)
         if found is None or (low <= found[0] and found[1] <= high):
             return
         first = np.argwhere((values < low) | (values > high))[0]
         raise SampleError(
-            f"{where}: {values[tuple(first)]!s} of {self.name}{_at(first)} is beyond the range "
+            f"{self._named(values, first, label)} is beyond the range "
             f"{low} to {high} of its int16 numbers; convert to a new folder with a wider --range "
             f"{self.name}=LOW:HIGH"
         )
 
+    def _named(
+        self, values: NDArray[Any], first: NDArray[np.intp], label: Callable[[int], str]
+    ) -> str:
+        return f"{label(int(first[0]))}: {values[tuple(first)]!s} of {self.name}{_at(first[1:])}"
 
-def finite_range(values: NDArray[Any], name: str, where: str) -> tuple[float, float] | None:
-    """Return the lowest and highest value, None of an empty array."""
+
+def finite_range(
+    values: NDArray[Any], name: str, label: Callable[[int], str]
+) -> tuple[float, float] | None:
+    """Return the lowest and highest value of samples side by side, None where there is none."""
     if not values.size:
         return None
     low, high = float(values.min()), float(values.max())
@@ -134,7 +147,8 @@ def finite_range(values: NDArray[Any], name: str, where: str) -> tuple[float, fl
         return low, high
     first = np.argwhere(~np.isfinite(values))[0]
     raise SampleError(
-        f"{where}: {values[tuple(first)]!s} of {name}{_at(first)} cannot be stored as int16; "
+        f"{label(int(first[0]))}: {values[tuple(first)]!s} of {name}{_at(first[1:])} cannot be "
+        "stored as int16; "
         f"convert to a new folder with --dtype {name}=float16"
     )
 

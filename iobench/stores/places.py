@@ -26,7 +26,7 @@ from iobench.files.atomic import (
     storage_errors,
     write_atomically,
 )
-from iobench.files.claims import CLAIM_NAME, find_writer
+from iobench.files.locks import LOCK_NAME, find_writer
 from iobench.files.scratch import free_files, free_nbytes
 from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
@@ -248,7 +248,7 @@ def remove_item(item: Item) -> None:
     owner, is_mine = _owner(mark)
     if not is_mine and os.geteuid():  # root may where it names one
         raise StorageError(f"{item.path} is of the user {owner}; ask them to remove it")
-    if (holder := find_writer(item.path)) is not None:
+    if holder := find_writer(item.path):
         raise StoreClaimedError(f"{item.path} is being written by {holder}; end that first")
     if item.kind == "staged" and (others := _not_staged(item.path)):
         raise StorageError(f"{item.path} holds {others[0]}, which was not staged; move it first")
@@ -272,6 +272,6 @@ def _not_staged(folder: Path) -> list[str]:
     return sorted(
         name
         for name in names
-        if name not in listed and not name.startswith(CLAIM_NAME)
+        if name not in listed and not name.startswith(LOCK_NAME)
         if not name.endswith(TEMPORARY_SUFFIX)
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from iobench.errors import MissingFileError, OptionError
@@ -19,8 +20,7 @@ from iobench.files.urls import URL
 from iobench.masking import mask_values
 from iobench.stores.labels import sample_grid
 from iobench.stores.manifest import canonical_json
-from iobench.stores.sample_numbers import count_runs
-from iobench.stores.shard_writer import ShardWriter
+from iobench.stores.sample_numbers import count_runs, sample_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +43,8 @@ class ConversionPlan:
     format: str  # names
     format_version: int  # version of the container's layout
     spec: SampleSpec  # what each sample is, as the dataset makes it
-    samples: tuple[int, ...]  # sample numbers of the dataset, in the order of the store
+    # sample numbers of the dataset, in the order of the store: a range or an array
+    samples: Sequence[int]
     shard_n_samples: int  # samples to a shard; the last may have fewer
     options: Mapping[str, str]  # the format's options
     # JSON-ready facts for the manifest, fingerprints of the files among them
@@ -103,15 +104,10 @@ class ConversionPlan:
         """Samples of a full shard, or of the only one."""
         return min(self.shard_n_samples, len(self.samples))
 
-    def shard(self, number: int) -> tuple[int, ...]:
+    def shard(self, number: int) -> Sequence[int]:
         """Return the samples of one shard."""
         start = number * self.shard_n_samples
         return self.samples[start : start + self.shard_n_samples]
-
-    @property
-    def shards(self) -> list[tuple[int, ...]]:
-        """The samples of each shard."""
-        return [self.shard(number) for number in range(self.n_shards)]
 
 
 class StoreRequest(msgspec.Struct, frozen=True):
@@ -139,11 +135,14 @@ class StoreRequest(msgspec.Struct, frozen=True):
     # threads that read, decode and preprocess; one where the dataset has no true attribute
     # ``thread_safe``
     workers: int = 1
-    # what samples may take that are being made, or wait to be written. One sample at a time is
-    # always taken, whatever its size; groups of samples that share chunks are not
+    # what windows of samples may take, and what is decoded and waits to be written. One sample at
+    # a time is always taken, whatever its size; chunks that samples share are not
     memory_nbytes: int = 256 << 20
-    # true: other processes may ask for the same and share the shards. False: they wait
-    together: bool = False
+    # where windows are that memory does not hold; temporary files by default
+    scratch: Path | None = None
+    passes: int = 4  # how often a chunk may be decoded at most, in the mean
+    # (k, n): of shard i this process makes those with i mod n = k - 1; others make the rest
+    part: tuple[int, int] = (1, 1)
     # address of a dask.distributed scheduler whose workers write the shards; they have to see the
     # same files
     scheduler: str | None = None
@@ -151,25 +150,28 @@ class StoreRequest(msgspec.Struct, frozen=True):
     # default
     wait_s: float | None = None
 
-    def check_container(self) -> bool:
+    def check_container(self) -> None:
         """Begin a shard and drop it, so that a format refuses before any sample is made."""
         spec, encoding = self.index.spec, self.encoding
         if encoding is not None:
             some = dict.fromkeys(encoding.unknown_ranges(spec), (0.0, 1.0))
             spec = replace(encoding, ranges={**encoding.ranges, **some}).stored_spec(spec)
         with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
-            writer = self.fmt.writer(Path(folder), spec, shard=0, options=self.options)
-            writer.abort()
-        return encoding is None and isinstance(writer, ShardWriter) and writer.is_by_variable
+            self.fmt.writer(Path(folder), spec, shard=0, options=self.options).abort()
 
     def plan(self) -> ConversionPlan:
         """Return what decides what the store will hold."""
         dataset, index, encoding = self.dataset, self.index, self.encoding
-        chosen = tuple(range(len(index)) if self.samples is None else map(int, self.samples))
-        if not chosen or min(chosen) < 0 or max(chosen) >= len(index):
+        chosen = range(len(index)) if self.samples is None else sample_numbers(self.samples)
+        is_range = isinstance(chosen, range)
+        ends = (-1, -1)
+        if len(chosen):
+            places = np.asarray((chosen[0], chosen[-1]) if is_range else chosen)
+            ends = int(places.min()), int(places.max())
+        if ends[0] < 0 or ends[1] >= len(index):
             raise OptionError(
                 f"{dataset.name}: a store needs samples from 0 to {len(index) - 1}, got "
-                f"{len(chosen)} of them" + (f" up to {max(chosen)}" if chosen else "")
+                f"{len(chosen)} of them" + (f" up to {ends[1]}" if len(chosen) else "")
             )
         nbytes = index.spec.nbytes if encoding is None else encoding.stored_nbytes(index.spec)
         if self.limit_nbytes is not None:

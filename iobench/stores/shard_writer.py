@@ -1,12 +1,13 @@
-"""One shard of a container: small samples gathered, files written, all of it summed up.
+"""One shard of a container: files written, all of it summed up.
 
-A container derives its writer from `ShardWriter` and says how a sample lies in its files.
+A container derives its writer from `ShardWriter` and says how samples lie in its files.
 """
 
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from iobench.stores.contract import ShardInfo
 from iobench.stores.manifest import Shard, ShardFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -25,72 +26,49 @@ if TYPE_CHECKING:
 
 SMALL_NBYTES: Final = 1 << 16
 BUFFER_NBYTES: Final = 1 << 20
-"""What is gathered before it is written: more than this would leave the processor's cache."""
+"""Short pieces are gathered to this much before they are written."""
 
 
-class Gatherer:
-    """Small samples side by side, so that what a file is written in costs little for each.
+class EncodedStack(NamedTuple):
+    """Some samples as they lie in the files of a shard."""
 
-    A sample is a row of one table, or of several where a container keeps its arrays apart.
-    """
+    n_samples: int
+    buffers: Sequence[Sequence[Any]]  # for each file of samples, in their order
+    checksums: NDArray[np.uint32]  # CRC-32C of each extent: (samples, extents)
+    lengths: Sequence[NDArray[np.int64]] = ()  # for each file, of what its index counts
+
+
+Encode = Callable[[Mapping[str, "NDArray[Any]"]], EncodedStack]
+"""Returns samples side by side as they lie in files; threads call it at once."""
+
+
+class RowTable:
+    """Samples as rows of bytes: each variable at its place, and the same bytes around them all."""
 
     def __init__(
-        self,
-        dtypes: Sequence[np.dtype[Any]],
-        *,
-        names: Mapping[str, str] | None = None,
-        around: bytes = b"",
+        self, dtype: np.dtype[Any], names: Mapping[str, str] | None = None, around: bytes = b""
     ) -> None:
-        self.n_rows = max(1, BUFFER_NBYTES // max(1, sum(dtype.itemsize for dtype in dtypes)))
-        tables: list[NDArray[Any]] = [np.zeros(self.n_rows, dtype=dtype) for dtype in dtypes]
-        self._octets = [
-            table.view(np.uint8).reshape(self.n_rows, table.dtype.itemsize) for table in tables
-        ]
-        if around:
-            self._octets[0][:] = np.frombuffer(around, dtype=np.uint8)
-        self._fields = [
-            (names[field] if names else field, table[field])
-            for table in tables
-            for field in table.dtype.names or ()
-        ]
-        self.n_samples = 0
+        self._dtype = dtype
+        self._names = names or {name: name for name in dtype.names or ()}
+        self._around = np.frombuffer(around or bytes(dtype.itemsize), dtype=np.uint8)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no place left."""
-        return self.n_samples == self.n_rows
-
-    def octets(self, table: int = 0) -> NDArray[np.uint8]:
-        """Return the bytes of the gathered rows of a table, one row each."""
-        return self._octets[table][: self.n_samples]
-
-    def fill(self, sample: Sample) -> None:
-        """Copy the arrays of a sample, which has been checked, into the next row."""
-        at = self.n_samples
-        for name, values in self._fields:
-            values[at] = sample[name]
-        self.n_samples = at + 1
-
-    def fill_rows(self, rows: Mapping[str, NDArray[Any]], start: int) -> int:
-        """Copy samples from ``start`` on into the next rows, as they have place; return the end."""
-        at, n_samples = self.n_samples, len(next(iter(rows.values())))
-        stop = min(n_samples, start + self.n_rows - at)
-        for name, values in self._fields:
-            values[at : at + stop - start] = rows[name][start:stop]
-        self.n_samples = at + stop - start
-        return stop
-
-    def clear(self) -> None:
-        """Begin anew; the memory is used again."""
-        self.n_samples = 0
+    def filled(self, rows: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
+        """Return the bytes of samples, a row each."""
+        n_samples = len(next(iter(rows.values())))
+        table = np.empty((n_samples, self._dtype.itemsize), dtype=np.uint8)
+        table[:] = self._around
+        if self._dtype.itemsize:
+            view = table.reshape(-1).view(self._dtype)
+            for field, name in self._names.items():
+                view[field] = rows[name]
+        return table
 
 
 class ShardWriter:
     """Writes one shard; a container's writer derives from it. See `iobench.stores.Writer`.
 
-    To override are `write_sample`, or, for a writer that gathers small samples,
-    `write_gathered`; `write_variable` where `is_by_variable`; and `begin` and `finish` where a
-    file has something before its samples or behind them.
+    To override is `write_sample`, where no ``encode`` is given; and `begin`, `wrote` and `finish`
+    where a file has something before its samples or behind them.
     """
 
     def __init__(
@@ -100,15 +78,13 @@ class ShardWriter:
         *,
         shard: int,
         files: Sequence[str],
-        gatherer: Gatherer | None = None,
+        encode: Encode | None = None,
     ) -> None:
         self.spec = spec
         self.n_samples = 0
         self.checksums = array("I")
         self.files: list[ShardFileWriter] = []
-        self._shard = shard
-        self._gatherer = gatherer
-        self._apart: dict[int, NDArray[np.uint32]] = {}
+        self._shard, self._encode = shard, encode
         try:
             for name in files:
                 self.files.append(ShardFileWriter(path / name, below=path))
@@ -123,19 +99,8 @@ class ShardWriter:
         """Write one sample, which has been checked, and add its checksums."""
         raise NotImplementedError
 
-    def write_gathered(self, gatherer: Gatherer) -> Gatherer:
-        """Write the gathered samples, and add their checksums; return where to gather the next.
-
-        Nothing is gathered there: as a rule it is the same one, cleared.
-        """
-        raise NotImplementedError
-
-    is_by_variable = False
-    """Whether each variable has a file of its own, so that samples may come so."""
-
-    def write_variable(self, number: int, rows: NDArray[Any]) -> NDArray[np.uint32]:
-        """Write one variable of samples, by its number; return the checksum of each."""
-        raise NotImplementedError
+    def wrote(self, stack: EncodedStack) -> None:
+        """Take note of samples that were written."""
 
     def finish(self) -> None:
         """Write what is behind the last sample."""
@@ -143,52 +108,29 @@ class ShardWriter:
     def append(self, sample: Sample) -> None:
         """Write one sample; raise SampleError or StorageError."""
         self.spec.check(sample, where=f"sample {self.n_samples} of shard {self._shard}")
+        if self._encode is not None:
+            self.append_stack(self._encode({n: sample[n][None] for n in self.spec.names}))
+            return
         if not self.n_samples:
             self.begin()
         self.n_samples += 1
-        if self._gatherer is None:
-            self.write_sample(sample)
-            return
-        self._gatherer.fill(sample)
-        if self._gatherer.is_full:
-            self._gatherer = self.write_gathered(self._gatherer)
+        self.write_sample(sample)
 
-    def append_rows(self, samples: Sequence[Sample], rows: Mapping[str, NDArray[Any]]) -> None:
-        """Write samples whose arrays lie side by side, too, as `append` would write each."""
-        if self._gatherer is None or not self.spec.are_rows(rows):
-            for sample in samples:
-                self.append(sample)
-            return
+    def append_stack(self, stack: EncodedStack) -> None:
+        """Write samples that are encoded."""
         if not self.n_samples:
             self.begin()
-        done = 0
-        while done < len(samples):
-            start, done = done, self._gatherer.fill_rows(rows, done)
-            self.n_samples += done - start
-            if self._gatherer.is_full:
-                self._gatherer = self.write_gathered(self._gatherer)
-
-    def append_variable(self, name: str, rows: NDArray[Any]) -> None:
-        """Write one variable of samples, which is as it should be; they count with the last one."""
-        if not self.n_samples and not self._apart:
-            self.begin()
-        if self._gatherer is not None and self._gatherer.n_samples:
-            self._gatherer = self.write_gathered(self._gatherer)
-        number = self.spec.names.index(name)
-        self._apart[number] = self.write_variable(number, rows)
-        if len(self._apart) == len(self.spec):
-            by_variable = [self._apart[each] for each in range(len(self.spec))]
-            self._apart = {}
-            self.n_samples += len(rows)
-            self.checksums.frombytes(np.stack(by_variable, axis=1).tobytes())
+        self.n_samples += stack.n_samples
+        for file, buffers in zip(self.files, stack.buffers, strict=False):
+            file.write(*buffers)
+        self.checksums.frombytes(np.ascontiguousarray(stack.checksums, dtype=np.uintc).tobytes())
+        self.wrote(stack)
 
     def close(self) -> ShardInfo:
         """Flush to disk, rename into place, and return what was written."""
         try:
             if not self.n_samples:
                 self.begin()
-            if self._gatherer is not None and self._gatherer.n_samples:
-                self._gatherer = self.write_gathered(self._gatherer)
             self.finish()
             files = tuple(file.commit() for file in self.files)
         except BaseException:
@@ -200,6 +142,19 @@ class ShardWriter:
         """Drop the unfinished shard."""
         for file in self.files:
             file.abort()
+
+
+def octets(rows: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of an array, a row each."""
+    plain = np.ascontiguousarray(rows)
+    return plain.reshape(-1).view(np.uint8).reshape(len(plain), plain[0].nbytes)
+
+
+def row_checksums(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return the CRC-32C of rows of bytes."""
+    if rows.shape[1] < SMALL_NBYTES:
+        return crc32c_of_rows(rows)
+    return np.array([crc32c(row.data) for row in rows], dtype=np.uint32)
 
 
 class ShardFileWriter:
@@ -229,24 +184,6 @@ class ShardFileWriter:
                 self._small[self._n_small : end] = piece
                 self._n_small = end
             self.nbytes += nbytes
-
-    def write_rows(self, rows: NDArray[Any]) -> NDArray[np.uint32]:
-        """Append the rows of an array; return the checksum of each."""
-        found = np.empty(len(rows), dtype=np.uint32)
-        nbytes = rows[0].nbytes
-        if nbytes < SMALL_NBYTES:
-            step = max(1, BUFFER_NBYTES // nbytes)
-            for start in range(0, len(rows), step):
-                # Side by side they may only be now, while the processor's cache has them.
-                some = np.ascontiguousarray(rows[start : start + step])
-                octets = some.reshape(-1).view(np.uint8).reshape(len(some), -1)
-                self.write(octets.reshape(-1).data)
-                found[start : start + step] = crc32c_of_rows(octets)
-            return found
-        for number, row in enumerate(rows.reshape(-1).view(np.uint8).reshape(len(rows), -1)):
-            found[number] = crc32c(row.data)
-            self.write(row.data)
-        return found
 
     def rewrite_start(self, data: bytes) -> None:
         """Replace the first bytes, for headers that hold what only the end of a shard knows."""

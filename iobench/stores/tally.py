@@ -24,14 +24,15 @@ class Tally:
         self._lock = threading.Lock()
         self._ns: Counter[str] = Counter()
         self._nbytes: Counter[str] = Counter()
+        self.first_ns = 0  # when the first stage began
         self.n_written = 0
         self.n_resumed = 0
-        self.n_elsewhere = 0
 
     @contextmanager
     def timed(self, stage: str, nbytes: int = 0) -> Iterator[None]:
         """Add the time a block takes to a stage, and so many bytes if it succeeds."""
         started_ns = now_ns()
+        self.first_ns = self.first_ns or started_ns
         try:
             yield
         except BaseException:
@@ -47,12 +48,11 @@ class Tally:
         with self._lock:
             self._nbytes[stage] += nbytes
 
-    def count(self, *, written: int = 0, resumed: int = 0, elsewhere: int = 0) -> None:
+    def count(self, *, written: int = 0, resumed: int = 0) -> None:
         """Add finished shards."""
         with self._lock:
             self.n_written += written
             self.n_resumed += resumed
-            self.n_elsewhere += elsewhere
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -68,9 +68,7 @@ class Tally:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
-        shards = {
-            "written": self.n_written, "resumed": self.n_resumed, "elsewhere": self.n_elsewhere
-        }  # fmt: skip
+        shards = {"written": self.n_written, "resumed": self.n_resumed}
         return {"seconds": self.seconds, "nbytes": self.nbytes, "shards": shards}
 
     def merge(self, values: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ from msgspec.structs import asdict, replace
 
 from iobench.errors import IobenchError, OptionError, ProfileError
 from iobench.files.atomic import storage_errors, write_atomically
-from iobench.files.claims import CLAIM_NAME
+from iobench.files.locks import LOCK_NAME
 from iobench.json_files import read_json
 from iobench.suites.recipe import SuiteRecipe
 from iobench.trials.interleaving import turn_order
@@ -133,7 +133,7 @@ class SuiteFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             if (self.path / RECIPE_FILE).exists():
                 return
-            if any(not each.name.startswith((".", CLAIM_NAME)) for each in self.path.iterdir()):
+            if any(not each.name.startswith((".", LOCK_NAME)) for each in self.path.iterdir()):
                 raise OptionError(
                     f"--out {self.path}: holds something else; name a new folder, or that of "
                     "the same suite"

@@ -21,7 +21,7 @@ import msgspec
 
 from iobench.errors import UNAVAILABLE, IobenchError
 from iobench.files.atomic import storage_errors
-from iobench.files.claims import claim
+from iobench.files.locks import locked
 from iobench.launch.launched_processes import commit_of
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import machine
@@ -100,7 +100,7 @@ def run_suite(folder: SuiteFolder, screen: Screen) -> None:
     """Measure all that is left of a suite; what is finished is kept, whatever ends it."""
     commit = commit_of([__file__], os.environ) or ""
     folder.create()
-    with claim(folder.path, notice=lambda line: screen.note(f"{line}: standing by")):
+    with locked(folder.path, notice=lambda line: screen.note(f"{line}: standing by")):
         while jobs := folder.open_jobs():
             job = jobs[0]
             result = _measure(folder, job, commit)

@@ -282,10 +282,6 @@ def print_forecast(number: int, turns: Turns) -> list[str]:
         ),
         "MB read": (said[0].told["in_nbytes"] / 1e6, got[0].told["in_nbytes"] / 1e6),
         "MB written": (said[0].told["out_nbytes"] / 1e6, got[0].told["out_nbytes"] / 1e6),
-        "MB of memory": (
-            said[0].told["peak_nbytes"] / 1e6,
-            max(each.told["held_nbytes"] for each in got) / 1e6,
-        ),
     }
     missed = []
     for what, (predicted, found) in pairs.items():

@@ -138,42 +138,39 @@ def iobench_forecast(source: Path, target: Path, memory_nbytes: int) -> None:
 @contender(*IOBENCH)
 def limit_decoder(source: Path, target: Path, memory_nbytes: int) -> None:
     """Read and decode every chunk once, in as many threads as there are CPUs, and drop it."""
-    import numpy as np
-
-    from iobench.chunks.pieces import PiecePart, consecutive_runs
     from iobench.conversion.preparing import prepare
     from iobench.cpus import available_cpus
+    from iobench.datasets.sample_windows import SampledFiles
 
-    request = our_request(source, target, 0, "numpy")
-    prepared = prepare(request, Quiet())
-    grouped = prepared.dataset._source.grouped
-    indexes = sorted({index for _, index in prepared.index.where})
-    runs = consecutive_runs(indexes)
-    jobs = [(v, pieces) for v in grouped._files[0] for pieces in batched(v.pieces(runs), v)]
-    waiting = iter(jobs)
+    prepared = prepare(our_request(source, target, 0, "numpy"), Quiet())
+    files = SampledFiles(prepared.dataset, prepared.index.where)
+    waiting = iter(
+        [
+            (variable, some)
+            for samples in files.by_file()
+            for variable in samples.variables
+            for row, _ in variable.parts(samples.indexes)
+            for some in batched(row, variable)
+        ]
+    )
     began = time.perf_counter()
 
     def work() -> None:
-        scratch: dict[str, Any] = {}
-        for variable, pieces in waiting:
-            for piece, stored in zip(pieces, variable.read(pieces), strict=True):
-                shape = [b - a for a, b in zip(piece.start, piece.stop, strict=True)]
-                size = math.prod(shape)
-                if len(scratch.get(variable.dtype, ())) < size:
-                    scratch[variable.dtype] = np.empty(size, variable.dtype)
-                out = scratch[variable.dtype][:size].reshape(shape)
-                whole = (*(slice(0, n) for n in shape), ...)
-                variable.put(piece, stored, [PiecePart(whole, out)])
+        for variable, places in waiting:
+            for place, stored in zip(places, variable.read(places), strict=True):
+                if stored is not None:
+                    variable.decode(place, stored)
 
     in_threads(work, available_cpus())
     SPENT["seconds"] = time.perf_counter() - began
 
 
-def batched(pieces: list[Any], variable: Any) -> Iterator[list[Any]]:
-    """Yield pieces, some MiB together."""
-    step = max(1, (4 << 20) // max(1, variable.piece_nbytes))
-    for start in range(0, len(pieces), step):
-        yield pieces[start : start + step]
+def batched(row: tuple[int, ...], variable: Any) -> Iterator[list[Any]]:
+    """Yield places of the chunks of a row, some MiB together."""
+    inner = variable.places((0,) * len(variable.shape), variable.shape)
+    step = max(1, (4 << 20) * len(inner) // max(1, variable.row_nbytes))
+    for start in range(0, len(inner), step):
+        yield [variable.place(row, each) for each in inner[start : start + step]]
 
 
 def in_threads(work: Callable[[], None], count: int) -> None:

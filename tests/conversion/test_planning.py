@@ -11,9 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.conversion.forecast import (
-    HEAP_NBYTES,
-    PLACE_NBYTES,
-    THREAD_NBYTES,
     KnownSource,
     KnownTarget,
     MeasuredProbe,
@@ -32,13 +29,10 @@ sources = st.builds(
     unknown_ranges=st.sampled_from([(), ("t",)]),
 )
 chunked = st.builds(
-    lambda source, needed, more, group: replace(
-        source, needed_nbytes=needed, read_nbytes=needed + more, group_nbytes=group
-    ),
+    lambda source, read, times: replace(source, read_nbytes=read, times=times),
     sources,
     NBYTES,
-    st.integers(0, 1 << 40),
-    NBYTES,
+    st.floats(1, 8),
 )
 targets = st.builds(
     KnownTarget,
@@ -55,15 +49,9 @@ probes = st.builds(
     convert_s=SECONDS,
     store_nbytes=NBYTES,
     sample_read_nbytes=st.integers(0, 1 << 40),
-    sample_decoded_nbytes=NBYTES,
     source=st.builds(LoadRates, SECONDS, SECONDS, SECONDS),
     store_sample_s=SECONDS,
 )
-
-
-def beside_nbytes(source: KnownSource, target: KnownTarget) -> int:
-    """Return what is held beside the data."""
-    return PLACE_NBYTES * source.n_samples + HEAP_NBYTES + THREAD_NBYTES * target.workers
 
 
 @given(sources | chunked, targets, probes)
@@ -75,11 +63,6 @@ def test_what_holds_for_every_plan(source, target, probe) -> None:
     assert planned.passes - 1 <= planned.read_amplification <= planned.passes + 1e-6
     assert planned.read_amplification >= 1
     assert planned.convert_s >= 0
-    read, decoded = probe.sample_read_nbytes, probe.sample_decoded_nbytes
-    sample, stored = source.sample_nbytes, target.stored_nbytes
-    at_least = source.group_nbytes or max(read + decoded, decoded + sample, sample + stored)
-    data_nbytes = planned.peak_nbytes - beside_nbytes(source, target)
-    assert at_least <= data_nbytes <= max(at_least, target.memory_nbytes)
     assert planned.fits == (planned.free_needed_nbytes <= target.free_nbytes)
     assert (planned.saved_s is None) == (target.step_s is None)
     epochs = planned.payback_epochs
@@ -103,7 +86,6 @@ def test_twice_the_samples_take_twice_as_much(source, target, probe, times) -> N
     assert all_of_it.out_nbytes == pytest.approx(times * once.out_nbytes, rel=1e-12, abs=times)
     assert all_of_it.convert_s == pytest.approx(times * once.convert_s)
     assert all_of_it.read_amplification == pytest.approx(once.read_amplification)
-    assert all_of_it.peak_nbytes >= once.peak_nbytes
 
 
 @given(chunked, targets, probes)
@@ -111,7 +93,7 @@ def test_a_look_at_every_value_reads_all_again(source, target, probe) -> None:
     once, twice = (
         plan(replace(source, unknown_ranges=names), target, probe) for names in ((), ("t",))
     )
-    assert twice.in_nbytes == 2 * once.in_nbytes
+    assert twice.in_nbytes == pytest.approx(2 * once.in_nbytes, abs=1)
     assert twice.passes >= once.passes + 1
     assert twice.convert_s == pytest.approx(2 * once.convert_s)
 
@@ -140,9 +122,9 @@ def test_figures_of_a_conversion_told_by_hand() -> None:
             n_samples=1000,
             sample_nbytes=4_000_000,
             files_nbytes=2_000_000_000,
-            read_nbytes=3_000_000_000,
-            needed_nbytes=2_000_000_000,
-            group_nbytes=90_000_000,
+            read_nbytes=2_000_000_000,
+            times=1.5,
+            scratch_nbytes=90_000_000,
         ),
         KnownTarget(
             stored_nbytes=4_000_000,
@@ -158,7 +140,6 @@ def test_figures_of_a_conversion_told_by_hand() -> None:
             start_s=0.05,
             store_nbytes=40_001_000,
             sample_read_nbytes=2_000_000,
-            sample_decoded_nbytes=4_000_000,
             source=LoadRates(0.0, 0.0, 0.05),
             store_sample_s=0.0005,
         ),
@@ -166,7 +147,7 @@ def test_figures_of_a_conversion_told_by_hand() -> None:
     assert (planned.n_shards, planned.in_nbytes, planned.passes) == (4, 3_000_000_000, 2)
     assert planned.read_amplification == 1.5
     assert planned.out_nbytes == 4_000_100_000
-    assert planned.peak_nbytes == 90_000_000 + 1000 * PLACE_NBYTES + HEAP_NBYTES + 2 * THREAD_NBYTES
+    assert planned.scratch_nbytes == 90_000_000
     assert planned.convert_s == pytest.approx(0.05 + 100 * 0.1)
     # 50 s of loading beside 10 s of steps, then 0.5 s that hide behind them.
     assert planned.saved_s == pytest.approx(40)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iobench.chunks import chunk_pieces
+from iobench.chunks import sampled_variable
 
 sys.path.append(str(Path(__file__).parent / "support"))
 
@@ -53,13 +53,13 @@ def tensorflow_reads(
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[object, ...]]:
     """Count how often each chunk is read to be decoded."""
     counts: Counter[tuple[object, ...]] = Counter()
-    read = chunk_pieces.read_chunks
+    read = sampled_variable.read_chunks
 
     def counted(wanted, **more):
         counts.update((file, variable.name, place) for file, variable, place in wanted)
         return read(wanted, **more)
 
-    monkeypatch.setattr(chunk_pieces, "read_chunks", counted)
+    monkeypatch.setattr(sampled_variable, "read_chunks", counted)
     return counts
 
 

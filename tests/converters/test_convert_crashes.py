@@ -18,7 +18,7 @@ from converting import content, convert
 
 from iobench.errors import StorageError, StoreError
 from iobench.files.atomic import AtomicFile
-from iobench.files.claims import JOURNAL_NAME
+from iobench.files.locks import JOURNAL_NAME
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import open_store
 from iobench.stores.plan import fingerprint
@@ -78,7 +78,7 @@ def count_calls(path, fmt, counter):
     run_killed(path, fmt, -1, counter)
 
 
-def run_killed(path, fmt, moment, counter=None, together=False):
+def run_killed(path, fmt, moment, counter=None):
     """Convert, and be killed as the given call of a function, in any thread, begins."""
     calls = itertools.count()
 
@@ -88,45 +88,43 @@ def run_killed(path, fmt, moment, counter=None, together=False):
 
     threading.setprofile(watch)
     sys.setprofile(watch)
-    run(path, fmt, together=together)
+    run(path, fmt)
     sys.setprofile(None)
     if counter is not None:
         counter.value = next(calls)
 
 
-def kill_at_random_moments(tmp_path, fmt, n_kills, *, together):
+def kill_at_random_moments(tmp_path, fmt, n_kills):
     counter = FORK.Value("q", 0)
-    run(tmp_path / "first", fmt, together=together)  # what the first of a process imports
+    run(tmp_path / "first", fmt)  # what the first of a process imports
     assert in_a_child(count_calls, tmp_path / "whole", fmt, counter) == 0
     whole = content(tmp_path / "whole")
-    chance = random.Random(f"{fmt.name} {together}")
+    chance = random.Random(fmt.name)
     n_killed = 0
     for number in range(n_kills):
         path = tmp_path / f"store-{number}"
         for _ in range(2):  # the second one hits a conversion that goes on
             moment = chance.randrange(counter.value)
-            code = in_a_child(run_killed, path, fmt, moment, None, together)
+            code = in_a_child(run_killed, path, fmt, moment)
             assert code in (0, -signal.SIGKILL)
             n_killed += code != 0
             if code and not (path / "iobench.json").exists():
                 with pytest.raises(StoreError, match="not a finished store"):
                     open_store(path)
-        run(path, fmt, together=together)
+        run(path, fmt)
         assert content(path) == whole, f"kill number {number}"
     assert n_killed >= n_kills
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
-def test_killed_at_random_moments_it_ends_the_same(tmp_path, fmt, together):
-    kill_at_random_moments(tmp_path, fmt, 2, together=together)
+def test_killed_at_random_moments_it_ends_the_same(tmp_path, fmt):
+    kill_at_random_moments(tmp_path, fmt, 2)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
-def test_killed_at_fifty_random_moments_it_ends_the_same(tmp_path, fmt, together):
-    kill_at_random_moments(tmp_path, fmt, 50, together=together)
+def test_killed_at_fifty_random_moments_it_ends_the_same(tmp_path, fmt):
+    kill_at_random_moments(tmp_path, fmt, 50)
 
 
 @pytest.mark.quick_cases(0, thorough=1)
@@ -154,8 +152,7 @@ def test_killed_while_it_describes_the_whole_it_leaves_nothing_of_that(tmp_path,
 
 @pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
-def test_a_signal_leaves_whole_shards_and_nothing_else(tmp_path, fmt, number, together):
+def test_a_signal_leaves_whole_shards_and_nothing_else(tmp_path, fmt, number):
     class InterruptedRun(BaseException):
         pass
 
@@ -167,14 +164,12 @@ def test_a_signal_leaves_whole_shards_and_nothing_else(tmp_path, fmt, number, to
     try:
         dataset = Acting(5, lambda: os.kill(os.getpid(), number))
         with pytest.raises(InterruptedRun):
-            run(path, fmt, dataset=dataset, together=together)
+            run(path, fmt, dataset=dataset)
     finally:
         signal.signal(number, before)
-    assert not [name for name in content(path) if "claim" in name or name.endswith("-tmp")]
-    assert not list((path / JOURNAL_NAME).glob("shard-*/"))
-    again = Acting()
-    run(path, fmt, dataset=again, together=together)
-    assert len(again.reads) < 10
+    assert not [name for name in content(path) if "lock" in name or name.endswith("-tmp")]
+    assert not list((path / JOURNAL_NAME).glob("part-1/*/"))
+    run(path, fmt)
     run(tmp_path / "whole", fmt)
     assert content(path) == content(tmp_path / "whole")
 

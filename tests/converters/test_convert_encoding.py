@@ -7,7 +7,7 @@ import pytest
 from converting import content, convert
 
 from iobench.errors import SampleError, StoreError
-from iobench.files.claims import JOURNAL_NAME
+from iobench.files.locks import JOURNAL_NAME
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
 from iobench.stores.finished_store import open_store
@@ -113,7 +113,7 @@ def test_ranges_are_found_once_for_all_processes(tmp_path, fmt):
 
     def at_once():
         barrier.wait()
-        run(tmp_path / "store", fmt, encoding=encoding, together=True, notice=note)
+        run(tmp_path / "store", fmt, encoding=encoding, notice=note)
 
     processes = [FORK.Process(target=at_once) for _ in range(3)]
     for process in processes:

@@ -65,7 +65,7 @@ def test_what_a_cluster_left_is_finished_without_one(tmp_path, cluster):
 
     with pytest.raises(RuntimeError):
         run(path, scheduler=cluster.scheduler_address, progress=fail)
-    run(path, together=True)
+    run(path)
     run(tmp_path / "alone")
     assert content(path) == content(tmp_path / "alone")
 

@@ -71,7 +71,7 @@ class Acting(MadeUpDataset):
 def run(path, fmt, *, dataset=None, spec=LARGE, n_samples=5, **more):
     """Convert samples of 2.7 MiB to shards of three and two, so that each goes in parts."""
     dataset = dataset or MadeUpDataset(spec)
-    arguments = {"shard_nbytes": 3 * spec.nbytes, "workers": 2, "together": True} | more
+    arguments = {"shard_nbytes": 3 * spec.nbytes, "workers": 2} | more
     return convert(dataset, dataset.index(n_samples), fmt, path, **arguments)
 
 
@@ -186,7 +186,7 @@ def test_processes_share_the_shards_and_one_is_killed(place, tmp_path):
     for process in processes:
         process.join()
     assert sorted(process.exitcode for process in processes) == [-signal.SIGKILL, 0, 0]
-    run(tmp_path / "alone", fmt, spec=SMALL, n_samples=9, together=False)
+    run(tmp_path / "alone", fmt, spec=SMALL, n_samples=9)
     assert content(place) == content(tmp_path / "alone")
 
 
@@ -202,7 +202,7 @@ def test_an_error_leaves_whole_shards_and_nothing_else(place, tmp_path, begun_up
     assert begun_uploads() == []
     names = place.below()
     assert "iobench.journal/shard-00000.json" in names
-    assert not [name for name in names if "claim" in name or name.count("/") > 1]
+    assert not [name for name in names if "lock" in name or name.count("/") > 1]
     run(place, tfrecord.FORMAT)
     run(tmp_path / "whole", tfrecord.FORMAT)
     assert content(place) == content(tmp_path / "whole")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from converting import content, convert
 
-from iobench.datasets.sample_making import samples_in_order
+from iobench.datasets.sample_producer import samples_in_order
 from iobench.errors import SampleError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding, merge_errors

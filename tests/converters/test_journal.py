@@ -20,8 +20,8 @@ SPELLED = "00&pw=w9?B_1-xo"
 def journal(tmp_path):
     dataset = MadeUpDataset(SPEC)
     request = StoreRequest(dataset, dataset.index(3), FORMAT, tmp_path)
-    journal = Journal(tmp_path, request.plan())
-    journal.begin([], "me", {})
+    journal = Journal(tmp_path, request.plan(), (1, 1))
+    journal.begin([], {})
     return journal
 
 

@@ -109,12 +109,11 @@ def told_by(path):
 
 
 @pytest.mark.thorough
-def test_the_manifest_has_the_same_bytes_however_it_was_made(tmp_path, monkeypatch) -> None:
+def test_the_manifest_has_the_same_bytes_however_it_was_made(tmp_path) -> None:
     run(tmp_path / "alone", workers=1)
     expected = told_by(tmp_path / "alone")
-    for number, nbytes in enumerate((1, 1 << 30)):
-        monkeypatch.setattr("iobench.datasets.sample_making.TASK_NBYTES", nbytes)
-        run(tmp_path / str(number), workers=3, memory_nbytes=1 << 20)
+    for number, nbytes in enumerate((1 << 20, 1 << 30)):
+        run(tmp_path / str(number), workers=3, memory_nbytes=nbytes)
         assert told_by(tmp_path / str(number)) == expected
     for number in (5, 13):
         path = tmp_path / f"killed-{number}"

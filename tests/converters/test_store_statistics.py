@@ -13,7 +13,7 @@ import pytest
 from converting import convert
 
 from iobench.datasets.contract import SampleIndex
-from iobench.files.claims import JOURNAL_NAME
+from iobench.files.locks import JOURNAL_NAME
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
 from iobench.stores.finished_store import open_store
@@ -123,16 +123,14 @@ def told_by(path):
     return (path / MANIFEST_NAME).read_bytes()
 
 
-def test_they_have_the_same_bytes_however_samples_are_batched(tmp_path, monkeypatch) -> None:
+def test_they_have_the_same_bytes_however_samples_are_made(tmp_path) -> None:
     run(tmp_path / "one", workers=1)
-    for number, (workers, nbytes) in enumerate([(2, 1), (3, 1 << 30)]):
-        monkeypatch.setattr("iobench.datasets.sample_making.TASK_NBYTES", nbytes)
-        run(tmp_path / str(number), workers=workers, memory_nbytes=1 << 20)
+    for number, (workers, nbytes) in enumerate([(2, 1 << 18), (3, 1 << 30)]):
+        run(tmp_path / str(number), workers=workers, memory_nbytes=nbytes)
         assert told_by(tmp_path / str(number)) == told_by(tmp_path / "one")
 
 
-def test_they_fold_the_same_in_long_shards(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("iobench.stores.value_statistics.FOLDED_NBYTES", 1)  # after each sample
+def test_they_are_the_same_in_long_shards(tmp_path) -> None:
     spec = SampleSpec((SPEC["n"], SPEC["mask"]))
     one = run(tmp_path / "one", dataset=Fields(spec), shard_nbytes=1 << 30, workers=1)
     run(tmp_path / "more", dataset=Fields(spec), shard_nbytes=1 << 30, workers=3)
@@ -159,9 +157,8 @@ def test_a_conversion_that_was_killed_ends_with_the_same_bytes(tmp_path, fmt) ->
 
 def test_several_processes_tell_the_same(tmp_path) -> None:
     run(tmp_path / "alone")
-    arguments = {"together": True}
     both = [
-        FORK.Process(target=run, args=(tmp_path / "together",), kwargs=arguments) for _ in range(2)
+        FORK.Process(target=run, args=(tmp_path / "together",)) for _ in range(2)
     ]
     for process in both:
         process.start()

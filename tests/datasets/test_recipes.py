@@ -20,8 +20,8 @@ from iobench.datasets import (
     ensure_stand_in,
     make_sample,
 )
+from iobench.datasets.sample_producer import samples_in_order
 from iobench.errors import FileFormatError, IobenchError, MissingFileError, OptionError
-from iobench.files.spill import SpillFile
 from iobench.samples import SampleSpec, Variable
 from iobench.testing import FolderLocator
 
@@ -110,39 +110,18 @@ def test_samples_are_xarrays(tmp_path: Path, kind: type[Recipe], stored: dict[st
 
 
 @pytest.mark.parametrize("kind", [Sea, Corner])
-def test_samples_made_in_groups_are_the_same(tmp_path: Path, kind: type[Recipe]) -> None:
+def test_samples_of_windows_are_the_same(tmp_path: Path, kind: type[Recipe]) -> None:
     for day in ("2020-01-01", "2020-01-06"):
         write(tmp_path / f"{day}.nc", day, STORED["chunked"])
     dataset = kind(area="north")
-    where = list(opened(dataset, tmp_path).where)
-    lengths = dataset.groups(where, memory_nbytes=1 << 20)
-    assert (max(lengths) > 1) == (kind is Sea)
-    assert sum(lengths) == len(where)
-    rest, found = list(where), []
-    for length in lengths:
-        group, rest = rest[:length], rest[length:]
-        raw = dataset.read_group(group)
-        found += dataset.decode_group(raw, group, lambda jobs: [job() for job in jobs])
-    for at, arrays in zip(where, found, strict=True):
-        alone = dataset.decode(dataset.read(at), at)
-        assert {*alone} == {*arrays}
+    index = opened(dataset, tmp_path)
+    assert bool(dataset.chunks_of(index.where[0])) == (kind is Sea)
+    produced = samples_in_order(dataset, index, range(len(index)))
+    for at, sample in zip(index.where, produced, strict=True):
+        alone = make_sample(dataset, at)
+        assert {*alone} == {*sample}
         for name in alone:
-            np.testing.assert_array_equal(arrays[name], alone[name])
-    assert (dataset.band_nbytes() is not None) == (kind is Sea)
-    if kind is Sea:
-        spill = SpillFile(tmp_path)
-        first = where[: lengths[0]]
-        aside = dataset.spill_group(
-            first, spill, lambda jobs: [job() for job in jobs], memory_nbytes=dataset.band_nbytes()
-        )
-        for arrays, again in zip(found, aside.take(0, len(first)), strict=False):
-            for name in arrays:
-                np.testing.assert_array_equal(again[name], arrays[name])
-        assert (aside.read_nbytes, aside.spilled_nbytes) == dataset.group_nbytes(first)
-        spill.close()
-    read, decoded = dataset.group_nbytes(where)
-    assert read > 0
-    assert decoded >= sum(array.nbytes for array in found[0].values())
+            np.testing.assert_array_equal(sample[name], alone[name])
 
 
 def test_its_own_stand_in_is_of_its_schema(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import iobench
 from iobench.chunks.decoded_chunks import reopen_files
+from iobench.datasets.sample_producer import samples_in_order
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files import object_requests
 from iobench.files.objects import request_counts
@@ -94,13 +95,9 @@ def assert_same_samples(open_user_files, local, url, sample_dim):
         assert list(expected) == list(found)
         for name, values in expected.items():
             np.testing.assert_array_equal(found[name], values, strict=True)
-    where = there.index.where
-    counts = there.dataset.groups(where, memory_nbytes=64 << 20)
-    group = where[: counts[0]]
-    raw = there.dataset.read_group(group)
-    made = there.dataset.decode_group(raw, group, lambda jobs: [job() for job in jobs])
-    for name, values in here.sample(counts[0] - 1).items():
-        np.testing.assert_array_equal(made[-1][name], values)
+    produced = list(samples_in_order(there.dataset, there.index, range(len(there.index))))
+    for name, values in here.sample(len(produced) - 1).items():
+        np.testing.assert_array_equal(produced[-1][name], values)
 
 
 def source(kind, tmp_path, real):

@@ -12,12 +12,13 @@ import xarray
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.chunks import chunk_pieces
 from iobench.chunks.decode_counts import take_decode_counts
 from iobench.chunks.decoded_chunks import forget_decoded
+from iobench.chunks.sampled_variable import SampledVariable
 from iobench.datasets.contract import make_sample
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.rows import FileCoordinates, SampleRows
+from iobench.datasets.sample_producer import SampleProducer
 from iobench.datasets.selection import CoordinateInterval, place_index_windows, split_index
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Window
@@ -66,19 +67,15 @@ def assert_as_xarray(made, dataset, dims, names=NAMES):
             assert made.index.spec[name].dims == expected.dims
 
 
-def made_in_groups(made, memory_nbytes=1 << 30):
-    """Yield the samples of each group that the dataset chooses."""
-    where, dataset, start = made.index.where, made.dataset, 0
-    for length in dataset.groups(where, memory_nbytes=memory_nbytes):
-        group = where[start : start + length]
-        yield dataset.decode_group(dataset.read_group(group), group, in_turn)
-        start += length
-    assert start == len(where)
-
-
-def in_turn(jobs):
-    for job in jobs:
-        job()
+def produced(made, memory_nbytes=1 << 30):
+    """Yield the samples as a conversion makes them."""
+    numbers = range(len(made.index))
+    with SampleProducer(
+        made.dataset, made.index, workers=2, memory_nbytes=memory_nbytes, passes=1 << 30
+    ) as producer:
+        for stack in producer.stacks([numbers]):
+            for place in range(len(stack)):
+                yield {name: rows[place, ...].copy() for name, rows in stack.rows.items()}
 
 
 @st.composite
@@ -121,8 +118,7 @@ def test_samples_are_xarrays_whatever_the_chunks(open_user_files, container, lay
         opened = open_user_files(path, sample_dim=",".join(dims))
         assert_as_xarray(opened, made, dims, names)
         forget_decoded()
-        groups = list(made_in_groups(opened, memory_nbytes))
-        for number, sample in enumerate(itertools.chain.from_iterable(groups)):
+        for number, sample in enumerate(produced(opened, memory_nbytes)):
             for name in names:
                 np.testing.assert_array_equal(sample[name], opened.sample(number)[name])
         forget_decoded()
@@ -349,23 +345,22 @@ def test_samples_of_an_object_are_its_own(calendar):
 
 @pytest.mark.parametrize("dims", ["time,number", "number,time"])
 @pytest.mark.parametrize("chunk", [(3, 2, 2, 5), (2, 4, 1, 3), (6, 1, 2, 2), (4, 3, 2, 5), None])
-def test_groups_decode_every_chunk_once(tmp_path, open_user_files, monkeypatch, dims, chunk):
+def test_windows_decode_every_chunk_once(tmp_path, open_user_files, monkeypatch, dims, chunk):
     cube = with_encoding(hypercube(6, 4), {"t": chunk}, "netcdf")
     cube[["t"]].to_netcdf(tmp_path / "cube.nc", engine="netcdf4")
     made = open_user_files(tmp_path / "cube.nc", sample_dim=dims)
-    decoded, put = [], chunk_pieces.ChunkPieces.put
+    decoded, put = [], SampledVariable.put
 
-    def counting(self, piece, *arguments):
-        decoded.append(piece.place)
-        put(self, piece, *arguments)
+    def counting(self, place, *arguments):
+        decoded.append(place)
+        put(self, place, *arguments)
 
-    monkeypatch.setattr(chunk_pieces.ChunkPieces, "put", counting)
-    samples = list(itertools.chain.from_iterable(made_in_groups(made)))
+    monkeypatch.setattr(SampledVariable, "put", counting)
+    samples = list(produced(made))
     assert len(decoded) == len(set(decoded))
     if chunk is not None:
         counts = [-(-n // length) for n, length in zip(cube["t"].shape, chunk, strict=True)]
         assert len(decoded) == np.prod(counts)
-        assert made.dataset.group_nbytes(made.index.where)[1] == cube["t"].nbytes
     assert len(samples) == 24
     order = cube["t"].transpose(*dims.split(","), ...).values.reshape(24, 2, 5)
     np.testing.assert_array_equal([sample["t"] for sample in samples], order)
@@ -387,8 +382,7 @@ def test_what_only_the_library_reads_is_the_same(tmp_path, open_user_files, cont
     made = open_user_files(path, sample_dim="number,time")
     assert made.dataset.fused == ("read", "decode")
     assert_as_xarray(made, cube, ("number", "time"))
-    grouped = itertools.chain.from_iterable(made_in_groups(made))
-    for number, sample in enumerate(grouped):
+    for number, sample in enumerate(produced(made)):
         np.testing.assert_array_equal(sample["t"], made.sample(number)["t"])
 
 

@@ -70,7 +70,7 @@ def test_two_runs_at_once_share_one_stand_in_and_one_store(tmp_path: Path) -> No
     stores = {json.loads((tmp_path / n / "run.json").read_text())["store"]["path"] for n in "ab"}
     assert len(stores) == 1
     assert len(list((tmp_path / "stores/stand-ins").iterdir())) == 1
-    assert not list((tmp_path / "stores").rglob("*claim*"))
+    assert not list((tmp_path / "stores").rglob("*lock*"))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.sample_making import samples_in_order
+from iobench.datasets.sample_producer import samples_in_order
 from iobench.errors import MissingFileError, StoreError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding, merge_errors
@@ -194,9 +194,11 @@ def lossy(request, tmp_path):
         )
         return manifest_of(store, lossy={"T": {"max_absolute_error": off}})
     encoding = Encoding.parse(dtype=f"T={request.param}")
-    encoding = encoding.learn(FLOATS, (("s", one) for one in samples))
+    encoding = encoding.learn(
+        FLOATS, (({name: each[None] for name, each in one.items()}, str) for one in samples)
+    )
     encoder = encoding.encoder(FLOATS)
-    encoded = [encoder.encode(one, "s") for one in samples]
+    encoded = [encoder.encode_sample(one, "s") for one in samples]
     store = write_store(
         tmp_path / "lossy",
         numpy_records.FORMAT,

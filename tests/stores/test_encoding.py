@@ -37,6 +37,10 @@ def sample(seed=0, **others):
     return values
 
 
+def side_by_side(one):
+    return {name: values[None] for name, values in one.items()}
+
+
 def read_back(encoding, stored, spec=SPEC):
     stored_spec = encoding.stored_spec(spec)
     stored_spec.check(stored, where="what is stored")
@@ -143,7 +147,7 @@ def test_readers_get_the_dtype_of_the_values():
 def test_measured_errors_are_those_of_what_is_read(options, relative):
     encoding = Encoding.parse(**options)
     given = sample()
-    stored = encoding.encoder(SPEC).encode(given, "sample 0")
+    stored = encoding.encoder(SPEC).encode_sample(given, "sample 0")
     values = read_back(encoding, stored)
     assert stored["mask"] is given["mask"]
     assert "mask" not in stored.errors
@@ -157,7 +161,7 @@ def test_measured_errors_are_those_of_what_is_read(options, relative):
 
 def test_a_variable_that_is_not_named_stays_as_it_is():
     given = random_sample(SPEC, 3) | {"T": sample()["T"]}
-    stored = Encoding.parse(dtype="T=float16").encoder(SPEC).encode(given, "sample 0")
+    stored = Encoding.parse(dtype="T=float16").encoder(SPEC).encode_sample(given, "sample 0")
     assert list(stored.errors) == ["T"]
     assert stored["p"] is given["p"]
 
@@ -166,7 +170,7 @@ def test_special_values_stay_what_they_are():
     encoding = Encoding.parse(dtype="T=float16")
     given = sample()
     given["T"].flat[:6] = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45]
-    stored = encoding.encoder(SPEC).encode(given, "sample 0")
+    stored = encoding.encoder(SPEC).encode_sample(given, "sample 0")
     found = read_back(encoding, stored)["T"]
     np.testing.assert_array_equal(found.flat[:5], given["T"].flat[:5])
     assert np.signbit(found.flat[3:5]).tolist() == [False, True]
@@ -186,27 +190,27 @@ def test_special_values_stay_what_they_are():
 )
 def test_what_cannot_be_represented_is_an_error(options, value, said):
     encoder = Encoding.parse(**options).encoder(SPEC)
-    encoder.encode(sample(), "sample 0")
+    encoder.encode_sample(sample(), "sample 0")
     with pytest.raises(SampleError, match=f"sample 17 of d: {said}"):
-        encoder.encode(sample(T=value), "sample 17 of d")
+        encoder.encode_sample(sample(T=value), "sample 17 of d")
 
 
 def test_the_largest_numbers_are_still_represented():
     encoder = Encoding.parse(dtype="T=float16").encoder(SPEC)
-    assert encoder.encode(sample(T=65519.0), "sample 0")["T"].max() == 65504
+    assert encoder.encode_sample(sample(T=65519.0), "sample 0")["T"].max() == 65504
 
 
 def test_a_sample_of_another_shape_is_refused():
     encoder = Encoding.parse(dtype="float16").encoder(SPEC)
     with pytest.raises(SampleError, match="sample 2: array 'T'"):
-        encoder.encode(sample() | {"T": np.zeros((3, 5), "f4")}, "sample 2")
+        encoder.encode_sample(sample() | {"T": np.zeros((3, 5), "f4")}, "sample 2")
 
 
 def test_ranges_are_learned_from_all_samples():
     encoding = Encoding.parse(dtype="int16", ranges="p=0:2e5")
     assert encoding.unknown_ranges(SPEC) == ("T",)
     samples = [sample(seed) for seed in range(5)]
-    learned = encoding.learn(SPEC, ((f"sample {n}", one) for n, one in enumerate(samples)))
+    learned = encoding.learn(SPEC, ((side_by_side(one), str) for one in samples))
     every = np.stack([one["T"] for one in samples])
     assert learned.ranges == {"p": (0, 2e5), "T": (float(every.min()), float(every.max()))}
     assert learned.unknown_ranges(SPEC) == ()
@@ -214,20 +218,23 @@ def test_ranges_are_learned_from_all_samples():
     encoder = learned.encoder(SPEC)
     half_a_step = float(every.max() - every.min()) / 65534 / 2
     for number, one in enumerate(samples):
-        off = encoder.encode(one, f"sample {number}").errors["T"]["max_absolute_error"]
+        off = encoder.encode_sample(one, f"sample {number}").errors["T"]["max_absolute_error"]
         assert off <= half_a_step + np.spacing(np.float32(every.max())) / 2
 
 
 def test_learning_names_what_int16_cannot_hold():
-    samples = [("sample 0", sample()), ("sample 1", sample(T=np.nan))]
+    both = [side_by_side(sample()), side_by_side(sample(T=np.nan))]
+    samples = [
+        (one, lambda row, number=number: f"sample {number}") for number, one in enumerate(both)
+    ]
     with pytest.raises(SampleError, match=r"sample 1: nan of T\[1, 1\] cannot be stored as int16"):
         Encoding.parse(dtype="T=int16").learn(SPEC, samples)
 
 
 def test_a_constant_variable_is_exact():
     given = sample() | {"T": np.full((3, 4), 273.15, "f4")}
-    encoding = Encoding.parse(dtype="T=int16").learn(SPEC, [("sample 0", given)])
-    stored = encoding.encoder(SPEC).encode(given, "sample 0")
+    encoding = Encoding.parse(dtype="T=int16").learn(SPEC, [(side_by_side(given), str)])
+    stored = encoding.encoder(SPEC).encode_sample(given, "sample 0")
     assert stored.errors["T"] == {"max_absolute_error": 0, "max_relative_error": 0}
     np.testing.assert_array_equal(read_back(encoding, stored)["T"], given["T"])
 
@@ -236,13 +243,13 @@ def test_empty_and_scalar_arrays():
     spec = SampleSpec((Variable("none", (0, 3), "f4", ("y", "x")), Variable("one", (), "f8", ())))
     given = {"none": np.empty((0, 3), "f4"), "one": np.array(2.5)}
     for dtype in ("float16", "int16"):
-        encoding = Encoding.parse(dtype=dtype).learn(spec, [("sample 0", given)])
+        encoding = Encoding.parse(dtype=dtype).learn(spec, [(side_by_side(given), str)])
         encoder = encoding.encoder(spec)
-        values = read_back(encoding, encoder.encode(given, "sample 0"), spec)
+        values = read_back(encoding, encoder.encode_sample(given, "sample 0"), spec)
         assert values["one"] == 2.5
         assert values["none"].shape == (0, 3)
     with pytest.raises(SampleError, match="sample 1: inf of one cannot be stored"):
-        encoder.encode(given | {"one": np.array(np.inf)}, "sample 1")
+        encoder.encode_sample(given | {"one": np.array(np.inf)}, "sample 1")
 
 
 def test_every_dtype_either_is_encoded_or_stays():
@@ -251,7 +258,7 @@ def test_every_dtype_either_is_encoded_or_stays():
         name: array if array.dtype.kind != "f" else np.ones_like(array)
         for name, array in random_sample(EVERY_DTYPE, 1).items()
     }
-    stored = encoder.encode(given, "sample 0")
+    stored = encoder.encode_sample(given, "sample 0")
     for name, array in stored.items():
         assert array.dtype == ("<f2" if given[name].dtype.kind == "f" else given[name].dtype)
         assert np.array_equal(array, given[name])
@@ -261,7 +268,7 @@ def test_every_dtype_either_is_encoded_or_stays():
 @given(st.permutations(range(6)), st.integers(0, 6))
 def test_errors_merge_in_any_order_and_grouping(order, cut):
     encoder = Encoding.parse(dtype="int16", ranges=["T=0:500", "p=0:2e5"]).encoder(SPEC)
-    each = [encoder.encode(sample(seed), f"sample {seed}").errors for seed in range(6)]
+    each = [encoder.encode_sample(sample(seed), f"sample {seed}").errors for seed in range(6)]
     expected = merge_errors(*each)
     shuffled = [each[number] for number in order]
     parts = merge_errors(*shuffled[:cut]), merge_errors(*shuffled[cut:])
@@ -272,9 +279,11 @@ def test_errors_merge_in_any_order_and_grouping(order, cut):
 
 def test_threads_share_an_encoder():
     encoder = Encoding.parse(dtype="int16", ranges=["T=0:500", "p=0:2e5"]).encoder(SPEC)
-    alone = [encoder.encode(sample(seed), "s").errors for seed in range(8)]
+    alone = [encoder.encode_sample(sample(seed), "s").errors for seed in range(8)]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda seed: encoder.encode(sample(seed), "s").errors, range(8)))
+        found = list(
+            pool.map(lambda seed: encoder.encode_sample(sample(seed), "s").errors, range(8))
+        )
     assert found == alone
 
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from iobench.errors import StorageError, StoreClaimedError
-from iobench.files.claims import claim
+from iobench.files.locks import locked
 from iobench.stores.places import choose_place, list_items, list_places, make_item, remove_item
 
 
@@ -127,7 +127,7 @@ def test_link_to_an_item_is_neither_listed_nor_removed(tmp_path):
 def test_item_being_written_is_not_removed(tmp_path):
     make_item(tmp_path / "a", kind="store", title="a")
     (item,) = list_items([tmp_path])
-    with claim(item.path), pytest.raises(StoreClaimedError, match=str(os.getpid())):
+    with locked(item.path), pytest.raises(StoreClaimedError, match=str(os.getpid())):
         remove_item(item)
 
 

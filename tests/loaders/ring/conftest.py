@@ -60,7 +60,7 @@ def write_store(
 ) -> Store:
     if encoding is not None:
         encoder, spec = encoding.encoder(spec), encoding.stored_spec(spec)
-        samples = [encoder.encode(sample, "a sample") for sample in samples]
+        samples = [encoder.encode_sample(sample, "a sample") for sample in samples]
     size = shards[0] if shards else len(samples)
     testing.write_store(
         path, find_format(fmt), spec, samples, shard_n_samples=size, options=options

@@ -1,0 +1,253 @@
+"""A stored variable as samples take it: the chunks they need, and what of each goes where.
+
+A sample lies at one index along each sample dimension that the variable has, and takes all of the
+others. Numbers that lie as they are count as chunks without a codec, of about a mebibyte.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from iobench.chunks.boxes import PICK_NBYTES, SHARED_PAGES_NBYTES, fits
+from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
+from iobench.chunks.chunked_variable import ChunkedVariable, Place, decode_chunk
+from iobench.chunks.packing import is_plain, unpack
+from iobench.files.source_ranges import announce_range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Rows = slice | NDArray[np.intp]
+
+MOST_RUNS: Final = 64
+"""Samples of a chunk in more runs than this are copied by their indexes."""
+
+
+class SampledVariable:
+    """What the samples of one file take of a variable."""
+
+    def __init__(self, file: str, variable: ChunkedVariable, dims: Sequence[str]) -> None:
+        own = [(number, variable.dims.index(dim)) for number, dim in enumerate(dims)
+               if dim in variable.dims]  # fmt: skip
+        self.file, self.name = file, variable.name
+        self.sample_dims = tuple(number for number, _ in own)  # those that the variable has
+        self._axes = tuple(axis for _, axis in own)
+        self._rest = tuple(a for a in range(len(variable.shape)) if a not in self._axes)
+        self._is_contiguous = variable.is_contiguous
+        self.variable = _in_chunks(variable, self._axes) if self._is_contiguous else variable
+        self._chunk = self.variable.chunk
+        self.lengths = tuple(self._chunk[axis] for axis in self._axes)  # samples of a chunk
+        self.shape = tuple(variable.shape[axis] for axis in self._rest)  # of a sample's array
+        self.steps = tuple(max(1, self._chunk[axis]) for axis in self._rest)
+        self.dtype = np.dtype(variable.packing.dtype)
+        self._order = (*self._axes, *self._rest)
+        self._is_plain = is_plain(variable.packing) and not variable.packing.narrow
+
+    @property
+    def sample_nbytes(self) -> int:
+        """Bytes of the array of a sample."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def row_nbytes(self) -> int:
+        """Bytes of the arrays of all samples that share chunks."""
+        return self.sample_nbytes * math.prod(self.lengths)
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Bytes that decoding a chunk takes."""
+        largest = math.prod(self._chunk) * self.dtype.itemsize
+        sizes = self.variable.sizes
+        stored = largest if sizes is None else int(sizes.max(initial=0))
+        return 2 * largest + stored
+
+    def chunk_rows(self, indexes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of the chunks of samples along their dimensions: (samples, dims)."""
+        return indexes[:, self.sample_dims] // np.array(self.lengths, dtype=np.int64)
+
+    def parts(self, indexes: NDArray[np.int64]) -> list[tuple[Place, NDArray[np.intp]]]:
+        """Return the row of chunks that samples lie in, and which samples; each row once."""
+        rows = self.chunk_rows(indexes)
+        if not self.sample_dims:
+            return [((), np.arange(len(indexes)))]
+        if (rows[0] == rows[-1]).all() and (rows == rows[0]).all():
+            return [(tuple(rows[0].tolist()), np.arange(len(rows)))]
+        found, inverse = np.unique(rows, axis=0, return_inverse=True)
+        order = np.argsort(inverse.reshape(-1), kind="stable")
+        ends = np.cumsum(np.bincount(inverse.reshape(-1), minlength=len(found)))
+        parts = np.split(order, ends[:-1])
+        return list(zip(map(tuple, found.tolist()), parts, strict=True))
+
+    def places(self, start: Place, stop: Place) -> list[Place]:
+        """Return the chunks that a box of a sample's array touches, as the row of them counts."""
+        ends = zip(start, stop, self.steps, strict=True)
+        return list(itertools.product(*(range(a // n, -(-b // n)) for a, b, n in ends)))
+
+    def place(self, row: Place, inner: Place) -> Place:
+        """Return the place of a chunk of a row in the grid of all."""
+        found = [0] * len(self._order)
+        for axis, number in zip(self._order, (*row, *inner), strict=True):
+            found[axis] = number
+        return tuple(found)
+
+    def read(self, places: Sequence[Place]) -> list[memoryview | None]:
+        """Return what is stored of some chunks; None of one that was never written."""
+        return read_chunks([(self.file, self.variable, place) for place in places])[0]
+
+    def announce(self, indexes: NDArray[np.int64]) -> None:
+        """Have the system read the chunks of samples, where they are ranges of a file here."""
+        offsets, sizes = self.variable.offsets, self.variable.sizes
+        if offsets is None or sizes is None or self.variable.numbers is not None:
+            return
+        for row in {tuple(row) for row in self.chunk_rows(indexes).tolist()}:
+            starts, lengths = offsets[self._index(row)], sizes[self._index(row)]
+            written = starts >= 0
+            if not written.any():
+                continue
+            start = int(starts[written].min())
+            nbytes = int((starts + lengths)[written].max()) - start
+            if nbytes <= 2 * int(lengths[written].sum()):
+                announce_range(self.file, start, nbytes)
+
+    def _index(self, row: Place) -> tuple[Any, ...]:
+        """Return the index of a row in arrays of all chunks."""
+        index: list[Any] = [slice(None)] * len(self._order)
+        for axis, number in zip(self._axes, row, strict=True):
+            index[axis] = number
+        return tuple(index)
+
+    def stored_nbytes(self, row: Place) -> int:
+        """Return the bytes that a row of chunks has in storage."""
+        inner = self.places((0,) * len(self.shape), self.shape)
+        if self.variable.sizes is not None:
+            return int(np.maximum(self.variable.sizes[self._index(row)], 0).sum())
+        return sum(chunk_nbytes(self.file, self.variable, self.place(row, each)) for each in inner)
+
+    def put(
+        self,
+        place: Place,
+        stored: memoryview | None,
+        target: NDArray[Any],
+        origin: Place,
+        parts: Sequence[tuple[Rows, Sequence[Any]]],
+    ) -> None:
+        """Decode a chunk and copy what samples take of it to their rows of ``target``.
+
+        The arrays there begin at ``origin``. ``parts`` are rows and the indexes of these samples
+        in the chunk.
+        """
+        starts = [place[axis] * self._chunk[axis] for axis in self._rest]
+        stops = [
+            min(start + self._chunk[axis], length)
+            for start, axis, length in zip(starts, self._rest, self.shape, strict=True)
+        ]
+        box = [slice(a - o, b - o) for a, b, o in zip(starts, stops, origin, strict=True)]
+        inner = [slice(0, b - a) for a, b in zip(starts, stops, strict=True)]
+        whole: tuple[Any, ...] = (slice(None), *box, ...)
+        rows = target[whole]
+        if stored is None:
+            packing = self.variable.packing
+            fill = unpack(np.full(1, self.variable.fill, packing.stored), packing)[0]
+            for which, _ in parts:
+                rows[which] = fill
+            return
+        out = self._in_place(rows, parts)
+        values = self.decode(place, stored, out)
+        if values is out:
+            return
+        values = values.transpose(self._order)
+        for which, indexes in parts:
+            some = values[(*indexes, *inner, ...)]
+            rows[which] = some if self._is_plain else unpack(some, self.variable.packing)
+
+    def _in_place(
+        self, rows: NDArray[Any], parts: Sequence[tuple[Rows, Sequence[Any]]]
+    ) -> NDArray[Any] | None:
+        """Return where a chunk is decoded straight to its rows; None where it has to be copied."""
+        which, indexes = parts[0]
+        if len(parts) > 1 or not self._is_plain or not isinstance(which, slice):
+            return None
+        if self._axes == (0,) and indexes == (slice(0, self._chunk[0]),):
+            view = rows[which]
+        elif not self._axes and which.stop - which.start == 1:
+            view = rows[which.start]
+        else:
+            return None
+        return view if fits(view, self._chunk, self.variable.packing.stored) else None
+
+    def decode(
+        self, place: Place, stored: memoryview, out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """Return the numbers of a chunk as stored; ``out`` where they could be decoded there."""
+        if not self._is_contiguous:
+            return decode_chunk(self.file, self.variable, place, stored, out)
+        ends = zip(place, self._chunk, self.variable.shape, strict=True)
+        lengths = [min(step, n - number * step) for number, step, n in ends]
+        return np.frombuffer(stored, self.variable.packing.stored).reshape(lengths)
+
+
+def chunks_of_sample(
+    variables: Sequence[SampledVariable], indexes: Sequence[int]
+) -> list[tuple[SampledVariable, Place]]:
+    """Return the chunks that a sample takes of each variable, by its index along each dimension."""
+    at = np.array([indexes], dtype=np.int64)
+    found = []
+    for each in variables:
+        row = tuple(each.chunk_rows(at)[0].tolist())
+        zero = (0,) * len(each.shape)
+        inner = each.places(zero, each.shape) or [zero]  # a variable without values has no chunks
+        found += [(each, each.place(row, place)) for place in inner]
+    return found
+
+
+def runs(positions: NDArray[np.intp], indexes: NDArray[np.int64]) -> Iterator[Any]:
+    """Yield rows of samples and their indexes in a chunk, (samples, dims), as slices if few."""
+    if indexes.shape[1] > 1:
+        yield positions, tuple(indexes.T)
+        return
+    is_next = np.diff(positions) == 1
+    if indexes.shape[1]:
+        is_next &= np.diff(indexes[:, 0]) == 1
+    cuts = np.flatnonzero(~is_next) + 1
+    if len(cuts) >= MOST_RUNS:
+        yield positions, tuple(indexes.T)
+        return
+    for start, stop in itertools.pairwise([0, *cuts.tolist(), len(positions)]):
+        rows = slice(int(positions[start]), int(positions[stop - 1]) + 1)
+        if not indexes.shape[1]:
+            yield rows, ()
+            continue
+        yield rows, (slice(int(indexes[start, 0]), int(indexes[stop - 1, 0]) + 1),)
+
+
+def _in_chunks(variable: ChunkedVariable, axes: Sequence[int]) -> ChunkedVariable:
+    """Return contiguous numbers as chunks of some that lie together; the last ones are shorter."""
+    shape = variable.shape
+    itemsize = np.dtype(variable.packing.stored).itemsize
+    last = max(axes, default=-1)
+    # Short rows are read with what lies between: other samples along the last dimension.
+    is_short = math.prod(shape[last + 1 :]) * itemsize < PICK_NBYTES
+    whole = len(shape) and (last if is_short and last > 0 else last + 1)
+    chunk = [1] * whole + list(shape[whole:])
+    nbytes = math.prod(chunk) * itemsize
+    for axis in reversed(range(whole)):
+        chunk[axis] = max(1, min(shape[axis], SHARED_PAGES_NBYTES // max(1, nbytes)))
+        nbytes *= chunk[axis]
+        if chunk[axis] < shape[axis]:
+            break
+    offsets = np.array(variable.offset, dtype=np.int64)
+    sizes = np.array(itemsize, dtype=np.int64)
+    for axis, (length, n) in enumerate(zip(chunk, shape, strict=True)):
+        along = np.arange(0, n, max(1, length))
+        offsets = offsets[..., None] + along * math.prod(shape[axis + 1 :]) * itemsize
+        sizes = sizes[..., None] * np.minimum(length, n - along)
+    if variable.offset < 0:  # never written
+        offsets[...] = -1
+    return replace(variable, chunk=tuple(chunk), offset=-1, offsets=offsets, sizes=sizes)

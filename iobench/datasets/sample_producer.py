@@ -1,0 +1,405 @@
+"""Makes samples ahead of whoever takes them: in order, stack by stack, in threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from iobench.chunks.file_indexes import chosen
+from iobench.datasets.contract import as_decoded, sample_steps
+from iobench.datasets.sample_windows import (
+    SampledFiles,
+    SampleWindow,
+    ScratchFile,
+    WindowFiller,
+    cut_stacks,
+    is_in_memory,
+    plan_windows,
+    scratch_folder,
+)
+from iobench.errors import OptionError
+from iobench.files.memory import pages_used_again
+from iobench.files.scratch import free_nbytes
+from iobench.samples import handed_on_nbytes
+from iobench.sizes import mebibytes
+from iobench.stores.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.datasets.contract import Dataset, SampleIndex, Where
+    from iobench.samples import Sample
+
+STACK_NBYTES: Final = 1 << 20
+"""Samples of about so many bytes are made, measured and written at once."""
+MOST_N_SAMPLES: Final = 64
+"""Of samples that are made one by one; of others `MANY_N_SAMPLES`."""
+MANY_N_SAMPLES: Final = 2048
+COPIES: Final = 4
+"""Of a small sample that is being made: read, decoded, preprocessed, side by side with others."""
+ENOUGH: Final = 1.05
+"""Times that chunks are decoded in the mean; less is not worth a larger window."""
+MOST_PASSES: Final = 4
+"""Chunks are decoded more often only where --passes allows it."""
+
+
+class SampleStack(msgspec.Struct, frozen=True, eq=False):
+    """Some samples side by side."""
+
+    numbers: Sequence[int]  # of the samples
+    rows: dict[str, NDArray[Any]]  # a row each
+    figures: Any = None  # what the producer's `finish` found out about them
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+class WindowPlan(msgspec.Struct, frozen=True):
+    """How samples are made."""
+
+    windows: tuple[SampleWindow, ...] = ()  # none: one by one
+    times: float = 1.0  # how often chunks are decoded in the mean
+    window_nbytes: int = 0  # memory of a window
+    scratch_nbytes: int = 0  # of the largest window in scratch
+    n_decoding: int = 1  # threads that decode at once
+    cuts: tuple[int, ...] = ()  # where stacks end
+
+
+class SampleProducer:
+    """Makes the samples of a dataset; a context manager, which ends its threads."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        index: SampleIndex,
+        *,
+        workers: int,
+        memory_nbytes: int,
+        tally: Tally | None = None,
+        finish: Callable[[SampleStack], SampleStack] | None = None,
+        scratch: Path | None = None,
+        passes: int = MOST_PASSES,
+        is_over: Callable[[], bool] | None = None,
+        notice: Callable[[str], None] | None = None,
+    ) -> None:
+        self._dataset, self._index = dataset, index
+        self._steps = sample_steps(dataset)
+        self._tally = tally or Tally()
+        self._finish, self._is_over, self._notice = finish, is_over, notice
+        self._memory_nbytes, self._passes = memory_nbytes, passes
+        self._scratch_folder = scratch_folder(scratch)
+        self._scratch: ScratchFile | None = None
+        # It depends neither on memory nor on threads, so that what is summed stack by stack is
+        # the same whatever these are.
+        is_chunked = bool(SampledFiles(dataset, index.where[:1]))
+        most = MANY_N_SAMPLES if is_chunked else MOST_N_SAMPLES
+        self._stack_length = max(1, min(most, STACK_NBYTES // max(1, index.spec.nbytes)))
+        self._held = 0  # bytes that making a sample took at the most
+        is_safe = bool(getattr(dataset, "thread_safe", False))
+        self._workers = max(1, workers) if is_safe else 1
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="iobench-make")
+        self._until_closed = ExitStack()
+        self._until_closed.enter_context(pages_used_again(memory_nbytes))
+
+    def __enter__(self) -> SampleProducer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._scratch is not None:
+            self._scratch.close()
+        self._until_closed.close()
+
+    # ---- the plan
+
+    def plan(self, parts: Sequence[Sequence[int]]) -> WindowPlan:
+        """Return the windows in which samples of several parts are made.
+
+        Raises
+        ------
+        OptionError
+            If not even a sample and a chunk fit the memory, or chunks had to be decoded more often
+            than allowed.
+        """
+        return self._plan(self._files(parts), parts)
+
+    def needed_nbytes(self, parts: Sequence[Sequence[int]]) -> int:
+        """Return the memory with which the windows are those of all that may be taken."""
+        files = self._files(parts)
+        if not files:
+            return 0
+        plan = self._plan(files, parts)
+        longest = max((len(each) for each in plan.windows if not each.is_in_scratch), default=1)
+        stacks = 0 if self._is_as_decoded else self._ahead(self._stack_nbytes) * self._stack_nbytes
+        decoding = plan.n_decoding * files.chunk_nbytes
+        needed = longest * files.sample_nbytes + decoding + stacks
+        is_bound = plan.times > 1 or any(each.is_in_scratch for each in plan.windows)
+        return self._memory_nbytes if is_bound else min(needed, self._memory_nbytes)
+
+    def _files(self, parts: Sequence[Sequence[int]]) -> SampledFiles:
+        numbers: Any = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+        return SampledFiles(self._dataset, chosen(self._index.where, numbers))
+
+    def _plan(self, files: SampledFiles, parts: Sequence[Sequence[int]]) -> WindowPlan:
+        if not files:
+            return WindowPlan()
+        chunk, one = files.chunk_nbytes, files.sample_nbytes
+        stacks = 0 if self._is_as_decoded else self._ahead(self._stack_nbytes) * self._stack_nbytes
+        least = chunk + one + min(stacks, self._stack_nbytes)
+        if least > self._memory_nbytes:
+            raise OptionError(
+                f"--memory {mebibytes(self._memory_nbytes)} is too little for {self._dataset.name}:"
+                f" a chunk takes {chunk} bytes as it is decoded, a sample {one}; the smallest that "
+                f"works is --memory {mebibytes(least)}"
+            )
+        room = self._memory_nbytes - min(stacks, self._memory_nbytes - least)
+        n_decoding = max(1, min(self._workers, room // 2 // max(1, chunk)))
+        window_nbytes = max(one, room - n_decoding * chunk)
+        shared = files.shared_nbytes()
+        lengths = [len(part) for part in parts]
+        cuts = cut_stacks(lengths, self._stack_length, shared.edges)
+
+        def planned(nbytes: int) -> tuple[list[tuple[int, int]], float]:
+            most, least = nbytes // one, max(1, LEAST_WINDOW // one)
+            found = plan_windows(
+                shared.across, np.cumsum(lengths).tolist(), cuts, most=most, least=least
+            )
+            again = int(shared.across[[stop for _, stop in found[:-1]]].sum()) if found[1:] else 0
+            return found, 1 + again / max(1, shared.total)
+
+        pairs, times = planned(window_nbytes)
+        if times > ENOUGH and self._scratch_nbytes() > window_nbytes:
+            in_scratch, times_there = planned(self._scratch_nbytes())
+            if times_there < times:
+                pairs, times = in_scratch, times_there
+        if times > self._passes:
+            raise OptionError(
+                f"--memory {mebibytes(self._memory_nbytes)}: chunks of {self._dataset.name} are "
+                f"decoded {times:.1f} times, for neither memory nor --scratch "
+                f"{self._scratch_folder} holds a window; give more of either, or --passes "
+                f"{int(np.ceil(times))}"
+            )
+        most = max(window_nbytes, STACK_NBYTES, one)
+        windows = tuple(SampleWindow(a, b, (b - a) * one > most) for a, b in pairs)
+        longest = max((len(each) for each in windows if each.is_in_scratch), default=0)
+        return WindowPlan(windows, times, window_nbytes, longest * one, n_decoding, tuple(cuts))
+
+    def _scratch_nbytes(self) -> int:
+        folder = self._scratch_folder
+        return 0 if is_in_memory(folder) else free_nbytes(folder) or 0
+
+    @property
+    def _is_as_decoded(self) -> bool:
+        return getattr(self._dataset.preprocess, "__func__", None) is as_decoded
+
+    @cached_property
+    def _stack_nbytes(self) -> int:
+        return self._stack_length * self._index.spec.nbytes
+
+    def _ahead(self, nbytes: int) -> int:
+        """Return how many stacks of so many bytes are made ahead."""
+        return max(1, min(self._workers + 1, self._memory_nbytes // 4 // max(1, nbytes)))
+
+    # ---- making
+
+    def stacks(self, parts: Sequence[Sequence[int]]) -> Generator[SampleStack, None, None]:
+        """Yield the samples of several parts in order; a stack is of one part.
+
+        Whoever takes a stack holds none of it when asking for the next one.
+        """
+        files = self._files(parts)
+        plan = self._plan(files, parts)
+        cuts = plan.cuts or cut_stacks([len(part) for part in parts], self._stack_length)
+        spans = list(self._spans(parts, cuts))
+        if not files:
+            yield from self._one_by_one([numbers for _, _, numbers in spans])
+            return
+        yield from self._by_windows(files, plan, spans)
+
+    def _spans(
+        self, parts: Sequence[Sequence[int]], cuts: Sequence[int]
+    ) -> Iterator[tuple[int, int, Sequence[int]]]:
+        """Yield where stacks begin and end in the order of all, and their samples."""
+        begin = start = 0
+        left = iter(parts)
+        part: Sequence[int] = ()
+        for stop in cuts:
+            while stop > begin + len(part):
+                begin += len(part)
+                part = next(left)
+            yield start, stop, part[start - begin : stop - begin]
+            start = stop
+
+    def _by_windows(
+        self, files: SampledFiles, plan: WindowPlan, spans: Sequence[tuple[int, int, Any]]
+    ) -> Generator[SampleStack, None, None]:
+        if plan.times > ENOUGH and self._notice is not None:
+            self._notice(
+                f"chunks are decoded {plan.times:.1f} times on average: neither --memory "
+                f"{mebibytes(self._memory_nbytes)} nor --scratch {self._scratch_folder} holds the "
+                "samples that share them"
+            )
+        gate = threading.BoundedSemaphore(plan.n_decoding)
+        run = partial(self._run, gate)
+        filler = WindowFiller(files, run, self._tally, plan.window_nbytes)
+        ahead = self._ahead(self._stack_nbytes)
+        left = iter(spans)
+        span = next(left, None)
+        for number, window in enumerate(plan.windows):
+            if window.is_in_scratch and self._scratch is None:
+                self._scratch = ScratchFile(self._scratch_folder)
+            filled = filler.fill(window, self._scratch if window.is_in_scratch else None)
+            if number + 1 < len(plan.windows):
+                filler.announce(plan.windows[number + 1])
+            own = []
+            while span is not None and span[0] < window.stop:
+                own.append(span)
+                span = next(left, None)
+            jobs = (partial(self._from_window, filled, *each) for each in own)
+            yield from self._in_order(jobs, ahead)
+            filled.close()
+
+    def _in_order(
+        self, jobs: Iterator[Callable[[], SampleStack]], ahead: int
+    ) -> Generator[SampleStack, None, None]:
+        """Yield what jobs return, of which so many are begun ahead."""
+        pending: deque[Future[SampleStack]] = deque()
+        try:
+            for job in jobs:
+                pending.append(self._pool.submit(job))
+                if len(pending) > ahead:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _from_window(
+        self, filled: Any, start: int, stop: int, numbers: Sequence[int]
+    ) -> SampleStack:
+        rows = filled.rows(start, stop)
+        if self._is_as_decoded:
+            with self._tally.timed("preprocess", sum(array.nbytes for array in rows.values())):
+                return self._finished(SampleStack(numbers, rows))
+        where = chosen(self._index.where, numbers)
+        given = [{name: array[i, ...] for name, array in rows.items()} for i in range(len(numbers))]
+        samples, _ = self._stepped("preprocess", self._dataset.preprocess, given, where)
+        return self._finished(self._side_by_side(numbers, samples))
+
+    def _one_by_one(self, stacks: Sequence[Sequence[int]]) -> Generator[SampleStack, None, None]:
+        """Yield stacks of samples that share nothing."""
+        if self._stack_length == 1 and stacks:  # what a large one takes only making it tells
+            yield self._pool.submit(self._made_whole, stacks[0]).result()
+            stacks = stacks[1:]
+        ahead = self._ahead(self._stack_length * max(COPIES * self._index.spec.nbytes, self._held))
+        yield from self._in_order((partial(self._made_whole, each) for each in stacks), ahead)
+
+    def _made_whole(self, numbers: Sequence[int]) -> SampleStack:
+        """Make samples one by one; fewer than there are where time is up."""
+        samples: list[Sample] = []
+        at_once = 1 if self._is_over is not None else len(numbers)
+        for start in range(0, len(numbers), at_once):
+            if samples and self._is_over is not None and self._is_over():
+                break
+            where = chosen(self._index.where, numbers[start : start + at_once])
+            given: tuple[Sequence[Any], ...] = (where,)
+            held = 0
+            for name, step in self._steps:
+                values, nbytes = self._stepped(name, step, *given)
+                given = (values, where)
+                held += nbytes
+            self._held = max(self._held, held // len(where))
+            samples += given[0]
+        return self._finished(self._side_by_side(numbers[: len(samples)], samples))
+
+    def _stepped(
+        self, name: str, step: Callable[..., Any], *given: Sequence[Any]
+    ) -> tuple[list[Any], int]:
+        """Return what a step makes of some values, and its bytes."""
+        with self._tally.timed(name):
+            made = [step(*each) for each in zip(*given, strict=True)]
+        nbytes = sum(max(0, handed_on_nbytes(each)) for each in made)
+        self._tally.add_nbytes(name, nbytes)
+        return made, nbytes
+
+    def _side_by_side(self, numbers: Sequence[int], samples: Sequence[Sample]) -> SampleStack:
+        spec = self._index.spec
+        for number, sample in zip(numbers, samples, strict=True):
+            spec.check(sample, where=f"{self._dataset.name} sample {number}")
+        if len(samples) == 1:
+            return SampleStack(numbers, {name: samples[0][name][None] for name in spec.names})
+        stacked = {name: np.stack([each[name] for each in samples]) for name in spec.names}
+        return SampleStack(numbers, stacked)
+
+    def _finished(self, stack: SampleStack) -> SampleStack:
+        if not self._index.spec.are_rows(stack.rows):
+            first = {name: rows[0] for name, rows in stack.rows.items()}
+            where = f"{self._dataset.name} sample {stack.numbers[0]}"
+            self._index.spec.check(first, where=where)
+        return stack if self._finish is None else self._finish(stack)
+
+    def _run(self, gate: threading.BoundedSemaphore, jobs: Iterable[Callable[[], None]]) -> None:
+        """Run jobs in as many threads as may decode at once, taking them as needed."""
+
+        def gated(job: Callable[[], None]) -> None:
+            with gate:
+                job()
+
+        running: deque[Future[None]] = deque()
+        try:
+            for job in jobs:
+                running.append(self._pool.submit(gated, job))
+                if len(running) > 2 * self._workers:
+                    running.popleft().result()
+            while running:
+                running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()
+
+
+LEAST_WINDOW: Final = 32 << 20
+"""Windows are at least this long where samples share no chunk: all threads have work."""
+
+
+def nbytes_of_one(dataset: Dataset, index: SampleIndex, where: Where) -> tuple[int, int]:
+    """Return the bytes read, and those of the decoded arrays, of one sample."""
+    nbytes = index.spec.nbytes
+    raw = dataset.read(where)
+    read = handed_on_nbytes(raw)
+    if read < 0:
+        return nbytes, nbytes  # an object of Python's own: what it read is not to be seen
+    if "decode" in dataset.fused[1:]:
+        return read, read
+    decoded = handed_on_nbytes(dataset.decode(raw, where))
+    return read, nbytes if decoded < 0 else decoded
+
+
+def samples_in_order(
+    dataset: Dataset,
+    index: SampleIndex,
+    numbers: Sequence[int],
+    *,
+    workers: int = 1,
+    memory_nbytes: int = 256 << 20,
+) -> Generator[Sample, None, None]:
+    """Yield samples by their numbers, in that order, as a conversion makes them."""
+    producer = SampleProducer(
+        dataset, index, workers=workers, memory_nbytes=memory_nbytes, passes=1 << 30
+    )
+    with producer:
+        for stack in producer.stacks([numbers]):
+            for place in range(len(stack)):
+                yield {name: rows[place, ...] for name, rows in stack.rows.items()}

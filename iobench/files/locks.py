@@ -1,0 +1,203 @@
+"""One writer of a folder: a lock file with a heartbeat, in a bucket an object.
+
+A lock whose holder ended on this host is taken over at once, that of another host after `STALE_S`
+without a heartbeat. No flock: network file systems do not keep it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.errors import StorageError, StoreClaimedError
+from iobench.files import objects
+from iobench.files.atomic import is_local, storage_errors
+from iobench.files.urls import URL
+from iobench.json_files import parse_json
+from iobench.recording.clocks import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from iobench.files.objects import ObjectStat
+
+LOCK_NAME: Final = "iobench.lock"
+JOURNAL_NAME: Final = "iobench.journal"
+"""The folder of an unfinished store; locks of its parts are in it."""
+STALE_S = 60.0
+BEAT_S = 5.0
+POLL_S = 0.2
+
+
+class FolderLock:
+    """A lock that this process holds; see `locked`."""
+
+    def __init__(self, path: Path, held: Any) -> None:
+        self._path, self._held = path, held
+
+    def check(self) -> None:
+        """Check that the lock still is ours; call it before what cannot be undone."""
+        if not self._held.is_held():
+            raise StoreClaimedError(
+                f"{self._path.parent}: this process was silent for more than {STALE_S:.0f} s and "
+                f"{lock_holder(self._path) or 'another one'} took over; run the command again"
+            )
+
+
+@contextmanager
+def locked(
+    folder: Path,
+    *,
+    name: str = LOCK_NAME,
+    wait_s: float | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Iterator[FolderLock]:
+    """Hold a folder for writing, waiting for whoever holds it now."""
+    path = folder / name
+    held: Any = _LockFile(path) if is_local(path) else _LockObject(path)
+    budget, is_noticed = Budget(wait_s), False
+    while not held.acquire():
+        holder = lock_holder(path) or "another process"
+        if budget.spent:
+            raise StoreClaimedError(
+                f"{folder} is being written by {holder}; wait for it, or choose another folder"
+            )
+        if notice is not None and not is_noticed:
+            notice(f"waiting for {holder}, which is writing {folder}")
+            is_noticed = True
+        threading.Event().wait(POLL_S * (1 + secrets.randbelow(100) / 100))
+    try:
+        if notice is not None and held.warning:
+            notice(f"{folder}: {held.warning}")
+        yield FolderLock(path, held)
+    finally:
+        held.release()
+
+
+def lock_holder(path: Path) -> str:
+    """Return who holds a lock, in words; "" if nobody does."""
+    try:
+        text = path.read_bytes()
+    except (OSError, StorageError):
+        return ""
+    if is_local(path):
+        lines = text.decode(errors="replace").splitlines()
+        values: Any = dict(line.split("=", 1) for line in lines if "=" in line)
+    else:
+        values = {}
+        with suppress(ValueError):
+            values = parse_json(text)
+    host, pid = str(values.get("host", "")), str(values.get("pid", ""))
+    if not pid.isdecimal():
+        return ""
+    if host == socket.gethostname():
+        import psutil
+
+        if not psutil.pid_exists(int(pid)):
+            return ""
+    return f"process {pid} on {host}"
+
+
+def find_writer(folder: Path) -> str:
+    """Return who writes a folder, as a whole or a part of it, in words; "" if nobody does."""
+    found = lock_holder(folder / LOCK_NAME)
+    if found or not is_local(folder):
+        return found
+    parts = sorted((folder / JOURNAL_NAME).glob("*.lock"))
+    return next(filter(None, map(lock_holder, parts)), "")
+
+
+class _LockFile:
+    """A lock by filelock, held while its heartbeat goes on."""
+
+    warning = ""
+
+    def __init__(self, path: Path) -> None:
+        from filelock import SoftFileLease
+
+        self._path, self._is_lost = path, False
+        self._lease = SoftFileLease(
+            str(path),
+            lease_duration=STALE_S,
+            heartbeat_interval=BEAT_S,
+            on_compromise=self._lose,
+            thread_local=False,
+        )
+
+    def _lose(self, _: object) -> None:
+        self._is_lost = True
+
+    def acquire(self) -> bool:
+        from filelock import Timeout
+
+        with storage_errors(self._path):
+            try:
+                self._lease.acquire(timeout=0)
+            except Timeout:
+                return False
+        return True
+
+    def is_held(self) -> bool:
+        return not self._is_lost and self._lease.is_lock_held_by_us
+
+    def release(self) -> None:
+        self._lease.release()
+
+
+class _LockObject:
+    """An object that is put where none is, and renewed as long as its version is ours."""
+
+    def __init__(self, path: Path) -> None:
+        assert isinstance(path, URL)
+        self._url = path
+        values = {"host": socket.gethostname(), "pid": os.getpid(), "token": secrets.token_hex(8)}
+        self._data = json.dumps(values).encode()
+        self._state: ObjectStat | None = None  # the version that is ours
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="iobench-lock", daemon=True)
+
+    @property
+    def warning(self) -> str:
+        if objects.keeps_conditions(self._url.parent):
+            return ""
+        return (
+            "this store has no conditional writes (If-None-Match), so that locks are not safe; let "
+            "one process alone write it"
+        )
+
+    def acquire(self) -> bool:
+        self._state = objects.create(self._url, self._data)
+        if self._state is None:
+            (found,) = objects.states_of([self._url])
+            if found is None:
+                return False
+            age_ns = objects.server_time_ns(self._url.parent) - found.st_mtime_ns
+            if lock_holder(self._url) and age_ns <= STALE_S * 1e9:
+                return False
+            self._state = objects.update(self._url, self._data, found)
+        if self._state is not None:
+            self._thread.start()
+        return self._state is not None
+
+    def is_held(self) -> bool:
+        try:
+            return self._state is not None and self._url.read_bytes() == self._data
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self.is_held():
+            self._url.unlink(missing_ok=True)
+
+    def _beat(self) -> None:
+        while self._state is not None and not self._ended.wait(BEAT_S):
+            with suppress(OSError):  # unreachable: check() will say so
+                self._state = objects.update(self._url, self._data, self._state)
