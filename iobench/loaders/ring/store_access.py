@@ -44,7 +44,8 @@ class StoreAccess:
             store, layout = self.store, self.layout
             assert isinstance(store, ExtentStore)
             assert layout is not None
-            sizes = [store.file_sizes[path] for path in store.table.files]
+            of_file = store.file_sizes
+            sizes = [of_file[path] for path in store.table.files]
             self._grids = [
                 find_grid(store.table, number, length, sizes)
                 for number, length in enumerate(layout.lengths)
