@@ -75,15 +75,9 @@ class SampledVariable:
     def parts(self, indexes: NDArray[np.int64]) -> list[tuple[Place, NDArray[np.intp]]]:
         """Return the row of chunks that samples lie in, and which samples; each row once."""
         rows = self.chunk_rows(indexes)
-        if not self.sample_dims:
-            return [((), np.arange(len(indexes)))]
-        if (rows[0] == rows[-1]).all() and (rows == rows[0]).all():
-            return [(tuple(rows[0].tolist()), np.arange(len(rows)))]
-        found, inverse = np.unique(rows, axis=0, return_inverse=True)
-        order = np.argsort(inverse.reshape(-1), kind="stable")
-        ends = np.cumsum(np.bincount(inverse.reshape(-1), minlength=len(found)))
-        parts = np.split(order, ends[:-1])
-        return list(zip(map(tuple, found.tolist()), parts, strict=True))
+        order, starts = row_groups(rows)
+        found = rows[order[starts]].tolist()
+        return list(zip(map(tuple, found), np.split(order, starts[1:]), strict=True))
 
     def places(self, start: Place, stop: Place) -> list[Place]:
         """Return the chunks that a box of a sample's array touches, as the row of them counts."""
@@ -106,7 +100,9 @@ class SampledVariable:
         offsets, sizes = self.variable.offsets, self.variable.sizes
         if offsets is None or sizes is None or self.variable.numbers is not None:
             return
-        for row in {tuple(row) for row in self.chunk_rows(indexes).tolist()}:
+        rows = self.chunk_rows(indexes)
+        order, starts = row_groups(rows)
+        for row in map(tuple, rows[order[starts]].tolist()):
             starts, lengths = offsets[self._index(row)], sizes[self._index(row)]
             written = starts >= 0
             if not written.any():
@@ -191,6 +187,22 @@ class SampledVariable:
         ends = zip(place, self._chunk, self.variable.shape, strict=True)
         lengths = [min(step, n - number * step) for number, step, n in ends]
         return np.frombuffer(stored, self.variable.packing.stored).reshape(lengths)
+
+
+def row_groups(rows: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return an order in which equal rows follow each other, and where each of them begins."""
+    order = np.arange(len(rows))
+    if not rows.shape[1] or not len(rows):
+        return order, order[:1]
+    numbers = rows[:, 0]
+    if rows.shape[1] > 1:
+        shape = tuple((rows.max(axis=0) + 1).tolist())
+        numbers = np.ravel_multi_index(tuple(rows.T), shape)
+    steps = np.diff(numbers)
+    if (steps < 0).any():
+        order = np.argsort(numbers, kind="stable")
+        steps = np.diff(numbers[order])
+    return order, np.concatenate(([0], np.flatnonzero(steps) + 1))
 
 
 def chunks_of_sample(

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from iobench.chunks.file_indexes import FileIndexes
-from iobench.chunks.sampled_variable import runs
+from iobench.chunks.sampled_variable import row_groups, runs
 from iobench.errors import StorageError
 from iobench.files.atomic import storage_errors
 from iobench.files.memory import own_pages
@@ -90,9 +90,8 @@ class SampledFiles:
     def by_file(self, start: int = 0, stop: int | None = None) -> Iterator[_FileSamples]:
         """Yield the samples of each file between two places, counted from the first."""
         rows = self.rows[start:stop]
-        order = np.argsort(rows[:, 0], kind="stable")
-        cuts = np.flatnonzero(np.diff(rows[order, 0])) + 1
-        for members in np.split(order, cuts) if len(order) else ():
+        order, starts = row_groups(rows[:, :1])
+        for members in np.split(order, starts[1:]) if len(order) else ():
             number = int(rows[members[0], 0])
             if number not in self._known:
                 chunks = self._dataset.chunks_of(self._where[start + int(members[0])])
@@ -114,7 +113,8 @@ class SampledFiles:
             for some in alike.values():
                 nbytes = sum(variable.row_nbytes for variable in some)
                 rows = some[0].chunk_rows(indexes)
-                first, last = _first_and_last(rows)
+                order, starts = row_groups(rows)
+                first, last = order[starts], order[[*(starts[1:] - 1), len(order) - 1]]
                 np.add.at(shared, members[first] + 1, nbytes)
                 np.add.at(shared, members[last] + 1, -nbytes)
                 total += nbytes * len(first)
@@ -128,7 +128,7 @@ class SampledFiles:
         stored = decoded = 0
         for variables, _, indexes in self.by_file():
             for variable in variables:
-                rows = {tuple(row) for row in variable.chunk_rows(indexes).tolist()}
+                rows = [row for row, _ in variable.parts(indexes)]
                 stored += sum(map(variable.stored_nbytes, rows))
                 decoded += len(rows) * variable.row_nbytes
         return stored, decoded
@@ -150,17 +150,6 @@ class _FileSamples(NamedTuple):
     variables: tuple[SampledVariable, ...]
     members: NDArray[np.intp]  # their places
     indexes: NDArray[np.int64]  # (samples, dimensions)
-
-
-def _first_and_last(rows: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first and the last place of each row that is there."""
-    if not rows.shape[1]:
-        return np.array([0]), np.array([len(rows) - 1])
-    shape = tuple((rows.max(axis=0) + 1).tolist())
-    numbers = np.ravel_multi_index(tuple(rows.T), shape)
-    order = np.argsort(numbers, kind="stable")
-    cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    return order[np.concatenate(([0], cuts))], order[np.concatenate((cuts, [len(rows)])) - 1]
 
 
 def cut_stacks(
