@@ -70,7 +70,7 @@ class WindowPlan(msgspec.Struct, frozen=True):
 
     windows: tuple[SampleWindow, ...] = ()  # none: one by one
     times: float = 1.0  # how often chunks are decoded in the mean
-    window_nbytes: int = 0  # memory of a window
+    band_nbytes: int = 0  # memory for bands of windows in scratch
     scratch_nbytes: int = 0  # of the largest window in scratch
     n_decoding: int = 1  # threads that decode at once
     cuts: tuple[int, ...] = ()  # where stacks end
@@ -156,16 +156,18 @@ class SampleProducer:
             return WindowPlan()
         chunk, one = files.chunk_nbytes, files.sample_nbytes
         stacks = 0 if self._is_as_decoded else self._ahead(self._stack_nbytes) * self._stack_nbytes
-        least = chunk + one + min(stacks, self._stack_nbytes)
+        # A sample is always taken, whatever its size: bands of it are decoded.
+        least = chunk
         if least > self._memory_nbytes:
             raise OptionError(
                 f"--memory {mebibytes(self._memory_nbytes)} is too little for {self._dataset.name}:"
-                f" a chunk takes {chunk} bytes as it is decoded, a sample {one}; the smallest that "
-                f"works is --memory {mebibytes(least)}"
+                f" a chunk takes {chunk} bytes as it is decoded; the smallest that works is "
+                f"--memory {mebibytes(least)}"
             )
         room = self._memory_nbytes - min(stacks, self._memory_nbytes - least)
         n_decoding = max(1, min(self._workers, room // 2 // max(1, chunk)))
-        window_nbytes = max(one, room - n_decoding * chunk)
+        band_nbytes = max(chunk, room - n_decoding * chunk)
+        window_nbytes = max(one, band_nbytes)
         shared = files.shared_nbytes()
         lengths = [len(part) for part in parts]
         cuts = cut_stacks(lengths, self._stack_length, shared.edges)
@@ -193,7 +195,7 @@ class SampleProducer:
         most = max(window_nbytes, STACK_NBYTES, one)
         windows = tuple(SampleWindow(a, b, (b - a) * one > most) for a, b in pairs)
         longest = max((len(each) for each in windows if each.is_in_scratch), default=0)
-        return WindowPlan(windows, times, window_nbytes, longest * one, n_decoding, tuple(cuts))
+        return WindowPlan(windows, times, band_nbytes, longest * one, n_decoding, tuple(cuts))
 
     def _scratch_nbytes(self) -> int:
         folder = self._scratch_folder
@@ -252,7 +254,7 @@ class SampleProducer:
             )
         gate = threading.BoundedSemaphore(plan.n_decoding)
         run = partial(self._run, gate)
-        filler = WindowFiller(files, run, self._tally, plan.window_nbytes)
+        filler = WindowFiller(files, run, self._tally, plan.band_nbytes)
         ahead = self._ahead(self._stack_nbytes)
         left = iter(spans)
         span = next(left, None)

@@ -236,6 +236,7 @@ class WindowFiller:
                 band = memory[:size].view(variable.dtype).reshape(shape)
                 self._run(self._jobs(samples, number, band, start, stop))
                 found.append(_Band(scratch.write(band, self._run), start, stop))
+        self._pages = np.empty(0, dtype=np.uint8)  # samples are read back into memory of their own
         return FilledWindow(window, variables, {}, bands, scratch)
 
     def _in_memory(self, window: SampleWindow, samples: Sequence[_FileSamples]) -> FilledWindow:
