@@ -133,6 +133,8 @@ class _LentMemory(threading.local):
         length = _rounded(nbytes)
         if length > _most_lent():
             return own_pages(nbytes)
+        if self._nbytes > _most_lent():  # lent before the limit
+            self._nbytes, self._by_length = 0, {}
         of_length = self._by_length.setdefault(length, [])
         for number, (memory, last) in enumerate(of_length):
             if last() is None:
