@@ -76,12 +76,12 @@ def test_all_that_was_made_of_own_files_is_listed_and_removed_and_nothing_lies_b
     names = own(MEMBERS)
     runs(*names, "--sample-dim", "time", "--format", "numpy", "--store-dir", "kept")
     assert {path.name for path in tmp_path.iterdir()} == {*names, "run", "kept"}
-    assert main(["cache", "--json"]) == 0
+    assert main(["cache", "--json", "--store-dir", "kept"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     own_items = [item for item in items if Path(item["path"]).is_relative_to(tmp_path)]
     assert sorted(item["kind"] for item in own_items) == ["index", "probe"]
     removals = [f"--remove={item['path']}" for item in own_items]
-    assert main(["cache", *removals]) == 0
+    assert main(["cache", "--store-dir", "kept", *removals]) == 0
     left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     made = {path.name for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert left == {*names, *made}
