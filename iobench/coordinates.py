@@ -6,6 +6,7 @@ Numbers are as stored (times with their ``units`` and ``calendar``), attributes 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,16 @@ TIME_UNITS: Final = "seconds since 1970-01-01"
 """Of times that a source has in other ways, or in several."""
 MAX_TEXT: Final = 1 << 16
 """Longest text, or list, of an attribute."""
+PLAIN_UNITS: Final = re.compile(
+    r"\s*(?P<unit>day|hour|minute|second)s? since (?P<date>\d{4}-\d{2}-\d{2})"
+    r"(?:[T ](?P<time>\d{2}:\d{2}(?::\d{2}(?:\.0{1,6})?)?)(?: ?(?:UTC|Z|\+00:?00))?)?\s*",
+    re.IGNORECASE,
+)
+"""Units of times without a zone or in UTC, spelled so that there are no two ways to read them."""
+UNIT_S: Final = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+STANDARD_CALENDARS: Final = ("", "standard", "gregorian", "proleptic_gregorian")
+GREGORIAN: Final = (np.datetime64("1582-10-16", "s"), np.datetime64("2262-01-01", "s"))
+"""Between these all standard calendars, and all libraries, agree."""
 
 
 class Coordinate(msgspec.Struct, frozen=True, eq=False):
@@ -235,3 +246,41 @@ def _json_value(value: Any) -> Any:
 
 def _spelled(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def decode_whole_seconds(
+    values: NDArray[Any], units: str, calendar: str
+) -> NDArray[np.datetime64] | None:
+    """Return the times that whole seconds mean in a standard calendar; None of all others.
+
+    Exact, and without xarray, which takes seconds to load and milliseconds for each file.
+    """
+    spelled = PLAIN_UNITS.fullmatch(units)
+    if spelled is None or not _is_standard(calendar) or values.dtype.kind not in "iuf":
+        return None
+    unit_s = UNIT_S[spelled["unit"].lower()]
+    # Halves, quarters and so on of a unit, as far as they are whole seconds.
+    share = unit_s & -unit_s if values.dtype.kind == "f" else 1
+    shares = values.astype(np.float64) * share if share > 1 else values
+    if not _are_whole(shares):
+        return None
+    try:
+        since = np.datetime64(f"{spelled['date']}T{spelled['time'] or '00:00'}", "s")
+    except ValueError:
+        return None  # a 30 February
+    first, last = (int(each) * (unit_s // share) for each in (shares.min(), shares.max()))
+    allowed = [int((border - since) / np.timedelta64(1, "s")) for border in GREGORIAN]
+    if since < GREGORIAN[0] or not allowed[0] <= first <= last < allowed[1]:
+        return None
+    seconds = shares.astype(np.int64) * (unit_s // share)
+    return (since + seconds.astype("timedelta64[s]")).astype("datetime64[us]")
+
+
+def _are_whole(values: NDArray[Any]) -> bool:
+    if not values.size or values.dtype.kind not in "iuf":
+        return False
+    return values.dtype.kind != "f" or bool((np.isfinite(values) & (values % 1 == 0)).all())
+
+
+def _is_standard(calendar: str) -> bool:
+    return calendar.lower() in STANDARD_CALENDARS

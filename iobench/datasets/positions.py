@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.coordinates import decode_whole_seconds
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
 SHORTEST_MONTH_S: Final = 28 * 86400
 NAMED_ZONE: Final = re.compile(r"[\d\s](?!(?:UTC|GMT|Z|T)\b)[A-Za-z][A-Za-z/_]*\s*$")
 """A time zone by its name at the end of units: pandas leaves out what it does not know."""
-PLAIN_UNITS: Final = re.compile(
-    r"\s*(?P<unit>day|hour|minute|second)s? since (?P<date>\d{4}-\d{2}-\d{2})"
-    r"(?:[T ](?P<time>\d{2}:\d{2}(?::\d{2}(?:\.0{1,6})?)?)(?: ?(?:UTC|Z|\+00:?00))?)?\s*",
-    re.IGNORECASE,
-)
-"""Units of times without a zone or in UTC, spelled so that there are no two ways to read them."""
-UNIT_S: Final = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
-STANDARD_CALENDARS: Final = ("", "standard", "gregorian", "proleptic_gregorian")
-GREGORIAN: Final = (np.datetime64("1582-10-16", "s"), np.datetime64("2262-01-01", "s"))
-"""Between these all standard calendars, and all libraries, agree."""
 SAME_DAY_DAYS: Final = 3
 """Monthly values are dated on one day of the month, its last or its middle: within these days."""
 
@@ -99,7 +90,7 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
         every = np.full(values.shape, "NaT", dtype=known.dtype)
         every[~missing] = known
         return every
-    whole = _decode_whole(values, units, calendar)
+    whole = decode_whole_seconds(values, units, calendar)
     if whole is not None:
         return whole
     from xarray import Variable
@@ -125,38 +116,6 @@ def are_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
     return np.zeros(values.shape, dtype=np.bool_)
 
 
-def _decode_whole(values: NDArray[Any], units: str, calendar: str) -> NDArray[np.datetime64] | None:
-    """Return the times that whole seconds mean in a standard calendar; None of all others.
-
-    Exact, and without xarray, which takes seconds to load and milliseconds for each file.
-    """
-    spelled = PLAIN_UNITS.fullmatch(units)
-    if spelled is None or not _is_standard(calendar) or values.dtype.kind not in "iuf":
-        return None
-    unit_s = UNIT_S[spelled["unit"].lower()]
-    # Halves, quarters and so on of a unit, as far as they are whole seconds.
-    share = unit_s & -unit_s if values.dtype.kind == "f" else 1
-    shares = values.astype(np.float64) * share if share > 1 else values
-    if not _are_whole(shares):
-        return None
-    try:
-        since = np.datetime64(f"{spelled['date']}T{spelled['time'] or '00:00'}", "s")
-    except ValueError:
-        return None  # a 30 February
-    first, last = (int(each) * (unit_s // share) for each in (shares.min(), shares.max()))
-    allowed = [int((border - since) / np.timedelta64(1, "s")) for border in GREGORIAN]
-    if since < GREGORIAN[0] or not allowed[0] <= first <= last < allowed[1]:
-        return None
-    seconds = shares.astype(np.int64) * (unit_s // share)
-    return (since + seconds.astype("timedelta64[s]")).astype("datetime64[us]")
-
-
-def _are_whole(values: NDArray[Any]) -> bool:
-    if not values.size or values.dtype.kind not in "iuf":
-        return False
-    return values.dtype.kind != "f" or bool((np.isfinite(values) & (values % 1 == 0)).all())
-
-
 def coordinate_times(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any] | None:
     """Return the times that values of a coordinate mean by its attributes, in their shape.
 
@@ -167,10 +126,6 @@ def coordinate_times(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDA
     units, calendar = (str(attributes.get(name, "")) for name in ("units", "calendar"))
     times = decode_times(values.reshape(-1), units, calendar)
     return None if times is None else times.reshape(values.shape)
-
-
-def _is_standard(calendar: str) -> bool:
-    return calendar.lower() in STANDARD_CALENDARS
 
 
 def cf_times(
