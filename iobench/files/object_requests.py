@@ -166,6 +166,11 @@ def _await_answers() -> None:
 
 def library(url: URL, module: str = "obstore") -> Any:
     """Return a module of obstore, by which a URL is asked."""
+    if url.protocol not in (*WEB, *S3, *GCS, *AZURE):
+        raise OptionError(
+            f"{url}: {url.protocol}:// is not read (expected s3://, gs://, az://, abfss://, "
+            "http:// or https://); copy the file here first, or mount its file system"
+        )
     try:
         return import_module(module)
     except ImportError as error:
@@ -203,12 +208,7 @@ def _bucket_store(stores: Any, protocol: str, bucket: str) -> Any:
         raise StorageError("user and password are read from the environment; leave them out")
     if protocol in GCS:
         return stores.GCSStore(bucket, **options)
-    if protocol in S3:
-        return stores.S3Store(bucket, credential_provider=_credentials(), **options)
-    raise OptionError(
-        f"{protocol}:// is not read (expected s3://, gs://, az://, abfss://, http:// or https://); "
-        "copy the file here first, or mount its file system"
-    )
+    return stores.S3Store(bucket, credential_provider=_credentials(), **options)
 
 
 def _credentials() -> Any:
@@ -280,7 +280,7 @@ def _error(url: URL, error: BaseException) -> BaseException:
         return FileNotFoundError(2, "no such object", str(url))
     if name == "PreconditionError":
         return FileFormatError(f"{url}: was rewritten since it was indexed; open the dataset again")
-    if isinstance(error, MissingExtraError):
+    if isinstance(error, MissingExtraError) or str(error).startswith(f"{url}: "):
         return error
     if isinstance(error, IobenchError):
         return type(error)(f"{url}: {error}")
