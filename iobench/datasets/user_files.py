@@ -177,7 +177,8 @@ class UserFiles:
         """Return a plain loop over an xarray dataset."""
         if isinstance(self._source, GribSamples):
             raise OptionError(
-                f"--pipeline upstream: {self.name} is GRIB; a plain loop reads NetCDF or Zarr"
+                f"--pipeline upstream: {self.name} is GRIB; a plain loop reads NetCDF or "
+                "Zarr: leave it out"
             )
         source = self._source
         others = {at: str(path) for at, path in source.other_paths.items()}

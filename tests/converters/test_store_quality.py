@@ -124,8 +124,8 @@ def test_the_manifest_has_the_same_bytes_however_it_was_made(tmp_path) -> None:
         run(path)
         assert told_by(path) == expected
     both = [
-        FORK.Process(target=run, args=(tmp_path / "both",), kwargs={"together": True})
-        for _ in range(2)
+        FORK.Process(target=run, args=(tmp_path / "both",), kwargs={"part": (part, 2)})
+        for part in (1, 2)
     ]
     for process in both:
         process.start()

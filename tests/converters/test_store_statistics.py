@@ -157,9 +157,7 @@ def test_a_conversion_that_was_killed_ends_with_the_same_bytes(tmp_path, fmt) ->
 
 def test_several_processes_tell_the_same(tmp_path) -> None:
     run(tmp_path / "alone")
-    both = [
-        FORK.Process(target=run, args=(tmp_path / "together",)) for _ in range(2)
-    ]
+    both = [FORK.Process(target=run, args=(tmp_path / "together",)) for _ in range(2)]
     for process in both:
         process.start()
     for process in both:

@@ -374,9 +374,7 @@ def test_zarr_metadata_that_are_others(tmp_path, change):
     refused(store.path, match="zarr.json|x/c")
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, "null", '{"chunk_grid": [' + "{}," * 9 + "{}]}"]
-)
+@pytest.mark.parametrize("text", ["[" * 100_000, "null", '{"chunk_grid": [' + "{}," * 9 + "{}]}"])
 def test_zarr_metadata_that_are_none(tmp_path, text):
     store = make(tmp_path, zarr_groups.FORMAT)
     rewrite(store.path, ARRAY, text.encode())

@@ -146,9 +146,11 @@ def _through_library(
         raise MissingFileError(f"{file.path}: no such file any more") from error
     key = os.getpid(), str(file.path.absolute()), version.st_ino, version.st_mtime_ns
     name = f"{file.group}/{variable.name}" if file.group else variable.name
-    source = _opened_by("h5py", *key)[name]
-    unknown = _unknown_filter(source)
-    if unknown or source.shape != variable.shape:
+    with file.path.open("rb") as opened:
+        is_classic = opened.read(4) in CLASSIC_MAGIC
+    source = None if is_classic else _opened_by("h5py", *key)[name]
+    unknown = "" if source is None else _unknown_filter(source)
+    if source is None or unknown or source.shape != variable.shape:
         source = _opened_by("netCDF4", *key)[name]
     try:
         stored = np.asarray(source[selection])

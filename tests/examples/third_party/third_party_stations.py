@@ -72,12 +72,20 @@ class Stations:
 
     def read(self, where: str) -> Raw:
         """Return the bytes of the file."""
-        return [Path(where).read_bytes()]
+        try:
+            return [Path(where).read_bytes()]
+        except FileNotFoundError as error:
+            raise MissingFileError(f"{where}: no such file any more; download it again") from error
 
     def decode(self, raw: Raw, where: str) -> Arrays:
         """Return the numbers in the text."""
         header, _, table = bytes(raw[0]).decode().partition("\n")
-        values = np.loadtxt(io.StringIO(table), delimiter=",", dtype="f4", ndmin=2)
+        if not table:
+            raise FileFormatError(f"{where}: is empty; download it again")
+        try:
+            values = np.loadtxt(io.StringIO(table), delimiter=",", dtype="f4", ndmin=2)
+        except ValueError as error:
+            raise FileFormatError(f"{where}: {error}; download it again") from error
         if header != ",".join(COLUMNS) or values.shape != (HOURS, len(COLUMNS)):
             raise FileFormatError(
                 f"{where}: has columns {header!r} and a table of shape {values.shape}, expected "
