@@ -22,7 +22,7 @@ OWN_NBYTES = 1 << 20
 """Less than this comes from the heap: a page fault each would cost more than it gives back."""
 LENT_NBYTES = 1 << 16
 """Less than this for a sample comes from the heap, which has it ready."""
-MOST_LENT_NBYTES = 64 << 20
+MOST_LENT_NBYTES = 256 << 20
 """What a thread keeps for its next sample, together with what is held of it."""
 MEMORY_SHARE = 0.25
 CEILING_NBYTES = 8 << 30
