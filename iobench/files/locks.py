@@ -156,8 +156,8 @@ class _LockObject:
     def __init__(self, path: Path) -> None:
         assert isinstance(path, URL)
         self._url = path
-        values = {"host": socket.gethostname(), "pid": os.getpid(), "token": secrets.token_hex(8)}
-        self._data = json.dumps(values).encode()
+        token = secrets.token_hex(8)
+        self._values = {"host": socket.gethostname(), "pid": os.getpid(), "token": token}
         self._state: ObjectStat | None = None  # the version that is ours
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="iobench-lock", daemon=True)
@@ -171,8 +171,12 @@ class _LockObject:
             "one process alone write it"
         )
 
+    def _content(self) -> bytes:
+        """Return other bytes each time: an ETag is that of the bytes."""
+        return json.dumps({**self._values, "beat": secrets.token_hex(8)}).encode()
+
     def acquire(self) -> bool:
-        self._state = objects.create(self._url, self._data)
+        self._state = objects.create(self._url, self._content())
         if self._state is None:
             (found,) = objects.states_of([self._url])
             if found is None:
@@ -180,16 +184,18 @@ class _LockObject:
             age_ns = objects.server_time_ns(self._url.parent) - found.st_mtime_ns
             if lock_holder(self._url) and age_ns <= STALE_S * 1e9:
                 return False
-            self._state = objects.update(self._url, self._data, found)
+            self._state = objects.update(self._url, self._content(), found)
         if self._state is not None:
             self._thread.start()
         return self._state is not None
 
     def is_held(self) -> bool:
         try:
-            return self._state is not None and self._url.read_bytes() == self._data
-        except FileNotFoundError:
+            content = parse_json(self._url.read_bytes())
+        except (FileNotFoundError, ValueError):
             return False
+        is_ours = isinstance(content, dict) and content.get("token") == self._values["token"]
+        return self._state is not None and is_ours
 
     def release(self) -> None:
         self._ended.set()
@@ -200,4 +206,4 @@ class _LockObject:
     def _beat(self) -> None:
         while self._state is not None and not self._ended.wait(BEAT_S):
             with suppress(OSError):  # unreachable: check() will say so
-                self._state = objects.update(self._url, self._data, self._state)
+                self._state = objects.update(self._url, self._content(), self._state)
