@@ -171,12 +171,12 @@ class Journal:
 
     def clear(self, folder: Path) -> None:
         """Remove a folder of unfinished files."""
-        clear_scratch(folder, self._store)
+        clear_scratch(folder)
 
     def tidy(self) -> None:
         """Remove what was left of unfinished shards of this part; its lock is held."""
         for folder in list_folders(self._work):
-            clear_scratch(folder, self._store)
+            clear_scratch(folder)
 
     def remove(self) -> None:
         """Remove the journal and what was not finished: the store is; its lock is held."""

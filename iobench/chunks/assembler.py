@@ -25,7 +25,7 @@ from iobench.chunks.chunked_variable import ChunkedVariable, Place, decode_chunk
 from iobench.chunks.decode_counts import count_decoded, count_used
 from iobench.chunks.decoded_chunks import ChunkRow
 from iobench.files.memory import array_for_one_sample
-from iobench.files.source_ranges import read_extents
+from iobench.files.ranges import read_extents
 from iobench.samples import SharedBytes
 
 if TYPE_CHECKING:

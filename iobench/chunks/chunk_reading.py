@@ -19,10 +19,13 @@ from iobench.chunks.chunked_variable import (
 from iobench.chunks.packing import unpack
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.files.crc32c import crc32c
-from iobench.files.memory import for_one_sample
-from iobench.files.ranges import FileRange
-from iobench.files.source_files import cached_source_file, file_nbytes, read_whole_files
-from iobench.files.source_ranges import read_extents
+from iobench.files.ranges import (
+    FileRange,
+    cached_source_file,
+    file_nbytes,
+    read_extents,
+    read_whole_files,
+)
 from iobench.files.urls import file_below
 
 if TYPE_CHECKING:
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.files.source_ranges import Allocate
 
 ABSENT = (1 << 64) - 1
 """Offset and length of a chunk that a shard does not hold."""
@@ -46,7 +48,6 @@ def read_chunks(
     chunks: Sequence[StoredChunk],
     *,
     also: Sequence[FileRange[str]] = (),
-    allocate: Allocate = for_one_sample,
 ) -> tuple[list[memoryview | None], list[memoryview]]:
     """Return the stored bytes of chunks, None for those never written; neighbours at once.
 
@@ -64,12 +65,12 @@ def read_chunks(
         elif (inner := _range_at(file, variable, place, shards)) is not None:
             ranges.append(inner)
             of_ranges.append(number)
-    buffers = read_extents(ranges, allocate=allocate) if ranges else []
+    buffers = read_extents(ranges) if ranges else []
     for number, buffer in zip(of_ranges, buffers, strict=True):
         if number >= 0:
             stored[number] = buffer
     if files:
-        contents = read_whole_files(files, allocate=allocate)
+        contents = read_whole_files(files)
         for number, content in zip(of_files, contents, strict=True):
             stored[number] = content
     return stored, buffers[: len(also)]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from iobench.files.memory import is_bounded, shared_memory_nbytes
-from iobench.files.source_files import forget_source_files
+from iobench.files.ranges import forget_source_files
 from iobench.sizes import parse_nbytes
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from iobench.chunks.boxes import PICK_NBYTES, SHARED_PAGES_NBYTES, fits
 from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
 from iobench.chunks.chunked_variable import ChunkedVariable, Place, decode_chunk
 from iobench.chunks.packing import is_plain, unpack
-from iobench.files.source_ranges import announce_range
+from iobench.files.ranges import announce_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

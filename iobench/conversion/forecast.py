@@ -20,8 +20,8 @@ from iobench.datasets.sample_producer import nbytes_of_one
 from iobench.datasets.sample_windows import SampledFiles
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import StoreError
-from iobench.files.atomic import is_local, storage_errors
-from iobench.files.scratch import free_files, free_nbytes, remove_leftovers, remove_tree
+from iobench.files.atomic import free_files, free_nbytes, is_local, storage_errors
+from iobench.files.uploads import remove_leftovers, remove_tree
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline
 from iobench.loaders.ring.options import loader

@@ -78,7 +78,7 @@ from iobench.datasets.standins import ensure_stand_in as ensure_stand_in
 from iobench.datasets.standins import write_planned_files as write_planned_files
 from iobench.files.memory import array_for_one_sample as array_for_one_sample
 from iobench.files.ranges import FileRange as FileRange
-from iobench.files.source_files import read_whole_files as read_whole_files
-from iobench.files.source_ranges import read_extents as read_extents
+from iobench.files.ranges import read_extents as read_extents
+from iobench.files.ranges import read_whole_files as read_whole_files
 from iobench.files.urls import as_path as as_path
 from iobench.files.urls import range_file as range_file

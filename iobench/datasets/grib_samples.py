@@ -28,7 +28,7 @@ from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.file_variables import check_sample_dims, lacking
 from iobench.datasets.rows import FileCoordinates, SampleRows
 from iobench.errors import FileFormatError, IobenchError, OptionError
-from iobench.files.source_ranges import read_extents
+from iobench.files.ranges import read_extents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

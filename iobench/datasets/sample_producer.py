@@ -25,8 +25,8 @@ from iobench.datasets.sample_windows import (
     scratch_folder,
 )
 from iobench.errors import OptionError
+from iobench.files.atomic import free_nbytes
 from iobench.files.memory import pages_used_again
-from iobench.files.scratch import free_nbytes
 from iobench.samples import handed_on_nbytes
 from iobench.sizes import mebibytes
 from iobench.stores.tally import Tally

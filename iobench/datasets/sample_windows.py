@@ -22,7 +22,7 @@ from iobench.chunks.sampled_variable import row_groups, runs
 from iobench.errors import StorageError
 from iobench.files.atomic import storage_errors
 from iobench.files.memory import own_pages
-from iobench.files.ranges import read_into
+from iobench.files.open_files import read_into
 from iobench.recording.mounts import on_mount, read_mounts
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from iobench.errors import (
     OptionError,
     StorageError,
 )
-from iobench.files.source_files import open_source_file
+from iobench.files.ranges import open_source_file
 from iobench.files.urls import URL, as_path
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     )
     from iobench.datasets.file_sets import Order
     from iobench.datasets.setup_processes import Advance
-    from iobench.files.source_files import SourceBytes
+    from iobench.files.ranges import SourceBytes
     from iobench.samples import Sample, SampleSpec
 
 STORE_MARK = "iobench.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -15,7 +16,7 @@ from iobench.files.objects import TEMPORARY_SUFFIX as TEMPORARY_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.files.scratch import RemoteFile
+    from iobench.files.uploads import Upload
 
 
 EXIT_RESUMABLE = 75
@@ -88,6 +89,26 @@ def is_read_only(folder: Path) -> bool:
     with suppress(OSError):
         return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
     return False
+
+
+def free_nbytes(folder: Path) -> int | None:
+    """Return the bytes free where a folder is; None where nobody tells, as of object stores."""
+    if not is_local(folder):
+        return None
+    with storage_errors(folder):
+        return shutil.disk_usage(folder).free
+
+
+def free_files(folder: Path) -> int | None:
+    """Return how many files can be made where a folder is; None where nothing limits or tells it.
+
+    Like bytes these are those of the file system, and of a user's quota where it counts that in.
+    """
+    if not is_local(folder):
+        return None
+    with storage_errors(folder):
+        status = os.statvfs(folder)
+    return status.f_favail if status.f_files else None  # btrfs and others make inodes as they go
 
 
 def sync_directory(path: Path) -> None:
@@ -174,13 +195,13 @@ class AtomicFile:
 
 def new_file(
     path: Path, *, resumable: bool = False, folder: Path | None = None
-) -> AtomicFile | RemoteFile:
+) -> AtomicFile | Upload:
     """Return a file that only ``commit`` makes appear; the arguments are those of `AtomicFile`."""
     if is_local(path):
         return AtomicFile(path, resumable=resumable, folder=folder)
-    from iobench.files.scratch import RemoteFile
+    from iobench.files.uploads import Upload
 
-    return RemoteFile(path)  # type: ignore[arg-type]
+    return Upload(path)  # type: ignore[arg-type]
 
 
 def write_atomically(path: Path, data: bytes | str, *, resumable: bool = False) -> None:

@@ -208,7 +208,9 @@ def _bucket_store(stores: Any, protocol: str, bucket: str) -> Any:
         raise StorageError("user and password are read from the environment; leave them out")
     if protocol in GCS:
         return stores.GCSStore(bucket, **options)
-    return stores.S3Store(bucket, credential_provider=_credentials(), **options)
+    # Over TLS no digest of what is put has to be signed: that is 0.6 of 0.9 s of CPU for a GB.
+    unsigned = {} if is_http else {"unsigned_payload": True}
+    return stores.S3Store(bucket, credential_provider=_credentials(), **unsigned, **options)
 
 
 def _credentials() -> Any:

@@ -19,13 +19,10 @@ import msgspec
 
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.object_requests import AT_ONCE, WEB, WHOLE, ask, library, status_of, store_of
-from iobench.files.ranges import cut_views
+from iobench.files.open_files import cut_views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Iterable, Sequence
 
     from iobench.files.urls import URL
 
@@ -209,20 +206,9 @@ def read_objects(urls: Sequence[URL]) -> list[Any]:
     return contents
 
 
-def read_whole_remote(
-    urls: Sequence[URL], allocate: Callable[[int], NDArray[np.uint8]]
-) -> list[memoryview | None]:
-    """Return the content of objects in memory of one's own, None for those that are not there."""
-    buffers: list[memoryview | None] = []
-    for start in range(0, len(urls), AT_ONCE):
-        for content in read_objects(urls[start : start + AT_ONCE]):
-            if content is None:
-                buffers.append(None)
-                continue
-            buffer = allocate(len(content)).data
-            buffer[:] = content
-            buffers.append(buffer)
-    return buffers
+def read_whole_remote(urls: Sequence[URL]) -> list[memoryview | None]:
+    """Return the content of objects, None for those that are not there."""
+    return [each if each is None else memoryview(each) for each in read_objects(urls)]
 
 
 class ObjectReader(io.RawIOBase):

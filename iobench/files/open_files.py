@@ -1,11 +1,13 @@
-"""The one table of descriptors of this process: files stay open as long as there is room for them.
+"""Files of this machine, and the one table of descriptors of this process.
 
-Stores and source files, reading threads and mappings share it, so that it is as large as the
-process may have it. A file that somebody reads from is closed once they let go of it.
+They stay open as long as there is room for them. Stores and source files, reading threads and
+mappings share the table, so that it is as large as the process may have it. A file that somebody
+reads from is closed once they let go of it.
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import mmap
 import os
@@ -13,24 +15,200 @@ import resource
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
+import msgspec
 import numpy as np
 
-from iobench.files.open_file import (
-    NO_DESCRIPTORS,
-    SOURCE_FILE,
-    STORE_FILE,
-    FileKind,
-    OpenFile,
-    not_opened,
+from iobench.errors import (
+    FileFormatError,
+    IobenchError,
+    MissingFileError,
+    StorageError,
+    StoreError,
 )
-
-if TYPE_CHECKING:
-    from iobench.files.ranges import FileRange
+from iobench.json_files import open_regular
 
 T = TypeVar("T")
+MAX_VIEWS: Final = 1024
+"""What ``preadv`` takes at once (``IOV_MAX`` of Linux)."""
+NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+class FileKind(msgspec.Struct, frozen=True, eq=False):
+    """Whose files they are, and so what is said where one is not as expected."""
+
+    owner: str  # ``"store"`` or ``"dataset"``
+    missing: type[IobenchError]
+    damaged: type[IobenchError]
+    if_missing: str
+    if_changed: str
+    if_cut: str
+    if_removed: str
+    is_dated: bool  # whether a file that was modified is another one; a store has checksums
+
+
+_AGAIN: Final = "convert to a new folder, or stage its copy again"
+STORE_FILE: Final = FileKind(
+    owner="store",
+    missing=StoreError,
+    damaged=StoreError,
+    if_missing=f" is missing, its store's manifest lists it; {_AGAIN}",
+    if_changed=_AGAIN,
+    if_cut=_AGAIN,
+    if_removed=_AGAIN,
+    is_dated=False,
+)
+SOURCE_FILE: Final = FileKind(
+    owner="dataset",
+    missing=MissingFileError,
+    damaged=FileFormatError,
+    if_missing=": no such file",
+    if_changed="open the dataset again",
+    if_cut="it is cut short or has changed since it was indexed; fetch it again",
+    if_removed="fetch it again, or stage its copy again",
+    is_dated=True,
+)
+
+
+class OpenFile:
+    """A file of this machine; its descriptor closes when nobody holds it any more."""
+
+    __slots__ = ("descriptor", "kind", "mapping", "nbytes", "path", "version")
+
+    def __init__(self, path: str, kind: FileKind) -> None:
+        self.descriptor = -1
+        self.path, self.kind = path, kind
+        self.mapping: mmap.mmap | None = None
+        self.descriptor = open_regular(path)
+        status = os.fstat(self.descriptor)
+        self.nbytes, self.version = status.st_size, status.st_mtime_ns
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # Bound early: where Python ends, modules are emptied before the table is.
+        if self.descriptor >= 0:
+            close(self.descriptor)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Its size, and when it was modified, in ns."""
+        return self.nbytes, self.version
+
+    def check(self) -> None:
+        """Check that the file is as it was: one that shrinks under a mapping ends the process."""
+        status = os.fstat(self.descriptor)
+        if (
+            status.st_size != self.nbytes
+            or not status.st_nlink
+            or (self.kind.is_dated and status.st_mtime_ns != self.version)
+        ):
+            raise self._changed(status)
+
+    def _changed(self, status: os.stat_result) -> IobenchError:
+        owner = self.kind.owner
+        if status.st_size != self.nbytes:
+            how = f"{status.st_size} bytes, its {owner} was opened with {self.nbytes}"
+            return self.kind.damaged(f"{self.path}: {how}; {self.kind.if_changed}")
+        what = "open it again"
+        if status.st_nlink:
+            how = f"was modified after its {owner} was opened"
+        elif os.path.lexists(self.path):
+            how = f"was replaced while its {owner} was read"
+        else:
+            how, what = f"was removed while its {owner} was read", self.kind.if_removed
+        return self.kind.damaged(f"{self.path} {how}; {what}")
+
+    def read_at(self, offset: int, nbytes: int) -> bytes:
+        """Return some bytes; fewer where the file ends."""
+        try:
+            return os.pread(self.descriptor, nbytes, offset)
+        except OSError as error:
+            raise refused(self.path, error) from error
+
+    def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
+        """Return ``nbytes`` from each of some places, fewer where the file ends."""
+        return [self.read_at(offset, nbytes) for offset in offsets]
+
+    def fill(self, buffer: memoryview, offset: int) -> None:
+        """Fill a buffer from ``offset``."""
+        if buffer:  # one of no bytes may be no memory to write to
+            self.fill_views((buffer,), offset, offset + len(buffer))
+
+    def fill_views(self, views: Sequence[memoryview], offset: int, end: int) -> None:
+        """Read bytes ``offset`` to ``end`` into memory, view after view."""
+        try:
+            at = read_into(self.descriptor, views, offset, end)
+        except OSError as error:
+            raise refused(self.path, error) from error
+        if at < end:
+            raise self.ends_early(at, end)
+
+    def ends_early(self, at: int, end: int) -> IobenchError:
+        """Return the error for a file that ends at byte ``at``, before ``end``."""
+        return self.kind.damaged(
+            f"{self.path}: the file ends at byte {at}, {end - at} bytes more were expected; "
+            f"{self.kind.if_cut}"
+        )
+
+    def announce(self, offset: int, nbytes: int) -> None:
+        """Tell the kernel what will be read next, where it takes advice."""
+        with suppress(OSError):  # where a file system refuses it, reading says what is wrong
+            os.posix_fadvise(self.descriptor, offset, nbytes, os.POSIX_FADV_WILLNEED)
+
+
+def refused(path: str, error: OSError) -> StorageError:
+    """Return the error for a file that cannot be read, in one line."""
+    return _storage_error(f"{path}: cannot be read: {error.strerror or error}", error)
+
+
+def not_opened(path: str, kind: FileKind, error: OSError) -> IobenchError:
+    """Return the error for a file that cannot be opened, in one line."""
+    if isinstance(error, FileNotFoundError):
+        return kind.missing(f"{path}{kind.if_missing}")
+    if isinstance(error, IsADirectoryError):
+        return StorageError(f"{path}: is a folder, expected a file; name the files in it")
+    if error.errno == errno.EINVAL:
+        return _storage_error(f"{path}: {error.strerror}; name a file", error)
+    what = ""
+    if isinstance(error, PermissionError):
+        what = "; give yourself read permission"
+    elif error.errno in NO_DESCRIPTORS:
+        what = "; allow this process more files (ulimit -n), or close some"
+    return _storage_error(f"{path}: cannot be opened: {error.strerror or error}{what}", error)
+
+
+def _storage_error(text: str, error: OSError) -> StorageError:
+    refusal = StorageError(text)
+    refusal.errno = error.errno
+    return refusal
+
+
+def read_into(descriptor: int, views: Sequence[memoryview], offset: int, end: int) -> int:
+    """Read bytes ``offset`` to ``end`` of a file into memory, view after view; return how far."""
+    while offset < end:
+        count = os.preadv(descriptor, views[:MAX_VIEWS], offset)
+        offset += count
+        if count == 0:
+            break
+        if offset < end:
+            _, views = cut_views(views, count)
+    return offset
+
+
+def cut_views(
+    views: Sequence[memoryview], nbytes: int
+) -> tuple[Sequence[memoryview], Sequence[memoryview]]:
+    """Return the first bytes of views, and the others."""
+    left = nbytes
+    for number, view in enumerate(views):
+        if left < len(view):
+            return [*views[:number], view[:left]], [view[left:], *views[number + 1 :]]
+        left -= len(view)
+    return views, []
+
+
 SHARE: Final = 1 / 2
 """Of the descriptors that this process may have; the training script needs some as well."""
 MAX_DESCRIPTORS: Final = 1 << 15
@@ -38,7 +216,6 @@ MAX_DESCRIPTORS: Final = 1 << 15
 
 FileIdentity = tuple[int, int]
 """Size in bytes, and when the file was modified, in ns."""
-
 FileKey = tuple[str, FileKind, int]
 """Path, kind, and number of the set that the file is of, 0 without one: two stores that lay at the
 same place one after the other have nothing in common."""
@@ -55,8 +232,7 @@ def descriptor_limit() -> int:
 class OpenFiles:
     """Files by path; those opened longest ago are closed when there is no room for another one.
 
-    Safe from several threads, and after a fork: ``preadv`` moves no position, so that a child reads
-    from what its parent opened.
+    For threads and forked children: ``preadv`` moves no position.
     """
 
     def __init__(self) -> None:
@@ -85,7 +261,9 @@ class OpenFiles:
         """Return a file's mapping, which holds a descriptor of its own; raise as `opened` does."""
         file = self.opened(key, nbytes)
         if file.mapping is None:
-            fresh = self._with_descriptor(key, lambda: _mapping(file))
+            fresh = self._with_descriptor(
+                key, lambda: mmap.mmap(file.descriptor, file.nbytes, prot=mmap.PROT_READ)
+            )
             with self._lock:
                 if file.mapping is None:
                     file.mapping = fresh
@@ -129,8 +307,7 @@ class OpenFiles:
     def close(self, keys: Iterable[FileKey]) -> None:
         """Close files, and expect nothing of them any more.
 
-        For finalizers too, which Python may call in a thread that is at work here: then the files
-        are closed a little later.
+        A finalizer may call it in a thread that is at work here: then they are closed a bit later.
         """
         self._closing.append(keys)
         if self._lock.acquire(blocking=False):
@@ -170,14 +347,6 @@ class OpenFiles:
             keys = [key for key in {**self._files, **self._expected} if key[1] is SOURCE_FILE]
         self.close([key for key in keys if chosen is None or _is_in(key[0], chosen)])
 
-    def before_fork(self) -> None:
-        """Let the table be whole in the child."""
-        self._lock.acquire()
-
-    def after_fork(self) -> None:
-        """Go on in the parent, and in the child."""
-        self._lock.release()
-
 
 def _is_in(path: str, chosen: set[str]) -> bool:
     while path and path not in chosen:
@@ -185,15 +354,11 @@ def _is_in(path: str, chosen: set[str]) -> bool:
     return bool(path)
 
 
-def _mapping(file: OpenFile) -> mmap.mmap:
-    return mmap.mmap(file.descriptor, file.nbytes, prot=mmap.PROT_READ)
-
-
 open_files: Final = OpenFiles()
 os.register_at_fork(
-    before=open_files.before_fork,
-    after_in_parent=open_files.after_fork,
-    after_in_child=open_files.after_fork,
+    before=open_files._lock.acquire,  # the table is whole in the child
+    after_in_parent=open_files._lock.release,
+    after_in_child=open_files._lock.release,
 )
 
 
@@ -239,7 +404,7 @@ class FileSet:
             return open_files.mapped(self._keys[number], self._nbytes[number])
         return mapping
 
-    def read(self, ranges: Sequence[FileRange[Path]]) -> list[memoryview]:
+    def read(self, ranges: Sequence[tuple[Path, int, int]]) -> list[memoryview]:
         """Return the bytes of ranges of the files, in buffers of their own."""
         buffers = []
         last, file = None, None

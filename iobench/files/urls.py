@@ -346,7 +346,7 @@ class URL(_Base):
         objects.remove([self])
 
     def replace(self, target: Any) -> Any:
-        """Make a finished file in scratch (`iobench.files.scratch`) appear at ``target``."""
+        """Make a finished file in scratch (`iobench.files.uploads`) appear at ``target``."""
         from iobench.files.uploads import take_sealed
 
         take_sealed(self).complete()

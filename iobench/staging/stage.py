@@ -31,7 +31,7 @@ from iobench.files.atomic import (
 from iobench.files.crc32c import crc32c
 from iobench.files.locks import LOCK_NAME, locked
 from iobench.files.memory import available_memory_nbytes
-from iobench.files.source_files import open_source_file
+from iobench.files.ranges import open_source_file
 from iobench.files.urls import URL, as_path, range_file
 from iobench.json_files import read_json
 from iobench.recording.clocks import now_ns

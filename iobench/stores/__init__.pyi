@@ -1,3 +1,4 @@
+from iobench.files.atomic import free_nbytes as free_nbytes
 from iobench.files.atomic import is_local as is_local
 from iobench.files.atomic import storage_errors as storage_errors
 from iobench.files.atomic import sync_directory as sync_directory
@@ -8,12 +9,11 @@ from iobench.files.crc32c import crc32c_of_rows as crc32c_of_rows
 from iobench.files.locks import JOURNAL_NAME as JOURNAL_NAME
 from iobench.files.locks import find_writer as find_writer
 from iobench.files.locks import locked as locked
-from iobench.files.scratch import clear_scratch as clear_scratch
-from iobench.files.scratch import free_nbytes as free_nbytes
-from iobench.files.scratch import list_folders as list_folders
-from iobench.files.scratch import open_scratch as open_scratch
-from iobench.files.scratch import remove_leftovers as remove_leftovers
-from iobench.files.scratch import remove_tree as remove_tree
+from iobench.files.uploads import clear_scratch as clear_scratch
+from iobench.files.uploads import list_folders as list_folders
+from iobench.files.uploads import open_scratch as open_scratch
+from iobench.files.uploads import remove_leftovers as remove_leftovers
+from iobench.files.uploads import remove_tree as remove_tree
 from iobench.json_files import parse_json as parse_json
 from iobench.json_files import read_json as read_json
 from iobench.recording.clocks import Budget as Budget

@@ -14,8 +14,7 @@ import msgspec
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
 from iobench.files.objects import fetched, fill_views
-from iobench.files.open_file import STORE_FILE
-from iobench.files.open_files import FileSet
+from iobench.files.open_files import STORE_FILE, FileSet
 from iobench.files.ranges import FileRange
 from iobench.files.urls import URL
 from iobench.samples import is_number_below

@@ -21,13 +21,14 @@ from iobench.errors import StorageError, StoreClaimedError
 from iobench.files.atomic import (
     OTHER_FOLDER,
     TEMPORARY_SUFFIX,
+    free_files,
+    free_nbytes,
     is_closed,
     is_local,
     storage_errors,
     write_atomically,
 )
 from iobench.files.locks import LOCK_NAME, find_writer
-from iobench.files.scratch import free_files, free_nbytes
 from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
 

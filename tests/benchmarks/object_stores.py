@@ -138,7 +138,7 @@ class Iobench:
         upload = Upload(self._url(key))
         for start in range(0, len(data), 1 << 20):
             upload.write(memoryview(data)[start : start + (1 << 20)])
-        upload.complete()
+        upload.commit()
 
     def _url(self, key: str) -> Any:
         from iobench.files.urls import URL

@@ -13,8 +13,7 @@ from iobench.chunks.grib.messages import grib_messages
 from iobench.chunks.grib.simple_packing import SimplePacking, simple_packing
 from iobench.datasets.grib_samples import index_grib
 from iobench.errors import FileFormatError
-from iobench.files.source_files import open_source_file
-from iobench.files.source_ranges import read_extents
+from iobench.files.ranges import open_source_file, read_extents
 
 MEMBERS = "era5/era5-levels-members.grib"
 

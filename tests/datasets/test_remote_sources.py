@@ -12,7 +12,7 @@ from iobench.datasets.sample_producer import samples_in_order
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files import object_requests
 from iobench.files.objects import request_counts
-from iobench.files.source_files import open_source_file
+from iobench.files.ranges import open_source_file
 from iobench.files.urls import URL, as_path
 from iobench.sources.opening import expand_sources
 from iobench.stores.plan import fingerprint, modified_ns

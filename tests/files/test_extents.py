@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from iobench.chunks.decoded_chunks import reopen_files
 from iobench.errors import FileFormatError, MissingFileError
-from iobench.files.source_ranges import read_extents
+from iobench.files.ranges import read_extents
 
 
 @pytest.fixture(scope="module")

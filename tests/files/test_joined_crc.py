@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iobench.files.crc32c import crc32c
-from iobench.files.joined_crc import JoinedChecksum
+from iobench.files.crc32c import JoinedChecksum, crc32c
 
 
 @pytest.mark.parametrize("nbytes", [1, 2, 7, 68, 552, 4096])

@@ -28,7 +28,7 @@ from iobench.files.objects import (
     update,
 )
 from iobench.files.ranges import FileRange
-from iobench.files.scratch import clear_scratch, open_scratch
+from iobench.files.uploads import clear_scratch, open_scratch
 from iobench.files.urls import URL, as_path, is_url
 from iobench.stores.extents import read_ranges
 from iobench.stores.shard_writer import ShardFileWriter
@@ -144,7 +144,7 @@ def test_a_file_appears_with_its_completion(place, begun_uploads, nbytes):
     assert len(begun_uploads()) == (nbytes > PART)
     (folder / "a b" / "data").replace(target)
     assert target.read_bytes() == data
-    clear_scratch(folder, place)
+    clear_scratch(folder)
     assert place.below() == ["a b/data"]
     assert begun_uploads() == []
 
@@ -157,7 +157,7 @@ def test_what_is_dropped_leaves_nothing(place, begun_uploads, is_committed):
     file.write(bytes(MANY))
     if is_committed:
         file.commit()
-    clear_scratch(folder, place)
+    clear_scratch(folder)
     file.abort()
     assert begun_uploads() == []
     assert place.below() == []

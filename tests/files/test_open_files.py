@@ -11,8 +11,7 @@ import pytest
 
 from iobench.errors import FileFormatError, MissingFileError, StoreError
 from iobench.files import open_files as module
-from iobench.files.open_file import SOURCE_FILE, FileKind, OpenFile
-from iobench.files.open_files import FileSet, OpenFiles
+from iobench.files.open_files import SOURCE_FILE, FileKind, FileSet, OpenFile, OpenFiles
 from iobench.files.ranges import FileRange
 
 if TYPE_CHECKING:

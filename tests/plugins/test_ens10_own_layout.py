@@ -14,7 +14,7 @@ from iobench.datasets.grib_samples import index_grib
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.errors import MissingFileError, OptionError
-from iobench.files.source_ranges import read_extents
+from iobench.files.ranges import read_extents
 from iobench_maelstrom.ens10.dataset import Ens10
 
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from iobench.chunks.grib.decoding import load_eccodes
 from iobench.chunks.grib.messages import GribMessage, damaged, dated_headers, grib_messages
-from iobench.files.ranges import FileRange
-from iobench.files.source_files import open_source_file
+from iobench.files.ranges import FileRange, open_source_file
 from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.files.source_files import SourceBytes
+    from iobench.files.ranges import SourceBytes
 
 GRIB_COLUMNS: Mapping[str, str] = {
     "file": "<i4",

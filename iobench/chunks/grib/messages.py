@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from iobench.files.source_files import SourceBytes
+    from iobench.files.ranges import SourceBytes
 
 HEAD_NBYTES = 1024
 """Read at the start of each message: holds all its headers unless it has a long grid or bitmap."""

@@ -17,7 +17,7 @@ from iobench.errors import FileFormatError, IobenchError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iobench.files.source_files import SourceBytes
+    from iobench.files.ranges import SourceBytes
 
 HEADER_NBYTES = 1 << 20
 """Read at first; of a longer header what is below on a second go: a damaged one has no end."""

@@ -11,7 +11,7 @@ from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.netcdf.file import CLASSIC_MAGIC, open_hdf5
 from iobench.chunks.packing import CODING
 from iobench.coordinates import json_attributes
-from iobench.files.source_files import open_source_file
+from iobench.files.ranges import open_source_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

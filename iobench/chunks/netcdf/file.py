@@ -22,9 +22,8 @@ from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
 from iobench.chunks.packing import CODING, packing_of, unpack
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
-from iobench.files.open_file import OpenFile
-from iobench.files.open_files import open_files
-from iobench.files.source_files import open_source_file
+from iobench.files.open_files import OpenFile, open_files
+from iobench.files.ranges import open_source_file
 from iobench.files.urls import URL, range_file
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.files.source_files import RemoteBytes, SourceBytes
+    from iobench.files.ranges import RemoteBytes, SourceBytes
 
 HDF5_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
 CLASSIC_MAGIC: Final = (b"CDF\x01", b"CDF\x02", b"CDF\x05")

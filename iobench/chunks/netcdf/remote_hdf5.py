@@ -6,12 +6,12 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from iobench.files.open_file import OpenFile
+from iobench.files.open_files import OpenFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.files.source_files import RemoteBytes
+    from iobench.files.ranges import RemoteBytes
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from iobench.errors import (
     MissingFileError,
     StorageError,
 )
-from iobench.files.source_files import forget_source_files
+from iobench.files.ranges import forget_source_files
 from iobench.files.urls import URL, is_url, range_file
 from iobench.json_files import read_json
 

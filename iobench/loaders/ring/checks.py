@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from iobench.errors import StoreError
-from iobench.files.crc32c import crc32c
-from iobench.files.joined_crc import JoinedChecksum
+from iobench.files.crc32c import JoinedChecksum, crc32c
 from iobench.stores.finished_store import read_checksums
 from iobench.stores.verification import wrong_extent
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from iobench.files.ranges import MAX_VIEWS
+from iobench.files.open_files import MAX_VIEWS
 from iobench.loaders.ring.read_ahead import ask_for_ranges
 from iobench.recording.kinds import Kind
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.files.open_file import OpenFile
-    from iobench.files.open_files import FileSet
+    from iobench.files.open_files import FileSet, OpenFile
     from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.log import StageStopwatch
     from iobench.stores.extents import ExtentTable
