@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 ITEMS_LIMIT: Final = 1000
 STRIDED: Final = torch.strided
+TENSOR: Final = torch.Tensor
 DESCRIBED: Final = (*STAGES.values(), Kind.COLLATE)
 _packed: Final = span_file.POSITION.pack
 # Plain numbers: arithmetic of flags takes longer than writing a span.
@@ -100,6 +101,7 @@ class BatchRecorder:
         self._sparse, self._worker = sparse, worker
         self._described = {kind: recorder.described(kind) for kind in DESCRIBED}
         self._fused = recorder.described(Kind.FUSED)
+        self._whole = recorder.string(WHOLE)
         self._position = self.lane.position
         self._yields = isinstance(dataset, IterableDataset)
         self._one_by_one = batches and _takes_one_by_one(dataset)
@@ -133,7 +135,6 @@ class BatchRecorder:
         # Of batches that are short themselves, the others are recorded as a whole.
         self._batch_cost_ns = BATCH_LIGHT_SPANS * light_ns
         self._short = self._brief = False
-        self._wholes: dict[int, bytes] = {}
         self._hushed = False
 
     def begin(self, tag: BatchTag, index: Any) -> Any:
@@ -185,22 +186,13 @@ class BatchRecorder:
     def _end_brief(self, tag: BatchTag) -> None:
         """Record a batch as a whole."""
         self._brief = False
-        lane = self.lane
-        end_ns = lane.now_ns()
+        end_ns = self.lane.now_ns()
         self._watch_no_more(end_ns - self._begun_ns)
         self.theirs_ns += end_ns - self._begun_ns
-        lane.place(tag.batch, tag.epoch)  # the user's code may work on other things as well
-        lane.write(self._begun_ns, end_ns, self.nbytes, -1, self.whole(self.n_samples))
-
-    def whole(self, n_samples: int) -> bytes:
-        """Return the description of the span of a batch of so many samples as a whole."""
-        known = self._wholes.get(n_samples)
-        if known is None:
-            flags = ESTIMATED | (SUMMED if n_samples > 1 else 0)
-            label = self.recorder.string(WHOLE)
-            known = span_file.DESCRIPTION.pack(0, label, Kind.FUSED, flags, min(n_samples, 65535))
-            self._wholes[n_samples] = known
-        return known
+        self.recorder.emit(
+            Kind.FUSED, self._begun_ns, end_ns, self.nbytes, -1, tag.batch, tag.epoch, -1,
+            self._whole, 0, ESTIMATED | (SUMMED if self.n_samples > 1 else 0), self.n_samples,
+        )  # fmt: skip
 
     def _time_calls(self, is_recorded: bool) -> None:
         """Time what is called for each sample of this batch, or only the batch."""
@@ -242,25 +234,16 @@ class BatchRecorder:
         tag = self.tag
         if tag is None:
             return
+        self.end_sample()
         lane = self.lane
-        now_ns, cpu_ns = lane.now_ns, lane.cpu_ns
-        start_ns = self._sample_ns
-        if start_ns >= 0:
-            if lane.open:
-                lane.suspend()
-            end_ns = now_ns()  # as `end_sample`, which costs a call
-            spent_ns = cpu_ns() - self._sample_cpu_ns if self.with_cpu else -1
-            lane.position = self._sample_position
-            lane.write(start_ns, end_ns, -1, spent_ns, self._fused)
         try:
             position = _packed(number if type(number) is int else -1, tag[0], tag[1])
         except struct.error:
             position = self._position
         lane.position = self._sample_position = position
-        self._sample_cpu_ns = cpu_ns() if self.with_cpu else -1
-        self._sample_ns = now_ns()
-        if lane.open:
-            lane.resume()
+        self._sample_cpu_ns = lane.cpu_ns() if self.with_cpu else -1
+        self._sample_ns = lane.now_ns()
+        lane.resume()
 
     def end_sample(self) -> None:
         """Record the sample that was begun, if there is one."""
@@ -268,10 +251,9 @@ class BatchRecorder:
         if self.tag is None or start_ns < 0:
             return
         lane = self.lane
-        now_ns, cpu_ns = lane.now_ns, lane.cpu_ns
         lane.suspend()
-        end_ns = now_ns()
-        spent_ns = cpu_ns() - self._sample_cpu_ns if self.with_cpu else -1
+        end_ns = lane.now_ns()
+        spent_ns = lane.cpu_ns() - self._sample_cpu_ns if self.with_cpu else -1
         lane.position = self._sample_position  # the user's code may work on other things as well
         lane.write(start_ns, end_ns, -1, spent_ns, self._fused)
         self._sample_position = self._position
@@ -503,35 +485,23 @@ def _takes_one_by_one(dataset: Any) -> bool:
 
 def batch_nbytes(batch: Any) -> int:
     """Return the bytes of the tensors and arrays in a batch; -1 where they cannot be told."""
-    if type(batch) is torch.Tensor and batch.layout is STRIDED:
-        nbytes: int = batch.nbytes
-        return nbytes
-    if type(batch) in (list, tuple):  # nearly always, and of tensors
-        total = 0
-        for item in batch:
-            if type(item) is not torch.Tensor or item.layout is not STRIDED:
-                break
-            total += item.nbytes
-        else:
-            return total if batch else -1
-    total, known, waiting = 0, False, [batch]
-    for _ in range(ITEMS_LIMIT):
-        if not waiting:
-            return total if known else -1
-        item = waiting.pop()
+    total, known, items = 0, False, [batch]
+    for item in items:  # which grows
         kind = type(item)
-        if isinstance(item, torch.Tensor):
+        if kind is TENSOR or isinstance(item, TENSOR):
             known = True
-            total += item.nbytes if item.layout is torch.strided else 0
+            total += item.nbytes if item.layout is STRIDED else 0
+        # Only plain containers, and named tuples: looking at others may have effects.
+        elif kind is list or kind is dict:
+            items.extend(item if kind is list else item.values())
+        elif isinstance(item, tuple) and (kind is tuple or hasattr(kind, "_fields")):
+            items.extend(tuple.__iter__(item))
         elif isinstance(item, (np.ndarray, np.generic)):
             known = True
             total += item.nbytes
         elif kind in (bytes, bytearray):
             known = True
             total += len(item)
-        # Only plain containers, and named tuples: looking at others may have effects.
-        elif kind is dict:
-            waiting.extend(item.values())
-        elif kind in (list, tuple) or (isinstance(item, tuple) and hasattr(kind, "_fields")):
-            waiting.extend(tuple.__iter__(item) if isinstance(item, tuple) else item)
-    return -1
+        if len(items) > ITEMS_LIMIT:
+            return -1
+    return total if known else -1

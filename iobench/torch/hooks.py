@@ -15,7 +15,7 @@ from typing import Any, Final
 from iobench.recording.clocks import now_ns
 from iobench.recording.session import loop_recording
 
-STATEFUL: Final = ("torchdata.stateful_dataloader.stateful_dataloader", "StatefulDataLoader")
+STATEFUL: Final = "torchdata.stateful_dataloader"
 
 _lock: Final = threading.RLock()
 _replaced: Final[dict[type, Any]] = {}
@@ -24,20 +24,17 @@ _replaced: Final[dict[type, Any]] = {}
 def install() -> None:
     """Record what loaders do that are iterated over from now on. Idempotent.
 
-    Needs ``torch.utils.data`` imported; a StatefulDataLoader may be imported later.
+    Needs ``torch.utils.data`` imported; after an import of torchdata's it is called again.
     """
     from iobench.torch import device_moves, roles  # torch is whole by now
 
     roles.install()
     device_moves.install()
-    loader: Any = sys.modules["torch.utils.data"].DataLoader
+    stateful = getattr(sys.modules.get(STATEFUL), "StatefulDataLoader", None)
     with _lock:
-        _replace(loader)
-        module = sys.modules.get(STATEFUL[0])
-        if module is not None:
-            _replace(module.StatefulDataLoader)
-        elif "__init_subclass__" not in vars(loader):
-            _watch_subclasses(loader)
+        _replace(sys.modules["torch.utils.data"].DataLoader)
+        if stateful is not None:
+            _replace(stateful)
 
 
 def uninstall() -> None:
@@ -49,8 +46,6 @@ def uninstall() -> None:
     with _lock:
         for kind, original in _replaced.items():
             type.__setattr__(kind, "__iter__", original)
-            if "_iobench_watches" in vars(kind):
-                del kind.__init_subclass__, kind._iobench_watches  # type: ignore[attr-defined]
         _replaced.clear()
 
 
@@ -84,17 +79,3 @@ def _observing() -> Any:
     if recording is not None:
         recording.recorder.once_ns += now_ns() - began_ns
     return observing
-
-
-def _watch_subclasses(loader: Any) -> None:
-    """Replace the method of StatefulDataLoader, which has its own, as its class is made."""
-
-    def __init_subclass__(cls: type[Any], /, **kwargs: Any) -> None:
-        super(loader, cls).__init_subclass__(**kwargs)
-        if (cls.__module__, cls.__qualname__) == STATEFUL:
-            with _lock:
-                if loader in _replaced:
-                    _replace(cls)
-
-    loader.__init_subclass__ = classmethod(__init_subclass__)
-    loader._iobench_watches = True

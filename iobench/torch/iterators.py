@@ -7,8 +7,10 @@ whoever looks into it finds what torch put there.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final, Self
+import weakref
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
+from iobench.recording.kinds import Kind
 from iobench.recording.span_file import POSITION
 from iobench.torch.batch_recorder import batch_nbytes
 
@@ -28,19 +30,15 @@ def observation_of(iterator: Any) -> Observation | None:
     return result
 
 
-def observe_iterator(iterator: Any, observation: Observation, *, worked: bool) -> None:
-    """Let torch's iterator tell all it can."""
-    saves = hasattr(type(iterator), "state_dict")
-    if worked:
-        ours: type = _WorkedStateful if saves else _Worked
-    else:
-        ours = _MadeStateful if saves else _Made
-    _derive(iterator, ours, observation)
+def observe_workers(iterator: Any, observation: WorkersObservation) -> None:
+    """Let torch's iterator tell all it can that has worker processes."""
+    _derive(iterator, _Worked, observation)
+    observation.iterator = weakref.ref(iterator)
 
 
 def observe_maker(iterator: Any, observation: LocalObservation) -> None:
     """Let torch's iterator tell all it can that makes batches itself."""
-    observe_iterator(iterator, observation, worked=False)
+    _derive(iterator, _Made, observation)
     is_due = observation.now_ns() >= observation.full.due_ns
     if observation.pins or observation.recording.digests or is_due:
         observation.watch_collate(True)
@@ -68,11 +66,32 @@ def _derive(iterator: Any, ours: type, observation: Observation) -> None:
 @functools.cache
 def _derived(ours: Any, own: Any) -> Any:
     names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(own.__name__, (ours, own), {**names, "__slots__": ()})
+    methods = {
+        name: _saving(getattr(own, name), kind)
+        for name, kind in ours.saves.items()
+        if hasattr(own, name)
+    }
+    return type(own.__name__, (ours, own), {**names, "__slots__": (), **methods})
+
+
+def _saving(original: Any, kind: Kind) -> Any:
+    """Return a method of torchdata's iterators that is recorded."""
+
+    def method(self: Any) -> Any:
+        with self.__dict__[PLACE].saving(kind):
+            return original(self)
+
+    return functools.wraps(original)(method)
 
 
 class _Worked:
     """The iterator of a loader with worker processes."""
+
+    saves: ClassVar = {
+        "_get_main_state": Kind.SERIALISE,
+        "_take_snapshot": Kind.SERIALISE,
+        "state_dict": Kind.CHECKPOINT,
+    }
 
     def __next__(self) -> Any:
         observation: WorkersObservation = self.__dict__[PLACE]
@@ -88,7 +107,8 @@ class _Worked:
         now_ns = observation.recorder.clock.now_ns
         entered_ns = now_ns()
         in_order = self.__dict__.get("_in_order", True)
-        observation.taken(self.__dict__["_rcvd_idx"] - 1 if in_order else observation.got, worker)
+        number = self.__dict__["_rcvd_idx"] - 1 if in_order else observation.got
+        observation.taken = number, worker
         observation.spent(now_ns() - entered_ns)
         return super()._process_data(data, worker, *more)  # type: ignore[misc]
 
@@ -103,24 +123,10 @@ class _Worked:
         observation.workers_ended(start_ns)
 
 
-class _WorkedStateful(_Worked):
-    """That of torchdata's ``StatefulDataLoader``, with worker processes."""
-
-    def _get_main_state(self) -> Any:
-        with self.__dict__[PLACE].snapshot():
-            return super()._get_main_state()  # type: ignore[misc]
-
-    def _take_snapshot(self) -> Any:
-        with self.__dict__[PLACE].snapshot():
-            return super()._take_snapshot()  # type: ignore[misc]
-
-    def state_dict(self) -> Any:
-        with self.__dict__[PLACE].checkpoint():
-            return super().state_dict()  # type: ignore[misc]
-
-
 class _Made:
     """The iterator of a loader without workers: the training loop's thread makes the batches."""
+
+    saves: ClassVar = {"state_dict": Kind.CHECKPOINT}
 
     def _next_index(self) -> Any:
         observation: LocalObservation = self.__dict__[PLACE]
@@ -133,12 +139,12 @@ class _Made:
         observation: LocalObservation = self.__dict__[PLACE]
         if not observation.live:
             return super().__next__()  # type: ignore[misc]
-        batch_class = observation.take(super().__next__)  # type: ignore[misc]
+        data = observation.take(super().__next__)  # type: ignore[misc]
         if observation.full.due_ns and not observation.pins:
             kind: Any = type(self)
             self.__class__ = _making_whole(kind)
             observation.watch_collate(False)
-        return batch_class
+        return data
 
 
 @functools.cache
@@ -192,16 +198,10 @@ def _make_in_full(iterator: Any, batch_class: Any, observation: LocalObservation
     observation.watch_collate(True)
 
 
-class _MadeStateful(_Made):
-    """That of torchdata's ``StatefulDataLoader``, without workers."""
-
-    def state_dict(self) -> Any:
-        with self.__dict__[PLACE].checkpoint():
-            return super().state_dict()  # type: ignore[misc]
-
-
 class _Waited:
     """An iterator that nothing else is known of: only the waits for it are recorded."""
+
+    saves: ClassVar[dict[str, Kind]] = {}
 
     def __next__(self) -> Any:
         observation: Observation = self.__dict__[PLACE]

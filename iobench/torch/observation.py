@@ -131,6 +131,10 @@ class Observation:
         self.recorder.own_ns += ended_ns - taken_ns + requested_ns - entered_ns
         return data
 
+    def _emit_pin(self, start_ns: int, nbytes: int, tag: BatchTag) -> None:
+        now_ns = self.recorder.clock.now_ns()
+        self.recorder.emit(Kind.PIN, start_ns, now_ns, nbytes, batch=tag.batch, epoch=tag.epoch)
+
     def ask(self) -> None:
         """Note that the training loop waits from now on."""
         self.log.ask()
@@ -139,11 +143,9 @@ class Observation:
         """Note that the training loop has what it waited for."""
         self.log.deliver(self.recording.next_batch())
 
-    def checkpoint(self) -> contextlib.AbstractContextManager[object]:
-        """Return what records that the training loop asks a StatefulDataLoader for its state."""
-        if not self.live:
-            return contextlib.nullcontext()
-        return self.recorder.span(Kind.CHECKPOINT, SNAPSHOT)
+    def saving(self, kind: Kind) -> contextlib.AbstractContextManager[object]:
+        """Return what records that a StatefulDataLoader notes where it is, or is asked for it."""
+        return self.recorder.span(kind, SNAPSHOT) if self.live else contextlib.nullcontext()
 
     def __del__(self) -> None:
         # Of an iterator that was dropped in the middle of a pass.
@@ -201,9 +203,7 @@ class LocalObservation(Observation):
         """Give a batch its number; return its index for the fetcher."""
         now_ns = self.recorder.clock.now_ns()
         tag = BatchTag(self.recording.next_batch(), self.log.epoch, now_ns, True)
-        self.recorder.emit(
-            Kind.SAMPLER, drawn_ns, now_ns, -1, -1, tag.batch, tag.epoch, -1, 0, 0, 0
-        )
+        self.recorder.emit(Kind.SAMPLER, drawn_ns, now_ns, batch=tag.batch, epoch=tag.epoch)
         self.maker.theirs_ns += now_ns - drawn_ns
         return self.maker.begin(tag, index)
 
@@ -239,10 +239,7 @@ class LocalObservation(Observation):
             if tag is not None:
                 self._last_batch = (tag.batch, nbytes)
                 if self.pins and ended_ns >= 0:
-                    self.recorder.emit(
-                        Kind.PIN, ended_ns, self.recorder.clock.now_ns(), nbytes,
-                        batch=tag.batch, epoch=tag.epoch,
-                    )  # fmt: skip
+                    self._emit_pin(ended_ns, nbytes, tag)
 
     def deliver(self) -> None:
         """Note that the training loop has the batch it made."""
@@ -261,15 +258,9 @@ class WorkersObservation(Observation):
         self._drawn: BatchTag | None = None
         self._tags: dict[int, BatchTag] = {}
         self._nbytes: dict[int, int] = {}
-        self._taken = (-1, -1)
-        self._iterator: weakref.ref[Any] | None = None
+        self.taken = (-1, -1)  # the task handed over, and its worker
+        self.iterator: weakref.ref[Any] | None = None
         self._consumer = threading.get_ident()
-
-    def belong_to(self, iterator: Any) -> None:
-        """Note the iterator; no longer than it lives."""
-        self._iterator = weakref.ref(iterator)
-
-    # -- submitting -----------------------------------------------------------------------
 
     def draw(self, start_ns: int = -1) -> BatchTag | None:
         """Give a batch its number, its indices drawn since then; None if nothing records."""
@@ -295,16 +286,11 @@ class WorkersObservation(Observation):
         self._nbytes.pop(number, None)
         return tag
 
-    # -- arriving -------------------------------------------------------------------------
-
     def taking(self) -> None:
         """End the pinning of a batch: the thread that did it asks for the next one."""
         if self._pinning is not None:
             (tag, nbytes, start_ns), self._pinning = self._pinning, None
-            self.recorder.emit(
-                Kind.PIN, start_ns, self.recorder.clock.now_ns(), nbytes,
-                batch=tag.batch, epoch=tag.epoch,
-            )  # fmt: skip
+            self._emit_pin(start_ns, nbytes, tag)
 
     def arrived(self, number: int, nbytes: int, start_ns: int, start_cpu_ns: int) -> None:
         """Record the unpickling of a batch.
@@ -319,17 +305,12 @@ class WorkersObservation(Observation):
         spent_ns, end_ns = clock.cpu_ns() - start_cpu_ns, clock.now_ns()
         flags, waited = 0, self._next_in_order()
         self._nbytes[number] = nbytes
-        if (
-            waited is not None
-            and waited.batch != tag.batch
-            and threading.get_ident() == self._consumer
-        ):
+        in_loop = threading.get_ident() == self._consumer
+        if in_loop and waited is not None and waited.batch != tag.batch:
             emit(Kind.HEAD_OF_LINE, start_ns, end_ns, nbytes, spent_ns, waited.batch, waited.epoch)
             flags = DETAIL
-        emit(
-            Kind.UNPICKLE, start_ns, end_ns, nbytes, spent_ns, tag.batch, tag.epoch,
-            -1, 0, 0, flags,
-        )  # fmt: skip
+        where = tag.batch, tag.epoch
+        emit(Kind.UNPICKLE, start_ns, end_ns, nbytes, spent_ns, *where, flags=flags)
         if self._pins:
             self._pinning = (tag, nbytes, clock.now_ns())
 
@@ -339,37 +320,25 @@ class WorkersObservation(Observation):
 
     def _next_in_order(self) -> BatchTag | None:
         """Return the batch that must be delivered next; None where any may."""
-        iterator = None if self._iterator is None else self._iterator()
+        iterator = None if self.iterator is None else self.iterator()
         if iterator is None or not getattr(iterator, "_in_order", True):
             return None
         return self._tags.get(getattr(iterator, "_rcvd_idx", -1))
 
-    # -- delivering -----------------------------------------------------------------------
-
     def ask(self) -> None:
         """Note that the training loop waits from now on, for a batch if the order is kept."""
         self._consumer = threading.get_ident()
-        self._taken = (-1, -1)
+        self.taken = (-1, -1)
         waited = self._next_in_order()
         self.log.ask(-1 if waited is None else waited.batch)
 
-    def taken(self, number: int, worker: int) -> None:
-        """Note which task's result, of which worker, the iterator is about to hand over."""
-        self._taken = (number, worker)
-
     def deliver(self) -> None:
-        """Note that the training loop has the batch that was `taken`."""
-        number, worker = self._taken
+        """Note that the training loop has the batch that was taken."""
+        number, worker = self.taken
         tag = self._tags.pop(number, None)
         nbytes = self._nbytes.pop(number, -1)
         batch = self.recording.next_batch() if tag is None else tag.batch
         self.log.deliver(batch, nbytes=nbytes, maker="" if worker < 0 else f"worker-{worker}")
-
-    def snapshot(self) -> contextlib.AbstractContextManager[object]:
-        """Return what records that a StatefulDataLoader notes where it is."""
-        if not self.live:
-            return contextlib.nullcontext()
-        return self.recorder.span(Kind.SERIALISE, SNAPSHOT)
 
     def workers_ended(self, start_ns: int) -> None:
         """Record that the workers were told to end then, and have."""

@@ -8,7 +8,7 @@ batch is taken out.
 from __future__ import annotations
 
 import multiprocessing.queues
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.data import get_worker_info
 
@@ -18,29 +18,9 @@ from iobench.torch import worker_side
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.torch.batch_recorder import BatchTag
+    from iobench.torch.observation import WorkersObservation
 
 cpu_ns: Final = SYSTEM_CLOCK.cpu_ns
-
-
-class TravelLog(Protocol):
-    """The training process's side: what it wants to know of things that pass."""
-
-    def submitted(self, number: int) -> BatchTag | None:
-        """Return the tag of the indices submitted as this task; None to leave them alone."""
-        ...
-
-    def taking(self) -> None:
-        """Note that the calling thread asks for what has arrived."""
-        ...
-
-    def arrived(self, number: int, nbytes: int, start_ns: int, start_cpu_ns: int) -> None:
-        """Note a batch of a recorded task, unpickled since then by the calling thread."""
-        ...
-
-    def spent(self, own_ns: int) -> None:
-        """Count what noting took of the calling thread's time."""
-        ...
 
 
 class TravelQueue(multiprocessing.queues.Queue):  # type: ignore[type-arg]
@@ -50,7 +30,7 @@ class TravelQueue(multiprocessing.queues.Queue):  # type: ignore[type-arg]
     Plain tuples: an object of a class of ours takes longer to pickle than all the rest of it.
     """
 
-    log: TravelLog | None = None
+    log: WorkersObservation | None = None
     arrival: _Arrival | None = None
 
     def put(self, obj: Any, *args: Any, **kwargs: Any) -> None:
@@ -108,7 +88,7 @@ class _Arrival:
 class ObservedContext:
     """A multiprocessing context whose queues are ours; all else is the user's context."""
 
-    def __init__(self, context: Any, log: TravelLog) -> None:
+    def __init__(self, context: Any, log: WorkersObservation) -> None:
         self._context = context
         self._log = log
         self.foreign = False

@@ -15,20 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 import torch.utils.data.dataloader as dataloader
-from torch.utils.data import (
-    IterableDataset,
-    RandomSampler,
-    get_worker_info,
-)
+from torch.utils.data import IterableDataset, RandomSampler, get_worker_info
 
 from iobench.adapters.installed import install
 from iobench.recording.session import loop_recording
 from iobench.torch import device_moves
+from iobench.torch.hooks import STATEFUL
 from iobench.torch.iterators import (
     observation_of,
-    observe_iterator,
     observe_maker,
     observe_waits,
+    observe_workers,
 )
 from iobench.torch.observation import (
     FullBatches,
@@ -42,7 +39,7 @@ from iobench.torch.roles import role_of_pass
 from iobench.torch.worker_side import WorkerCollate, WorkerSpec, WorkerStarter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from iobench.recording.delivery_log import DeliveryLog
     from iobench.recording.session import Recording
@@ -51,7 +48,6 @@ T_co = TypeVar("T_co", covariant=True)
 TORCH: Final = dataloader.DataLoader
 """torch's own class, whatever a script puts in its place later."""
 
-STATEFUL: Final = "torchdata.stateful_dataloader"
 CONTEXT: Final = "_DataLoader__multiprocessing_context"
 # What is put before the user's, by where a loader keeps it.
 NEEDED: Final = frozenset(
@@ -98,7 +94,7 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     except BaseException:
         log.fail()
         raise
-    log.resumed = _is_resumed(iterator)
+    log.resumed = getattr(iterator, "_num_yielded", 0) > 0  # of a StatefulDataLoader
     log.started()
     return iterator
 
@@ -182,19 +178,14 @@ def _observe_worked(
     if context.foreign or getattr(state["_worker_result_queue"], "log", None) is not observation:
         known.note_unseen("workers: their queues are not of multiprocessing's own class")
         return _with_waits(iterator, known, log)
-    observe_iterator(iterator, observation, worked=True)
-    observation.belong_to(iterator)
+    observe_workers(iterator, observation)
     pids = [process.pid for process in state["_workers"]]
-    known.facts.start_method = _start_method(state["_workers"])
+    own = getattr(state["_workers"][0], "_start_method", None)
+    # By then the default method is fixed.
+    known.facts.start_method = str(own or multiprocessing.get_start_method())
     known.facts.worker_pids.extend(pid for pid in pids if pid is not None)
     known.recording.write_facts()
     return iterator
-
-
-def _start_method(workers: Sequence[Any]) -> str:
-    """Return how processes were started; by then the default method is fixed."""
-    own = getattr(workers[0], "_start_method", None) if workers else ""
-    return str(multiprocessing.get_start_method() if own is None else own)
 
 
 def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, ObservedContext]:
@@ -257,20 +248,11 @@ def _misfit(loader: Any) -> str | None:
     missing = NEEDED - loader.__dict__.keys()
     if missing:
         return f"torch {torch.__version__} is not known: a loader has no {sorted(missing)[0]}"
-    own, kind = getattr(_stock_class(loader), MAKER, None), type(loader)
-    own_method = getattr(kind, MAKER, None)
-    if MAKER in loader.__dict__ or own_method is not own:
+    stock = sys.modules[STATEFUL].StatefulDataLoader if _is_stateful(loader) else TORCH
+    kind = type(loader)
+    if MAKER in loader.__dict__ or getattr(kind, MAKER, None) is not getattr(stock, MAKER, None):
         return f"{kind.__qualname__} makes iterators of its own"
     return None
-
-
-def _is_resumed(iterator: Any) -> bool:
-    """Return whether a pass goes on where another one of a StatefulDataLoader stood."""
-    return getattr(iterator, "_num_yielded", 0) > 0
-
-
-def _stock_class(loader: Any) -> Any:
-    return sys.modules[STATEFUL].StatefulDataLoader if _is_stateful(loader) else TORCH
 
 
 def _is_stateful(loader: Any) -> bool:
@@ -349,11 +331,7 @@ def _observed_sampler(sampler: Any, observation: WorkersObservation) -> Any:
     """
     if isinstance(sampler, dataloader._InfiniteConstantSampler):
         return sampler
-    return (_StatefulSampler if _saves_state(sampler) else _Sampler)(sampler, observation)
-
-
-def _saves_state(what: Any) -> bool:
-    return hasattr(what, "state_dict") and hasattr(what, "load_state_dict")
+    return _Sampler(sampler, observation)
 
 
 class _Before:
@@ -362,34 +340,20 @@ class _Before:
     def __init__(self, behind: Any, observation: WorkersObservation) -> None:
         self._behind = behind
         self._observation = observation
+        for name in ("state_dict", "load_state_dict"):  # a StatefulDataLoader looks for them here
+            if hasattr(behind, name):
+                setattr(self, name, getattr(behind, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._behind, name)
 
 
-class _Saving:
-    """What a StatefulDataLoader looks for on the class of a sampler or its iterator."""
-
-    _behind: Any
-
-    def state_dict(self) -> Any:
-        return self._behind.state_dict()
-
-    def load_state_dict(self, state: Any) -> None:
-        self._behind.load_state_dict(state)
-
-
 class _Sampler(_Before):
     def __iter__(self) -> Iterator[Any]:
-        drawing = iter(self._behind)
-        return (_StatefulDraws if _saves_state(drawing) else _Draws)(drawing, self._observation)
+        return _Draws(iter(self._behind), self._observation)
 
     def __len__(self) -> int:
         return len(self._behind)
-
-
-class _StatefulSampler(_Saving, _Sampler):
-    pass
 
 
 class _Draws(_Before):
@@ -402,7 +366,3 @@ class _Draws(_Before):
         index = next(self._behind)
         observation.draw(start_ns)
         return index
-
-
-class _StatefulDraws(_Saving, _Draws):
-    pass
