@@ -11,18 +11,14 @@ import re
 import threading
 import weakref
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from iobench.adapters.patches import Patches
 from iobench.recording import activation
-from iobench.recording import span_file as layout
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
-
-if TYPE_CHECKING:
-    from iobench.recording.recorder import Recorder
 
 NAMES: Final = {
     "allreduce": "all_reduce", "allreduce_coalesced": "all_reduce",
@@ -57,22 +53,17 @@ def install() -> None:
     with _lock:
         if _patches or not torch.distributed.is_available():
             return
+        from torch.nn.parallel import DistributedDataParallel
+
+        dist: Any = torch.distributed
         try:
-            _install()
+            for method in NAMES.keys() & vars(dist.ProcessGroup).keys():
+                _patches.put(dist.ProcessGroup, method, functools.partial(_timed, NAMES[method]))
+            _patches.put(dist.Work, "wait", _timed_wait)
+            _patches.put(DistributedDataParallel, "__init__", _noted)
         except BaseException:
             uninstall()
             raise
-
-
-def _install() -> None:
-    from torch.nn.parallel import DistributedDataParallel
-
-    dist: Any = torch.distributed
-    for method, name in NAMES.items():
-        if method in vars(dist.ProcessGroup):
-            _patches.put(dist.ProcessGroup, method, functools.partial(_timed, name))
-    _patches.put(dist.Work, "wait", _timed_wait)
-    _patches.put(DistributedDataParallel, "__init__", _noted)
 
 
 def uninstall() -> None:
@@ -81,47 +72,30 @@ def uninstall() -> None:
         _patches.take_back()
 
 
-# -- operations ---------------------------------------------------------------------------
-
-
-_descriptions: Final[dict[str, bytes]] = {}
-_describes: Recorder | None = None
-
-
-def _described(recorder: Recorder, text: str) -> bytes:
-    global _describes
-    if _describes is not recorder:
-        _describes = recorder
-        _descriptions.clear()
-    result = _descriptions.get(text)
-    if result is None:
-        result = layout.DESCRIPTION.pack(0, recorder.string(text), Kind.COMM, 0, 1)
-        _descriptions[text] = result
-    return result
-
-
 def _timed(name: str, original: Any) -> Any:
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
         if recorder is None:
             return original(self, *args, **kwargs)
-        lane = recorder.lane()
-        now_ns = lane.now_ns
+        now_ns = recorder.clock.now_ns
         start_ns = now_ns()
         work = original(self, *args, **kwargs)
         try:
             # torch's functions give options last, or by name.
             options = kwargs["opts"] if "opts" in kwargs else args[-1] if args else None
             nbytes, on_cpu = _message(args)
-            described = _described(recorder, name)
+            described = recorder.described(Kind.COMM, name)
             if work is not None and on_cpu and not getattr(options, "asyncOp", True):
                 _waited_at_once[get_ident()] = id(work), start_ns, nbytes, described
             else:
-                lane.write(start_ns, now_ns(), nbytes, -1, described)
+                recorder.lane().write(start_ns, now_ns(), nbytes, -1, described)
                 if work is not None and on_cpu:
                     _begun.add(work)
         except Exception as error:  # noqa: BLE001 - the operation is under way, and the script's
-            _note_misfit(error)
+            recording = current_recording()
+            if recording is not None:  # of a version of torch that is not known
+                text = ADDRESS.sub("", f"{type(error).__name__}: {error}")
+                recording.add_unseen(f"collective operations of torch: {text}")
         return work
 
     # By this name pybind11 knows that a method of a group written in Python asks for torch's own.
@@ -129,37 +103,23 @@ def _timed(name: str, original: Any) -> Any:
     return begin
 
 
-def _note_misfit(error: Exception) -> None:
-    """Note that a version of torch has something else than is known here."""
-    recording = current_recording()
-    if recording is not None:
-        text = ADDRESS.sub("", f"{type(error).__name__}: {error}")
-        recording.add_unseen(f"collective operations of torch: {text}")
-
-
 def _timed_wait(original: Any) -> Any:
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
         if recorder is None:
             return original(self, *args, **kwargs)
-        at_once = _waited_at_once.pop(get_ident(), None)
+        at_once, now_ns = _waited_at_once.pop(get_ident(), None), recorder.clock.now_ns
         if at_once is not None and at_once[0] == id(self):
-            try:
-                return original(self, *args, **kwargs)
-            finally:
-                lane = recorder.lane()
-                now_ns = lane.now_ns
-                lane.write(at_once[1], now_ns(), at_once[2], -1, at_once[3])
-        if self not in _begun:
+            _, start_ns, nbytes, described = at_once
+        elif self in _begun:
+            _begun.discard(self)
+            start_ns, nbytes, described = now_ns(), -1, recorder.described(Kind.COMM, WAIT)
+        else:
             return original(self, *args, **kwargs)
-        _begun.discard(self)
-        lane = recorder.lane()
-        now_ns = lane.now_ns
-        start_ns = now_ns()
         try:
             return original(self, *args, **kwargs)
         finally:
-            lane.write(start_ns, now_ns(), -1, -1, _described(recorder, WAIT))
+            recorder.lane().write(start_ns, now_ns(), nbytes, -1, described)
 
     return wait
 

@@ -198,7 +198,7 @@ def _note(
         if not counts_meta:
             return
     elif region is None and (moved.is_cuda or moved.is_xpu):
-        _know(moved.device)
+        _lanes[moved.device] = DeviceLane(TorchAccelerator(moved.device))
     in_use = True
     frame = sys._getframe(2)
     pins = key[0] == PIN
@@ -293,11 +293,6 @@ def look() -> None:
     """Write the moves that devices are seen to have made by now; wait for none."""
     for lane in tuple(_lanes.values()):
         lane.look()
-
-
-def _know(device: torch.device) -> None:
-    """Time what is moved there from now on."""
-    _lanes[device] = DeviceLane(TorchAccelerator(device))
 
 
 def _begin(recorder: Recorder, device: torch.device | None) -> _Region | None:

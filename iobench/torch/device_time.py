@@ -14,8 +14,6 @@ from iobench.torch.device import current_accelerator, find_accelerator
 from iobench.torch.training_hooks import Watch
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import torch
 
     from iobench.recording.clocks import DeviceClock
@@ -99,30 +97,25 @@ class DeviceTimer:
             self._lane = None if clock is None else DeviceLane(clock)
         return self._lane
 
-    def _keep(self, lane: DeviceLane, recorder: Recorder, region: DeviceRegion) -> None:
-        if lane.add(recorder, region) >= self._regions_per_flush:
-            lane.write()
-
 
 class _Region:
     """One stretch of the training loop, and of the device's queue."""
 
-    __slots__ = ("_first", "_lane", "_name", "_put_ns", "_recorder", "_span", "_timer")
+    __slots__ = ("_first", "_kind", "_label", "_lane", "_put_ns", "_recorder", "_span", "_timer")
 
     def __init__(self, timer: DeviceTimer, name: str) -> None:
         self._timer = timer
-        self._name = name
+        self._kind = KINDS.get(name, Kind.OTHER)
+        self._label = "" if name in KINDS else name
         self._recorder: Recorder | None = None
 
     def begin(self, detail: str = "") -> None:
         recorder = self._recorder = active_recorder()
         if recorder is None:
             return
-        kind = KINDS.get(self._name, Kind.OTHER)
-        label = "" if self._name in KINDS else self._name
-        self._span = recorder.full_span(kind, label, detail=detail)
+        self._span = recorder.full_span(self._kind, self._label, detail=detail)
         self._lane = self._timer._device_lane()
-        if kind is Kind.H2D:
+        if self._kind is Kind.H2D:
             device_moves.here.is_timed = True
         if self._lane is not None:
             self._put_ns = recorder.clock.now_ns()
@@ -130,11 +123,10 @@ class _Region:
         self._span.__enter__()
 
     def end(self) -> None:
-        recorder = self._recorder
+        recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
-        self._recorder = None
-        if self._name == Kind.H2D.spelled:
+        if self._kind is Kind.H2D:
             device_moves.here.is_timed = False
         lane = self._lane
         last = None if lane is None else lane.mark()
@@ -142,18 +134,14 @@ class _Region:
         if lane is None or self._first is None or last is None:
             return
         _, batch, epoch = recorder.where()
-        kind = KINDS.get(self._name, Kind.OTHER)
-        label = "" if self._name in KINDS else self._name
-        region = DeviceRegion(kind, label, self._first, last, self._put_ns, batch, epoch)
-        self._timer._keep(lane, recorder, region)
+        region = DeviceRegion(
+            self._kind, self._label, self._first, last, self._put_ns, batch, epoch
+        )
+        if lane.add(recorder, region) >= self._timer._regions_per_flush:
+            lane.write()
 
     def __enter__(self) -> None:
         self.begin()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()

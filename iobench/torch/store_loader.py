@@ -86,17 +86,13 @@ class StoreLoader(RingLoader):
         config = LoaderConfig.of({**options, "framework": "torch"})
         parts = resolve_options(store, batch_size, config, cast=TensorCast, convert=as_tensor)
         check_tensors(parts["source"].spec)
-        accelerator = find_accelerator(config.device)
-        copies = None if accelerator is None else DeviceCopies(accelerator)
-        super().__init__(device=copies, **parts)
+        super().__init__(device=_copies(config.device), **parts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_device": None, "_place": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        accelerator = find_accelerator(state["config"].device)
-        copies = None if accelerator is None else DeviceCopies(accelerator)
-        super().__setstate__({**state, "_device": copies})
+        super().__setstate__({**state, "_device": _copies(state["config"].device)})
 
     def data_loader(self) -> DataLoader:
         """Return a real ``DataLoader`` that hands on the batches of this one as they are.
@@ -109,17 +105,16 @@ class StoreLoader(RingLoader):
 
     def _begin(self, log: RecordedPass | None = None) -> RingRun:
         run = super()._begin(log)
-        recording = None if log is None else current_recording()
-        if recording is not None:
+        if log is not None and current_recording() is not None:
             device_moves.install()
-        self._place = announced(run)
+        self._place = EpochPlace.announced(run)
         return run
 
     def _took(self, batch: RingBatch | None) -> None:
         super()._took(batch)
         if self._place is not None:
             if batch is None:
-                withdrawn(self._place)
+                self._place.withdraw()
             else:
                 self._place.end_of_dataloader = self._n_taken == len(self)
 
@@ -201,27 +196,24 @@ class EpochPlace:
     """
 
     remainder = -1
+    end_of_dataloader = False
 
-    def __init__(self) -> None:
-        self.end_of_dataloader = False
+    @classmethod
+    def announced(cls, run: object) -> EpochPlace | None:
+        """Say that a loader is iterated until ``run`` dies; None where accelerate is not in use."""
+        state = _gradient_state()
+        if state is None:
+            return None
+        place = cls()
+        state._add_dataloader(place)
+        weakref.finalize(run, place.withdraw)
+        return place
 
-
-def announced(run: object) -> EpochPlace | None:
-    """Say that a loader is iterated, until ``run`` dies; None where accelerate is not in use."""
-    state = _gradient_state()
-    if state is None:
-        return None
-    place = EpochPlace()
-    state._add_dataloader(place)
-    weakref.finalize(run, withdrawn, place)
-    return place
-
-
-def withdrawn(place: EpochPlace) -> None:
-    """Say that it no longer is; may be said twice."""
-    state = _gradient_state()
-    if state is not None:
-        state._remove_dataloader(place)
+    def withdraw(self) -> None:
+        """Say that it no longer is; may be said twice."""
+        state = _gradient_state()
+        if state is not None:
+            state._remove_dataloader(self)
 
 
 def _gradient_state() -> Any:
@@ -231,6 +223,11 @@ def _gradient_state() -> Any:
         return None  # no Accelerator was made
     state = known()
     return state if hasattr(state, "_add_dataloader") else None
+
+
+def _copies(device: Any) -> DeviceCopies | None:
+    accelerator = find_accelerator(device)
+    return None if accelerator is None else DeviceCopies(accelerator)
 
 
 class RingBatches(IterableDataset):  # type: ignore[misc]

@@ -35,12 +35,10 @@ from iobench.recording.session import current_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from iobench.recording.lanes import Span
     from iobench.torch.device_time import DeviceTimer
 
-PARTS: Final = ("forward", "backward", "step")
 MOST_CLASSES: Final = 16
 """Of more classes of models than this, set to train by a script, the forward pass is not timed."""
 MOST_NAMED: Final = 64
@@ -68,20 +66,22 @@ class Watch:
     ) -> None:
         self._timer = timer
         self._handles: list[Any] = []
-        watched = [model is not None, True, bool(optimizers)]
-        self._claimed = [part for part, here in zip(PARTS, watched, strict=True) if here]
-        for part in self._claimed:
-            _claims[part] += 1
+        self._claimed = ["backward"]
         if model is not None:
+            self._claimed.append("forward")
             self._handles += [
                 model.register_forward_pre_hook(self._before_forward),
                 model.register_forward_hook(self._after_forward, always_call=True),
             ]
+        if optimizers:
+            self._claimed.append("step")
         for optimizer in optimizers:
             self._handles += [
                 optimizer.register_step_pre_hook(self._before_step),
                 optimizer.register_step_post_hook(self._after_step),
             ]
+        for part in self._claimed:
+            _claims[part] += 1
         _listen(timer)
 
     def remove(self) -> None:
@@ -96,12 +96,7 @@ class Watch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.remove()
 
     def _before_forward(self, model: torch.nn.Module, inputs: Any) -> None:
@@ -120,7 +115,7 @@ class Watch:
 
 _lock: Final = threading.Lock()
 _listeners: Final[list[_Listener]] = []
-_claims: Final[dict[str, int]] = dict.fromkeys(PARTS, 0)
+_claims: Final = {"forward": 0, "backward": 0, "step": 0}
 """How many time a part of the script's own accord: nobody else times it then."""
 _original: Callable[..., None] | None = None
 _installed: Callable[..., None] | None = None
