@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tensorflow as tf
 
-from iobench.tensorflow.operation_kinds import operation_name, waits_for_threads
+from iobench.tensorflow.operation_kinds import THREADED, operation_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -93,7 +93,7 @@ def note_dataset(recording: Recording, dataset: Any, mark: DatasetMark | None) -
         "tensorflow",
         f"{kind.__module__}.{kind.__qualname__}",
         name,
-        threads=int(any(waits_for_threads(operation) for operation in shown)),
+        threads=int(not THREADED.isdisjoint(shown)),
         prefetch=_prefetch(chain, operations),
         batch_size=_batch_size(chain),
         unreplayed=UNREPLAYED,

@@ -27,8 +27,6 @@ CAPACITY: Final = 1 << 14
 COLUMNS: Final = 4
 KEYS: Final = 1 << 52
 """Few enough for a floating-point number to tell them apart."""
-ROUNDING_NS: Final = 1_000_000
-"""Of a wall clock read as a floating-point number of seconds, and more."""
 
 
 class GraphWait(NamedTuple):
@@ -55,8 +53,7 @@ class GraphWaits:
     """The waits of this process's compiled functions, until they are taken.
 
     TensorFlow's clock is the wall clock, in microseconds; they are moved to the recording's by how
-    far the two are apart when they are taken, and never out of the time since the last taking. If
-    the wall clock was set meanwhile, what would lie outside is moved as at the last taking.
+    far the two are apart when they are taken, and never out of the time since the last taking.
     """
 
     def __init__(self) -> None:
@@ -65,7 +62,6 @@ class GraphWaits:
         self._count: Any = None
         self._n_taken = 0
         self._since_ns = -1
-        self._apart_ns = 0
         self.n_lost = 0
 
     def timed(self, ask: Callable[[Any], Any], iterator: Any) -> Any:
@@ -97,7 +93,7 @@ class GraphWaits:
         until_ns = clock.now_ns()
         apart_ns = until_ns - clock.wall_ns()
         if not n_new:
-            self._since_ns, self._apart_ns = until_ns, apart_ns
+            self._since_ns = until_ns
             return []
         self.n_lost += max(0, n_new - CAPACITY)
         places = [place % CAPACITY for place in range(n_there - min(n_new, CAPACITY), n_there)]
@@ -105,20 +101,11 @@ class GraphWaits:
         low = self._since_ns
         result = []
         for requested_s, delivered_s, is_batch, key in rows:
-            requested_ns = min(max(self._moved(requested_s, apart_ns, until_ns), low), until_ns)
-            low = min(max(self._moved(delivered_s, apart_ns, until_ns), requested_ns), until_ns)
+            requested_ns = min(max(round(requested_s * 1e9) + apart_ns, low), until_ns)
+            low = min(max(round(delivered_s * 1e9) + apart_ns, requested_ns), until_ns)
             result.append(GraphWait(requested_ns, low, bool(is_batch), int(key)))
-        self._n_taken, self._since_ns, self._apart_ns = n_there, until_ns, apart_ns
+        self._n_taken, self._since_ns = n_there, until_ns
         return result
-
-    def _moved(self, wall_s: float, apart_ns: int, until_ns: int) -> int:
-        """Return a time of TensorFlow's clock on the recording's."""
-        wall_ns = round(wall_s * 1e9)
-        now, before = wall_ns + apart_ns, wall_ns + self._apart_ns
-        since_ns = self._since_ns - ROUNDING_NS
-        is_inside = since_ns <= now <= until_ns + ROUNDING_NS
-        was_inside = since_ns <= before <= until_ns + ROUNDING_NS
-        return before if was_inside and not is_inside else now
 
     def _has_place(self) -> bool:
         """Make the place for them; False where there is none: in graphs of TensorFlow 1."""

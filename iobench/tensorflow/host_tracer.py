@@ -17,7 +17,6 @@ from iobench.tensorflow.traced_work import LoaderWait, find_work, labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     from iobench.recording.clocks import Clock
     from iobench.recording.kinds import Kind
@@ -228,13 +227,8 @@ class _GivesWay:
         self._tracer.stop()
         return self._lock.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> Any:
-        return self._lock.__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> Any:
+        return self._lock.__exit__(*error)
 
 
 def _in_short(error: Exception) -> str:

@@ -63,34 +63,24 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Begin a step."""
-        self._begin()
+        recording = current_recording()
+        if recording is not None:
+            write_waits(recording)  # of what a callback did: no part of this step
+            self._begun_ns = recording.clock.now_ns()
+
+    on_test_batch_begin = on_predict_batch_begin = on_train_batch_begin
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Write a step, or several that were one call."""
         self._end(Kind.STEP, STEP)
 
-    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Begin a step of an evaluation."""
-        self._begin()
-
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Write it."""
+        """Write a step of an evaluation."""
         self._end(Kind.EVALUATE, "")
 
-    def on_predict_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Begin a step of a prediction."""
-        self._begin()
-
     def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Write it."""
+        """Write a step of a prediction."""
         self._end(Kind.EVALUATE, PREDICT)
-
-    def _begin(self) -> None:
-        recording = current_recording()
-        if recording is None:
-            return
-        write_waits(recording)  # of what a callback did: no part of this step
-        self._begun_ns = recording.clock.now_ns()
 
     def _end(self, kind: Kind, label: str) -> None:
         """Write the waits of a call, and the computing after each of them."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-import weakref
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,8 +45,6 @@ PIPELINE: Final = "pipeline"
 BITS: Final = {"uint32": tf.int32, "uint64": tf.int64}
 """What ``decode_raw`` knows no name for is of as many bits."""
 
-_alive: Final[weakref.WeakSet[TracedRounds]] = weakref.WeakSet()
-
 
 class TracedRounds:
     """Traces the first batches of each round; the others are opaque."""
@@ -60,16 +57,10 @@ class TracedRounds:
         self._epoch = -1
         self._stopping: threading.Thread | None = None
         self._is_due = False
-        _alive.add(self)
 
     def start(self) -> None:
-        """Trace from now on, until the round has enough batches.
-
-        Where loops take turns, from the first batch on: there is one tracer for all of them.
-        """
-        self._is_due = len(_alive) > 1
-        if not self._is_due:
-            self._tracer.start()
+        """Trace the next round from its first batch on: there is one tracer for all loops."""
+        self._is_due = True
 
     @contextmanager
     def batch(self, planned: PlannedBatch) -> Iterator[None]:
@@ -90,11 +81,6 @@ class TracedRounds:
         """Write what was traced, and trace the next round."""
         self.write()
         self.start()
-
-    def close(self) -> None:
-        """Write what is left; there is no further round."""
-        self.write()
-        _alive.discard(self)
 
     def write(self) -> None:
         """End the trace, and write what TensorFlow's threads did in the round."""
@@ -158,7 +144,7 @@ class TFPipelineLoader(IterableLoader):
     def close(self) -> None:
         """End the pipeline, and write what is left of its work."""
         super().close()
-        self._traced.close()
+        self._traced.write()
 
 
 class TFExampleLoader(MeasuredLoader):
@@ -230,7 +216,7 @@ class TFExampleLoader(MeasuredLoader):
 
     def _let_go(self) -> None:
         self._iterator = None  # and its threads with it
-        self._traced.close()
+        self._traced.write()
 
 
 def _parser(files: Sequence[Path], spec: SampleSpec) -> Callable[[Any], dict[str, Any]]:

@@ -34,6 +34,8 @@ OPERATION_KINDS: Final[dict[str, Kind]] = {
 version and ``Dataset`` (``TFRecord``, ``ParallelMap``), and kernels of mapped functions
 (``ParseExampleV2``). Change it, or give ``instrument`` a ``kinds`` of its own."""
 
+# Iterators that hand on what other threads make, whose own time is waiting, and those that only
+# pass on what they are given.
 THREADED: Final = frozenset(
     {"Prefetch", "ParallelMap", "MapAndBatch", "ParallelInterleave", "LegacyParallelInterleave"}
     | {"ParallelBatch", "ParallelFilter"}
@@ -63,16 +65,6 @@ def kind_of(name: str, kinds: Mapping[str, Kind] | None = None) -> Kind:
             if fnmatchcase(name, pattern):
                 return kind
     return Kind.PREPROCESS
-
-
-def waits_for_threads(operation: str) -> bool:
-    """Return whether an iterator hands on what other threads make: its own time is waiting."""
-    return operation in THREADED
-
-
-def hands_on(operation: str) -> bool:
-    """Return whether an iterator only passes on what it was given."""
-    return operation in HANDING_ON
 
 
 def checked_kinds(kinds: Mapping[str, Kind | str] | None) -> dict[str, Kind]:

@@ -10,6 +10,7 @@ stays the step's.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -150,17 +151,12 @@ def _run_of(call: TracedCall) -> object:
 
 def _scoped(calls: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
     """Yield the operations of a step that are of a part."""
-    first_ns = min((end_ns for _, end_ns, part in calls if part == BACKWARD), default=None)
-    last_ns = max((start_ns for start_ns, _, part in calls if part == BACKWARD), default=None)
+    backward = [(start_ns, end_ns) for start_ns, end_ns, part in calls if part == BACKWARD]
+    first_ns = min((end_ns for _, end_ns in backward), default=math.inf)
+    last_ns = max((start_ns for start_ns, _ in backward), default=-math.inf)
     for start_ns, end_ns, part in calls:
-        if part:
-            yield start_ns, end_ns, part
-        elif (
-            first_ns is not None
-            and last_ns is not None
-            and first_ns <= start_ns <= end_ns <= last_ns
-        ):
-            yield start_ns, end_ns, BACKWARD
+        if part or first_ns <= start_ns <= end_ns <= last_ns:
+            yield start_ns, end_ns, part or BACKWARD
 
 
 def _operation(call: TracedCall) -> str:

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iobench.tensorflow.operation_kinds import hands_on, kind_of, operation_name, waits_for_threads
+from iobench.tensorflow.operation_kinds import (
+    HANDING_ON,
+    THREADED,
+    kind_of,
+    operation_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,21 +87,13 @@ def find_work(
                 continue
             for start_ns, end_ns in _own_stretches(call):
                 kind, operation, iterator = described
-                in_loop = thread.number in loops
                 result.append(
                     TracedWork(
-                        thread=thread.number,
-                        thread_name=thread.name,
-                        in_loop=in_loop,
-                        kind=kind,
-                        operation=operation,
-                        start_ns=start_ns,
-                        end_ns=end_ns,
-                        batch=call.batch,
-                        iterator=iterator,
+                        thread.number, thread.name, thread.number in loops, kind, operation,
+                        start_ns, end_ns, call.batch, iterator,
                         in_function=not call.short.startswith(ITERATOR),
                     )
-                )
+                )  # fmt: skip
     return sorted(result, key=lambda work: (work.thread, work.start_ns, work.end_ns))
 
 
@@ -203,9 +200,8 @@ def _function_of(call: TracedCall, whose: Mapping[str, str]) -> str:
     for at, outer in enumerate(outers):
         if outer.name.endswith(MADE):
             family = outer.name.removesuffix(MADE)
-            below = next(
-                (iterator_of(each.name) for each in _pulled(outer) if ITERATOR in each.name), ""
-            )
+            pulled = (each for each in outer.inner if each.short.startswith(ITERATOR))
+            below = next((iterator_of(each.name) for each in pulled if ITERATOR in each.name), "")
             # The iterator that makes the element is the one from which it pulls.
             parent = below.rpartition(SEPARATOR)[0]
             return parent or whose.get(family, family)
@@ -214,12 +210,6 @@ def _function_of(call: TracedCall, whose: Mapping[str, str]) -> str:
         if outer.name in EXECUTED and at + 1 == len(outers):
             break
     return ""
-
-
-def _pulled(call: TracedCall) -> Iterator[TracedCall]:
-    for inner in call.inner:
-        if inner.short.startswith(ITERATOR):
-            yield inner
 
 
 def iterator_of(name: str) -> str:
@@ -238,7 +228,7 @@ def _described(
     """Return kind, name and iterator of tf.data's work; None for waiting, and for others' work."""
     if call.short.startswith(ITERATOR):
         operation = operation_name(call.short.removeprefix(ITERATOR))
-        if waits_for_threads(operation) or hands_on(operation):
+        if operation in THREADED or operation in HANDING_ON:
             return None
         return kind_of(operation, kinds), operation, iterator_of(call.name)
     if call.name == DONE:

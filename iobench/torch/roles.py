@@ -12,7 +12,6 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from iobench.adapters.patches import Patches
 from iobench.recording.pass_names import frames_above, role_by_name
@@ -33,12 +32,6 @@ OF_TRAINER: Final = {
 }
 
 
-class _Setting(threading.local):
-    """Whether the calling thread sets a model, and with it all models in it."""
-
-    inside = False
-
-
 class _Models:
     """What a script last set its models to: whether to evaluate, and which one to train."""
 
@@ -47,10 +40,10 @@ class _Models:
 
 
 _models: Final[weakref.WeakKeyDictionary[Recording, _Models]] = weakref.WeakKeyDictionary()
-_setting: Final = _Setting()
+_setting: Final = threading.local()
+"""Whether the calling thread sets a model, and with it all models in it."""
 _lock: Final = threading.Lock()
 _patches: Final = Patches()
-_step_hooks: Final[list[Any]] = []
 
 
 def role_of_pass(recording: Recording, loader: Any) -> str:
@@ -91,11 +84,10 @@ def _of_framework(frame: FrameType) -> str:
 
 
 def install() -> None:
-    """See optimisers step, and models set to train or to evaluate. Idempotent."""
+    """See models set to train or to evaluate, and what they do then. Idempotent."""
     with _lock:
         if not _patches:
             training_hooks.install()
-            _step_hooks.append(register_optimizer_step_post_hook(_stepped))
             _patches.put(torch.nn.Module, "train", _noting_mode)
 
 
@@ -103,7 +95,7 @@ def _noting_mode(original: Any) -> Any:
     def train(self: Any, mode: bool = True) -> Any:
         if torch.compiler.is_compiling():  # what is compiled must not see the rest
             return original(self, mode)
-        outermost = not _setting.inside
+        outermost = not getattr(_setting, "inside", False)
         _setting.inside = True
         try:
             result = original(self, mode)
@@ -138,12 +130,4 @@ def uninstall() -> None:
     """Put everything back as it was. Idempotent."""
     with _lock:
         _patches.take_back()
-        while _step_hooks:
-            _step_hooks.pop().remove()
         training_hooks.uninstall()
-
-
-def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-    recording = current_recording()
-    if recording is not None:
-        recording.optimizer_stepped()

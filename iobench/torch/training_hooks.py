@@ -303,6 +303,9 @@ def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 
 def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    recording = current_recording()
+    if recording is not None:
+        recording.optimizer_stepped()
     known = _here.steps.pop(id(optimizer), None)
     if known is not None and known[1] > 1:
         _here.steps[id(optimizer)] = known[0], known[1] - 1, known[2]

@@ -151,11 +151,6 @@ def test_a_pipeline_of_a_script_is_the_same_and_waited_for(tmp_path: Path) -> No
     assert "opaque" in loader.unseen[0]
 
 
-def test_without_a_recording_a_pipeline_goes_on_as_before() -> None:
-    source = instrument(pipeline(2))
-    assert [float(source.run()[0].as_array()[0, 0]) for _ in range(2)] == [0, 1]
-
-
 def test_what_is_not_of_dali_is_refused() -> None:
     with pytest.raises(OptionError, match="list given, expected a pipeline or an iterator"):
         instrument([1])

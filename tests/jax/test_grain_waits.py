@@ -13,8 +13,7 @@ pytest.importorskip("grain", reason="waits for its pipelines are what is recorde
 import grain
 from reference import without_cpu_waits
 
-import iobench
-from iobench.analysis.run import Run, exposure
+from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.runs.reading import open_profile
@@ -189,23 +188,6 @@ def test_batches_are_those_of_a_plain_run(
     assert [profile.strings[each] for each in starts] == ["loader-0", "loader-0 resumed"]
 
 
-def test_a_pass_is_known_by_the_name_of_its_loader(
-    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
-) -> None:
-    names = {"iter": iter, "grain": grain, "fields": fields}
-    script = (
-        "val_data = grain.MapDataset.source(fields(8)).batch(4)\n"
-        "train_data = grain.MapDataset.source(fields(16)).batch(4)\n"
-        "for _ in train_data: pass\n"
-        "for _ in val_data: pass\n"
-    )
-    with record(tmp_path / "run"):
-        exec(script, names)
-    deliveries = Run(tmp_path / "run").of_rank().deliveries
-    roles = deliveries.role[deliveries.batch >= 0].tolist()
-    assert roles == ["training"] * 4 + ["validation"] * 2
-
-
 def test_an_error_of_the_users_is_theirs(
     tmp_path: Path, hooks: Any, fields: Callable[..., Any]
 ) -> None:
@@ -221,28 +203,6 @@ def test_an_error_of_the_users_is_theirs(
     profile = without_cpu_waits(open_profile(tmp_path / "run"))
     assert len(delivered(profile)) == 2
     assert (waits_of(profile)["label"] == profile.string_number("failed")).sum() == 1
-
-
-def test_an_evaluation_between_batches_makes_no_evaluation_of_their_pass(
-    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
-) -> None:
-    """JAX has no optimiser whose steps tell; the loop keeps one iterator for all epochs."""
-    data = grain.MapDataset.source(fields(16)).repeat(2).batch(4)
-    other = grain.MapDataset.source(fields(8)).batch(4)
-    with record(tmp_path / "run"):
-        iterator = iter(data)
-        for _ in range(2):
-            assert len([next(iterator) for _ in range(4)]) == 4
-            with iobench.stage("evaluate"):
-                assert sum(1 for _ in other) == 2
-            with iobench.stage("evaluate"):
-                pass  # of something in memory
-    deliveries = Run(tmp_path / "run").of_rank().deliveries
-    roles = {
-        number: {*deliveries.role[(deliveries.loader == number) & (deliveries.batch >= 0)].tolist()}
-        for number in (0, 1)
-    }
-    assert roles == {0: {""}, 1: {"evaluation"}}
 
 
 def test_nothing_is_left_behind(hooks: Any, fields: Callable[..., Any]) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from iobench.errors import OptionError
 from iobench.profiling.config import RunConfig
-from iobench.recording.run_directory import RunDirectory
 
 
 @pytest.mark.parametrize(
@@ -20,18 +19,3 @@ def test_each_worker_is_ahead_by_what_was_asked(workers, prefetch, ahead) -> Non
 def test_less_than_one_batch_ahead_is_refused() -> None:
     with pytest.raises(OptionError, match="--prefetch 0"):
         RunConfig(targets=("x.nc",), prefetch=0)
-
-
-@pytest.mark.long
-def test_a_profile_runs_ahead_as_asked(tmp_path, iobench_here, store_dir) -> None:
-    pytest.importorskip("eccodes", reason="reads GRIB: pip install 'iobench[grib]'")
-    done = iobench_here(
-        "profile", "maelstrom-ens10", "--tiny", "--store-dir", store_dir, "--format", "numpy",
-        "--workers", "1", "--prefetch", "3", "--batches", "8", "--compute", "1ms",
-        "--out", tmp_path / "run",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    told = RunDirectory.open(tmp_path / "run").config
-    assert (told["prefetch"], told["threads"]) == (3, 1)
-    assert told["n_samples_all"] >= told["n_samples"] > 0
-    assert told["files_nbytes"] > 0

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,100 +194,3 @@ def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_pat
                  "--store-dir", str(tmp_path / "st")]) == 0  # fmt: skip
     runs = profiled("theirs.zarr", "ours.zarr", "--sample-dim", "time", "--batches", "3")
     assert [run["label"] for run in runs][-1] == "ours.zarr"
-
-
-LOADERS = """
-import iobench
-
-def plain():
-    return iobench.loader("mine.zarr", 5, shuffle=True, threads=2)
-
-def changed():
-    return iobench.loader("mine.zarr", 5, transform=lambda batch: (batch["t"][:, 0], batch["u"]))
-
-def windows():
-    return iobench.loader("mine.zarr", 4, window="-1,0:1", drop_last=True)
-
-def tensors():
-    from iobench.torch import StoreLoader
-    return StoreLoader("mine.zarr", 5, shuffle=True)
-
-def real():
-    return tensors().data_loader()
-
-def tensorflow():
-    return iobench.loader("mine.zarr", 5, framework="tensorflow")
-
-def data():
-    return tensorflow().as_dataset()
-"""
-
-
-STAGES = {
-    "numpy": {"plain": {"read"}, "changed": {"read", "transform"}},
-    "torch": {"tensors": {"read"}, "real": set()},
-    "tensorflow": {"tensorflow": {"read"}, "data": set()},
-}
-"""Of each loader, by the package whose arrays it gives."""
-
-
-@pytest.mark.long
-@pytest.mark.timeout(110)
-@pytest.mark.parametrize("package", STAGES)
-def test_loaders_of_a_store_count_samples_and_frameworks_read_stores_that_are_given(
-    converted, tmp_path: Path, package: str
-) -> None:
-    pytest.importorskip(package, reason="it is whose arrays the loader gives")
-    converted("mine.zarr", "--to", "zarr")
-    converted("b", "--to", "tfrecord")
-    lines = []
-    for name in STAGES[package]:
-        (tmp_path / f"own_{name}.py").write_text(LOADERS)
-        lines.append(["profile", f"own_{name}:{name}", "--compute", "1ms", "--batches", "9"])
-    framework = package if package != "numpy" else "workers"
-    given = ("--framework", framework, "--batches", "6", "--workers", "1", "--out", "run")
-    lines.append(["profile", "mine.zarr", "b", "--compute", "1ms", *given])
-    *loaders, stores = _alone(*([*line, "--json"] for line in lines), folder=tmp_path)
-    for (name, stages), done in zip(STAGES[package].items(), loaders, strict=True):
-        assert done.returncode == 0, done.stderr
-        (run,) = json.loads(done.stdout)["runs"]
-        # Epochs of 5, 5 and 2 samples.
-        assert (run["batches"], run["samples"], run["batch_size"]) == (9, 3 * N_STEPS, 5), name
-        assert (run["n_samples"], run["lost_spans"], run["missing_workers"]) == (N_STEPS, 0, [])
-        told = json.loads((Path(run["run"]) / "run.json").read_text())
-        held = sum(path.stat().st_size for path in (tmp_path / "mine.zarr").rglob("*.*"))
-        assert 0 < told["files_nbytes"] <= held
-        assert stages <= {row["stage"] for row in run["stages"]}
-        assert run["threads"] == (2 if stages else 0)
-        assert sum(run["exposed_ns"].values()) == run["wait_ns"]
-        assert run["samples_per_s"] * run["wall_ns"] / 1e9 == pytest.approx(run["samples"])
-    assert stores.returncode == 0, stores.stderr
-    runs = json.loads(stores.stdout)["runs"]
-    assert [(run["label"], run["framework"], run["batches"]) for run in runs] == [
-        ("mine.zarr", framework, 6), ("b", framework, 6),
-    ]  # fmt: skip
-
-
-ONE_AFTER_ANOTHER = """
-import contextlib, io, json, sys
-from iobench.cli import main
-
-found = []
-for words in json.loads(sys.argv[1]):
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(words)
-    found.append((words, code, out.getvalue(), err.getvalue()))
-print(json.dumps(found))
-"""
-
-
-def _alone(*lines: list[str], folder: Path) -> list[subprocess.CompletedProcess[str]]:
-    """Run commands in one process of their own: frameworks are imported into it, once."""
-    done = subprocess.run(
-        [sys.executable, "-c", ONE_AFTER_ANOTHER, json.dumps(lines)],
-        capture_output=True, text=True, cwd=folder, timeout=100, check=False,
-        env={**os.environ, "PYTHONPATH": str(folder)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return [subprocess.CompletedProcess(*each) for each in json.loads(done.stdout.splitlines()[-1])]

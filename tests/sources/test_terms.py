@@ -51,11 +51,3 @@ def test_where_nothing_can_be_remembered_they_are_shown_each_time(tmp_path):
     for _ in range(2):
         assert show_terms_once("a", PROVENANCE, notes, tmp_path / "state" / "terms-shown")
     assert len(notes) == 2
-
-
-def test_a_damaged_memory_is_written_anew(remember):
-    remember.parent.mkdir()
-    remember.write_bytes(b"\xff\xfe\x00")
-    notes = Notes()
-    assert show_terms_once("a", PROVENANCE, notes, remember)
-    assert not show_terms_once("a", PROVENANCE, notes, remember)

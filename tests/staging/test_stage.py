@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import iobench
 from iobench.errors import (
     FileFormatError,
     IobenchError,
@@ -220,17 +218,6 @@ def test_what_is_no_finished_store_and_what_lies_in_itself_is_refused(tmp_path):
     with pytest.raises(StoreError, match="is not a finished store"):
         stage(tmp_path / "begun", tmp_path / "node")
     assert stage(copy.path, tmp_path / "second").is_store  # a copy of a copy
-
-
-def test_a_copy_that_goes_while_it_is_read_is_told_in_a_line(tmp_path):
-    source = make(tmp_path / "store")
-    loader = iobench.loader(stage(source.path, tmp_path / "node").path, 2)
-    assert len(list(map(len, loader))) == 5
-    shutil.rmtree(tmp_path / "node")
-    with pytest.raises(StoreError, match=r"node/store/.* (is missing|was removed)") as caught:
-        list(map(len, loader))
-    assert "\n" not in str(caught.value)
-    loader.close()
 
 
 def test_objects_are_staged_as_files_are(tmp_path, bucket):

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from iobench.analysis.run import exposure
 from iobench.launch.running import ScriptRun, run_script
-from iobench.recording.clocks import SYSTEM_CLOCK, SystemClock
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
@@ -128,36 +127,6 @@ def test_a_step_that_is_compiled_for_replicas_runs_as_ever(
         assert [int(step()) for _ in range(N)] == [4 * n + 1 for n in range(N)]
     waits = waits_of(open_profile(tmp_path / "run"))
     assert (waits["batch"] >= 0).sum() == N
-
-
-class SetClock(SystemClock):
-    """A wall clock that somebody sets, while TensorFlow's own stays."""
-
-    set_by_ns = 0
-
-    def wall_ns(self) -> int:  # type: ignore[override]
-        return SYSTEM_CLOCK.wall_ns() + self.set_by_ns
-
-
-@pytest.mark.parametrize("set_by_ns", [-(10**13), 10**13])
-def test_waits_stay_where_they_were_when_the_wall_clock_is_set(set_by_ns: int) -> None:
-    clock, waits, data = SetClock(), GraphWaits(), iter(numbers())
-
-    @tf.function
-    def step() -> Any:
-        return waits.timed(lambda iterator: iterator.get_next(), data)
-
-    step()
-    waits.take(clock)
-    bounds = []
-    for _ in range(3):
-        before = clock.now_ns()
-        step()
-        bounds.append((before, clock.now_ns()))
-    clock.set_by_ns = set_by_ns
-    found = waits.take(clock)
-    for (requested_ns, delivered_ns, *_), (before, after) in zip(found, bounds, strict=True):
-        assert before - 10**6 <= requested_ns <= delivered_ns <= after + 10**6
 
 
 def test_waits_for_an_iterator_of_before_are_counted_as_unseen(tmp_path: Path) -> None:

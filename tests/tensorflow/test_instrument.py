@@ -162,28 +162,6 @@ def test_an_error_of_the_pipeline_stays_what_it_is(shards: list[str], tmp_path: 
     assert (waits["batch"] >= 0).sum() == 3
 
 
-def test_a_compiled_loop_is_seen_batch_by_batch(shards: list[str], tmp_path: Path) -> None:
-    @tf.function
-    def step(iterator: Any) -> Any:
-        return tf.reduce_sum(next(iterator))
-
-    expected = [float(tf.reduce_sum(batch)) for batch in pipeline(shards)]
-    hooks.install()
-    with record(tmp_path / "run") as recording:
-        from iobench.tensorflow.graph_waits import GRAPH_WAITS
-
-        iterator = iter(pipeline(shards))
-        GRAPH_WAITS.take(recording.clock)
-        begun_ns = recording.clock.now_ns()
-        assert [float(step(iterator)) for _ in expected] == expected
-        waits = GRAPH_WAITS.take(recording.clock)
-        assert len(waits) == len(expected)
-        times = [begun_ns, *(time for wait in waits for time in wait[:2]), recording.clock.now_ns()]
-        assert all(wait.is_batch for wait in waits)
-        assert times == sorted(times)
-        assert GRAPH_WAITS.take(recording.clock) == []
-
-
 def test_what_is_no_dataset_is_refused() -> None:
     with pytest.raises(OptionError, match=r"list given, expected a tf\.data\.Dataset"):
         instrument([1, 2])
@@ -223,20 +201,3 @@ def test_what_is_traced_when_the_recording_ends_is_written(
     tf.profiler.experimental.start(str(tmp_path / "free"))  # nobody traces any more
     tf.profiler.experimental.stop()
     next(iterator)
-
-
-def test_hooks_of_others_upon_ours_stay() -> None:
-    original = tf.data.Dataset.__iter__
-    hooks.install()
-    ours = tf.data.Dataset.__iter__
-
-    def theirs(self: Any) -> Any:
-        return ours(self)
-
-    tf.data.Dataset.__iter__ = theirs
-    try:
-        hooks.uninstall()
-        assert tf.data.Dataset.__iter__ is theirs
-        assert len(list(tf.data.Dataset.range(3))) == 3
-    finally:
-        tf.data.Dataset.__iter__ = original

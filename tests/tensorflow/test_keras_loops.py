@@ -22,7 +22,6 @@ from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.runs.reading import open_profile
 from iobench.tensorflow import KerasCallback, hooks, instrument
-from iobench.tensorflow.graph_waits import GraphWaits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,22 +241,6 @@ def test_a_training_goes_on_with_its_own_dataset_after_a_validation(tmp_path: Pa
     waits = waits[waits["batch"] >= 0]
     loaders = [whose[sample] for sample in waits["sample"].tolist()]
     assert (loaders.count(number["train"]), loaders.count(number["val"])) == (9, 6)
-
-
-def test_a_fit_goes_on_where_the_waits_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(self: Any, clock: Any) -> Any:
-        raise tf.errors.InternalError(None, None, "gone")
-
-    hooks.install()
-    monkeypatch.setattr(GraphWaits, "take", refused)
-    with record(tmp_path / "run"):
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-        model.fit(data(), verbose=0)
-    (told,) = read_process_facts(tmp_path / "run" / "processes")
-    assert "tf.data: waits inside compiled functions: InternalError" in told.unseen
 
 
 def test_what_a_callback_loads_between_steps_is_its_own_loaders(tmp_path: Path) -> None:

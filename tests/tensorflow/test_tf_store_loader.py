@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -18,8 +16,6 @@ pytest.importorskip("tensorflow", reason="its tensors are what is tested")
 import tensorflow as tf
 from number_stores import expected_batch, nothing_left, ring_threads, write_numbers
 
-import iobench
-from iobench.errors import OptionError
 from iobench.tensorflow import TFStoreLoader
 from iobench.tensorflow.tensors import as_tensor
 
@@ -137,30 +133,3 @@ def test_a_transform_gives_the_dataset_its_signature(store: Store) -> None:
     for (x, _), numbers in zip(dataset, in_order(), strict=True):
         expected = expected_batch(numbers)["x"].mean(axis=(1, 2)).astype(x.dtype.as_numpy_dtype)
         assert np.array_equal(x.numpy(), expected)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dtype": "int32"}, "dtype='int32': expected a floating-point dtype"),
-        ({"dtype": "float33"}, "dtype='float33'"),
-        ({"device": "cuda"}, "device='cuda' goes with framework='torch'"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(
-    store: Store, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(OptionError, match=message):
-        iobench.loader(store, 4, framework="tensorflow", **options)
-
-
-def test_without_tensorflow_the_line_to_install_it_is_told() -> None:
-    code = (
-        "import sys; sys.modules['tensorflow'] = None\n"
-        "from iobench.errors import MissingExtraError\n"
-        "try:\n    import iobench.tensorflow\n"
-        "except MissingExtraError as error:\n"
-        "    assert \"pip install 'iobench[tensorflow]'\" in str(error)\n"
-        "else:\n    raise SystemExit('no error')"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

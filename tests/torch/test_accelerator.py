@@ -238,19 +238,6 @@ def test_a_refused_registration_is_one_line(api, kind, code, told):
         TorchAccelerator(torch.device("cuda", 0)).pin(mmap.mmap(-1, 4096))
 
 
-def test_facts_tell_what_is_known_alone(api, kind, monkeypatch):
-    monkeypatch.setattr(torch.version, "cuda", "12.4")
-    facts = TorchAccelerator(torch.device(kind, 0)).facts()
-    if kind == "cuda":
-        assert facts == {
-            "title": "NVIDIA A100 MIG 1g.5gb", "kind": "cuda", "memory_nbytes": 5 * 2**30,
-            "runtime": "12.4", "mig": True,
-        }  # fmt: skip
-    else:
-        assert facts.items() >= {"kind": "xpu", "driver": "1.3", "memory_nbytes": 2**36}.items()
-        assert "mig" not in facts
-
-
 def test_a_device_is_found(api, kind):
     for asked, name in (("auto", f"{kind}:1"), (kind, f"{kind}:1"), (f"{kind}:0", f"{kind}:0")):
         found = find_accelerator(asked)

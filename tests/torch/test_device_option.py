@@ -153,12 +153,3 @@ def test_a_device_that_its_driver_refuses_ends_only_a_profile_that_names_it(devi
     profiled("--compute", "none")
     text = " ".join(capsys.readouterr().out.split())
     assert f"Host-to-device copies: not measured (--device auto: {why})." in text
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-@pytest.mark.parametrize("asked", ["cuda", "cuda:3", "xpu"])
-def test_a_device_that_is_not_there_is_one_line(asked, capsys):
-    assert main(["profile", "copied_numbers:Numbered", "--device", asked]) == 69
-    said = capsys.readouterr().err.strip()
-    assert said.count("\n") == 0
-    assert f"--device {asked}: torch " in said

@@ -144,26 +144,6 @@ def between_marks_ns(pieces):
 
 
 @pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("moving", ["blocking", "non_blocking", "pinned", "pinned, non_blocking"])
-@pytest.mark.parametrize("kernel_ns", [5 * MS, 40 * MS])
-def test_copies_in_the_loop_keep_the_device_from_its_work(tmp_path, device, moving, kernel_ns):
-    more = [device.pinned_copy] if "pinned" in moving else []
-    loader = DataLoader(Loading([1 * MS] * N_BATCHES, *more), batch_size=None)
-
-    def move(batch):
-        return device.to(batch, non_blocking="non_blocking" in moving)
-
-    loop, _, found = recorded(
-        tmp_path, lambda: train(device, loader, [kernel_ns] * N_BATCHES, move)
-    )
-    held_against(loop, found)
-    copies = [piece for piece in device.pieces if piece.name == "copy"]
-    assert found.busy_ns["h2d"] == pytest.approx(between_marks_ns(copies), rel=WITHIN)
-    # Each copy is in the way of the kernel behind it, and so is the device's to have waited for.
-    assert found.exposed_ns.sum() >= (1 - WITHIN) * sum(piece.least_ns for piece in copies)
-
-
-@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kernel_ns", [5 * MS, 40 * MS])
 def test_copies_ahead_are_hidden_as_far_as_the_link_is_fast_enough(
     tmp_path, monkeypatch, kernel_ns

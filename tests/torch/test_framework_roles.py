@@ -218,20 +218,6 @@ def test_a_part_that_is_kept_from_learning_does_not_make_a_pass_evaluate(tmp_pat
     assert passes(run) == [("", 2), ("evaluation", 3), ("evaluation", 4), ("evaluation", 5)]
 
 
-def test_a_training_that_begins_its_pass_without_gradients(tmp_path):
-    weight = torch.nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    with iobench.record(tmp_path / "run"), torch.no_grad():
-        for (x,) in batches(3):
-            with torch.enable_grad():
-                (x * weight).sum().backward()
-            optimizer.step()
-        for (x,) in batches(2):
-            weight.mul_(0.9).add_(x.mean(0))  # an average of weights, say
-    run = Run(tmp_path / "run").of_rank()
-    assert passes(run) == [("training", 3), ("evaluation", 2)]
-
-
 def test_accelerate(tmp_path):
     accelerate = pytest.importorskip("accelerate", reason="its loaders and optimisers are meant")
     weight = torch.nn.Parameter(torch.ones(3))

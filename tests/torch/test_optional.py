@@ -1,4 +1,4 @@
-"""Torch is optional, and only loaded when asked for."""
+"""Frameworks are optional, and only loaded when asked for."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import sys
 
 import pytest
 
-CODE = {
-    "not loaded by iobench": "import iobench, sys; assert 'torch' not in sys.modules",
-    "missing": (
-        "import sys; sys.modules['torch'] = None\n"
-        "from iobench.errors import MissingExtraError\n"
-        "try:\n    import iobench.torch\n"
-        "except MissingExtraError as error:\n"
-        "    assert \"pip install 'iobench[torch]'\" in str(error)\n"
-        "else:\n    raise SystemExit('no error')"
-    ),
-}
+CODE = """
+import sys
+import iobench
+assert {module!r} not in sys.modules
+sys.modules[{module!r}] = None
+from iobench.errors import MissingExtraError
+try:
+    import iobench.{package}
+except MissingExtraError as error:
+    assert "pip install 'iobench[{package}]'" in str(error)
+else:
+    raise SystemExit("no error")
+"""
+MODULES = {"torch": "torch", "tensorflow": "tensorflow", "dali": "nvidia.dali"}
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("case", CODE)
-def test_in_a_fresh_interpreter(case):
-    subprocess.run([sys.executable, "-c", CODE[case]], check=True)
+@pytest.mark.parametrize("package", MODULES)
+def test_in_a_fresh_interpreter(package):
+    code = CODE.format(package=package, module=MODULES[package])
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -153,21 +153,3 @@ def test_a_model_is_trained(alone):
         assert np.nanmin(back) > 269
         loader.close()
         del loader, batch, inputs, target, loss, model, optimizer, back
-
-
-@pytest.mark.quick_cases(2)
-def test_validation_sees_every_tile_once(alone):
-    store, known = alone
-    options = {**OPTIONS, "shuffle": False, "patch_at": "tiles", "split": "valid"}
-    loader = StoreLoader(store, 5, **options)
-    n_tiles = 3 * 3
-    assert len(loader.dataset) == (N - N_TRAIN - 2) * n_tiles
-    seen = []
-    for batch in loader:
-        where = loader.coordinates()
-        assert where["sample"].min() >= N_TRAIN
-        check(batch, where, known)  # normalised as in training
-        starts = [where[f"{dim}_start"].tolist() for dim in PATCH]
-        seen += [tuple(each) for each in zip(map(tuple, where["sample"]), *starts, strict=True)]
-    assert len(set(seen)) == len(seen) == len(loader.dataset)
-    loader.close()

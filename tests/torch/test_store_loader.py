@@ -114,18 +114,6 @@ def test_floating_point_numbers_are_cast(store, dtype):
             assert torch.equal(batch[name], expected[name])
 
 
-def test_a_transform_may_return_tuples_and_tensors(store):
-    def transform(batch):
-        batch["x"] -= 1
-        return batch["x"][:, ::-1], {"sum": torch.from_numpy(batch["y"]).sum(1), "name": "y"}
-
-    loader = StoreLoader(store, 4, transform=transform, dtype="float32")
-    for (x, rest), numbers in zip(loader, in_order(), strict=True):
-        assert np.array_equal(x, (expected_batch(numbers)["x"] - 1)[:, ::-1])
-        assert rest["sum"].dtype == torch.float32
-        assert rest["name"] == "y"
-
-
 @HELD
 def test_a_stock_loader_takes_filled_batches_as_they_are(store):
     stock = torch.utils.data.DataLoader(store, batch_size=4)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="batches of tensors need torch")
-import torch
 from fake_accelerator import FakeAccelerator
 from number_stores import expected_batch, nothing_left, write_numbers
 
@@ -80,19 +79,6 @@ def test_a_batch_that_is_let_go_of_keeps_its_memory_until_its_kernels_are_done(s
         for seen in (kernel.first, kernel.last):
             assert np.array_equal(seen[0], expected["x"])
             assert np.array_equal(seen[1], expected["y"])
-
-
-def test_transforms_and_casts_come_before_the_copy(store, device):
-    def transform(batch):
-        batch["x"] += 1
-        return batch["x"], {"y": batch["y"], "name": "kept"}
-
-    loader = StoreLoader(store, 4, device="cuda", dtype="bfloat16", transform=transform)
-    for number, (x, rest) in enumerate(loader):
-        expected = expected_batch(list(range(4 * number, 4 * number + 4)))
-        assert torch.equal(x, torch.from_numpy(expected["x"] + 1).to(torch.bfloat16))
-        assert torch.equal(rest["y"], torch.from_numpy(expected["y"]).to(torch.bfloat16))
-        assert rest["name"] == "kept"
 
 
 def test_a_device_that_falls_away_is_one_error_of_the_loop_and_the_run_stays(

@@ -11,12 +11,11 @@ import numpy as np
 import psutil
 import pytest
 from doomed_consumer import consume_torch_in_vain
-from span_rows import live_rows, rows_by_kind, rows_of
+from span_rows import live_rows, rows_by_kind
 from tiny_pipeline import (
     COSTS,
     SchemaError,
     breaking_pipeline,
-    killed_pipeline,
     ring_of,
     tiny_pipeline,
 )
@@ -78,39 +77,6 @@ def test_batches_equal_those_of_the_serial_loader(run, consumer, workers):
         assert list(left) == list(right)
         for name in right:
             np.testing.assert_array_equal(left[name], right[name], strict=True)
-
-
-def test_every_edge_of_every_batch_is_recorded_once_and_in_causal_order(run, consumer):
-    with torch_loader(run, consumer, workers=2) as loader:
-        batches = list(loader.batches(planned(8)))
-        nbytes = sum(array.nbytes for _, arrays in taken(batches) for array in arrays.values())
-    assert {batch.worker for batch in batches} == {0, 1}
-    rows = rows_by_kind(run)
-    for kind in EDGES:
-        assert sorted(row.batch for row in rows[kind]) == list(range(8)), kind
-    for kind in (*WORK, Kind.FUSED):
-        assert Counter(row.batch for row in rows[kind]) == dict.fromkeys(range(8), 3)
-    for kind in (Kind.COLLATE, Kind.SERIALISE, Kind.UNPICKLE):
-        assert sum(row.nbytes for row in rows[kind]) == nbytes
-    # Up to the worker's own beginning, and from there to its first batch.
-    assert sorted(row.worker for row in rows[Kind.STARTUP]) == [0, 0, 1, 1]
-    counted = [row.batch for row in rows_of(run) if (row.flags, row.kind) == (Flag.IO, Kind.READ)]
-    assert sorted(counted) == list(range(8))
-    for batch in range(8):
-        rows = rows_by_kind(run, batch=batch, sample=-1)
-        (sampler,), (queued,) = rows[Kind.SAMPLER], rows[Kind.SUBMIT_QUEUE]
-        (collate,), (serialise,) = rows[Kind.COLLATE], rows[Kind.SERIALISE]
-        (unpickle,) = rows[Kind.UNPICKLE]
-        assert (sampler.role, unpickle.role) == ("consumer", "consumer")
-        assert (collate.role, serialise.role) == ("worker", "worker")
-        steps = [row for row in rows_of(run) if row.batch == batch and row.sample >= 0]
-        assert sampler.end_ns == queued.start_ns <= queued.end_ns <= steps[0].start_ns
-        assert max(row.end_ns for row in steps) <= collate.start_ns <= collate.end_ns
-        assert collate.end_ns <= serialise.start_ns <= serialise.end_ns <= unpickle.start_ns
-        for whole in (row for row in steps if row.kind is Kind.FUSED):
-            within = [r.cpu_ns for r in steps if r.kind in WORK and r.sample == whole.sample]
-            assert min(within) >= 0
-            assert sum(within) <= whole.cpu_ns
 
 
 ERRORS = {
@@ -190,25 +156,6 @@ def test_a_round_left_early_does_not_disturb_the_next(run, consumer, workers):
     assert second == [8, 9, 10, 11]
 
 
-def test_a_plan_is_drawn_no_further_ahead_than_prefetch_allows(run, consumer):
-    drawn = []
-    plan = (drawn.append(batch) or batch for batch in planned(12))
-    with torch_loader(run, consumer, workers=2, prefetch=2) as loader:
-        for number, _ in enumerate(loader.batches(plan)):
-            assert len(drawn) <= number + 1 + 4
-
-
-def test_a_killed_worker_is_named_and_its_spans_stay(run, consumer):
-    with (
-        torch_loader(run, consumer, workers=2, pipeline=killed_pipeline(9)) as loader,
-        pytest.raises(WorkerError, match=r"worker-\d \(pid \d+\) killed by SIGKILL") as caught,
-    ):
-        taken(loader.batches(planned(12)))
-    assert "\n" not in str(caught.value)
-    # Worker 1 made batch 1 and died in batch 3, at its first sample.
-    assert [row.batch for row in rows_by_kind(run, worker=1)[Kind.READ]] == [1, 1, 1]
-
-
 @pytest.mark.long
 def test_workers_in_a_system_call_end_when_the_consumer_is_killed(run, tmp_path):
     gate = tmp_path / "gate"
@@ -223,13 +170,3 @@ def test_workers_in_a_system_call_end_when_the_consumer_is_killed(run, tmp_path)
     doomed.kill()
     doomed.join()
     assert psutil.wait_procs(workers, timeout=30)[1] == []
-
-
-def test_nothing_is_left_behind(run, consumer):
-    with torch_loader(run, consumer, workers=2) as loader:
-        batches = taken(loader.batches(planned(4)))
-    assert len(batches) == 4
-    assert multiprocessing.active_children() == []
-    loader.close()
-    with pytest.raises(WorkerError, match="closed"):
-        loader.batches([])
