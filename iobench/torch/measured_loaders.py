@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import threading
 from abc import abstractmethod
@@ -11,23 +12,27 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from iobench.errors import IobenchError, OptionError, WorkerError
+import numpy as np
+import torch
+from torch.utils.data import get_worker_info
+
+from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.contract import Batch, PlannedBatch
-from iobench.loaders.measured_loader import MeasuredLoader
+from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
+from iobench.loaders.ring.process_worker import end_with_consumer, portable_error
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.measured_loop import MeasuredRecording
+from iobench.recording.stages import stage
 from iobench.torch.observing import DataLoader, observed_iter
-from iobench.torch.pipeline_samples import samples_of, start_worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
     from multiprocessing.process import BaseProcess
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.pipeline import Pipeline
+    from iobench.loaders.pipeline import Pipeline, Step
     from iobench.recording.recorder import Recorder
     from iobench.recording.run_directory import RunDirectory
 
@@ -153,12 +158,7 @@ class _WorkerLoader(MeasuredLoader):
                 process.kill()
                 process.join()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         # Torch's SIGCHLD handler raises wherever the consumer is: in its compute stage, too.
         death = self._death(error) if isinstance(error, RuntimeError) else None
         self.close()
@@ -196,11 +196,7 @@ class TorchLoader(_WorkerLoader):
         pin: bool = False,
         start_method: str | None = None,
     ) -> None:
-        if workers < 0 or prefetch < 1 or batch_size < 1:
-            raise OptionError(
-                f"workers {workers}, prefetch {prefetch}, batch size {batch_size}: "
-                "expected 0 or more workers, 1 or more of the others"
-            )
+        refuse_below_one(prefetch=prefetch, batch_size=batch_size)
         ahead = prefetch if workers else 0
         super().__init__(run, recorder, detail, unit_costs, workers=workers, prefetch=ahead)
         self.copied_from = "pinned" if pin else "pageable"
@@ -356,3 +352,98 @@ def _original(error: IobenchError) -> str:
     """Return the message of an error of ours, from the traceback that torch sends of a worker."""
     name = f"{type(error).__module__}.{type(error).__qualname__}: "
     return str(error).rpartition(name)[2].partition("\n")[0]
+
+
+# -- a pipeline as the dataset that a script would give to torch's DataLoader ---
+
+
+METHODS: Final = {
+    Kind.READ: "read",
+    Kind.DECODE: "decode",
+    Kind.PREPROCESS: "preprocess",
+    Kind.TRANSFORM: "transform",
+}
+"""Which method does the steps of a kind: `iobench.torch.DataLoader` times it."""
+
+
+class PipelineSamples:
+    """A map-style dataset whose samples a pipeline makes; see `samples_of`."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        is_one = len(pipeline.steps) == 1  # which needs no name: it is the sample
+        self._steps = [(METHODS.get(step.kind), _named(step, is_one)) for step in pipeline.steps]
+
+    def __len__(self) -> int:
+        return len(self._pipeline.where)
+
+    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+        spec = self._pipeline.spec
+        try:
+            where = self._pipeline.where[number]
+            given: tuple[Any, ...] = (where,)
+            for method, step in self._steps:
+                arrays = step(*given) if method is None else getattr(self, method)(step, *given)
+                given = (arrays, where)
+            spec.check(given[0], where=f"sample {number}")
+            return {name: torch.from_numpy(_acceptable(given[0][name])) for name in spec.names}
+        except Exception as error:
+            info = get_worker_info()
+            if info is None:
+                raise
+            portable = portable_error(error, number, int(info.id))
+            raise type(portable)(str(portable)) from None  # whose notes torch would send as well
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return samples_of, (self._pipeline,)
+
+
+def samples_of(pipeline: Pipeline) -> PipelineSamples:
+    """Return the samples of a pipeline, as a dataset with a method for each kind of its steps.
+
+    So the steps are told apart as those of any dataset with such methods; several in one are a
+    stage, as of any script.
+    """
+    names = {METHODS[step.kind] for step in pipeline.steps if step.kind in METHODS}
+    kind = type("PipelineSamples", (PipelineSamples,), dict.fromkeys(names, _run_step))
+    samples: PipelineSamples = kind(pipeline)
+    return samples
+
+
+def _run_step(_: PipelineSamples, step: Callable[..., Any], *given: Any) -> Any:
+    return step(*given)
+
+
+def _named(step: Step, is_one: bool) -> Callable[..., Any]:
+    """Return a step; one that does several things is a stage with a name."""
+    if step.kind is not Kind.FUSED or not step.label or is_one:
+        return step.run
+    return functools.partial(_run_named, step.label, step.run)
+
+
+def _run_named(name: str, run: Callable[..., Any], *given: Any) -> Any:
+    with stage(name):
+        return run(*given)
+
+
+def _acceptable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array as torch takes it: no negative strides, and writable."""
+    array = np.asarray(array)
+    if any(stride < 0 for stride in array.strides):
+        return array.copy()
+    return array if array.flags.writeable else np.asarray(_Writable(array))
+
+
+class _Writable:
+    """Shows read-only memory as writable, so that torch does not warn: nobody writes to samples."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+        self._array = array
+
+
+def start_worker(worker: int) -> None:
+    """Prepare a worker: it ends with its consumer, and leaves Ctrl-C to it."""
+    end_with_consumer()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
