@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,13 +26,13 @@ from iobench.datasets.selection import split_index
 from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import data_files, user_files
-from iobench.errors import MissingFileError, OptionError
+from iobench.errors import MissingFileError, OptionError, StorageError
+from iobench.files.atomic import write_atomically
 from iobench.files.objects import RequestCounts, request_counts
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL, as_path, is_url
 from iobench.registry import dataset_names, find_dataset
-from iobench.sources.terms import show_terms_once, terms_file
-from iobench.stores.places import choose_place
+from iobench.stores.places import choose_place, user_folder
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex
@@ -289,3 +291,37 @@ def _find_dataset(request: SourceRequest) -> Dataset:
         sample_dim=request.sample_dim,
         variables=request.variables or None,
     )
+
+
+def terms_file() -> Path:
+    """Return where it is remembered whose terms have been shown: in the user's cache."""
+    return user_folder() / "terms-shown"
+
+
+def show_terms_once(
+    dataset: str, provenance: Mapping[str, Any], screen: Screen, remember: Path
+) -> bool:
+    """Show terms of use and citation of a dataset unless that was done before, and remember it.
+
+    Where nothing can be remembered they are shown each time. Other terms of the same dataset are
+    shown again.
+    """
+    texts = {
+        "terms of use": " ".join(str(provenance.get("terms_of_use") or "").split()),
+        "cite": " ".join(str(provenance.get("citation") or "").split()),
+    }
+    # A dash is upstream's way to say that there is none.
+    terms = "; ".join(f"{what}: {text}" for what, text in texts.items() if text not in ("", "-"))
+    if not terms:
+        return False
+    line = f"{dataset} {hashlib.blake2b(terms.encode(), digest_size=16).hexdigest()}"
+    shown: list[str] = []
+    with suppress(OSError, UnicodeDecodeError):
+        shown = remember.read_text().splitlines()
+    if line in shown:
+        return False
+    screen.note(f"{dataset}: {terms} (shown once)")
+    with suppress(OSError, StorageError):
+        remember.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(remember, "".join(f"{each}\n" for each in [*shown, line]))
+    return True

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iobench.recording.kinds import Kind
-    from iobench.tensorflow.host_trace import TracedCall, TracedThread
+    from iobench.tensorflow.host_tracer import TracedCall, TracedThread
 
 ITERATOR: Final = "Iterator::"
 SEPARATOR: Final = "::"

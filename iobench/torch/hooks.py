@@ -26,9 +26,9 @@ def install() -> None:
 
     Needs ``torch.utils.data`` imported; after an import of torchdata's it is called again.
     """
-    from iobench.torch import device_moves, roles  # torch is whole by now
+    from iobench.torch import device_moves, training_hooks  # torch is whole by now
 
-    roles.install()
+    training_hooks.install()
     device_moves.install()
     stateful = getattr(sys.modules.get(STATEFUL), "StatefulDataLoader", None)
     with _lock:
@@ -39,10 +39,10 @@ def install() -> None:
 
 def uninstall() -> None:
     """Put torch's own methods back; passes that go on are recorded to their end."""
-    from iobench.torch import device_moves, roles
+    from iobench.torch import device_moves, training_hooks
 
     device_moves.uninstall()
-    roles.uninstall()
+    training_hooks.uninstall()
     with _lock:
         for kind, original in _replaced.items():
             type.__setattr__(kind, "__iter__", original)

@@ -34,9 +34,8 @@ from iobench.torch.observation import (
     Observation,
     WorkersObservation,
 )
-from iobench.torch.observed_queues import ObservedContext
-from iobench.torch.roles import role_of_pass
-from iobench.torch.worker_side import WorkerCollate, WorkerSpec, WorkerStarter
+from iobench.torch.training_hooks import role_of_pass
+from iobench.torch.worker_side import ObservedContext, WorkerCollate, WorkerSpec, WorkerStarter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

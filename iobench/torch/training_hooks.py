@@ -31,18 +31,27 @@ from torch.optim.optimizer import (
 from iobench.adapters.patches import Patches
 from iobench.recording import activation, session
 from iobench.recording.kinds import Kind
+from iobench.recording.pass_names import frames_above, role_by_name
 from iobench.recording.session import current_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import FrameType
 
     from iobench.recording.lanes import Span
+    from iobench.recording.session import Recording
     from iobench.torch.device_time import DeviceTimer
 
 MOST_CLASSES: Final = 16
 """Of more classes of models than this, set to train by a script, the forward pass is not timed."""
 MOST_NAMED: Final = 64
 LIGHTNINGS: Final = ("lightning.pytorch", "pytorch_lightning")
+TRAINER: Final = "transformers.trainer"
+OF_TRAINER: Final = {
+    "evaluate": "validation",
+    "predict": "prediction",
+    "_inner_training_loop": "training",
+}
 CONSUMER: Final = "consumer"
 ON_HOST: Final = (
     "device: forward, backward and step are the host's time, of a device's work that of queueing "
@@ -173,6 +182,7 @@ class _Here(threading.local):
     backward: Span | None = None
     in_model = False
     evaluates = False
+    sets = False  # a model, and with it all models in it, to train or to evaluate
 
     def __init__(self) -> None:
         # Of each optimizer that steps: its span, how often its hooks are inside of each other, and
@@ -180,6 +190,14 @@ class _Here(threading.local):
         self.steps: dict[int, tuple[Span, int, int]] = {}
 
 
+class _Models:
+    """What a script last set its models to: whether to evaluate, and which one to train."""
+
+    evaluates = False
+    trained: weakref.ref[Any] | None = None
+
+
+_by_recording: Final[weakref.WeakKeyDictionary[Recording, _Models]] = weakref.WeakKeyDictionary()
 _here: Final = _Here()
 _installed_hooks: Final[list[Callable[[], None]]] = []
 _patches: Final = Patches()
@@ -229,6 +247,7 @@ def install() -> None:
     )
     for module in (torch, torch.serialization):
         _patches.put(module, "save", _timed_save)
+    _patches.put(torch.nn.Module, "train", _noting_mode)
 
 
 def _timed_save(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -399,3 +418,82 @@ def _run(model: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: An
     finally:
         _here.in_model = False
         span.__exit__(None, None, None)
+
+
+# -- what a pass over a loader is for: training, validation, test or prediction ---
+#
+# Looked for as the pass begins: in the loops of Lightning and Hugging Face above it, in gradients
+# that are switched off, in what the script calls the loader, in a model that was set to evaluate.
+# An optimiser's step in the pass says more than all of these (`iobench.recording.delivery_log`).
+
+
+def role_of_pass(recording: Recording, loader: Any) -> str:
+    """Return what a pass is for that begins now; ``""`` where nothing tells."""
+    frames = frames_above()
+    for frame in frames:
+        role = _of_framework(frame)
+        if role:
+            return role
+    named = role_by_name(loader, frames)
+    models = _by_recording.get(recording)
+    if models is None:
+        _by_recording[recording] = _Models()
+        see_first_model()  # nobody has set one to train
+    if not torch.is_grad_enabled() or (models is not None and models.evaluates):
+        return named if named not in ("", "training") else "evaluation"
+    return named
+
+
+def _of_framework(frame: FrameType) -> str:
+    """Return what a loop of a framework says of itself; ``""`` of any other frame."""
+    module = str(frame.f_globals.get("__name__", ""))
+    if module == TRAINER:
+        return OF_TRAINER.get(frame.f_code.co_name, "")
+    if not module.startswith(LIGHTNINGS):
+        return ""
+    trainer = getattr(frame.f_locals.get("self"), "trainer", None)
+    for name, role in (
+        ("sanity_checking", "validation"), ("validating", "validation"), ("testing", "test"),
+        ("predicting", "prediction"), ("training", "training"),
+    ):  # fmt: skip
+        if getattr(trainer, name, False) is True:
+            if name == "training":
+                see_model(getattr(trainer, "lightning_module", None))
+            # A validation within a training is one; its loop runs without gradients.
+            return "validation" if role == "training" and not torch.is_grad_enabled() else role
+    return ""
+
+
+def _noting_mode(original: Any) -> Any:
+    def train(self: Any, mode: bool = True) -> Any:
+        if torch.compiler.is_compiling():  # what is compiled must not see the rest
+            return original(self, mode)
+        outermost = not _here.sets
+        _here.sets = True
+        try:
+            result = original(self, mode)
+        finally:
+            _here.sets = not outermost
+        recording = current_recording() if outermost else None
+        if recording is not None:
+            _set(recording, self, mode)
+            see_model(self)
+        return result
+
+    return train
+
+
+def _set(recording: Recording, model: Any, mode: bool) -> None:
+    """Note that a model was set to train or to evaluate; not so a part of one that trains.
+
+    Parts are kept from learning so, where a model's own ``train`` sets them to evaluate.
+    """
+    models = _by_recording.setdefault(recording, _Models())
+    if mode:
+        models.evaluates, models.trained = False, weakref.ref(model)
+        return
+    whole = None if models.trained is None else models.trained()
+    if whole is None or whole is model or not any(each is model for each in whole.modules()):
+        models.evaluates = True
+    elif sum(1 for _ in model.parameters()) == sum(1 for _ in whole.parameters()):
+        models.evaluates = True  # all of it, but for who wraps it

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iobench.sources.terms import show_terms_once
+from iobench.sources.opening import show_terms_once
 
 
 class Notes(list):
