@@ -65,37 +65,37 @@ def open_given(targets: Sequence[str]) -> tuple[GivenStore, ...]:
 
 def check_source(given: Sequence[GivenStore], source: Source) -> None:
     """Check that stores hold samples of the source beside them."""
+    index = source.index
+    facts = json.loads(canonical_json(mask_values(index.provenance)))
     for one in given:
-        if why := _why_other_source(one.manifest, source):
+        known = one.manifest.provenance.get("fingerprints", ())
+        whole = any("blake2b" in each for each in known)
+        files = [fingerprint(file, whole=whole) for file in source.files]
+        normalisation = facts.get("normalisation", {})
+        now = _identity(source.dataset.name, index.spec, facts, normalisation, files)
+        why = _difference(_of_manifest(one.manifest), now)
+        last = max((first + n - 1 for first, n in count_runs(one.manifest.samples)), default=-1)
+        if not why and last >= len(index):
+            why = f"it holds sample {last}, and there are {len(index)} now"
+        if why:
             raise StoreError(
                 f"{one.target}: was not made of {source.dataset.name} as it is named here: {why}; "
                 "name its own source, with the options it was converted with, or the store alone"
             )
 
 
-def _why_other_source(manifest: Manifest, source: Source) -> str:
-    """Return in words why a store does not hold the samples of a source; empty where it does."""
-    index = source.index
-    facts = json.loads(canonical_json(mask_values(index.provenance)))
-    known = manifest.provenance.get("fingerprints", ())
-    whole = any("blake2b" in each for each in known)
-    now = _identity(source.dataset.name, index.spec, facts, facts.get("normalisation", {}))
-    now["files"] = [fingerprint(file, whole=whole) for file in source.files]
-    if why := _difference(_of_manifest(manifest), now):
-        return why
-    last = max((first + count - 1 for first, count in count_runs(manifest.samples)), default=-1)
-    return f"it holds sample {last}, and there are {len(index)} now" if last >= len(index) else ""
-
-
 def _of_manifest(manifest: Manifest) -> dict[str, Any]:
-    facts = manifest.provenance
-    result = _identity(manifest.dataset, manifest.spec.unpacked, facts, manifest.normalisation)
-    result["files"] = facts.get("fingerprints", ())
-    return result
+    facts, spec = manifest.provenance, manifest.spec.unpacked
+    files = facts.get("fingerprints", ())
+    return _identity(manifest.dataset, spec, facts, manifest.normalisation, files)
 
 
 def _identity(
-    dataset: str, spec: SampleSpec, facts: Mapping[str, Any], normalisation: Mapping[str, Any]
+    dataset: str,
+    spec: SampleSpec,
+    facts: Mapping[str, Any],
+    normalisation: Mapping[str, Any],
+    files: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return what tells samples of one source from those of another, by name."""
     return {
@@ -108,32 +108,24 @@ def _identity(
             for name, value in facts.items()
             if name not in NOT_COMPARED and not name.endswith(("version", "versions"))
         },
+        "files": files,
     }
 
 
 def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Return the first difference of two identities, in words; empty where there is none."""
-    for name in dict.fromkeys([*one, *other]):
-        mine, theirs = one.get(name), other.get(name)
-        if name == "files":
-            mine, theirs = _first_other_file(mine, theirs)
+    names = dict.fromkeys([*one, *other])
+    pairs = [(name, one.get(name), other.get(name)) for name in names if name != "files"]
+    if one["files"] and other["files"]:  # else those of one are not known
+        # By what both have: a fingerprint may be of the beginning and the end of a file alone.
+        shared = one["files"][0].keys() & other["files"][0].keys()
+        sides = ([{key: each.get(key) for key in shared} for each in side["files"]]
+                 for side in (one, other))  # fmt: skip
+        pairs += [("files", *pair) for pair in zip_longest(*sides)]
+    for name, mine, theirs in pairs:
         if mine != theirs:
             return f"{name}: {_short(mine)}, not {_short(theirs)}"
     return ""
-
-
-def _first_other_file(one: Any, other: Any) -> tuple[Any, Any]:
-    """Return the first two fingerprints that differ in what both have: hashes may be of parts."""
-    if not one or not other:
-        return None, None
-    shared = [key for key in one[0] if key in other[0]]
-    mine, theirs = (
-        [{key: each.get(key) for key in shared} for each in side] for side in (one, other)
-    )
-    for pair in zip_longest(mine, theirs):
-        if pair[0] != pair[1]:
-            return pair
-    return None, None
 
 
 def _short(value: Any) -> str:
