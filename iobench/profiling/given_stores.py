@@ -121,7 +121,7 @@ def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
         shared = one["files"][0].keys() & other["files"][0].keys()
         sides = ([{key: each.get(key) for key in shared} for each in side["files"]]
                  for side in (one, other))  # fmt: skip
-        pairs += [("files", *pair) for pair in zip_longest(*sides)]
+        pairs += [("files", mine, theirs) for mine, theirs in zip_longest(*sides)]
     for name, mine, theirs in pairs:
         if mine != theirs:
             return f"{name}: {_short(mine)}, not {_short(theirs)}"

@@ -6,27 +6,24 @@ import importlib
 import shutil
 import tempfile
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import tensorflow as tf
 
 from iobench.tensorflow.step_parts import find_parts
-from iobench.tensorflow.traced_work import LoaderWait, find_work, labels_of
+from iobench.tensorflow.traced_work import LoaderWait, find_work, labels_of, read_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from iobench.recording.clocks import Clock
     from iobench.recording.kinds import Kind
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
-    from iobench.tensorflow.traced_work import FunctionNames
+    from iobench.tensorflow.traced_work import FunctionNames, TracedThread
 
-HOST_PLANE: Final = "/host:CPU"
 ANCHOR: Final = "iobench.anchor"
 PROFILER: Final = "tensorflow.python.profiler.profiler_v2"
 LOCK: Final = "_profiler_lock"
@@ -234,92 +231,3 @@ class _GivesWay:
 
 def _in_short(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-# -- what it wrote: ``tensorflow/tsl/profiler/protobuf/xplane.proto``; TensorFlow has the parser ---
-
-
-@dataclass(slots=True, eq=False)
-class TracedCall:
-    """One stretch of a thread that TensorFlow named."""
-
-    name: str  # as written, e.g. ``Iterator::Root::Prefetch`` or ``mul:Mul``
-    short: str  # as displayed: ``Iterator::Prefetch``, ``Mul``; ``""`` where it is the name
-    start_ns: int
-    end_ns: int  # from the start of the trace on
-    stats: dict[str, Any]  # ``element_id``, ``_p`` and the like
-    batch: int = -1  # whose work it is, once that is known
-    within: TracedCall | None = None  # the stretch of the same thread that it lies in
-    inner: list[TracedCall] = field(default_factory=list)  # those that lie directly in it, in order
-
-
-class TracedThread(msgspec.Struct, frozen=True):
-    """A thread, by its name and number, with its calls in order of their starts."""
-
-    name: str
-    number: int
-    calls: list[TracedCall]
-
-
-def read_trace(path: Path) -> list[TracedThread]:
-    """Return the threads of a trace that TensorFlow wrote below a folder."""
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-    files = sorted(path.rglob("*.xplane.pb"))
-    if not files:
-        raise FileNotFoundError(f"{path}: TensorFlow wrote no trace")
-    threads: list[TracedThread] = []
-    for file in files:
-        space = xplane_pb2.XSpace()
-        try:
-            space.ParseFromString(file.read_bytes())
-        except _decode_error() as error:
-            raise ValueError(f"{file}: {error}") from error
-        for plane in space.planes:
-            if plane.name == HOST_PLANE:
-                threads += _threads(plane)
-    return threads
-
-
-def _decode_error() -> type[Exception]:
-    # Of the library that TensorFlow brings along, which is no dependency of ours.
-    error_class: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError
-    return error_class
-
-
-def _threads(plane: Any) -> Iterator[TracedThread]:
-    names = {key: (entry.name, entry.display_name) for key, entry in plane.event_metadata.items()}
-    stats = {key: entry.name for key, entry in plane.stat_metadata.items()}
-    for line in plane.lines:
-        calls = []
-        for entry in line.events:
-            name, short = names[entry.metadata_id]
-            start_ns = line.timestamp_ns + entry.offset_ps // 1000
-            values = {stats[stat.metadata_id]: _value(stat, stats) for stat in entry.stats}
-            end_ns = start_ns + entry.duration_ps // 1000
-            calls.append(TracedCall(name, short, start_ns, end_ns, values))
-        calls.sort(key=lambda call: (call.start_ns, -call.end_ns))
-        _nest(calls)
-        yield TracedThread(line.display_name or line.name, line.id, calls)
-
-
-def _value(stat: Any, names: dict[int, str]) -> Any:
-    which = stat.WhichOneof("value")
-    if which is None:
-        return None
-    value = getattr(stat, which)
-    return names.get(value, "") if which == "ref_value" else value
-
-
-def _nest(calls: list[TracedCall]) -> None:
-    """Say of calls by their starts in which ones they lie; one that overlaps another ends there."""
-    around: list[TracedCall] = []
-    for call in calls:
-        while around and around[-1].end_ns <= call.start_ns:
-            around.pop()
-        if around:
-            call.within = around[-1]
-            call.end_ns = min(call.end_ns, around[-1].end_ns)
-            around[-1].inner.append(call)
-        if call.end_ns > call.start_ns:
-            around.append(call)

@@ -23,7 +23,7 @@ from iobench.tensorflow.traced_work import EXECUTED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from iobench.tensorflow.host_tracer import TracedCall, TracedThread
+    from iobench.tensorflow.traced_work import TracedCall, TracedThread
 
 TAPE: Final = "gradient_tape"
 LOSS: Final = "compile_loss"
