@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from iobench.profiling.baselines import BaselineSetup
     from iobench.profiling.config import RunConfig
     from iobench.profiling.format_choice import FormatChoice
-    from iobench.profiling.given_stores import GivenStore
-    from iobench.profiling.profiled_samples import ProfiledSamples
+    from iobench.profiling.profiled_samples import GivenStore, ProfiledSamples
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store

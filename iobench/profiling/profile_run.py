@@ -23,9 +23,13 @@ from iobench.profiling.baselines import BaselineSetup, open_baselines
 from iobench.profiling.chosen_device import AUTO, choose_device
 from iobench.profiling.config import DEFAULT_BATCHES, RunConfig
 from iobench.profiling.formats import Prepared, prepare
-from iobench.profiling.given_stores import check_source, open_given
 from iobench.profiling.measured_runs import Settings
-from iobench.profiling.profiled_samples import samples_of_source, samples_of_stores
+from iobench.profiling.profiled_samples import (
+    check_source,
+    open_given,
+    samples_of_source,
+    samples_of_stores,
+)
 from iobench.profiling.storage_limits import RunProbes
 from iobench.profiling.tracing import ProfileTracing
 from iobench.recording.digests import load_xxhash

@@ -1,9 +1,15 @@
-"""Which samples a profile is of, and which of them a run loads: of a split, of windows."""
+"""Which samples a profile is of, and which of them a run loads: of a split, of windows.
+
+Finished stores that it is given are checked to hold the same samples.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+import json
+import os
+from contextlib import ExitStack, suppress
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -15,15 +21,19 @@ from iobench.datasets.selection import (
     select_splits,
     split_index,
 )
-from iobench.errors import IobenchError, OptionError, UnknownNameError
+from iobench.errors import IobenchError, OptionError, StoreError, UnknownNameError
+from iobench.files.urls import as_path
 from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.windowed import windowed_pipeline
+from iobench.masking import mask_values
 from iobench.profiling.config import DEFAULT_BATCHES
 from iobench.registry import dataset_names, find_dataset
 from iobench.samples import Window
-from iobench.stores.plan import probe_samples
-from iobench.stores.sample_numbers import places_among
+from iobench.stores.finished_store import open_store
+from iobench.stores.manifest import canonical_json
+from iobench.stores.plan import fingerprint, probe_samples
+from iobench.stores.sample_numbers import count_runs, places_among
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,11 +44,16 @@ if TYPE_CHECKING:
     from iobench.loaders.pipeline import Pipeline
     from iobench.loaders.ring.contract import BatchSource
     from iobench.profiling.config import RunConfig
-    from iobench.profiling.given_stores import GivenStore
+    from iobench.samples import SampleSpec
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
+    from iobench.stores.manifest import Manifest
     from iobench.windows import WindowPlacement
+
+
+NOT_COMPARED: Final = {"request", "fingerprints", "normalisation", "terms_of_use", "citation"}
+"""Facts of a source that are compared by themselves, or do not change samples."""
 
 
 class ProfiledSamples(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,3 +202,119 @@ def choose_samples(
         selected = min(selected, (config.batches or DEFAULT_BATCHES) * batch_size)
     chosen = [available[place] for place in probe_samples(len(available), selected)]
     return SampleSelection(chosen if placement is None else placement.samples(chosen), placement)
+
+
+# -- finished stores among the targets ---
+
+
+class GivenStore(msgspec.Struct, frozen=True):
+    """A finished store among the targets of a profile."""
+
+    target: str  # as it was named
+    label: str  # its name in reports, with folders above it where several have one name
+    store: Store
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it says of itself."""
+        return self.store.manifest
+
+
+def open_given(targets: Sequence[str]) -> tuple[GivenStore, ...]:
+    """Return stores, opened, of which all hold samples of the same data."""
+    with ExitStack() as opened:
+        stores = []
+        for target in targets:
+            stores.append(open_store(as_path(target)))
+            opened.callback(stores[-1].close)
+        given = tuple(map(GivenStore, targets, _labels(stores), stores))
+        for one in given:
+            if not len(one.store):
+                raise StoreError(f"{one.target}: holds no sample")
+            if why := _difference(_of_manifest(one.manifest), _of_manifest(given[0].manifest)):
+                raise StoreError(
+                    f"{one.target}: holds other samples than {given[0].target}: {why}; stores that "
+                    "take turns hold the same"
+                )
+        opened.pop_all()
+    return given
+
+
+def check_source(given: Sequence[GivenStore], source: Source) -> None:
+    """Check that stores hold samples of the source beside them."""
+    index = source.index
+    facts = json.loads(canonical_json(mask_values(index.provenance)))
+    for one in given:
+        known = one.manifest.provenance.get("fingerprints", ())
+        whole = any("blake2b" in each for each in known)
+        files = [fingerprint(file, whole=whole) for file in source.files]
+        normalisation = facts.get("normalisation", {})
+        now = _identity(source.dataset.name, index.spec, facts, normalisation, files)
+        why = _difference(_of_manifest(one.manifest), now)
+        last = max((first + n - 1 for first, n in count_runs(one.manifest.samples)), default=-1)
+        if not why and last >= len(index):
+            why = f"it holds sample {last}, and there are {len(index)} now"
+        if why:
+            raise StoreError(
+                f"{one.target}: was not made of {source.dataset.name} as it is named here: {why}; "
+                "name its own source, with the options it was converted with, or the store alone"
+            )
+
+
+def _of_manifest(manifest: Manifest) -> dict[str, Any]:
+    facts, spec = manifest.provenance, manifest.spec.unpacked
+    files = facts.get("fingerprints", ())
+    return _identity(manifest.dataset, spec, facts, manifest.normalisation, files)
+
+
+def _identity(
+    dataset: str,
+    spec: SampleSpec,
+    facts: Mapping[str, Any],
+    normalisation: Mapping[str, Any],
+    files: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Return what tells samples of one source from those of another, by name."""
+    return {
+        "dataset": dataset,
+        "variables": {variable.name: list(variable.shape) for variable in spec},
+        "stage": facts.get("request", {}).get("stage", "preprocessed"),
+        "normalisation": dict(normalisation),
+        **{
+            name: value
+            for name, value in facts.items()
+            if name not in NOT_COMPARED and not name.endswith(("version", "versions"))
+        },
+        "files": files,
+    }
+
+
+def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Return the first difference of two identities, in words; empty where there is none."""
+    names = dict.fromkeys([*one, *other])
+    pairs = [(name, one.get(name), other.get(name)) for name in names if name != "files"]
+    if one["files"] and other["files"]:  # else those of one are not known
+        # By what both have: a fingerprint may be of the beginning and the end of a file alone.
+        shared = one["files"][0].keys() & other["files"][0].keys()
+        sides = ([{key: each.get(key) for key in shared} for each in side["files"]]
+                 for side in (one, other))  # fmt: skip
+        pairs += [("files", mine, theirs) for mine, theirs in zip_longest(*sides)]
+    for name, mine, theirs in pairs:
+        if mine != theirs:
+            return f"{name}: {_short(mine)}, not {_short(theirs)}"
+    return ""
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _labels(stores: Sequence[Store]) -> list[str]:
+    """Return names of stores, with the folders above them where they would be the same."""
+    paths = [str(store.path).replace(os.sep, "/").split("/") for store in stores]
+    for depth in range(1, 1 + max(map(len, paths), default=1)):
+        labels = ["/".join(parts[-depth:]) for parts in paths]
+        if len(set(labels)) == len(labels):
+            return labels
+    raise OptionError(f"{stores[0].path}: is named twice; name each store once")
