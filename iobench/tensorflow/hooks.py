@@ -14,10 +14,17 @@ from iobench.adapters.patches import Patches
 from iobench.errors import OptionError
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
-from iobench.tensorflow.dataset_facts import MARK, DatasetMark, batch_nbytes, mark_of
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
 from iobench.tensorflow.operation_kinds import checked_kinds
-from iobench.tensorflow.watching import expect_end, watch, write_waits
+from iobench.tensorflow.watching import (
+    MARK,
+    DatasetMark,
+    batch_nbytes,
+    expect_end,
+    mark_of,
+    watch,
+    write_waits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
