@@ -1,6 +1,9 @@
 """Conversions beside other ways, in turns: python tests/benchmarks/conversion.py.
 
-    conversion.py                      a table for each source of conversion_sources.LAYOUTS
+    conversion.py                      ten chunkings (conversion_sources.LAYOUTS), a table for each
+                                       and one of ratios against the best of the others
+    conversion.py --rechunker PYTHON   with rechunker, in the environment of that interpreter: it
+                                       needs zarr<3, xarray, netCDF4, dask
     conversion.py --sources columns    of this one
     conversion.py --linear --sizes 0.5,1,2,4,8    cost and memory by GB of the source
     conversion.py --random 10 --seed 1            chunkings nobody tuned to, beside plain xarray,
@@ -9,11 +12,11 @@
 Contenders take turns, each in a process of its own; the source is in the page cache. Rates are
 decoded bytes over the time from opening the source to the finished target. Ours is what ``iobench
 convert`` does, by its defaults and with ``--memory``; it syncs what it wrote, checks what it read,
-and keeps checksums, the others do not. ``limit_decoder`` reads and decodes each chunk once in as
-many threads as there are CPUs, and writes nothing. Memory that is touched for the first time
+and keeps checksums and statistics, the others do not: the column "statistics" is what those take of
+our threads' time, checksums take 0.1 s/GB. ``limit_decoder`` reads and decodes each chunk once in
+as many threads as there are CPUs, and writes nothing. Memory that is touched for the first time
 counts: in a virtual machine that is given it only then, up to 3 CPU seconds per GB of it, which
-weighs less the longer the source is. Needs deflate, isal, zarr, xarray, netCDF4, h5py, cfgrib,
-distributed, for those contenders TensorFlow and earthkit-data.
+weighs less the longer the source is. Needs isal, zarr, xarray, netCDF4, h5py, cfgrib.
 """
 
 from __future__ import annotations
@@ -47,16 +50,12 @@ if TYPE_CHECKING:
 
 DEFAULT, BOUNDED, LIMIT = "iobench_zarr", "iobench_zarr_bounded", "limit_decoder"
 PEERS = (
-    "xarray_as_it_comes",
     "xarray_samples",
     "xarray_samples_threads",
     "slabs_by_hand",
     "eccodes_by_hand",
-    "earthkit_to_zarr",
-    "dask_p2p",
+    "rechunker",
 )
-SLOW = ("tensorflow_float_list", "tensorflow_bytes", "limit_buffered_write", "dask_p2p")
-"""Run where they are asked for by name, or with --all."""
 
 PEER_GOAL = 2.0
 MB_GOAL = 500
@@ -80,10 +79,15 @@ class Turn:
     told: dict[str, Any]
 
 
+INTERPRETERS: dict[str, str] = {}
+"""Of contenders that need an environment of their own."""
+
+
 def turn(name: str, source: Path, memory_nbytes: int) -> Turn | str:
     """Run one contender in a process of its own; return the last line of an error."""
     script = Path(__file__).with_name("conversion_contenders.py")
-    command = [sys.executable, str(script), name, str(source), str(memory_nbytes)]
+    python = INTERPRETERS.get(name, sys.executable)
+    command = [python, str(script), name, str(source), str(memory_nbytes)]
     try:
         ran = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
@@ -93,7 +97,7 @@ def turn(name: str, source: Path, memory_nbytes: int) -> Turn | str:
     if ran.returncode:
         return (ran.stderr.strip().splitlines() or [f"exit {ran.returncode}"])[-1][:100]
     said = json.loads(ran.stdout.splitlines()[-1])
-    nbytes = read_layout(source).nbytes * said["share"]
+    nbytes = read_layout(source).nbytes
     return Turn(
         said["seconds"],
         nbytes / 1e6 / said["seconds"],
@@ -134,19 +138,40 @@ class Turns:
             return None
         return statistics.median(each.mb_per_s for each in self.found[name])
 
-    def ratio(self, name: str, other: str) -> float | None:
-        """Return the median of how many times as fast as another one it was, round by round."""
+    def ratio(self, name: str, other: str, of: str = "mb_per_s") -> float | None:
+        """Return the median of one's figure over another one's, round by round."""
         if self.rate(name) is None or self.rate(other) is None:
             return None
         pairs = zip(self.found[name], self.found[other], strict=True)
-        return statistics.median(a.mb_per_s / b.mb_per_s for a, b in pairs)
+        return statistics.median(getattr(a, of) / getattr(b, of) for a, b in pairs)
 
-    def best_peer(self) -> str | None:
-        """Return the fastest of the others."""
-        rates = {name: self.rate(name) for name in PEERS}
-        return max(
-            (n for n, rate in rates.items() if rate), key=lambda n: rates[n] or 0, default=None
-        )
+    def best_peer(self, of: str = "mb_per_s") -> str | None:
+        """Return the other with the highest rate, or of the least CPU time."""
+        medians = {
+            name: statistics.median(getattr(each, of) for each in self.found[name])
+            for name in PEERS
+            if self.rate(name) is not None
+        }
+        best = max if of == "mb_per_s" else min
+        return best(medians, key=medians.__getitem__, default=None)
+
+    def summary(self) -> str:
+        """Return a row: how many times as fast, and for how much CPU time, as the best others."""
+        cells = [f"{self.source.stem:12}"]
+        fastest, thriftiest = self.best_peer(), self.best_peer("cpu_s_per_gb")
+        for name in (DEFAULT, BOUNDED):
+            if fastest is None or thriftiest is None or self.rate(name) is None:
+                return f"{cells[0]} not known"
+            pairs = zip(self.found[name], self.found[fastest], strict=True)
+            each = sorted(a.mb_per_s / b.mb_per_s for a, b in pairs)
+            cpu = self.ratio(name, thriftiest, "cpu_s_per_gb") or 0
+            cells.append(f"{statistics.median(each):7.2f} ({each[0]:.2f}-{each[-1]:.2f}){cpu:7.2f}")
+        found = self.found[DEFAULT]
+        counted = statistics.median(each.told["stages_s"]["statistics"] for each in found)
+        cells.append(f"{counted / read_layout(self.source).nbytes * 1e9:8.2f}")
+        growth = max(each.growth_nbytes - 100e6 for each in self.found[BOUNDED])
+        cells.append(f"{growth / self.memory_nbytes:10.2f}  {fastest}, {thriftiest}")
+        return "".join(cells)
 
     def print(self) -> None:
         """Print rates, CPU time and memory of all."""
@@ -202,7 +227,8 @@ def print_goal(
 
 
 def run_tables(arguments: argparse.Namespace, folder: Path) -> None:
-    """Print a table for each source."""
+    """Print a table for each source, and one of ratios."""
+    rows = []
     for name in arguments.sources:
         layout = LAYOUTS[name].resized(arguments.size * 1_000_000)
         source = write_source(folder, name, layout)
@@ -210,7 +236,14 @@ def run_tables(arguments: argparse.Namespace, folder: Path) -> None:
         turns = Turns(source, arguments.only, arguments.memory << 20).take(arguments.rounds)
         turns.print()
         turns.print_goals()
+        rows.append(turns.summary())
         remove_source(source)
+    print(
+        f"\n{'':12}{'times as fast as the fastest other (range), CPU time over the least of':72}\n"
+        f"{'':12}{'by default':>25}{'--memory':>25}{'statistics, s/GB':>18}"
+        " (growth - 100 MB) / memory"
+    )
+    print("\n".join(rows))
 
 
 def run_linear(arguments: argparse.Namespace, folder: Path) -> None:
@@ -303,7 +336,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=900, help="of a source, decoded, in MB")
     parser.add_argument("--memory", type=int, default=256, help="of those that take one, in MiB")
     parser.add_argument("--only", nargs="+", choices=CONTENDERS)
-    parser.add_argument("--all", action="store_true", help=f"with {', '.join(SLOW)}")
+    parser.add_argument("--rechunker", metavar="PYTHON", help="interpreter that has rechunker")
     parser.add_argument("--linear", action="store_true")
     parser.add_argument("--sizes", default="0.5,1,2", help="in GB, for --linear")
     parser.add_argument("--random", type=int, metavar="N", default=0)
@@ -312,9 +345,10 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.sizes = [float(size) for size in arguments.sizes.split(",")]
     if arguments.only is None:
-        left_out = () if arguments.all else SLOW
-        every = [n for n in CONTENDERS if n not in left_out and n != "iobench_forecast"]
-        arguments.only = [DEFAULT, BOUNDED] if arguments.linear else every
+        peers = [name for name in PEERS if name != "rechunker" or arguments.rechunker]
+        arguments.only = [DEFAULT, BOUNDED] + ([] if arguments.linear else [*peers, LIMIT])
+    if arguments.rechunker:
+        INTERPRETERS["rechunker"] = arguments.rechunker
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         if arguments.random:
             run_random(arguments, Path(folder))

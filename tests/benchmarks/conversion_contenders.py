@@ -20,12 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from conversion_sources import Layout, read_layout
 
-PART_NBYTES = 100_000_000
-"""What slow contenders convert, at most; rates are per byte."""
-
-Contender = Callable[[Path, Path, int], float | None]
-"""Converts a source to a target within a memory (0: its default); returns the share it converted,
-None for all of it."""
+Contender = Callable[[Path, Path, int], None]
+"""Converts a source to a target within a memory; 0: its default."""
 CONTENDERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Contender]] = {}
 CHECKS: list[Callable[[], None]] = []
 """Run when time and memory have been taken."""
@@ -299,131 +295,33 @@ def eccodes_by_hand(source: Path, target: Path, memory_nbytes: int) -> None:
             eccodes.codes_release(handle)
 
 
-@contender("zarr", "earthkit.data", "xarray", kinds=("grib",))
-def earthkit_to_zarr(source: Path, target: Path, memory_nbytes: int) -> None:
-    import earthkit.data
-
-    data = earthkit.data.from_source("file", str(source)).to_xarray()
-    encoding = {
-        name: {"chunks": (1, *each.shape[1:]), "compressors": None}
-        for name, each in data.data_vars.items()
-    }
-    for each in data.variables.values():
-        each.attrs.clear()
-    data.attrs.clear()
-    data.to_zarr(target, mode="w", encoding=encoding, consolidated=False)
-
-
-@contender(*XARRAY, "distributed")
-def dask_p2p(source: Path, target: Path, memory_nbytes: int) -> None:
-    """Rechunk to samples in two worker processes, as HDF5 decodes one chunk at a time in each."""
-    import dask
-    import distributed
+@contender("rechunker", "xarray", "zarr", "netCDF4", "dask.array", kinds=("netcdf", "zarr2"))
+def rechunker(source: Path, target: Path, memory_nbytes: int) -> None:
+    """Rechunk by way of a temporary store, in dask's threads; needs zarr 2."""
+    from rechunker import rechunk
 
     layout = read_layout(source)
-    with (
-        dask.config.set({"array.rechunk.method": "p2p", "logging.distributed": "error"}),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        client.run(idle)
-        began = time.perf_counter()
-        with opened(source, chunks={}) as data:
-            encoding = sample_chunks(data, layout)
-            lengths = dict.fromkeys(data.dims, -1) | {layout.sample_dim: per_chunk(layout)}
-            whole = data.chunk(lengths)
-            whole.to_zarr(target, mode="w", encoding=encoding, consolidated=False)
-        SPENT["seconds"] = time.perf_counter() - began
-        SPENT["workers_kib"] = sum(client.run(growth_kib).values())
-        SPENT["workers_cpu_s"] = sum(client.run(cpu_s).values())
-
-
-def rows_of_chunks(source: Path, limit_nbytes: int = 1 << 62) -> Iterator[dict[str, Any]]:
-    """Read through netCDF4, a row of chunks of all variables at a time; samples lead."""
-    import netCDF4
-
-    layout = read_layout(source)
-    step = layout.chunk[0]
-    with netCDF4.Dataset(source) as file:
-        file.set_auto_maskandscale(False)
-        done = 0
-        for start in range(0, layout.shape[0], step):
-            slab = {name: file.variables[name][start : start + step] for name in layout.names}
-            yield slab
-            done += sum(values.nbytes for values in slab.values())
-            if done >= limit_nbytes:
-                return
-
-
-def tf_records(source: Path, target: Path, feature: Callable[[Any, Any], Any]) -> float:
-    import tensorflow as tf
-
-    nbytes = 0
-    with tf.io.TFRecordWriter(str(target)) as writer:
-        for slab in rows_of_chunks(source, PART_NBYTES):
-            for number in range(len(next(iter(slab.values())))):
-                features = {name: feature(tf, values[number]) for name, values in slab.items()}
-                example = tf.train.Example(features=tf.train.Features(feature=features))
-                writer.write(example.SerializeToString())
-            nbytes += sum(values.nbytes for values in slab.values())
-    return nbytes / read_layout(source).nbytes
-
-
-@contender("tensorflow", "netCDF4", kinds=NETCDF)
-def tensorflow_float_list(source: Path, target: Path, memory_nbytes: int) -> float:
-    return tf_records(
-        source,
-        target,
-        lambda tf, values: tf.train.Feature(float_list=tf.train.FloatList(value=values.ravel())),
-    )
-
-
-@contender("tensorflow", "netCDF4", kinds=NETCDF)
-def tensorflow_bytes(source: Path, target: Path, memory_nbytes: int) -> float:
-    return tf_records(
-        source,
-        target,
-        lambda tf, values: tf.train.Feature(
-            bytes_list=tf.train.BytesList(value=[values.tobytes()])
-        ),
-    )
-
-
-@contender("numpy", kinds=(*NETCDF, "grib"))
-def limit_buffered_write(source: Path, target: Path, memory_nbytes: int) -> float:
-    import numpy as np
-
-    values = np.ones(8 << 20, dtype=np.uint8)
-    with target.open("wb", buffering=0) as file:
-        for _ in range(50):
-            file.write(values.data)
-    return 50 * values.nbytes / read_layout(source).nbytes
+    with opened(source, chunks={}) as data:
+        chunks: dict[str, Any] = dict.fromkeys(data.coords)
+        for name, variable in data.variables.items():
+            variable.encoding.clear()
+            if name in data.data_vars:
+                sizes = zip(variable.dims, variable.shape, strict=True)
+                chunks[str(name)] = {
+                    dim: per_chunk(layout) if dim == layout.sample_dim else n for dim, n in sizes
+                }
+        rechunk(
+            data,
+            chunks,
+            memory_nbytes or 256 << 20,
+            str(target),
+            temp_store=f"{target}-temporary",
+            target_options={str(name): {"compressor": None} for name in data.data_vars},
+        ).execute()
 
 
 SPENT: dict[str, float] = {}
 """What a contender measured itself, instead of the time of its call."""
-
-
-IDLE: dict[str, float] = {}
-
-
-def idle() -> None:
-    """Begin to look at memory and CPU time: forget the peak so far."""
-    Path("/proc/self/clear_refs").write_text("5")
-    IDLE["kib"] = status_kib("VmRSS")
-    IDLE["cpu_s"] = time.process_time()
-
-
-def growth_kib() -> int:
-    """Return by how much the peak exceeds the memory at `idle`."""
-    return status_kib("VmHWM") - int(IDLE["kib"])
-
-
-def cpu_s() -> float:
-    """Return the CPU time of all threads since `idle`."""
-    return time.process_time() - IDLE["cpu_s"]
 
 
 def status_kib(name: str) -> int:
@@ -447,15 +345,15 @@ def main() -> None:
         sys.modules["xarray"].backends.list_engines()  # loads them
     target = Path(tempfile.mkdtemp(dir=source.parent), "target")
     try:
-        idle()
+        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+        kib, cpu_s = status_kib("VmRSS"), time.process_time()
         began = time.perf_counter()
-        share = function(source, target, memory_nbytes)
+        function(source, target, memory_nbytes)
         seconds = SPENT.get("seconds", time.perf_counter() - began)
         spent = {
             "seconds": seconds,
-            "cpu_s": cpu_s() + SPENT.get("workers_cpu_s", 0),
-            "growth_nbytes": 1024 * (growth_kib() + SPENT.get("workers_kib", 0)),
-            "share": 1 if share is None else share,
+            "cpu_s": time.process_time() - cpu_s,
+            "growth_nbytes": 1024 * (status_kib("VmHWM") - kib),
             "told": TOLD,
         }
         for check in CHECKS:

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,8 @@ class Layout:
     """How the variables of a source are stored.
 
     ``codec``: none, zlib, blosc or zstd; of GRIB grid_simple or grid_ccsds. ``dtype``: of the
-    numbers as stored; ``packed``: with scale_factor and add_offset.
+    numbers as stored; ``packed``: with scale_factor and add_offset; ``shard``: of Zarr 3, in whole
+    chunks; ``is_unlimited``: NetCDF's first dimension. NetCDF without a chunk shape is contiguous.
     """
 
     kind: str
@@ -40,6 +41,8 @@ class Layout:
     codec: str = "zlib"
     dtype: str = "<f4"
     packed: bool = False
+    shard: tuple[int, ...] | None = None
+    is_unlimited: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -57,6 +60,11 @@ class Layout:
         return self.n_variables * self.variable_nbytes
 
     @property
+    def file_shape(self) -> tuple[int, ...]:
+        """What lies in one file of Zarr: a shard or a chunk."""
+        return self.shard or self.chunk
+
+    @property
     def suffix(self) -> str:
         """Of the file's or store's name."""
         return {"netcdf": ".nc", "grib": ".grib"}.get(self.kind, ".zarr")
@@ -64,17 +72,20 @@ class Layout:
     def resized(self, nbytes: int) -> Layout:
         """Return it with as many chunks along its sample dimension as make about so many bytes."""
         axis = self.dims.index(self.sample_dim)
-        step = self.chunk[axis]
+        step = self.chunk[axis] if self.chunk else 1
+        if step == self.shape[axis]:  # chunks of all samples: more of them along the last dimension
+            axis = len(self.dims) - 1
+            step = self.chunk[axis]
         row = self.nbytes * step // self.shape[axis]
         shape = list(self.shape)
         shape[axis] = step * max(1, round(nbytes / row))
-        return Layout(**{**asdict(self), "shape": tuple(shape)})
+        return replace(self, shape=tuple(shape))
 
     def __str__(self) -> str:
         packed = " packed" if self.packed else ""
         each = " x ".join(
             f"{dim} {n}/{step}"
-            for dim, n, step in zip(self.dims, self.shape, self.chunk, strict=True)
+            for dim, n, step in zip(self.dims, self.shape, self.chunk or self.shape, strict=True)
         )
         what = f"{self.n_variables} {np.dtype(self.dtype).name}{packed}"
         return f"{self.kind} {self.codec}, {what}, by {self.sample_dim}: {each}"
@@ -84,34 +95,32 @@ FIELDS = ("time", "latitude", "longitude")
 MEMBERS = ("time", "number", "latitude", "longitude")
 COLUMNS = ("level", "column")
 
+LEVELS = ("time", "level", "latitude", "longitude")
+FIELD = (LATITUDES, LONGITUDES)
+
 LAYOUTS = {
     # What archives hold and training cannot use.
-    "months": Layout(
-        "netcdf", FIELDS, (300, LATITUDES, LONGITUDES), (30, 181, 360), "time", n_variables=3
+    "time-long": Layout("netcdf", FIELDS, (300, *FIELD), (300, 19, 48), "time", n_variables=3),
+    "pancakes": Layout(
+        "netcdf", LEVELS, (24, 13, *FIELD), (1, 1, *FIELD), "time", n_variables=3
     ),
     "members": Layout(
-        "netcdf", MEMBERS, (12, 10, LATITUDES, LONGITUDES), (6, 5, 91, 180), "time", n_variables=7
+        "netcdf", MEMBERS, (12, 10, *FIELD), (6, 5, 91, 180), "time", n_variables=7
     ),
     "columns": Layout("netcdf", COLUMNS, (137, 81920), (1, 8192), "column", n_variables=3),
-    "columns-zarr": Layout(
-        "zarr3", COLUMNS, (137, 81920), (1, 8192), "column", n_variables=3, codec="zstd"
+    "contiguous": Layout("netcdf", LEVELS, (24, 13, *FIELD), (), "level", 3, codec="none"),
+    "unlimited": Layout(
+        "netcdf", FIELDS, (300, *FIELD), (1, *FIELD), "time", 3, is_unlimited=True
     ),
-    "zarr2": Layout(
-        "zarr2", FIELDS, (300, LATITUDES, LONGITUDES), (30, 181, 360), "time", 3, codec="blosc"
-    ),
+    "zarr2": Layout("zarr2", FIELDS, (300, *FIELD), (30, 181, 360), "time", 3, codec="blosc"),
     "zarr3": Layout(
-        "zarr3", FIELDS, (300, LATITUDES, LONGITUDES), (30, 181, 360), "time", 3, codec="zstd"
+        "zarr3", FIELDS, (300, *FIELD), (30, 91, 180), "time", 3, codec="zstd",
+        shard=(30, 364, 720),
     ),
-    "grib": Layout(
-        "grib", FIELDS, (300, LATITUDES, LONGITUDES), (1, LATITUDES, LONGITUDES), "time",
-        n_variables=3, codec="grid_simple",
-    ),
-    "grib-ccsds": Layout(
-        "grib", FIELDS, (300, LATITUDES, LONGITUDES), (1, LATITUDES, LONGITUDES), "time",
-        n_variables=3, codec="grid_ccsds",
-    ),
+    "grib": Layout("grib", FIELDS, (300, *FIELD), (1, *FIELD), "time", 3, codec="grid_simple"),
+    "grib-ccsds": Layout("grib", FIELDS, (300, *FIELD), (1, *FIELD), "time", 3, codec="grid_ccsds"),
 }  # fmt: skip
-"""Sources by name."""
+"""Sources by name: ten chunkings."""
 
 
 def random_layout(rng: np.random.Generator, nbytes: int) -> Layout:
@@ -183,8 +192,8 @@ def _values(layout: Layout, seed: int) -> NDArray[Any]:
 
 
 def _places(layout: Layout) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield number and place of all chunks in the grid of chunks."""
-    counts = [-(-n // step) for n, step in zip(layout.shape, layout.chunk, strict=True)]
+    """Yield number and place of all chunks, or shards, in their grid."""
+    counts = [-(-n // step) for n, step in zip(layout.shape, layout.file_shape, strict=True)]
     yield from enumerate(itertools.product(*map(range, counts)))
 
 
@@ -207,19 +216,22 @@ def _write_netcdf(path: Path, layout: Layout) -> None:
             values, attributes = _coordinate(dim, n)
             file.create_dataset(dim, data=values).make_scale(dim)
             file[dim].attrs.update(attributes)
-        filters = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
+        how: dict[str, Any] = {"chunks": layout.chunk} if layout.chunk else {}
+        if layout.codec == "zlib":
+            how |= {"compression": "gzip", "compression_opts": 4, "shuffle": True}
+        if layout.is_unlimited:
+            how |= {"maxshape": (None, *layout.shape[1:])}
         for number, name in enumerate(layout.names):
-            variable = file.create_dataset(
-                name,
-                layout.shape,
-                layout.dtype,
-                chunks=layout.chunk,
-                **(filters if layout.codec == "zlib" else {}),
-            )
+            variable = file.create_dataset(name, layout.shape, layout.dtype, **how)
             for axis, dim in enumerate(layout.dims):
                 variable.dims[axis].attach_scale(file[dim])
             for key, value in _packing(layout).items():
                 variable.attrs[key] = np.float32(value)
+            if not layout.chunk:
+                rows = replace(layout, chunk=(1, *layout.shape[1:]))
+                for n in range(layout.shape[0]):
+                    variable[n] = _values(rows, N_DISTINCT * number + n % N_DISTINCT)[0]
+                continue
             made = [_deflated(layout, N_DISTINCT * number + n) for n in range(N_DISTINCT)]
             for n, place in _places(layout):
                 start = tuple(a * step for a, step in zip(place, layout.chunk, strict=True))
@@ -258,6 +270,7 @@ def _write_zarr(path: Path, layout: Layout) -> None:
             made.attrs["_ARRAY_DIMENSIONS"] = list(dims)
         return made
 
+    shards: dict[str, Any] = {} if layout.shard is None else {"shards": layout.shard}
     group = zarr.create_group(path, zarr_format=version)
     for dim, n in zip(layout.dims, layout.shape, strict=True):
         values, attributes = _coordinate(dim, n)
@@ -272,6 +285,7 @@ def _write_zarr(path: Path, layout: Layout) -> None:
             dtype=layout.dtype,
             chunks=layout.chunk,
             compressors=compressors,
+            **shards,
             config={"write_empty_chunks": True},
         )
         variable.attrs.update(_packing(layout))
@@ -279,13 +293,16 @@ def _write_zarr(path: Path, layout: Layout) -> None:
         for seed in range(N_DISTINCT):
             with_one = zarr.create_array(
                 path.with_suffix(f".{seed}"),
-                shape=layout.chunk,
+                shape=layout.file_shape,
                 dtype=layout.dtype,
                 chunks=layout.chunk,
                 compressors=compressors,
                 zarr_format=version,
+                **shards,
             )
-            with_one[...] = _values(layout, N_DISTINCT * number + seed)
+            values = _values(layout, N_DISTINCT * number + seed)
+            counts = (n // step for n, step in zip(layout.file_shape, layout.chunk, strict=True))
+            with_one[...] = np.tile(values, tuple(counts))
             (file,) = (each for each in _files(path.with_suffix(f".{seed}")))
             first.append(file.read_bytes())
             shutil.rmtree(path.with_suffix(f".{seed}"))
