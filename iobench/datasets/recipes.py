@@ -6,18 +6,19 @@ overrides the few methods in which it is unlike others. See ``plugins/README.md`
 
 from __future__ import annotations
 
+import math
 import re
 import string
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from iobench.chunks.assembler import read_boxes
-from iobench.chunks.boxes import index_box
+from iobench.chunks.assembler import StoredArrays, read_boxes
+from iobench.chunks.boxes import box_ranges, index_box, page_chunks
 from iobench.chunks.chunked_fields import ChunkedFields
 from iobench.chunks.netcdf.file import (
     NetcdfFile,
@@ -25,9 +26,9 @@ from iobench.chunks.netcdf.file import (
     make_box,
     read_through_library,
 )
-from iobench.chunks.packing import unpack
+from iobench.chunks.packing import is_plain, unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
-from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
+from iobench.coordinates import Meteorology
 from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_sets import agreement, coordinates_of
@@ -40,6 +41,8 @@ from iobench.datasets.recipe_items import items_along
 from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, IobenchError, OptionError, SampleError
+from iobench.files.ranges import FileRange
+from iobench.files.source_ranges import read_extents
 from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
 
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
     from iobench.chunks.boxes import Box
     from iobench.chunks.chunked_variable import ChunkedVariable, Place
+    from iobench.chunks.packing import Packing
     from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.setup_processes import Advance
@@ -55,9 +59,9 @@ if TYPE_CHECKING:
 
 DATE = re.compile(r"\d{4}(-\d\d){0,2}")
 MAX_PLACED = 1 << 22
-"""Of more samples than this, parts of places as a rule, none is told from the others."""
+"""Of more samples than this a store keeps no coordinates."""
 MAX_COMPARED = 1 << 16
-"""Of this many samples each is asked which part of a dimension it takes."""
+"""Of more samples than this, coordinates of their parts of dimensions are not told."""
 MAX_PARTS = 1 << 18
 """Bytes of a coordinate of which each sample has its own part: the index goes to each worker."""
 PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"))
@@ -106,6 +110,7 @@ class Recipe(PublishedFiles, ChunkedFields):
     source: str = ""
     step_hours: int = 1
     n_steps: int = 0
+    left_out: Mapping[str, str] = {}  # coordinates that files have not, and why
     attributes: tuple[tuple[str, str], ...] = (
         ("Conventions", "CF-1.6"),
         ("history", "made up by iobench: a stand-in"),
@@ -123,6 +128,10 @@ class Recipe(PublishedFiles, ChunkedFields):
         self.opened: tuple[NetcdfFile, ...] = ()
         self.normalisation = Normalisation({})
         self._sampled: dict[int, list[SampledVariable]] = {}
+        self._known_rows: dict[int, tuple[_Row, ...]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_sampled": {}, "_known_rows": {}}
 
     @classmethod
     def _mistakes(cls) -> Iterator[str]:
@@ -198,40 +207,64 @@ class Recipe(PublishedFiles, ChunkedFields):
     def meteorology(
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
     ) -> Meteorology:
-        """Return what the files say of the samples: coordinates along what samples keep whole.
+        """Return what the files say of the samples: coordinates along what they take of `ranges`.
 
-        Attributes are those of variables that samples hold as the files do. Where samples are
-        parts of an index along the sample dimension, they have its coordinate, and none of places.
+        Attributes are those of variables that samples hold as the files do.
         """
-        if not 0 < len(items.where) <= MAX_PLACED:
-            return Meteorology()
-        numbers = np.array([each[:2] for each in items.where], dtype=np.int64)
-        places = SamplePlaces((self.sample_dim,), numbers[:, 0], {self.sample_dim: numbers[:, 1]})
-        is_as_stored = type(self).preprocess is Recipe.preprocess and not self.channel_groups
+        dim, where = self.sample_dim, items.where
+        if not 0 < len(where) <= MAX_PLACED:
+            why = f"of up to {MAX_PLACED} samples alone"
+            return Meteorology((dim,), left_out={**self.left_out, "all": why})
+        numbers = np.array([each[:2] for each in where], dtype=np.int64)
+        places = SamplePlaces((dim,), numbers[:, 0], {dim: numbers[:, 1]})
+        as_stored = self.holds_as_stored
         chosen = {
-            each.name: each.name if is_as_stored and not each.zscore else ""
+            each.name: each.name if as_stored and not each.zscore else ""
             for each in self.sample_fields
         }
-        windows, parts = self._parts(items)
+        windows, parts, single = self._taken(where)
         labels = netcdf_meteorology(files, chosen, places, cache_dir=cache_dir, windows=windows)
-        firsts = {**windows, **{dim: own[0] for dim, own in parts.items()}}
-        taken = {
-            dim: len(range(length)[firsts.get(dim, slice(None))])
-            for dim, length in files[0].dims.items()
-        }
-        lengths = [
-            (dim, length)
-            for each in self.spec()
-            for dim, length in zip(each.dims, each.shape, strict=True)
-        ]
-        single = {dim for dim, n in taken.items() if n == 1} - {dim for dim, _ in lengths}
-        labels = _placed(labels, parts, single)
-        labels = labels.within({each for each in lengths if taken.get(each[0]) == each[1]})
-        if "time" in labels or items.position_units != "seconds":
-            return labels
-        return msgspec.structs.replace(
-            labels, coordinates=(_times(items.positions), *labels.coordinates)
-        )
+        coordinates, left_out = [], {**self.left_out, **labels.left_out}
+        for each in labels.coordinates:
+            axes = tuple(axis for axis, name in enumerate(each.dims) if name in single)
+            dims = tuple(name for name in each.dims if name not in single)
+            one = msgspec.structs.replace(each, dims=dims, values=np.squeeze(each.values, axes))
+            try:
+                is_cut = not set(parts).isdisjoint(dims)
+                coordinates.append(one.cut(parts, max_nbytes=MAX_PARTS) if is_cut else one)
+            except SampleError as error:
+                left_out[each.name] = str(error)
+        labels = msgspec.structs.replace(labels, coordinates=tuple(coordinates), left_out=left_out)
+        return labels.within({
+            pair for each in self.spec() for pair in zip(each.dims, each.shape, strict=True)
+        })  # fmt: skip
+
+    def _taken(
+        self, where: Sequence[Any]
+    ) -> tuple[dict[str, slice], dict[str, list[slice]], set[str]]:
+        """Return what all samples take of dimensions, what each takes, and which they lack."""
+        windows: dict[str, slice] = {}
+        parts: dict[str, list[slice]] = {}
+        single: set[str] = set()
+        if type(self).ranges is Recipe.ranges or len(where) > MAX_COMPARED:
+            return windows, parts, single
+        every = [self.ranges(each) for each in where]
+        for dim in every[0]:
+            own = [_as_slice(each[dim]) for each in every]
+            if dim == self.sample_dim:
+                continue
+            if own.count(own[0]) < len(own):
+                parts[dim] = own
+                continue
+            windows[dim] = own[0]
+            if isinstance(every[0][dim], int):
+                single.add(dim)
+        return windows, parts, single
+
+    @property
+    def holds_as_stored(self) -> bool:
+        """Whether samples hold variables as the files do."""
+        return type(self).preprocess is Recipe.preprocess and not self.channel_groups
 
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
         """Return what the files hold, checked against the recipe; what was learnt is kept.
@@ -338,40 +371,6 @@ class Recipe(PublishedFiles, ChunkedFields):
             is_distinct=self.is_distinct,
         )
 
-    def _parts(self, items: Items) -> tuple[dict[str, slice], dict[str, list[slice]]]:
-        """Return what all samples take of dimensions, and what each takes where they differ.
-
-        Of the sample dimension nothing is said, nor of dimensions of which the variables of a
-        sample, or two samples, take parts of other lengths.
-        """
-        if self._is_of_indexes or len(items.where) > MAX_COMPARED:
-            return {}, {}
-        dims = {
-            each.name: [dim for dim in self.dims_of(each) if dim != self.sample_dim]
-            for each in self.sample_fields
-        }
-        every = [dim for own in dims.values() for dim in own]
-        taken: dict[str, list[slice]] = {dim: [] for dim in every}
-        for number, where in enumerate(items.where):
-            for slab in self.hyperslabs(where):
-                for dim in dims.get(slab.variable, ()):
-                    some = slab.ranges.get(dim, slice(None))
-                    part = some if isinstance(some, slice) else slice(some, some + 1 or None)
-                    own = taken.get(dim, [part])
-                    if len(own) == number:
-                        own.append(part)
-                    elif own[-1] != part:
-                        del taken[dim]
-        same = {dim: own[0] for dim, own in taken.items() if own.count(own[0]) == len(own)}
-        apart = {
-            dim: own
-            for dim, own in taken.items()
-            if dim not in same
-            and all(each.start is not None and each.stop is not None for each in own)
-            and len({each.stop - each.start for each in own}) == 1
-        }
-        return same, apart
-
     def _fitted(self, items: Items, n_files: int) -> list[int]:
         """Return the files whose first sample is in the split ``train``; all where none is."""
         firsts: dict[int, int] = {}
@@ -416,43 +415,73 @@ class Recipe(PublishedFiles, ChunkedFields):
         dims = tuple(dim for dim in self.dims_of(each) if dim != self.sample_dim)
         return dims, tuple(self.opened[0].dims[dim] for dim in dims)
 
+    def files_of(self, where: Any) -> Sequence[int]:
+        """Return the numbers of the files that a sample takes variables of: its own."""
+        return where[:1]  # type: ignore[no-any-return]
+
+    def ranges(self, where: Any) -> dict[str, int | slice]:
+        """Return what a sample takes of dimensions: an index, or a slice; the others are whole."""
+        return {self.sample_dim: where[1]}
+
     def hyperslabs(self, where: Any) -> list[Hyperslab]:
-        """Return what a sample takes of its file: an index along the sample dimension."""
-        ranges = {self.sample_dim: where[1]}
-        return [Hyperslab(name, ranges) for name in self._file(where[0]).variables]
+        """Return what a sample takes of its files: its `ranges` of each variable."""
+        ranges = self.ranges(where)
+        return [
+            Hyperslab(name, ranges, number)
+            for number in self.files_of(where)
+            for name in self._file(number).variables
+        ]
 
     def read(self, where: Any) -> Any:
         """Return the bytes of the sample's hyperslabs; their arrays where the library must read."""
-        if self._is_of_indexes and not self.fused:
-            file = self._file(where[0])
-            path, dim = range_file(file.path), self.sample_dim
-            boxes = [
-                index_box(path, each, each.axis(dim), where[1]) for each in file.variables.values()
-            ]
-            return read_boxes(self._chunks, boxes, (where[0], where[1]))
-        slabs = self.hyperslabs(where)
-        files = [self._file(where[0] if each.file is None else each.file) for each in slabs]
-        pairs = list(zip(slabs, files, strict=True))
         if self.fused:
-            return {each.name or each.variable: self._through_library(each, f) for each, f in pairs}
-        dim = self.sample_dim
-        fields = [_field(each, file, dim) for each, file in pairs]
-        return read_boxes(self._chunks, fields, (where[0], where[1]))
+            slabs = self._slabs(where)
+            return {each.name or each.variable: _through_library(each, f, self.sample_dim)
+                    for each, f in slabs}  # fmt: skip
+        if not self._is_of_indexes:
+            boxes = [_box(each, file, self.sample_dim) for each, file in self._slabs(where)]
+            return read_boxes(self._chunks, boxes, (where[0], where[1]))
+        index, rows = where[1], [self._rows(number) for number in self.files_of(where)]
+        if all(rows):
+            return read_extents([each.at(index) for some in rows for each in some])
+        boxes = [
+            index_box(range_file(file.path), each, each.axis(self.sample_dim), index)
+            for file in map(self._file, self.files_of(where))
+            for each in file.variables.values()
+        ]
+        return read_boxes(self._chunks, boxes, (where[0], index))
 
     def decode(self, raw: Raw, where: Any) -> Arrays:
         """Return the sample's arrays by name, as ``xarray.open_dataset`` decodes them."""
-        arrays, own = {}, self.opened[where[0]].variables
+        if not isinstance(raw, StoredArrays):
+            every = (each for number in self.files_of(where) for each in self._rows(number))
+            return {each.name: each.values(data) for each, data in zip(every, raw, strict=True)}
         if self._is_of_indexes:
-            pairs = zip(own.items(), raw.arrays(), strict=True)
-            return {name: unpack(stored, each.packing) for (name, each), stored in pairs}
-        for each, stored in zip(self.hyperslabs(where), raw.arrays(), strict=True):
-            variables = own if each.file is None else self.opened[each.file].variables
-            variable = variables[each.variable]
-            values = unpack(stored, variable.packing)
-            if stored.ndim == len(variable.dims):  # of a box, which keeps all dimensions
-                values = np.asarray(values[_indexes(each, variable)])
-            arrays[each.name or each.variable] = values
+            files = map(self._file, self.files_of(where))
+            pairs = (pair for file in files for pair in file.variables.items())
+            stored = zip(pairs, raw.arrays(), strict=True)
+            return {name: unpack(numbers, each.packing) for (name, each), numbers in stored}
+        arrays = {}
+        for (slab, file), numbers in zip(self._slabs(where), raw.arrays(), strict=True):
+            variable = file.variables[slab.variable]
+            values = unpack(numbers, variable.packing)
+            if numbers.ndim == len(variable.dims):  # of a box, which keeps all dimensions
+                values = np.asarray(values[_indexes(slab, variable)])
+            arrays[slab.name or slab.variable] = values
         return arrays
+
+    def _slabs(self, where: Any) -> list[tuple[Hyperslab, NetcdfFile]]:
+        """Return the hyperslabs of a sample, each with its file."""
+        return [
+            (each, self._file(where[0] if each.file is None else each.file))
+            for each in self.hyperslabs(where)
+        ]
+
+    def _rows(self, number: int) -> tuple[_Row, ...]:
+        """Return where the indexes of the variables of a file lie; none where they need more."""
+        if number not in self._known_rows:
+            self._known_rows[number] = _rows_of(self._file(number), self.sample_dim)
+        return self._known_rows[number]
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
@@ -464,24 +493,27 @@ class Recipe(PublishedFiles, ChunkedFields):
         """Return what xarray has to read of a sample, as `hyperslabs` says it."""
         return [
             VariablePart(
-                str(self._file(where[0] if each.file is None else each.file).path),
-                each.variable,
+                str(file.path),
+                file.variables[each.variable].name,
                 each.ranges,
-                name=each.name,
+                name=each.name or each.variable,
             )
-            for each in self.hyperslabs(where)
+            for each, file in self._slabs(where)
         ]
 
     @cached_property
     def _is_of_indexes(self) -> bool:
-        """Whether a sample is one index of its file, along the sample dimension, and no more."""
-        return type(self).hyperslabs is Recipe.hyperslabs
+        """Whether a sample is one index of its files, along the sample dimension, and no more."""
+        own = type(self)
+        return own.hyperslabs is Recipe.hyperslabs and own.ranges is Recipe.ranges
 
     def chunks_of(self, where: Any) -> list[tuple[SampledVariable, Place]]:
         """Return the chunks that a sample takes; none of parts of an index along the dimension."""
+        number, index = where[:2]
         if self.fused or not self.has_chunks or not self._is_of_indexes:
             return []
-        number, index = where[:2]
+        if len(self.files_of(where)) > 1:
+            return []
         if number not in self._sampled:
             file = self._file(number)
             path = range_file(file.path)
@@ -513,18 +545,6 @@ class Recipe(PublishedFiles, ChunkedFields):
         if not self.opened:
             raise OptionError(f"{self.name}: call samples() before reading a sample")
         return self.opened[number]
-
-    def _through_library(self, slab: Hyperslab, file: NetcdfFile) -> NDArray[Any]:
-        variable = file.variables[slab.variable]
-        index = slab.ranges.get(self.sample_dim)
-        if isinstance(index, int) and self.sample_dim in variable.dims:
-            read = read_through_library(file, variable, dim=self.sample_dim, index=index)
-            inner = [dim for dim in variable.dims if dim != self.sample_dim]
-            part = tuple(slab.ranges.get(dim, slice(None)) for dim in inner)
-        else:
-            read = box_through_library(file, variable.name, *_ends(slab, variable))
-            part = _indexes(slab, variable)
-        return np.asarray(read[part])
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples' values follow from, JSON-ready; for manifests of stores.
@@ -609,38 +629,46 @@ def only_variables(file: NetcdfFile, names: Sequence[str]) -> NetcdfFile:
     return msgspec.structs.replace(file, variables=variables, skipped={})
 
 
-def _times(positions: Sequence[float]) -> Coordinate:
-    """Return the times of samples that files have in other ways."""
-    seconds = np.asarray(positions)
-    whole = seconds.astype(np.int64)
-    attributes = {"standard_name": "time", "units": TIME_UNITS}
-    values = whole if (whole == seconds).all() else seconds
-    return Coordinate("time", (SAMPLE_DIM,), values, attributes)
+class _Row(NamedTuple):
+    """One index of a contiguous variable, which lies in one piece."""
+
+    name: str
+    file: str
+    first: int  # where index 0 begins
+    step: int  # from one index to the next, in bytes
+    nbytes: int
+    shape: tuple[int, ...]
+    packing: Packing
+    is_plain: bool  # whether the numbers are as stored
+
+    def at(self, index: int) -> FileRange[str]:
+        return FileRange(self.file, self.first + index * self.step, self.nbytes)
+
+    def values(self, stored: memoryview) -> NDArray[Any]:
+        numbers = np.frombuffer(stored, self.packing.stored).reshape(self.shape)
+        return numbers if self.is_plain else unpack(numbers, self.packing)
 
 
-def _placed(
-    whole: Meteorology, parts: Mapping[str, Sequence[slice]], single: Collection[str]
-) -> Meteorology:
-    """Return coordinates as samples have them.
-
-    Each has its own part of dimensions of which they take different ones, and of those in
-    ``single``, which samples do not have, the one value.
-    """
-    coordinates, left_out = [], dict(whole.left_out)
-    for each in whole.coordinates:
-        axes = tuple(axis for axis, dim in enumerate(each.dims) if dim in single)
-        dims = tuple(dim for dim in each.dims if dim not in single)
-        one = msgspec.structs.replace(each, dims=dims, values=np.squeeze(each.values, axes))
-        try:
-            coordinates.append(
-                one if set(parts).isdisjoint(one.dims) else one.cut(parts, max_nbytes=MAX_PARTS)
-            )
-        except SampleError as error:
-            left_out[each.name] = str(error)
-    return msgspec.structs.replace(whole, coordinates=tuple(coordinates), left_out=left_out)
+def _rows_of(file: NetcdfFile, dim: str) -> tuple[_Row, ...]:
+    """Return where the indexes of all variables lie; none where one is not read as it lies."""
+    rows = []
+    for name, each in file.variables.items():
+        boxes = [index_box(range_file(file.path), each, each.axis(dim), n) for n in (0, 1)]
+        if not each.is_contiguous or page_chunks(boxes[0]) is not None:
+            return ()
+        first, second = map(box_ranges, boxes)
+        shape, packing = boxes[0].shape, each.packing
+        nbytes = math.prod(shape) * np.dtype(packing.stored).itemsize
+        if len(first) != 1 or first[0].nbytes != nbytes:
+            return ()
+        path, offset, _ = first[0]
+        step = second[0].offset - offset
+        plain = is_plain(packing) and np.dtype(packing.stored) == np.dtype(packing.dtype)
+        rows.append(_Row(name, path, offset, step, nbytes, shape, packing, plain))
+    return tuple(rows)
 
 
-def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:
+def _box(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:
     """Return what is read of a variable: an index of the sample dimension, or a box."""
     variable = file.variables[slab.variable]
     index = slab.ranges.get(sample_dim)
@@ -649,15 +677,30 @@ def _field(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:
     start, stop = _ends(slab, variable)
     has_samples = sample_dim in variable.dims and not slab.of_all
     axis = variable.dims.index(sample_dim) if has_samples else -1
-    return make_box(file, variable.name, start, stop, axis=axis, of_all=slab.of_all)
+    return make_box(file, slab.variable, start, stop, axis=axis, of_all=slab.of_all)
+
+
+def _through_library(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> NDArray[Any]:
+    variable = file.variables[slab.variable]
+    index = slab.ranges.get(sample_dim)
+    if isinstance(index, int) and sample_dim in variable.dims:
+        read = read_through_library(file, variable, dim=sample_dim, index=index)
+        inner = [dim for dim in variable.dims if dim != sample_dim]
+        return np.asarray(read[tuple(slab.ranges.get(dim, slice(None)) for dim in inner)])
+    read = box_through_library(file, slab.variable, *_ends(slab, variable))
+    return np.asarray(read[_indexes(slab, variable)])
+
+
+def _as_slice(part: int | slice) -> slice:
+    return part if isinstance(part, slice) else slice(part, part + 1 or None)
 
 
 def _ends(slab: Hyperslab, variable: ChunkedVariable) -> tuple[list[int], list[int]]:
     """Return the first index and the one after the last along each dimension."""
-    ends = []
-    for dim, length in zip(variable.dims, variable.shape, strict=True):
-        some = slab.ranges.get(dim, slice(None))
-        ends.append((some, some + 1) if isinstance(some, int) else some.indices(length)[:2])
+    ends = [
+        _as_slice(slab.ranges.get(dim, slice(None))).indices(length)[:2]
+        for dim, length in zip(variable.dims, variable.shape, strict=True)
+    ]
     return [start for start, _ in ends], [stop for _, stop in ends]
 
 

@@ -29,7 +29,7 @@ from iobench.errors import FileFormatError, IobenchError, MissingExtraError, Opt
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from iobench.datasets import Hyperslab, NetcdfFile, SampleIndex, Where
+    from iobench.datasets import NetcdfFile, SampleIndex, Where
 
 SOURCE: Final = (
     "{package} {version}: what its to_xarray() gives, opened in each loading process; a sample is "
@@ -100,9 +100,9 @@ class PluginRecipe(PluginFiles, Recipe):
         """Return how much of a file the plugin takes along the joined dimension."""
         return file.dims[self.joined_dim or self.sample_dim]
 
-    def plugin_variables(self, slab: Hyperslab) -> list[str]:
+    def plugin_variables(self, name: str) -> list[str]:
         """Return which variables of the plugin's dataset a variable of a sample is."""
-        return [slab.variable]
+        return [name]
 
     def joined_urls(self, call: PluginCall) -> list[list[str]]:
         """Return the URLs of a call's files that are joined with each other, in their order."""
@@ -125,15 +125,18 @@ class PluginRecipe(PluginFiles, Recipe):
     def _joined_parts(self, places: Sequence[tuple[str, int]], where: Any) -> list[VariablePart]:
         parts = []
         for slab in self.hyperslabs(where):
-            source, start = places[where[0] if slab.file is None else slab.file]
+            number = where[0] if slab.file is None else slab.file
+            source, start = places[number]
+            stored = self.opened[number].variables[slab.variable].name
             at = dict(slab.ranges)
             dim = self.joined_dim or self.sample_dim
             if dim in at or self.joined_dim:  # of several, whose number may vary, the first
                 first = at.get(dim, 0)
                 at[dim] = start + (first.start if isinstance(first, slice) else first)
+            array = slab.name or slab.variable
             parts += [
-                VariablePart(source, name, at, name=slab.name if name == slab.variable else name)
-                for name in self.plugin_variables(slab)
+                VariablePart(source, name, at, name=array if name == stored else name)
+                for name in self.plugin_variables(stored)
             ]
         return parts
 

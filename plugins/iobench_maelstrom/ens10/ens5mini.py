@@ -207,11 +207,15 @@ class Ens5mini(PluginRecipe):
         seconds = np.array(starts, "M8[s]").astype(np.float64).tolist()
         return Items(tuple(where for _, where in pairs), starts, seconds, "seconds")
 
-    def hyperslabs(self, where: tuple[int, int]) -> list[Hyperslab]:
-        """Return each variable of the forecast at its lead time."""
+    def ranges(self, where: tuple[int, int]) -> dict[str, int | slice]:
+        """Return the forecast and its lead time."""
         number, place = where
-        part = {"time": place, "step": self.lead[number] if self.lead else 0}
-        return [Hyperslab(name, part) for name in self.read_names]
+        return {"time": place, "step": self.lead[number] if self.lead else 0}
+
+    def hyperslabs(self, where: tuple[int, int]) -> list[Hyperslab]:
+        """Return each variable that is asked for."""
+        ranges = self.ranges(where)
+        return [Hyperslab(name, ranges) for name in self.read_names]
 
     def members_of(self, number: int) -> Members:
         """Return what reads the members of a variable, at all levels, by its number."""

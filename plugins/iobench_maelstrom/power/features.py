@@ -165,10 +165,14 @@ class PowerFeatures(PowerFiles):
         )
         return SampleSpec((features, Variable("production", (), "<f4", (), units, role="target")))
 
+    def ranges(self, where: Where) -> dict[str, int | slice]:
+        """Return the hour and the point."""
+        return {"time": where[1], "level": self.level, **self.point}
+
     def hyperslabs(self, where: Where) -> list[Hyperslab]:
         """Return ``t, q, u, v, sp`` at the point and the hour, and its ``production``."""
-        run, step, start, stop, _ = where
-        place = {"time": step, "level": self.level, **self.point}
+        run, _, start, stop, _ = where
+        place = self.ranges(where)
         return [
             *(Hyperslab(name, place) for name in MODEL.required),
             Hyperslab("sp", place, file=self.n_runs + run),

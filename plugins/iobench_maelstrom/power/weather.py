@@ -408,13 +408,21 @@ class ClusteringFields(PressureLevels):
             items.position_units,
         )
 
-    def hyperslabs(self, where: Where) -> list[Hyperslab]:
-        """Return the crop of each channel."""
+    def ranges(self, where: Where) -> dict[str, int | slice]:
+        """Return the time and its crop."""
         _, step, row, column = where
         height, width = self.size.shape
-        place = {"latitude": slice(row, row + height), "longitude": slice(column, column + width)}
+        return {
+            "time": step,
+            "latitude": slice(row, row + height),
+            "longitude": slice(column, column + width),
+        }
+
+    def hyperslabs(self, where: Where) -> list[Hyperslab]:
+        """Return the crop of each channel."""
+        place = self.ranges(where)
         return [
-            Hyperslab(name, {"time": step, "level": level, **place}, name=part)
+            Hyperslab(name, {**place, "level": level}, name=part)
             for part, name, level in self.parts
         ]
 

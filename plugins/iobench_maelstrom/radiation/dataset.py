@@ -14,23 +14,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from iobench.coordinates import Meteorology
 from iobench.datasets import (
     Advance,
     Arrays,
     Axis,
     FileKey,
-    Hyperslab,
     Items,
     Key,
     LazySequence,
     Locator,
     Option,
     PluginCall,
-    SamplePlaces,
     StandIn,
     inspect_files,
-    netcdf_meteorology,
     only_variables,
 )
 from iobench.errors import FileFormatError, OptionError
@@ -68,10 +64,9 @@ from iobench_maelstrom.radiation.files import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import NetcdfFile
+    from iobench.coordinates import Meteorology
+    from iobench.datasets import Field, NetcdfFile
 
-MAX_PLACED = 1 << 22
-"""Of more columns than this a store keeps no place of each."""
 COLUMN = "column"
 OUTPUT_PRESSURE = "pressure_hl of outputs"
 """Both files hold ``pressure_hl``: how the second is called among decoded arrays."""
@@ -99,6 +94,9 @@ class Radiation(RadiationFiles, PluginRecipe):
     name = "maelstrom-radiation"
     title = "Atmospheric columns and their radiative fluxes, NetCDF (MAELSTROM A3)"
     keys = (Key("date", DATES), Key("timestep", TIMESTEPS), Key("patch", PATCHES))
+    left_out: Mapping[str, str] = {
+        "time": "files are named by date and time step of the model; none has a time"
+    }
     axes = (Axis(COLUMN), *(Axis(name) for name in LENGTHS))
     fields = (*INPUTS.values(), *POSITIONS.values(), *FLUXES.values())
     subsets: Mapping[str, tuple[Sequence[str], ...]] = {
@@ -175,10 +173,9 @@ class Radiation(RadiationFiles, PluginRecipe):
                     f"{file.path}: dimension {COLUMN!r} is {file.dims[COLUMN]}, expected "
                     f"{inputs.dims[COLUMN]} as in {inputs.path}"
                 )
-        self.keep(
-            [only_variables(file, self.inputs) for file in opened[:half]]
-            + [only_variables(file, self.outputs) for file in opened[half:]]
-        )
+        kept = [only_variables(file, self.inputs) for file in opened[:half]]
+        outputs = [only_variables(file, self.outputs) for file in opened[half:]]
+        self.keep([*kept, *map(_named_apart, outputs)])
         return tuple(opened)
 
     def _check_variable(self, file: NetcdfFile, name: str, first: NetcdfFile) -> None:
@@ -214,30 +211,22 @@ class Radiation(RadiationFiles, PluginRecipe):
             splits=self.split_samples(lengths),
         )
 
+    @property
+    def sample_fields(self) -> tuple[Field, ...]:
+        """The variables a sample is made of."""
+        fields = {**INPUTS, **POSITIONS, **FLUXES}
+        return tuple(fields[name] for name in (*self.inputs, *FLUXES))
+
+    @property
+    def holds_as_stored(self) -> bool:
+        """Whether samples hold variables as the files do."""
+        return bool(self.chosen["raw_inputs"])
+
     def meteorology(
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
     ) -> Meteorology:
-        """Return where each column is, unless it is a variable of the sample; no file says when."""
-        left_out = {"time": "files are named by date and time step of the model; none has a time"}
-        inputs = files[: len(self.file_numbers)]
-        counts = [file.dims[COLUMN] for file in inputs]
-        if sum(counts) > MAX_PLACED:
-            left_out |= dict.fromkeys(POSITIONS, f"of up to {MAX_PLACED} columns alone")
-            return Meteorology((COLUMN,), left_out=left_out)
-        places = SamplePlaces(
-            (COLUMN,),
-            np.repeat(np.arange(len(counts)), counts),
-            {COLUMN: np.concatenate([np.arange(count) for count in counts])},
-        )
-        as_stored = self.chosen["raw_inputs"]
-        chosen = {name: name if as_stored else "" for name in self.inputs}
-        labels = netcdf_meteorology(inputs, chosen, places, cache_dir=cache_dir)
-        whole = {one for each in self.spec() for one in zip(each.dims, each.shape, strict=True)}
-        labels = labels.within(whole)
-        for name in POSITIONS:
-            if name not in labels and name not in self.inputs:
-                left_out.setdefault(name, "has no units of a place in the files")
-        return msgspec.structs.replace(labels, left_out={**left_out, **labels.left_out})
+        """Return where each column is, as its file of inputs has it."""
+        return super().meteorology(files[: len(self.file_numbers)], items, cache_dir)
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what the samples follow from."""
@@ -249,17 +238,9 @@ class Radiation(RadiationFiles, PluginRecipe):
 
     # ---- a sample
 
-    def hyperslabs(self, where: tuple[int, int]) -> list[Hyperslab]:
-        """Return the column's row of each variable, of the inputs and of the outputs."""
-        pair, column = where
-        at, outputs = {COLUMN: column}, pair + len(self.file_numbers)
-        return [
-            *(Hyperslab(name, at) for name in self.inputs),
-            *(
-                Hyperslab(name, at, outputs, OUTPUT_PRESSURE if name == PRESSURE.name else "")
-                for name in self.outputs
-            ),
-        ]
+    def files_of(self, where: tuple[int, int]) -> tuple[int, int]:
+        """Return the files of inputs and of outputs."""
+        return where[0], where[0] + len(self.file_numbers)
 
     def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return inputs as grouped, fluxes as chosen, and heating rates."""
@@ -328,6 +309,12 @@ class Radiation(RadiationFiles, PluginRecipe):
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
         """Write a file of a stand-in."""
         write_pair_file(plan, key, path, advance, is_inputs=key["prefix"] == INPUTS_PREFIX)
+
+
+def _named_apart(outputs: NetcdfFile) -> NetcdfFile:
+    names = {PRESSURE.name: OUTPUT_PRESSURE}
+    variables = {names.get(name, name): each for name, each in outputs.variables.items()}
+    return msgspec.structs.replace(outputs, variables=variables)
 
 
 def _column_name(pairs: Sequence[FileKey], starts: Starts, number: int) -> str:

@@ -22,7 +22,6 @@ from iobench.datasets import (
     Axis,
     Field,
     FileKey,
-    Hyperslab,
     Items,
     Key,
     LazySequence,
@@ -273,12 +272,10 @@ class Yr(PluginRecipe):
         """Return 1: a file is one start of forecasts."""
         return 1
 
-    def plugin_variables(self, slab: Hyperslab) -> list[str]:
+    def plugin_variables(self, name: str) -> list[str]:
         """Return the plugin's variables: of several files, static predictors are joined, too."""
-        joined = {"predictors": "predictors", "target_mean": "targets"}
-        if len(self.opened) == 1:
-            return [slab.variable]
-        return [joined[slab.variable]] if slab.variable in joined else []
+        joined = {"predictors": ["predictors"], "target_mean": ["targets"]}
+        return [name] if len(self.opened) == 1 else joined.get(name, [])
 
     @property
     def n_targets(self) -> int:
@@ -368,15 +365,14 @@ class Yr(PluginRecipe):
 
     # ---- a sample
 
-    def hyperslabs(self, where: Patch) -> list[Hyperslab]:
-        """Return the patch's part of each variable."""
+    def ranges(self, where: Patch) -> dict[str, int | slice]:
+        """Return the lead time, rows and columns of the patch."""
         n_y, n_x = self.grid.shape
-        part: dict[str, int | slice] = {
+        return {
             "leadtime": where.lead,
             "y": slice(where.y, where.y + n_y),
             "x": slice(where.x, where.x + n_x),
         }
-        return [Hyperslab(each.name, part) for each in self.sample_fields]
 
     def coordinates(self, patch: Patch) -> tuple[Any, Any, Any]:
         """Return lead time in seconds, and x and y as places in the grid that is used."""
