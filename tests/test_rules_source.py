@@ -37,7 +37,7 @@ RUNS_DATA = re.compile(
     r"|\bos\.system\(|\b(?:marshal|shelve|dill|cloudpickle)\b|(?<![.\w])(?:eval|exec)\("
 )
 UNPICKLES = {
-    "iobench/datasets/plain_loop.py", "iobench/datasets/setup_processes.py",
+    "iobench/datasets/setup_processes.py",
     "iobench/storage/darshan_reader.py", "iobench/storage/darshan_log.py",
     "iobench/torch/measured_loaders.py",
     "iobench/testing/datasets.py",

@@ -49,7 +49,6 @@ class Baseline(msgspec.Struct, frozen=True):
 
     pipeline: SamplePasses | MapStyle
     source: str  # what it does, and what of it is assumed; one or two sentences for reports
-    trial_s: float = 0.0  # seconds in which another process tried it, no part of its own set-up
 
 
 @runtime_checkable

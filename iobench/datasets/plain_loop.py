@@ -5,20 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pickle
-import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
+from iobench.chunks.netcdf.file import HDF5_MAGIC
 from iobench.chunks.zarr_arrays.store import check_for_library
 from iobench.datasets.baseline import Baseline, MapStyle
-from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
 
 if TYPE_CHECKING:
@@ -34,11 +30,6 @@ PLAIN_LOOP: Final = (
 NOT_READ: Final = (OSError, ValueError, RuntimeError, KeyError, IndexError, ImportError)
 """What xarray and the libraries below it raise of files they cannot read."""
 MOST_OPEN: Final = 64
-MOST_TRIED: Final = 128
-CHILD: Final = (
-    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
-    "from iobench.datasets.plain_loop import try_sources; try_sources(sys.stdin.buffer)"
-)
 
 
 class VariablePart(NamedTuple):
@@ -140,9 +131,6 @@ def make_plain_loop(
             "--pipeline upstream: a plain loop needs xarray: pip install 'iobench[netcdf]'"
         )
     loop, where = XarrayLoop(select, preprocess, open_source), index.where[0]
-    watch = stopwatch()
-    _check_survival(select, index, open_source)
-    trial_s = watch()
     try:
         sample = loop.preprocess(loop.read(where), where)
     finally:
@@ -151,51 +139,7 @@ def make_plain_loop(
         if sample[each.name].shape != each.shape:
             shape = " x ".join(map(str, sample[each.name].shape))
             raise _not_read(select(where)[0].source, f"{each.name}: it makes {shape} of a sample")
-    return Baseline(MapStyle(loop, index), PLAIN_LOOP, trial_s)
-
-
-def _check_survival(
-    select: Callable[[Where], Sequence[VariablePart]],
-    index: SampleIndex,
-    open_source: Callable[[str], Any] | None,
-) -> None:
-    """Raise FileFormatError where reading ends a process by a signal, as netCDF's C library can.
-
-    Another process opens the files of `MOST_TRIED` samples, and reads the first one.
-    """
-    first = select(index.where[0])
-    n = min(len(index), MOST_TRIED)
-    spread = [number * (len(index) - 1) // max(1, n - 1) for number in range(n)]
-    parts = [part for number in spread for part in select(index.where[number])]
-    tried = list(dict.fromkeys(part.source for part in parts))
-    if all(Path(source).is_dir() for source in tried):
-        return  # Zarr stores are read in Python
-    job = pickle.dumps((open_source or open_plainly, tried, first))
-    child = subprocess.run(
-        [sys.executable, "-P", "-c", CHILD],
-        input=pickle.dumps(sys.path) + job,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
-    if child.returncode < 0:
-        name = signal.Signals(-child.returncode).name
-        said = child.stdout.decode("utf-8", "replace").splitlines()
-        raise _not_read(said[-1] if said else tried[0], f"the library below it dies of {name}")
-
-
-def try_sources(requests: IO[bytes]) -> None:
-    """Open files, each named before, and read a sample; errors are met again where they matter."""
-    open_source, sources, parts = pickle.load(requests)
-    loop = XarrayLoop(lambda where: where, lambda arrays, where: arrays, open_source)
-    print(parts[0].source, flush=True)
-    with contextlib.suppress(IobenchError):
-        loop.read(parts)
-    loop.close()
-    for source in sources:
-        print(source, flush=True)
-        with contextlib.suppress(IobenchError):
-            open_source(source).close()
+    return Baseline(MapStyle(loop, index), PLAIN_LOOP)
 
 
 def _is_consolidated(folder: Path) -> bool:
@@ -218,7 +162,10 @@ def open_plainly(path: str, **options: Any) -> Any:
             # zarr keeps the error of looking for it, and with it the batch that is being made.
             options["consolidated"] = False
     try:
-        if _is_grib(path):
+        magic = b"" if Path(path).is_dir() else _begin(path)
+        if magic[:8] == HDF5_MAGIC and "engine" not in options:
+            _check_for_netcdf(path)
+        if begins_as_grib(magic):
             if find_spec("cfgrib") is None:
                 raise _not_read(path, "it needs the cfgrib package: pip install 'iobench[grib]'")
             options = {"engine": "cfgrib", "backend_kwargs": {"indexpath": "", "squeeze": False}}
@@ -233,11 +180,19 @@ def open_plainly(path: str, **options: Any) -> Any:
         raise _not_read(path, str(error)) from error
 
 
-def _is_grib(path: str) -> bool:
-    if Path(path).is_dir():
-        return False
+def _begin(path: str) -> bytes:
     with Path(path).open("rb") as file:
-        return begins_as_grib(file.read(2 * BULLETIN_NBYTES))
+        return file.read(2 * BULLETIN_NBYTES)
+
+
+def _check_for_netcdf(path: str) -> None:
+    """Refuse half floats, of which netCDF's C library dies by a signal."""
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        for name, each in file.items():
+            if getattr(each, "dtype", None) == "f2":
+                raise _not_read(path, f"{name}: netCDF's library dies of half floats")
 
 
 def _not_read(path: str, why: str) -> FileFormatError:

@@ -56,7 +56,7 @@ def open_baselines(
                 raise
             screen.note(f"iobench's own reader is measured alone: {error}")
         else:
-            result[name] = BaselineSetup(baseline, watch() - baseline.trial_s)
+            result[name] = BaselineSetup(baseline, watch())
     return result
 
 
