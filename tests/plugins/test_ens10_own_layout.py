@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import numpy as np
 import pytest
 
-from iobench.cli import main
 from iobench.datasets.contract import make_sample
 from iobench.datasets.grib_samples import index_grib
 from iobench.datasets.locate import FileLocator
@@ -65,24 +63,3 @@ def test_dates_need_a_pattern_that_tells_them(split):
     with pytest.raises(OptionError, match="does not say which date"):
         Ens10(date="0104").files(located(split, "ensemble/*.grib"))
     assert len(Ens10(target="none").files(located(split, "ensemble/*.grib"))) == 4
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-def profiled(split, capsys, *more):
-    pattern = f"{split}/ensemble/output.sfc.{{year}}{{month}}{{day}}.grib"
-    arguments = ["--workers", "0", "--batches", "4", "--compute", "none", "--json"]
-    code = main(["profile", "maelstrom-ens10", "--files", pattern, *more, *arguments])
-    return code, capsys.readouterr()
-
-
-def test_through_the_command_line(split, tmp_path, capsys):
-    out = ["--data-dir", str(split), "--out", str(tmp_path / "run")]
-    code, said = profiled(split, capsys, *out, "--store-dir", str(tmp_path / "stores"))
-    assert code == 0
-    assert json.loads(said.out)
-    config = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert (config["n_files"], config["stand_in"]) == (5, False)

@@ -8,7 +8,6 @@ import pytest
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError
-from iobench.testing import DatasetTests
 from iobench_maelstrom.ens10.dataset import Ens10
 
 TASK_NAMES = ["z500", "t850"]
@@ -28,16 +27,6 @@ def target(request):
 def sampled(locator, target):
     dataset = Ens10(dtype="pl", target=target)
     return dataset, dataset.samples(dataset.files(locator), locator)
-
-
-class TestPressureLevels(DatasetTests):
-    @pytest.fixture
-    def dataset(self, target):
-        return Ens10(dtype="pl", target=target)
-
-    @pytest.fixture
-    def files(self, dataset, pressure_root, tmp_path):
-        return dataset.files(FileLocator(stand_in=pressure_root, cache_dir=tmp_path))
 
 
 @pytest.mark.thorough

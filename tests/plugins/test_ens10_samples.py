@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 
-from iobench.datasets.contract import make_sample
 from iobench.datasets.grib_samples import index_grib
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError, StorageError
@@ -165,14 +164,6 @@ def test_missing_target_says_where_and_what_else_to_do(copied):
         sampled(copied)
 
 
-def test_without_target(copied):
-    (copied / "ERA5_sfc_t2m.nc").unlink()
-    dataset, index = sampled(copied, target="none")
-    assert index.spec.names == ("inputs",)
-    sample = make_sample(dataset, index.where[0])
-    assert list(sample) == ["inputs"]
-
-
 def rewrite_target(folder, *, times=None, **layout):
     import netCDF4
 
@@ -214,13 +205,9 @@ def test_target_between_hours_is_refused_and_zones_count(copied):
     [
         ({"date": "0102"}, r"date '0102': expected MMDD.*0101 0104 0108 .*1227 1231"),
         ({"date": "2018-01-01"}, "expected MMDD"),
-        ({"date": ""}, "expected MMDD"),
-        ({"dtype": "x"}, "expected one of sfc, pl"),
         ({"dtype": "pl", "target": "era5"}, "of dtype pl, expected z500 or t850"),
         ({"dtype": "pl", "target": "none"}, "of dtype pl, expected z500 or t850"),
         ({"target": "z500"}, "of dtype sfc, expected era5 or none"),
-        ({"target": "none "}, "expected one of era5, none"),
-        ({"dates": "0101"}, "knows date, dtype, target"),
     ],
 )
 def test_wrong_options(options, message):

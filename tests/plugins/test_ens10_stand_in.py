@@ -25,31 +25,6 @@ def test_cfgrib_decodes_names_dims_and_order(decoded):
     assert [str(time)[:10] for time in decoded[1].time.values] == ["2015-01-04", "2016-01-04"]
 
 
-def test_cfgrib_sees_the_grid_and_the_ensemble(decoded):
-    data = decoded[0]
-    assert data.latitude.values[[0, -1]].tolist() == [90, -90]
-    assert data.longitude.values[[0, -1]].tolist() == [0, 358]
-    attributes = data["sst"].attrs
-    assert attributes["GRIB_paramId"] == 34
-    assert attributes["GRIB_totalNumber"] == 11
-    assert attributes["GRIB_dataType"] == "pf"
-    assert attributes["units"] == "K"
-    assert data.attrs["GRIB_edition"] == 1
-    assert data.attrs["GRIB_centre"] == "ecmf"
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_decoding_equals_cfgrib_value_by_value(tiny, decoded, number):
-    arrays = tiny.dataset.decode(
-        tiny.dataset.read(tiny.index.where[number]), tiny.index.where[number]
-    )
-    start = np.datetime64(tiny.index.coordinate[number])
-    data = next(data for data in decoded if start in data.time.values)
-    for name in NAMES:
-        expected = data[name].sel(time=start, step=np.timedelta64(48, "h")).values[:, 0]
-        np.testing.assert_array_equal(arrays[name], expected)
-
-
 def test_messages_follow_year_step_member_parameter(tiny):
     index = index_grib(tiny.files[:1], cache_dir=tiny.locator.cache_dir)
     order = [

@@ -10,7 +10,6 @@ import pytest
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, OptionError
-from iobench.testing import DatasetTests
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
 from iobench_maelstrom.ens10.files import LEVELS, TOY_CHANNELS
 
@@ -48,26 +47,6 @@ def opened(files):
     import xarray
 
     return [xarray.open_dataset(file).load() for file in files]
-
-
-def rewritten(folder, **encoding):
-    """Store each file's variables again, in another way."""
-    import xarray
-
-    for file in folder.glob("*.nc"):
-        with xarray.open_dataset(file, decode_times=False) as data:
-            data.load()
-        data.to_netcdf(file, encoding=dict.fromkeys(NAMES, encoding))
-
-
-class TestEns5mini(DatasetTests):
-    @pytest.fixture
-    def dataset(self):
-        return Ens5mini()
-
-    @pytest.fixture
-    def files(self, root, tmp_path):
-        return Ens5mini().files(FileLocator(stand_in=root, cache_dir=tmp_path))
 
 
 def test_the_stand_in_is_of_the_published_schema(files):
@@ -117,11 +96,7 @@ def changed(file, change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.drop_vars("w"), "no variable 'w'"),
-        (lambda data: data.transpose("time", ...), r"variable 'z' is float32 \(time, number"),
         (lambda data: data.isel(isobaricInhPa=slice(None, None, -1)), "isobaricInhPa is 10 50"),
-        (lambda data: data.isel(latitude=slice(5)), "dimension 'latitude' has 5, expected 10"),
-        (lambda data: data.isel(step=[0]), "dimension 'step' has 1, expected 2"),
         (lambda data: data.assign_coords(step=data.step.assign_attrs(units="m")), "units 'm'"),
     ],
 )

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
-from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench.testing import DatasetTests
+from iobench.errors import FileFormatError, MissingFileError
 from iobench_maelstrom.power.weather import CropSize, weather_pressure_level
 
 NAMES = ("z", "r", "t", "u", "v")
@@ -73,26 +72,6 @@ def expected(path, time, level_names=LEVELS):
             step = data.isel(time=time).sel(level=list(level_names))[list(NAMES)].load()
     fields = step.to_dataarray().transpose("level", "variable", "latitude", "longitude").values
     return fields.reshape(25, *fields.shape[2:]).astype("f4")
-
-
-class TestClustering(DatasetTests):
-    @pytest.fixture(params=["moving", "centre", "none"])
-    def dataset(self, request):
-        return clustering(crop=request.param)
-
-    @pytest.fixture
-    def files(self, dataset, forecasts, store_dir):
-        return dataset.files(FileLocator(stand_in=forecasts, cache_dir=store_dir))
-
-
-class TestClusteringOfEra5(DatasetTests):
-    @pytest.fixture
-    def dataset(self):
-        return clustering()
-
-    @pytest.fixture
-    def files(self, dataset, era5):
-        return dataset.files(FileLocator(data_dir=era5, cache_dir=era5))
 
 
 def test_channels_are_level_by_level_as_upstream(forecasts, tmp_path):
@@ -183,16 +162,3 @@ def test_missing_levels_and_variables_are_named(tmp_path):
     write_era5(tmp_path / ERA5, names=("z", "t", "u", "v"))
     with pytest.raises(FileFormatError, match=r"has no variable 'r'"):
         sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"crop": "random"}, OptionError, "crop 'random': expected one of moving, centre, none"),
-        ({"crops": "none"}, OptionError, "knows date, levels, sample, crop"),
-        ({"date": "x"}, OptionError, "expected YYYY-MM-DD"),
-    ],
-)
-def test_wrong_options(options, error, message):
-    with pytest.raises(error, match=message):
-        clustering(**options)

@@ -7,7 +7,6 @@ import datetime
 import numpy as np
 import pytest
 
-from iobench.errors import OptionError
 from iobench_maelstrom.power.features import PowerFeatures
 from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels, weather_pressure_level
 
@@ -37,16 +36,6 @@ def stored():
         return file
 
     return opened
-
-
-def test_power_holds_all_that_it_needs_in_the_mirror(root_of):
-    root = root_of(PowerFeatures())
-    names = {path.relative_to(root / BUCKET).as_posix() for path in root.rglob("*.nc")}
-    weather = {
-        f"{p}_2019010{d}_{h}.nc" for p in ("ml", "sfc") for d in (1, 2) for h in ("00", "12")
-    }
-    turbines = {f"production_data/wind_turbine_{n}.nc" for n in (1, 2, 3, 4)}
-    assert names == weather | turbines | {"ECMWF_AB137.nc"}
 
 
 @pytest.mark.parametrize("prefix", ["ml", "pl", "sfc"])
@@ -89,9 +78,3 @@ def test_constants_give_growing_pressures_up_to_the_surface(root_of, stored):
         a, b = file["hyai"][0], file["hybi"][0]
     assert (a[0], b[0], a[-1], b[-1]) == (0, 0, 0, 1)
     assert (np.diff(a + b * 1e5) > 0).all()
-
-
-def test_date_the_stand_in_lacks_is_refused_before_writing(tmp_path):
-    with pytest.raises(OptionError, match="holds only the date 2019-01-01 2019-01-02;"):
-        PowerFeatures(date="2018-05-05").synthesize(tmp_path, scale=None, tiny=True, seed=0)
-    assert not list(tmp_path.iterdir())

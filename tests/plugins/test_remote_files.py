@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import socket
 
@@ -249,37 +248,3 @@ def test_a_server_that_is_too_busy_at_first(few_tries, months, tmp_path, monkeyp
     with pytest.raises(StorageError, match="Reduce your request rate") as told:
         there[0]
     assert "\n" not in str(told.value)
-
-
-def test_every_command_takes_them(months, iobench_here, tmp_path):
-    files, inside = months
-    here = ("--data-dir", files[0].parent)
-    told = [
-        json.loads(iobench_here("info", SMALL, "--data-dir", place, "--json").stdout)
-        for place in (files[0].parent, inside)
-    ]
-    assert {key: told[0][key] for key in ("files", "n_samples", "sample")} == {
-        key: told[1][key] for key in ("files", "n_samples", "sample")
-    }
-    for out, where in (("here", here), ("there", ("--data-dir", inside))):
-        done = iobench_here("convert", SMALL, tmp_path / out, "--to", "numpy", *where)
-        assert done.returncode == 0, done.stderr
-    assert content_of(tmp_path / "here") == content_of(tmp_path / "there")
-    assert "listings, " in done.stderr
-    done = iobench_here("verify", tmp_path / "here", "--against", SMALL, "--data-dir", inside)
-    assert done.returncode == 0, done.stderr
-    done = iobench_here(
-        "profile", SMALL, "--data-dir", inside, "--batches", "3", "--batch-size", "1",
-        "--compute", "none", "--json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    (report,) = json.loads(done.stdout)["runs"]
-    assert report["batches"] == 3
-
-
-def content_of(folder):
-    return {
-        path.relative_to(folder): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and not path.relative_to(folder).parts[0].startswith(".")
-    }

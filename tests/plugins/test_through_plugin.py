@@ -133,8 +133,6 @@ def test_patches_are_taken_out_of_the_plugins_arrays(needs, prepared, n_files):
         ("maelstrom-ens10", ENS10, {"read", "decode"}),
         ("maelstrom-yr", YR, {"open"}),  # which reads all at once
         ("maelstrom-radiation", RADIATION, {"read"}),
-        ("maelstrom-downscaling", DOWNSCALING, {"read"}),
-        ("maelstrom-power", POWER, {"read", "decode"}),
     ],
 )
 def test_a_profile_tells_reading_from_decoding_in_its_workers(

@@ -9,15 +9,7 @@ import netCDF4
 import numpy as np
 import pytest
 
-from iobench.errors import OptionError
-from iobench_maelstrom.yr.dataset import Yr
-from iobench_maelstrom.yr.files import YrPlan
-
 REAL = Path(__file__).parents[1] / "data/maelstrom-yr/air_temperature/5GB/20200301T03Z.nc"
-
-
-def plan_of(size, *, scale=None, tiny=False, seed=0):
-    return YrPlan.of_size(size, scale=scale, tiny=tiny, seed=seed)
 
 
 def described(path):
@@ -60,8 +52,3 @@ def test_coordinates_are_those_of_the_real_crop(yr_5gb):
             np.testing.assert_allclose(made[name][:length], real[name][:], atol=0.2)
         for name in ("latitude", "longitude"):
             np.testing.assert_allclose(made[name][:6, :4], real[name][:], atol=1e-4)
-
-
-def test_dates_that_a_stand_in_does_not_hold(tmp_path):
-    with pytest.raises(OptionError, match="the stand-in holds only the dates 20200301"):
-        Yr(size="5GB", dates="2020-03-02").synthesize(tmp_path, scale=None, tiny=True, seed=0)
