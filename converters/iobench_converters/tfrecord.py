@@ -32,6 +32,7 @@ from iobench.stores import (
     FeatureKind,
     FieldLayout,
     Manifest,
+    RecordLayout,
     RowTable,
     Shard,
     ShardWriter,
@@ -182,7 +183,7 @@ class ExampleDecoder:
 
     def __init__(self, spec: SampleSpec) -> None:
         self.spec = spec
-        self._layout: _Layout | None = None
+        self._layout: RecordLayout | None = None
 
     def __reduce__(self) -> tuple[type[ExampleDecoder], tuple[SampleSpec]]:
         return ExampleDecoder, (self.spec,)
@@ -195,7 +196,7 @@ class ExampleDecoder:
         features = parse_example(record)
         arrays = {variable.name: _decode(variable, features) for variable in self.spec}
         if self._layout is None:
-            self._layout = _Layout(record, arrays)
+            self._layout = RecordLayout(record, arrays)
         return arrays
 
     def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
@@ -213,46 +214,6 @@ class ExampleDecoder:
                 return None
             arrays[name] = np.frombuffer(packed, dtype=np.uint8)
         return FieldLayout.of_views(raw, arrays, is_tagged=True, varints=varints)
-
-
-class _Layout:
-    """Where the arrays of one parsed record lie, and the bytes around them.
-
-    Tags, names and lengths are what a record is parsed by: in another one that has the same bytes
-    around its values the values lie at the same places. Nothing fits where a value was no plain
-    contiguous view of the record (varints, unpacked floats).
-    """
-
-    def __init__(self, record: memoryview, arrays: Mapping[str, NDArray[Any]]) -> None:
-        base = np.frombuffer(record, dtype=np.uint8).ctypes.data
-        self._where = {
-            name: (array.dtype, array.size, array.ctypes.data - base, array.shape)
-            for name, array in arrays.items()
-        }
-        stretches = sorted(
-            (array.ctypes.data - base, array.ctypes.data - base + array.nbytes)
-            for array in arrays.values()
-        )
-        edges = [0, *(edge for stretch in stretches for edge in stretch), len(record)]
-        are_views = all(array.flags.c_contiguous for array in arrays.values())
-        self._nbytes = len(record) if are_views and edges == sorted(edges) else -1
-        self._around = [
-            (start, end, bytes(record[start:end]))
-            for start, end in zip(edges[::2], edges[1::2], strict=True)
-        ]
-
-    def fits(self, record: memoryview) -> bool:
-        """Whether this record has its values at the same places."""
-        return len(record) == self._nbytes and all(
-            record[start:end] == data for start, end, data in self._around
-        )
-
-    def arrays(self, record: memoryview) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a record that fits."""
-        return {
-            name: np.frombuffer(record, dtype, size, start).reshape(shape)
-            for name, (dtype, size, start, shape) in self._where.items()
-        }
 
 
 def _decode(variable: Variable, features: Mapping[str, Feature]) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from iobench.errors import StoreError
 from iobench.stores.varints import decode_varints, encode_varint, encode_varints, parse_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -197,3 +197,43 @@ def _merged(pieces: list[Any]) -> list[Any]:
 def _delimited(number: int, pieces: list[Any]) -> list[Any]:
     nbytes = sum(len(piece) for piece in pieces)
     return [encode_varint(number << 3 | DELIMITED) + encode_varint(nbytes), *pieces]
+
+
+class RecordLayout:
+    """Where the arrays of one parsed record lie, and the bytes around them.
+
+    Tags, names and lengths are what a record is parsed by: in another one that has the same bytes
+    around its values the values lie at the same places. Nothing fits where a value was no plain
+    contiguous view of the record (varints, unpacked floats).
+    """
+
+    def __init__(self, record: memoryview, arrays: Mapping[str, NDArray[Any]]) -> None:
+        base = np.frombuffer(record, dtype=np.uint8).ctypes.data
+        self._where = {
+            name: (array.dtype, array.size, array.ctypes.data - base, array.shape)
+            for name, array in arrays.items()
+        }
+        stretches = sorted(
+            (array.ctypes.data - base, array.ctypes.data - base + array.nbytes)
+            for array in arrays.values()
+        )
+        edges = [0, *(edge for stretch in stretches for edge in stretch), len(record)]
+        are_views = all(array.flags.c_contiguous for array in arrays.values())
+        self._nbytes = len(record) if are_views and edges == sorted(edges) else -1
+        self._around = [
+            (start, end, bytes(record[start:end]))
+            for start, end in zip(edges[::2], edges[1::2], strict=True)
+        ]
+
+    def fits(self, record: memoryview) -> bool:
+        """Whether this record has its values at the same places."""
+        return len(record) == self._nbytes and all(
+            record[start:end] == data for start, end, data in self._around
+        )
+
+    def arrays(self, record: memoryview) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a record that fits."""
+        return {
+            name: np.frombuffer(record, dtype, size, start).reshape(shape)
+            for name, (dtype, size, start, shape) in self._where.items()
+        }

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 
 class FakeClock:
-    """An ``Clock`` moved by hand; every reading is exact.
-
-    Parameters
-    ----------
-    start_ns : int
-        First monotonic time.
-    wall_offset_ns : int
-        By how much the wall clock is ahead of the monotonic one.
-    step_ns : int
-        Time that passes at each ``now_ns()``, after it is read.
+    """A ``Clock`` moved by hand; ``step_ns`` pass at each ``now_ns()``, after it is read.
 
     Examples
     --------

@@ -66,11 +66,9 @@ class FindingTests:
         return figures
 
     def test_it_is_installed_under_its_name(self, finding: Finding[Any]) -> None:
-        """Check that reports know it, and no other of its name."""
         assert [each for each in installed_findings() if each.name == finding.name] == [finding]
 
     def test_figures_are_a_struct_of_strict_json(self, finding: Finding[Any], figures: Any) -> None:
-        """Check that JSON has all of them, without NaN, and that they are read back equal."""
         assert figures is not None, "nothing to say: override the fixture 'run'"
         for each in figures if isinstance(figures, tuple) else (figures,):
             assert isinstance(each, msgspec.Struct) or dataclasses.is_dataclass(each)
@@ -78,7 +76,6 @@ class FindingTests:
         assert _read_back(finding, figures) == figures
 
     def test_the_section_is_of_the_figures_alone(self, finding: Finding[Any], figures: Any) -> None:
-        """Check that what JSON has is enough to say it, and that there is something to say."""
         section = finding.section(figures)
         assert section == finding.section(_read_back(finding, figures))
         _check_section(section)
@@ -86,7 +83,6 @@ class FindingTests:
     def test_of_a_run_without_a_batch_nothing_or_something_is_said(
         self, finding: Finding[Any], tmp_path: Path
     ) -> None:
-        """Check that a run that was killed at its start has a report."""
         sketch = SketchedRun(dataset="sketched", format="source")
         sketch.add(CONSUMER, Kind.OTHER, 0, 1)
         run = sketch.write(tmp_path / "empty")
@@ -97,14 +93,12 @@ class FindingTests:
     def test_what_is_of_several_is_of_the_same_type(
         self, finding: Finding[Any], figures: Any
     ) -> None:
-        """Check the figures of a job, and of several configurations side by side."""
         for join in (finding.together, finding.side_by_side):
             if join is not None and not finding.of_job:
                 joined = join([figures, figures])
                 assert joined is None or type(joined) is type(figures)
 
     def test_it_uses_no_function_of_another_finding(self, finding: Finding[Any]) -> None:
-        """Check that it imports structs of others at most: each may change or go."""
         modules = {each.value.partition(":")[0] for each in entry_points(group="iobench.findings")}
         own = {finding.figures.__module__, finding.section.__module__}
         for name in own:

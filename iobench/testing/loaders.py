@@ -94,7 +94,6 @@ class LoaderTests:
         return found
 
     def test_batches_in_order_are_the_samples(self, store: Store) -> None:
-        """Without an option samples come in order, bit for bit, the last batch being short."""
         expected = [[*range(first, min(first + SIZE, N_SAMPLES))] for first in range(0, 23, SIZE)]
         loader = self.open_loader(store.path, SIZE)
         assert len(loader) == len(expected)
@@ -102,7 +101,6 @@ class LoaderTests:
         assert self.numbers(loader) == expected
 
     def test_each_epoch_has_an_order_of_its_own(self, store: Store) -> None:
-        """Shuffled epochs hold every sample once, and follow from the seed alone."""
         loaders = [self.open_loader(store.path, SIZE, shuffle=True, seed=s) for s in (3, 3, 4)]
         epochs = [[self.numbers(loader) for _ in range(2)] for loader in loaders]
         for epoch in itertools.chain.from_iterable(epochs):
@@ -112,13 +110,11 @@ class LoaderTests:
         assert epochs[0] != epochs[2]
 
     def test_a_short_last_batch_can_be_dropped(self, store: Store) -> None:
-        """With ``drop_last`` all batches are whole."""
         loader = self.open_loader(store.path, SIZE, drop_last=True)
         assert [len(batch) for batch in self.numbers(loader)] == [SIZE] * (N_SAMPLES // SIZE)
         assert len(loader) == N_SAMPLES // SIZE
 
     def test_ranks_share_an_epoch(self, store: Store) -> None:
-        """Ranks hold together what one process holds, and none of it twice."""
         alone = self.numbers(self.open_loader(store.path, SIZE, shuffle=True))
         ranks = [
             self.numbers(self.open_loader(store.path, SIZE, shuffle=True, rank=rank, world_size=2))
@@ -129,7 +125,6 @@ class LoaderTests:
 
     @pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
     def test_held_batches_stay_what_they_are(self, store: Store) -> None:
-        """A batch that is held, or a view of it, is not written again."""
         loader = self.open_loader(store.path, SIZE, shuffle=True)
         held = [*loader, *loader]
         views = [np.asarray(batch["large"])[..., ::-1] for batch in held]
@@ -140,7 +135,6 @@ class LoaderTests:
         assert all(np.array_equal(*pair) for pair in zip(views, copies, strict=True))
 
     def test_a_transform_and_a_cast(self, store: Store) -> None:
-        """The transform is given the stored dtype; floating-point results are cast after it."""
         loader = self.open_loader(store.path, SIZE, transform=double_fields, dtype="float16")
         for batch in loader:
             fields = [self.sample(number)["field"] * 2 for number in np.asarray(batch["number"])]
@@ -149,7 +143,6 @@ class LoaderTests:
 
     @pytest.mark.timeout(60)
     def test_damage_is_raised_in_its_place(self, store: Store) -> None:
-        """What comes before a damaged sample comes, then one error that names its file."""
         extent = store.extents(9)[-1]
         flip_bit(extent.file, extent.offset + extent.nbytes // 2)
         iterator = iter(self.open_loader(store.path, SIZE, verify=True))
@@ -160,7 +153,6 @@ class LoaderTests:
             next(iterator)
 
     def test_a_state_goes_on_in_the_middle_of_an_epoch(self, store: Store) -> None:
-        """Another loader goes on where the state was taken, and refuses that of another order."""
         options = {"shuffle": True, "seed": 5}
         whole = self.open_loader(store.path, SIZE, **options)
         expected = [self.numbers(whole), self.numbers(whole)]
@@ -176,7 +168,6 @@ class LoaderTests:
             self.open_loader(store.path, SIZE, shuffle=True, seed=6).load_state_dict(state)
 
     def test_a_pickled_loader_gives_the_same(self, store: Store) -> None:
-        """A loader travels to another process as what it was made of."""
         loader = self.open_loader(store.path, SIZE, shuffle=True, seed=2)
         sent = pickle.dumps(loader)
         assert len(sent) < 1 << 20
@@ -184,7 +175,6 @@ class LoaderTests:
 
     @pytest.mark.timeout(60)
     def test_a_forked_child_begins_for_itself(self, store: Store) -> None:
-        """A forked child has the batches of its parent, or one error that says it cannot."""
         loader = self.open_loader(store.path, SIZE, shuffle=True)
         expected = self.numbers(loader)
         context = multiprocessing.get_context("fork")
@@ -217,13 +207,11 @@ class LoaderTests:
     def test_options_that_cannot_be_are_refused(
         self, store: Store, options: dict[str, Any]
     ) -> None:
-        """No option is ignored: the error names it."""
         with pytest.raises((IobenchError, TypeError), match=next(iter(options))):
             self.open_loader(store.path, **{"batch_size": SIZE, **options})
 
     @pytest.mark.timeout(60)
     def test_a_loop_that_is_left_leaves_nothing(self, store: Store) -> None:
-        """Threads, processes and open files end with the loop that was left."""
         for n_batches in (N_SAMPLES, 2):  # a whole epoch opens what is opened once and for all
             gc.collect()
             before = self._in_use()

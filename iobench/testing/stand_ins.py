@@ -50,13 +50,11 @@ class StandInTests:
         return tmp_path / "root"
 
     def test_bytes_are_told_before_writing(self, dataset: Any, root: Path) -> None:
-        """What is said to be written is written."""
         told = dataset.synthesis_nbytes(scale=None, tiny=True)
         written = [len(content) for content in _contents(root).values()]
         assert told == pytest.approx(sum(written), rel=TOLERANCE, abs=len(written) * HEADER_NBYTES)
 
     def test_a_larger_share_takes_more_bytes(self, dataset: Any) -> None:
-        """``scale`` is the share of samples, of which there is one at least."""
         told = [dataset.synthesis_nbytes(scale=scale, tiny=False) for scale in (1e-6, 0.5, 1.0)]
         assert 0 < told[0] <= told[1] <= told[2]
 
@@ -64,7 +62,6 @@ class StandInTests:
     def test_the_seed_alone_decides_the_bytes(
         self, dataset: Any, root: Path, tmp_path: Path, seed_matters: bool
     ) -> None:
-        """Another process writes the same files, another seed the same names."""
         process = multiprocessing.get_context("spawn").Process(
             target=_synthesize, args=(dataset, tmp_path / "again", 0)
         )
@@ -80,7 +77,6 @@ class StandInTests:
         assert (first != other) == seed_matters
 
     def test_samples_are_numbers(self, dataset: Any, root: Path, tmp_path: Path) -> None:
-        """The dataset finds the files by their names, and every value it makes is finite."""
         locator = FileLocator(stand_in=root, cache_dir=tmp_path / "cache")
         index = dataset.samples(dataset.files(locator), locator)
         assert len(index) > 0
@@ -89,7 +85,6 @@ class StandInTests:
                 assert np.issubdtype(array.dtype, np.integer) or np.isfinite(array).all(), name
 
     def test_files_that_are_gone_are_named(self, dataset: Any, root: Path, tmp_path: Path) -> None:
-        """Without its files a dataset says at which URL they are published."""
         copy = tmp_path / "copy"
         shutil.copytree(root, copy)
         for name in _contents(root):

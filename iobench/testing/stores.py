@@ -137,14 +137,12 @@ class StoreTests:
     def test_round_trip_is_bit_for_bit(
         self, store: Store, samples: list[dict[str, NDArray[Any]]]
     ) -> None:
-        """What was written is read, down to the payload of a NaN."""
         assert len(store) == len(samples)
         for index, sample in enumerate(samples):
             assert_same_bits(store[index], sample)
             store.spec.check(store[index], where=f"sample {index}")
 
     def test_packed_numbers_are_read_as_values(self, tmp_path: Path) -> None:
-        """What a spec says is packed comes back as the values it stands for."""
         samples = [random_sample(PACKED, seed) for seed in range(3)]
         store = write_store(
             tmp_path / "packed", self.format, PACKED, samples, options=dict(self.options)
@@ -155,17 +153,14 @@ class StoreTests:
             assert_same_bits(store[index], {"scaled": scaled, "plain": sample["plain"]})
 
     def test_many_at_once_are_the_same(self, store: Store) -> None:
-        """``__getitems__`` is ``__getitem__``, many times, in the order asked for."""
         for found, index in zip(store.__getitems__([4, 0, 4]), [4, 0, 4], strict=True):
             assert_same_bits(found, store[index])
 
     def test_no_sample_beyond_the_last(self, store: Store) -> None:
-        """An index beyond the last is an IndexError, so that loops over a store end."""
         with pytest.raises(IndexError):
             store[len(store)]
 
     def test_extents_lie_in_listed_files(self, store: Store) -> None:
-        """Every extent is inside a file the manifest lists, and none covers another."""
         listed = {file.name: file.nbytes for shard in store.manifest.shards for file in shard.files}
         ends: dict[str, int] = {}
         for index in range(len(store)):
@@ -176,24 +171,20 @@ class StoreTests:
         assert all(end <= listed[name] for name, end in ends.items())
 
     def test_checksums_are_those_of_the_extents(self, store: Store) -> None:
-        """``iobench.crc32c`` has one checksum per extent, sample-major."""
         raw = [data for i in range(len(store)) for data in store.read(store.extents(i))]
         checksums = read_checksums(store.path, len(raw))
         assert checksums.tolist() == [crc32c(data) for data in raw]
 
     def test_verify_passes_as_written(self, store: Store) -> None:
-        """A store as written verifies."""
         assert verify_store(store) > 0
 
     def test_manifest_lists_every_file(self, store: Store) -> None:
-        """Nothing lies about that the manifest does not know."""
         listed = {file.name for file in store.manifest.files}
         assert listed | {MANIFEST_NAME} == files_below(store.path)
 
     def test_same_samples_same_bytes(
         self, store: Store, tmp_path: Path, samples: list[dict[str, NDArray[Any]]]
     ) -> None:
-        """A store written twice is the same twice."""
         again = write_store(
             tmp_path / "again", self.format, store.spec, samples, options=dict(self.options)
         )
@@ -201,18 +192,15 @@ class StoreTests:
             assert (again.path / name).read_bytes() == (store.path / name).read_bytes(), name
 
     def test_pickled_store_reads_the_same(self, store: Store) -> None:
-        """A store travels to a worker inside a pickle, before and after its first read."""
         for _ in range(2):
             assert_same_bits(pickle.loads(pickle.dumps(store))[3], store[3])
 
     def test_closed_store_reopens(self, store: Store) -> None:
-        """Closing frees the files; the next read opens them again."""
         before = store[1]
         store.close()
         assert_same_bits(store[1], before)
 
     def test_threads_read_the_same(self, store: Store) -> None:
-        """Threads may share a store."""
         expected = [store[index] for index in range(len(store))]
         with ThreadPoolExecutor(4) as pool:
             found = list(pool.map(lambda step: store[step % len(store)], range(40)))
@@ -222,7 +210,6 @@ class StoreTests:
     @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
     @pytest.mark.timeout(60)
     def test_forked_child_reads_the_same(self, store: Store) -> None:
-        """A forked child uses the store of its parent without disturbing it."""
         expected = crc32c(store.read(store.extents(2))[0])
         child = os.fork()
         if child == 0:
@@ -231,7 +218,6 @@ class StoreTests:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     def test_every_truncated_file_is_named(self, store: Store) -> None:
-        """A file that is a byte short makes one error that names it."""
         for file in (each for each in store.manifest.files if each.name != CHECKSUMS_NAME):
             whole = (store.path / file.name).read_bytes()
             (store.path / file.name).write_bytes(whole[:-1])
@@ -240,7 +226,6 @@ class StoreTests:
             (store.path / file.name).write_bytes(whole)
 
     def test_every_missing_file_is_named(self, store: Store) -> None:
-        """A file that is gone makes one error that names it."""
         for file in (each for each in store.manifest.files if each.name != CHECKSUMS_NAME):
             (store.path / file.name).rename(store.path / "elsewhere")
             with pytest.raises(StoreError, match=file.name):
@@ -248,28 +233,24 @@ class StoreTests:
             (store.path / "elsewhere").rename(store.path / file.name)
 
     def test_file_cut_while_open_is_named(self, store: Store) -> None:
-        """A file that shrinks after the store was opened is no short sample."""
         extent = store.extents(0)[-1]
         os.truncate(extent.file, extent.offset + extent.nbytes - 1)
         with pytest.raises(StoreError, match=extent.file.name):
             store.read([extent])
 
     def test_one_flipped_bit_is_found(self, store: Store) -> None:
-        """One bit of one sample flipped: verification names file and sample."""
         extent = store.extents(3)[0]
         flip_bit(extent.file, extent.offset + extent.nbytes // 2)
         with pytest.raises(StoreError, match=rf"{extent.file.name}.*sample 3"):
             verify_store(store)
 
     def test_one_flipped_bit_outside_samples_is_found(self, store: Store) -> None:
-        """The first byte of a file belongs to no sample, and is checked as well."""
         name = store.manifest.shards[1].files[0].name
         flip_bit(store.path / name, 0)
         with pytest.raises(StoreError, match=name):
             verify_store(store)
 
     def test_nothing_appears_before_close(self, tmp_path: Path, spec: SampleSpec) -> None:
-        """An unfinished shard has no name that a reader would take, an aborted one none at all."""
         writer = self.format.writer(tmp_path, spec, shard=0, options=self.options)
         writer.append(random_sample(spec, 0))
         assert all(file.name.startswith(".") for file in tmp_path.iterdir())
@@ -277,7 +258,6 @@ class StoreTests:
         assert not list(tmp_path.iterdir())
 
     def test_another_sample_is_refused(self, tmp_path: Path, spec: SampleSpec) -> None:
-        """A sample of another shape is refused, naming the array."""
         writer = self.format.writer(tmp_path, spec, shard=0, options=self.options)
         name = spec.names[0]
         wrong = random_sample(spec, 0) | {name: np.zeros((2, 2), dtype=spec[name].dtype)}
@@ -286,7 +266,6 @@ class StoreTests:
         writer.abort()
 
     def test_unknown_option_is_refused(self, tmp_path: Path, spec: SampleSpec) -> None:
-        """No option is parsed and ignored."""
         with pytest.raises(IobenchError, match="no-such-option"):
             self.format.writer(tmp_path, spec, shard=0, options={"no-such-option": "1"})
         assert not list(tmp_path.iterdir())

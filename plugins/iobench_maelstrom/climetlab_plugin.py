@@ -70,7 +70,6 @@ class PluginFiles(PublishedFiles):
         return [self.call({name: key[name], **arguments}, [key]) for key in keys]
 
     def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
         if not self.is_chosen:
             raise OptionError(
                 f"--download of {self.name}: say what to fetch, e.g. --option {self.example}"
@@ -109,7 +108,6 @@ class PluginRecipe(PluginFiles, Recipe):
         return [sorted(call.urls)]
 
     def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return how the samples are taken out of what the real plugin opens."""
         requests = self.requests(files)
         lengths = {file.path: self.joined_length(file) for file in self.opened}
         places: dict[Path, tuple[str, int]] = {}

@@ -108,11 +108,9 @@ class CosmoFlow(SplitFolders):
 
     @property
     def stand_in_name(self) -> str:
-        """What stand-ins are told apart by."""
         return f"{self.name}-{self.layout}"
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample a file, of the shape of the first one's."""
         if self.is_hdf5:
             shape = self.open(files, locator, ("x", "y")).variables["x"].shape
         else:
@@ -134,7 +132,6 @@ class CosmoFlow(SplitFolders):
         return self.index(spec, files, locator, layout=self.layout, normalisation=scale)
 
     def read(self, where: Where) -> Raw:
-        """Return a TFRecord file as it lies, or what is stored of HDF5's variables."""
         return super().read(where) if self.is_hdf5 else [_content(self.paths[where[0]])]
 
     def decode(self, raw: Raw, where: Where) -> Arrays:
@@ -184,12 +181,10 @@ class CosmoFlow(SplitFolders):
         return f"{folder}univ_ics_2019-03_a{10000668 + simulation}_{cube:03}{self.suffix}"
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        """Return about the bytes of a file of a stand-in."""
         nbytes = (TINY_SIDE if plan.tiny else SIDE) ** 3 * REDSHIFTS * 2
         return OVERHEAD_NBYTES + round(nbytes * (COMPRESSED if "gzip" in self.layout else 1))
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        """Write a file of a stand-in: one particle a voxel on the average, in clumps."""
         side = TINY_SIDE if plan.tiny else SIDE
         random = np.random.default_rng([plan.seed, *key["name"].encode()])
         density = random.lognormal(-(SPREAD**2) / 2, SPREAD, (side // CLUMP,) * 3 + (REDSHIFTS,))

@@ -101,7 +101,6 @@ class DeepCam(SplitFolders):
         self._shift = self._scale = np.empty(0, dtype=np.float32)
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return the samples' files and, behind them, ``stats.h5``."""
         files = super().files(locator)
         (stats,) = locator.find([f"{self.url}/{STATS}"])
         if stats is None:
@@ -112,7 +111,6 @@ class DeepCam(SplitFolders):
         return [*files, stats]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample a file."""
         *paths, stats = files
         first = self.open(paths, locator, (DATA, LABELS))
         shape, labels = first.variables[DATA].shape, first.variables[LABELS]
@@ -172,7 +170,6 @@ class DeepCam(SplitFolders):
     # ---- the stand-in
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
-        """Return what a stand-in holds: files of samples, and ``stats.h5``."""
         plan = super().stand_in(scale=scale, tiny=tiny, seed=seed)
         return StandIn(plan.seed, (*plan.keys, {"name": STATS}), 0, tiny)
 
@@ -182,7 +179,6 @@ class DeepCam(SplitFolders):
         return f"data-{day}-{number % 8:02}-1.h5"
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        """Return about the bytes of a file of a stand-in: data, and labels of 4 bytes, twice."""
         n_pixels = int(np.prod(TINY_GRID if plan.tiny else GRID))
         return HEADERS_NBYTES + ("split" in key) * n_pixels * 4 * (len(CHANNELS) + 2)
 

@@ -67,7 +67,6 @@ class SplitFolders(PublishedFiles, ChunkedFields):
         self.opened: tuple[NetcdfFile, ...] = ()  # of HDF5 files
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return the samples' files: of the chosen folders all, else of those at hand."""
         chosen: Sequence[str] = self.chosen["split"]
         by_split = {
             split: listed_files(locator, f"{self.url}/{split}", self.suffix)
@@ -110,7 +109,6 @@ class SplitFolders(PublishedFiles, ChunkedFields):
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        """Return a plain xarray loop, through h5netcdf; of HDF5 files alone."""
         if not self.opened:
             raise OptionError(
                 f"--pipeline upstream: the plain loop reads HDF5, {self.name} has {self.suffix} "
@@ -151,7 +149,6 @@ class SplitFolders(PublishedFiles, ChunkedFields):
         return self.opened[0]
 
     def read(self, where: Where) -> Raw:
-        """Return what is stored of all variables of a file: chunks as they are compressed."""
         file = self.opened[where[0]]
         boxes = [where_slab(file, each, dim=None, index=-1) for each in file.variables.values()]
         return read_boxes(self._chunks, boxes, where)
@@ -163,7 +160,6 @@ class SplitFolders(PublishedFiles, ChunkedFields):
     # ---- the stand-in
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
-        """Return what a stand-in holds; ``scale`` is the share of the files of each split."""
         counts: Sequence[int] = self.tiny_files if tiny else self.ordinary_files
         if scale is not None and not tiny:
             counts = [max(1, round(scale * count)) for count in self.n_published]
@@ -178,7 +174,6 @@ class SplitFolders(PublishedFiles, ChunkedFields):
         raise NotImplementedError
 
     def file_url(self, key: FileKey) -> str:
-        """Return where a file is published."""
         return "/".join((self.url, *key.values()))
 
 

@@ -17,7 +17,7 @@ from iobench.files.crc32c import crc32c
 from iobench.stores.example import FeatureKind, encode_example
 from iobench.stores.tfrecord import frame_footer, frame_header
 from iobench_maelstrom.radiation.files import EXAMPLE_NBYTES
-from iobench_maelstrom.radiation.tf_dataset import FEATURES, Frames, RadiationTf
+from iobench_maelstrom.radiation.tf_dataset import FEATURES, RadiationTf
 
 N_COLUMNS = 256
 
@@ -193,17 +193,17 @@ def test_truncated_file_is_named_with_its_offset(file, locator, cut):
         stream.truncate(20 * EXAMPLE_NBYTES - cut)
     at = 19 * EXAMPLE_NBYTES
     with pytest.raises(FileFormatError, match=rf"triplecloud0\.0\.tfrecord at byte {at}: .*again"):
-        Frames([file], locator)
+        RadiationTf().samples([file], locator)
 
 
 def test_empty_and_foreign_files_are_named(tmp_path, locator):
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(FileFormatError, match="is empty"):
-        Frames([file], locator)
+        RadiationTf().samples([file], locator)
     file.write_bytes(b"no TFRecord file, and long enough")
     with pytest.raises(FileFormatError, match=r"at byte 0: checksum of the .* length is wrong"):
-        Frames([file], locator)
+        RadiationTf().samples([file], locator)
 
 
 @pytest.mark.parametrize("byte", [0, 9, 12, 200, EXAMPLE_NBYTES // 2, EXAMPLE_NBYTES - 1])

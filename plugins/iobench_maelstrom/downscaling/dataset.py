@@ -101,21 +101,18 @@ class Downscaling(PluginRecipe):
         return next((tuple(each.times) for each in self.splits if each.name == split), ())
 
     def file_keys(self) -> list[FileKey]:
-        """Return the months chosen, one by one or by split, else all; or the augmented file."""
         if self.augmented_name:
             return [{"augmented": self.augmented_name}]
         months = self.chosen["months"] or self.upstream_months or self.keys[0].values
         return [{"months": month} for month in months]
 
     def file_url(self, key: FileKey) -> str:
-        """Return where a month, or the augmented file, is published."""
         if "augmented" in key:
             return f"{BUCKET_URL}/tier-1/{self.augmented[key['augmented']][0]}"
         return self.url.format(**key)
 
     @property
     def is_chosen(self) -> bool:
-        """Whether options choose files."""
         return bool(self.chosen["months"] or self.chosen["dataset"])
 
     def needs_all(self, locator: Locator) -> bool:
@@ -123,13 +120,11 @@ class Downscaling(PluginRecipe):
         return bool(self.chosen["months"]) or (self.is_chosen and not locator.stand_in)
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        """Return the call for months, or for upstream's name of a file."""
         if self.augmented_name:
             return [self.call({"dataset": self.augmented_name}, keys)]
         return [self.call({"months": [f"{key['months']}-01" for key in keys]}, keys)]
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        """Return the time steps; an augmented file may repeat times, and is all of one split."""
         items = super().items(files)
         if not self.augmented_name:
             return items
@@ -139,7 +134,6 @@ class Downscaling(PluginRecipe):
         )
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        """Return what the samples' values follow from."""
         facts = super().provenance(files, fitted)
         options = {**facts["options"], "variant": self.variant}
         return {**facts, "tier": self.number, "options": options, "home_page": HOME_PAGE}
@@ -150,7 +144,6 @@ class Downscaling(PluginRecipe):
         return "unet"
 
     def check_held(self, keys: Sequence[FileKey]) -> None:
-        """Raise OptionError where a stand-in of these months lacks what was chosen."""
         super().check_held(keys)
         held = [key["months"] for key in keys]
         if self.chosen["dataset"] and not set(self.upstream_months) & set(held):
@@ -208,7 +201,6 @@ class DownscalingTier1(Downscaling):
     )
 
     def stored_dims(self, each: Field) -> tuple[str, ...]:
-        """Return the dimensions of a variable: topography is there at every time."""
         return self.dims_of(each)
 
 
@@ -316,7 +308,6 @@ class DownscalingTier2(Downscaling):
         return next(name for name, each in VARIANTS.items() if each == inputs)
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
-        """Return what a stand-in holds; a small share is of the hours of a month, too."""
         plan = super().stand_in(scale=scale, tiny=tiny, seed=seed)
         if scale is None:
             return plan

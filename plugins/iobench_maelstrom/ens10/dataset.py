@@ -316,7 +316,6 @@ class Ens10(PluginFiles):
 
     @property
     def stand_in_name(self) -> str:
-        """What stand-ins are told apart by: the files of each dtype are others."""
         return self.name if self.task.dtype == "sfc" else f"{self.name}-{self.task.dtype}"
 
     @property
@@ -327,11 +326,9 @@ class Ens10(PluginFiles):
         return self._layout
 
     def file_url(self, key: FileKey) -> str:
-        """Return where the forecasts of a start date are published."""
         return forecast_url(key["date"], self.task.dtype)
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return the forecasts' files and, last, the target's."""
         paths = self._own_files(locator) or super().files(locator)
         if not self.has_target:
             return paths
@@ -366,7 +363,6 @@ class Ens10(PluginFiles):
         return [file.path for file in own if file.month + file.day in dates]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per start date and year, in order of time."""
         forecasts = files[:-1] if self.has_target else files
         index = index_grib(forecasts, cache_dir=locator.cache_dir, progress=locator.progress)
         self._layout, where = find_messages(index, self.task)
@@ -434,7 +430,6 @@ class Ens10(PluginFiles):
         return members
 
     def read(self, where: Sequence[FileRange[str]]) -> Raw:
-        """Return the sample's messages, by variable and member, and the target's bytes last."""
         return read_extents(where)
 
     def decode(self, raw: Raw, where: Sequence[FileRange[str]]) -> Arrays:
@@ -478,12 +473,10 @@ class Ens10(PluginFiles):
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        """Return a plain xarray loop: the forecasts by cfgrib, the target as NetCDF."""
         select = functools.partial(self._parts_of, self._starts(index), {})
         return make_plain_loop(index.spec, index, select, self.preprocess)
 
     def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return how forecasts are taken out of the plugin's datasets, one a date; no target."""
         requests = self.requests(files)
         sources = {
             str(path): source for source, (_, paths) in requests.items() for path in paths.values()
@@ -532,31 +525,25 @@ class Ens10(PluginFiles):
         return parts
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        """Return the calls of the plugin, which takes one start date at a time."""
         return self.calls_by_key(keys, "date", {"dtype": self.task.dtype})
 
     def downloads(self) -> Downloads:
-        """Return what ``--download`` fetches; the target is nowhere to be had by itself."""
         others = (self.task.target_url,) if self.has_target else ()
         return msgspec.structs.replace(super().downloads(), others=others)
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:
-        """Return what a stand-in holds: forecasts, and the targets of all tasks."""
         plan = plan_of_size(self.task.dtype, scale=scale, tiny=tiny, seed=seed)
         self.check_held(plan.keys)
         return plan
 
     def planned_files(self, plan: StandIn) -> list[PlannedFile]:
-        """Return the files of a stand-in, the targets first since they are the odd ones out."""
         assert isinstance(plan, Ensemble)
         return [*target_files(plan, self.task.dtype), *super().planned_files(plan)]
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        """Return the bytes of the forecasts of a start date."""
         assert isinstance(plan, Ensemble)
         return forecasts_nbytes(plan)
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        """Write the forecasts of a start date of the stand-in."""
         assert isinstance(plan, Ensemble)
         write_forecasts(plan, self.task.dtype, key["date"], path, advance)

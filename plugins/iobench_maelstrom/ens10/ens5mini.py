@@ -181,7 +181,6 @@ class Ens5mini(PluginRecipe):
             )
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per forecast, in order of time."""
         index = super().samples(files, locator)
         self._statistics, setup = normalisation_of(
             self,
@@ -199,7 +198,6 @@ class Ens5mini(PluginRecipe):
         )
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        """Return each forecast, in order of time."""
         self.lead = tuple(_lead_index(file) for file in files)
         items = super().items(files)
         pairs = sorted(zip(items.coordinate, items.where, strict=True))
@@ -208,7 +206,6 @@ class Ens5mini(PluginRecipe):
         return Items(tuple(where for _, where in pairs), starts, seconds, "seconds")
 
     def ranges(self, where: tuple[int, int]) -> dict[str, int | slice]:
-        """Return the forecast and its lead time."""
         number, place = where
         return {"time": place, "step": self.lead[number] if self.lead else 0}
 
@@ -230,7 +227,6 @@ class Ens5mini(PluginRecipe):
         return members
 
     def spec(self) -> SampleSpec:
-        """Return mean and deviation by variable and level, as channels."""
         shape = (len(TOY_CHANNELS), *self.shape[2:])
         dims = ("channel", "latitude", "longitude")
         return SampleSpec((Variable("inputs", shape, "<f4", dims, "1", channels=TOY_CHANNELS),))
@@ -249,7 +245,6 @@ class Ens5mini(PluginRecipe):
         return {"inputs": inputs.reshape(len(TOY_CHANNELS), n_latitudes, n_longitudes)}
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        """Return what the samples follow from."""
         return {
             **self.facts([file.path for file in files]),
             "dtype": "pl",
@@ -259,22 +254,18 @@ class Ens5mini(PluginRecipe):
         }
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        """Return the calls of the plugin, which takes one month at a time."""
         return self.calls_by_key(keys, "date", {})
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:
-        """Return what a stand-in holds."""
         plan = plan_of_months(scale=scale, tiny=tiny, seed=seed)
         self.check_held(plan.keys)
         return plan
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        """Return about the bytes of a month's file."""
         assert isinstance(plan, Ensemble)
         return month_nbytes(plan, key["date"])
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        """Write a month's file of the stand-in."""
         assert isinstance(plan, Ensemble)
         write_month(plan, key["date"], path, advance)
 

@@ -138,7 +138,6 @@ class PowerFeatures(PowerFiles):
         return tuple(every)
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        """Return the hours that have weather and production, in order of time."""
         model = run_times(files[: self.n_runs], HOURS_PER_RUN)
         surface = run_times(files[self.n_runs : 2 * self.n_runs], HOURS_PER_RUN)
         for run, (times, others) in enumerate(zip(model, surface, strict=True)):
@@ -154,11 +153,9 @@ class PowerFeatures(PowerFiles):
     def meteorology(
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
     ) -> Meteorology:
-        """Return when and where the features are of, as the model-level files have it."""
         return super().meteorology(files[: self.n_runs], items, cache_dir)
 
     def spec(self) -> SampleSpec:
-        """Return the features and the hour's production."""
         units = self.opened[-1].variables["production"].attributes.get("units", "")
         features = Variable(
             "features", (len(FEATURES),), "<f4", ("feature",), FEATURE_UNITS, channels=FEATURES
@@ -166,7 +163,6 @@ class PowerFeatures(PowerFiles):
         return SampleSpec((features, Variable("production", (), "<f4", (), units, role="target")))
 
     def ranges(self, where: Where) -> dict[str, int | slice]:
-        """Return the hour and the point."""
         return {"time": where[1], "level": self.level, **self.point}
 
     def hyperslabs(self, where: Where) -> list[Hyperslab]:
@@ -193,7 +189,6 @@ class PowerFeatures(PowerFiles):
         }
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        """Return what the samples follow from."""
         return {
             **super().provenance(files, fitted),
             "grid_point": list(self.point.values()),
@@ -202,7 +197,6 @@ class PowerFeatures(PowerFiles):
         }
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        """Return the calls: for the runs of two kinds of levels, and for two files."""
         constants, production = self.others
         turbine = {"wind_turbine_id": int(self.number)}
         return [
@@ -212,7 +206,6 @@ class PowerFeatures(PowerFiles):
         ]
 
     def planned_files(self, plan: StandIn) -> list[PlannedFile]:
-        """Return the files of the stand-in: of the weather, the constants and all turbines."""
         constants, _ = self.others
         weather = [*ModelLevels().planned_files(plan), *SurfaceLevels().planned_files(plan)]
         place = in_mirror(self.file_url(constants))

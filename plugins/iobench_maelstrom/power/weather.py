@@ -113,11 +113,9 @@ class PowerFiles(PluginRecipe):
 
     @classmethod
     def all_options(cls) -> list[Option]:
-        """Return the options; the key ``hour`` is none."""
         return list(cls.options)
 
     def file_keys(self) -> list[FileKey]:
-        """Return the runs of the first prefix, in order of time, those of the next, the others."""
         runs = [
             {"prefix": prefix, "date": day, "hour": hour}
             for prefix in self.prefixes
@@ -127,7 +125,6 @@ class PowerFiles(PluginRecipe):
         return [*runs, *self.others]
 
     def file_url(self, key: FileKey) -> str:
-        """Return where a file is published."""
         if "file" in key:
             return f"{BUCKET_URL}/{key['file']}"
         prefix = key.get("prefix", self.prefixes[0])
@@ -138,7 +135,6 @@ class PowerFiles(PluginRecipe):
         return True
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return the files of the days chosen, else of those at hand."""
         if not self.chosen["date"]:
             self.days = ()
             runs = [key for key in self.file_keys() if "date" in key]
@@ -160,13 +156,11 @@ class PowerFiles(PluginRecipe):
         return ()
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        """Return what the samples follow from."""
         facts = super().provenance(files, fitted)
         options = {**facts["options"], "date": list(self.days)}
         return {**facts, "options": options, "hours_per_run": HOURS_PER_RUN}
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        """Return the calls: one for the runs of a prefix."""
         calls = []
         for prefix in self.prefixes:
             own = [key for key in keys if key.get("prefix") == prefix]
@@ -256,11 +250,9 @@ class WeatherFields(PowerFiles):
 
     @property
     def stand_in_name(self) -> str:
-        """What stand-ins are told apart by: the files of each kind of level are others."""
         return f"maelstrom-weather-{self.level_type.kind}-level"
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        """Return the first hours of each forecast, in order of time."""
         times = run_times(files, self.n_taken)
         if self.level_type.levels:
             self.levels = whole_variable(files[0], "level").astype(int).tolist()
@@ -268,15 +260,12 @@ class WeatherFields(PowerFiles):
         return hour_items(where, [times[run][step] for run, step in where])
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        """Return what the samples follow from."""
         return {**super().provenance(files, fitted), "levels": self.levels}
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        """Return about the bytes of a file of the stand-in."""
         return run_nbytes(plan, self.level_type)
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        """Write a file of the stand-in."""
         write_run(plan, self.level_type, key["date"], key["hour"], path, advance)
 
 
@@ -365,7 +354,6 @@ class ClusteringFields(PressureLevels):
         self.parts: tuple[tuple[str, str, int], ...] = ()
 
     def files(self, locator: Locator) -> list[Path]:
-        """Return ERA5's files, else two forecasts for each day."""
         own = [file.path for file in own_files(locator) or () if is_era5(file.path)]
         if own:
             return own
@@ -384,7 +372,6 @@ class ClusteringFields(PressureLevels):
         return channel_groups
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        """Return the times, of the days asked for, each with the corner of its crop."""
         first = files[0]
         self.n_taken = None if is_era5(first.path) else HOURS_PER_RUN
         items = super().items(files)
@@ -409,7 +396,6 @@ class ClusteringFields(PressureLevels):
         )
 
     def ranges(self, where: Where) -> dict[str, int | slice]:
-        """Return the time and its crop."""
         _, step, row, column = where
         height, width = self.size.shape
         return {
@@ -434,7 +420,6 @@ class ClusteringFields(PressureLevels):
         return {"fields": fields}
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        """Return what the samples follow from."""
         facts = super().provenance(files, fitted)
         options = {**facts["options"], "crop": self.size.kind}
         if is_era5(files[0].path):
@@ -442,7 +427,6 @@ class ClusteringFields(PressureLevels):
         return {**facts, "options": options, "levels": list(CLUSTERING_LEVELS)}
 
     def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return how the crops are taken out of what the real plugin opens."""
         if is_era5(files[0]):
             raise OptionError(
                 f"--pipeline climetlab: the plugin does not know {files[0]}; give --data-dir with "
@@ -451,7 +435,6 @@ class ClusteringFields(PressureLevels):
         return super().through_plugin(files, index)
 
     def spec(self) -> SampleSpec:
-        """Return the one array of all channels."""
         units_of = {each.name: each.units for each in self.fields}
         units = [f"{name} {units_of[name]}".strip() for name in CLUSTERING_VARIABLES]
         shape, dims = (len(self.parts), *self.size.shape), ("channel", "latitude", "longitude")

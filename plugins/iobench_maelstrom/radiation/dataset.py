@@ -134,17 +134,14 @@ class Radiation(RadiationFiles, PluginRecipe):
         self.outputs = (*FLUXES, *pressure)
 
     def file_url(self, key: FileKey) -> str:
-        """Return where a file is published."""
         name = f"{key['prefix']}_{key['date']}00_{key['timestep']}c{key['patch']}.nc"
         return f"{BUCKET_URL}/{name}"
 
     def file_keys(self) -> list[FileKey]:
-        """Return the files of inputs and then, in the same order, of outputs."""
         prefixes = (INPUTS_PREFIX, PREFIXES[self.solver])
         return [{**pair, "prefix": prefix} for prefix in prefixes for pair in self.file_numbers]
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        """Return the call that joins all pairs, their variables as they are."""
         return [self.call({**self.plugin_arguments(), "raw_inputs": True}, keys)]
 
     def joined_urls(self, call: PluginCall) -> list[list[str]]:
@@ -201,7 +198,6 @@ class Radiation(RadiationFiles, PluginRecipe):
             )
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        """Return one sample per column, in the order of date, time step, patch and column."""
         lengths = [file.dims[COLUMN] for file in files[: len(self.file_numbers)]]
         starts = Starts(lengths)
         names = functools.partial(_column_name, self.file_numbers, starts)
@@ -213,23 +209,19 @@ class Radiation(RadiationFiles, PluginRecipe):
 
     @property
     def sample_fields(self) -> tuple[Field, ...]:
-        """The variables a sample is made of."""
         fields = {**INPUTS, **POSITIONS, **FLUXES}
         return tuple(fields[name] for name in (*self.inputs, *FLUXES))
 
     @property
     def holds_as_stored(self) -> bool:
-        """Whether samples hold variables as the files do."""
         return bool(self.chosen["raw_inputs"])
 
     def meteorology(
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
     ) -> Meteorology:
-        """Return where each column is, as its file of inputs has it."""
         return super().meteorology(files[: len(self.file_numbers)], items, cache_dir)
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        """Return what the samples follow from."""
         return {
             **super().provenance(files, fitted),
             "columns_per_file": [file.dims[COLUMN] for file in files[: len(self.file_numbers)]],
@@ -264,7 +256,6 @@ class Radiation(RadiationFiles, PluginRecipe):
         return sample
 
     def spec(self) -> SampleSpec:
-        """Return what `preprocess` returns."""
         variables = [
             Variable(name, shape, "<f4", dims, GROUP_UNITS.get(name, ""), channels=CHANNELS[name])
             for name, (dims, shape) in GROUPS.items()
@@ -298,16 +289,13 @@ class Radiation(RadiationFiles, PluginRecipe):
     # ---- the stand-in
 
     def stand_in_keys(self, keys: Sequence[FileKey]) -> list[FileKey]:
-        """Return the files of these pairs, of each two."""
         prefixes = (INPUTS_PREFIX, PREFIXES["tripleclouds"])
         return [{**key, "prefix": prefix} for key in keys for prefix in prefixes]
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        """Return about the bytes of a file of a stand-in."""
         return pair_file_nbytes(plan.n_steps, is_inputs=key["prefix"] == INPUTS_PREFIX)
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        """Write a file of a stand-in."""
         write_pair_file(plan, key, path, advance, is_inputs=key["prefix"] == INPUTS_PREFIX)
 
 

@@ -240,12 +240,10 @@ class RadiationFiles(PluginFiles):
         return [dict(zip(names, each, strict=True)) for each in itertools.product(*values)]
 
     def file_keys(self) -> list[FileKey]:
-        """Return the files that were chosen."""
         return self.file_numbers
 
     @property
     def is_chosen(self) -> bool:
-        """True: by default what is small."""
         return True
 
     def plugin_arguments(self) -> dict[str, Any]:

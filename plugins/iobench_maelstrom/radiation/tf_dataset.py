@@ -8,10 +8,10 @@ is read.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,6 +47,7 @@ from iobench.stores import (
     FRAME_NBYTES,
     HEADER_NBYTES,
     FeatureKind,
+    RecordLayout,
     frame_data,
     frame_header,
     parse_example,
@@ -105,25 +106,6 @@ class _FileFrames(msgspec.Struct, frozen=True):
         return file, first, stop - first
 
 
-class Frames:
-    """(path, offset, length) of every example with its frame, file after file."""
-
-    def __init__(self, files: Sequence[Path], locator: Locator) -> None:
-        self._files = catalogued(
-            files, FRAMES, cache_dir=locator.cache_dir, progress=locator.progress
-        ).found
-        self.lengths = tuple(file.count for file in self._files)
-        self._starts = Starts(self.lengths)
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    def place(self, number: int) -> tuple[str, int, int]:
-        """Return where one example is."""
-        file, inside = self._starts.locate(number)
-        return self._files[file].place(inside)
-
-
 def _inspect(path: Path, advance: Advance) -> _FileFrames:
     """Return where the frames of a TFRecord file are.
 
@@ -154,84 +136,10 @@ def _header_at(path: Path, offset: int) -> bytes:
         return stream.read(HEADER_NBYTES)
 
 
-class ColumnDecoder:
-    """Takes the features out of framed examples; picklable.
-
-    Published examples differ in their floats alone: where these lie is kept from one example to
-    the next, and holds for each whose other bytes are the same.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = tuple(names)
-        self._layout: _Layout | None = None
-
-    def decode(self, frame: memoryview, *, where: str) -> Mapping[str, NDArray[Any]]:
-        """Return the features as float32 arrays, views of the frame."""
-        data = frame_data(frame, where)
-        layout = self._layout
-        if layout is not None and layout.holds_for(data):
-            return {
-                name: np.frombuffer(data, "<f4", count, offset).reshape(shape)
-                for name, (offset, count, shape) in layout.places.items()
-            }
-        try:
-            lists = {
-                name: feature.floats()
-                for name, feature in parse_example(data).items()
-                if feature.kind is FeatureKind.FLOAT
-            }
-        except StoreError as error:
-            raise FileFormatError(f"{where}: {error}; {FETCH}") from error
-        arrays = {}
-        for name in self._names:
-            shape, values = FEATURES[name][1], lists.get(name)
-            if values is None or values.size != np.prod(shape):
-                n_values = "no" if values is None else values.size
-                raise FileFormatError(
-                    f"{where}: feature {name!r} has {n_values} floats, expected {shape}; {FETCH}"
-                )
-            arrays[name] = values.reshape(shape)
-        self._layout = _layout_of(data, lists, arrays)
-        return arrays
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Where features are in examples that share all other bytes, the ``gaps``."""
-
-    nbytes: int
-    gaps: tuple[tuple[int, int, bytes], ...]
-    places: Mapping[str, tuple[int, int, tuple[int, ...]]]
-
-    def holds_for(self, data: memoryview) -> bool:
-        return len(data) == self.nbytes and all(
-            data[start:stop] == content for start, stop, content in self.gaps
-        )
-
-
-def _layout_of(
-    data: memoryview, lists: Mapping[str, NDArray[Any]], arrays: Mapping[str, NDArray[Any]]
-) -> _Layout | None:
-    """Return where ``arrays`` lie in ``data`` among all lists; None if one is no view of it."""
-    start = _address(np.frombuffer(data, dtype=np.uint8))
-    places = {
-        name: (_address(array) - start, array.size, array.shape) for name, array in arrays.items()
-    }
-    offsets = ((_address(values) - start, values.nbytes) for values in lists.values())
-    spans = sorted((offset, offset + nbytes) for offset, nbytes in offsets)
-    ends = [0, *(stop for _, stop in spans)]
-    begins = [*(offset for offset, _ in spans), len(data)]
-    gaps = list(zip(ends, begins, strict=True))
-    if any(stop < first for first, stop in gaps):
-        return None
-    return _Layout(
-        len(data), tuple((first, stop, bytes(data[first:stop])) for first, stop in gaps), places
-    )
-
-
-def _address(array: NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+def _place(files: Sequence[_FileFrames], starts: Starts, number: int) -> tuple[str, int, int]:
+    """Return path, offset and length of an example with its frame."""
+    file, inside = starts.locate(number)
+    return files[file].place(inside)
 
 
 SOURCE: Final = (
@@ -416,8 +324,8 @@ class RadiationTf(RadiationFiles):
         self.view = {each.name: self.chosen[each.name] for each in VIEW_OPTIONS}
         self._check_view("hr_units" in options)
         self.norms: Norms | None = None
-        inputs, outputs = self.view["input_fields"], self.view["output_fields"]
-        self._decoder = ColumnDecoder((*inputs, *outputs))
+        self._names = (*self.view["input_fields"], *self.view["output_fields"])
+        self._layout: RecordLayout | None = None
 
     def _check_view(self, has_units: bool) -> None:
         """Raise OptionError where options of a sample contradict each other."""
@@ -430,29 +338,29 @@ class RadiationTf(RadiationFiles):
             raise OptionError("hr_units needs hr_sw or hr_lw among output_fields")
 
     def file_url(self, key: FileKey) -> str:
-        """Return where a TFRecord file is published, or the norms of a group of inputs."""
         if "norm" in key:
             return f"{BUCKET_URL}/{key['norm']}.nc"
         prefix = PREFIXES[key.get("scheme", self.solver)]
         return f"{BUCKET_URL}/{prefix}{key['timestep']}.{key['filenum']}.tfrecord"
 
     def file_keys(self) -> list[FileKey]:
-        """Return the TFRecord files and then, if asked for, the norms."""
         norms = self.view["input_fields"] if self.view["norm"] else ()
         return [*self.file_numbers, *({"norm": name} for name in norms)]
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        """Return the one call; norms are fetched with the files."""
         arguments = self.plugin_arguments()
         if self.view["norm"]:
             arguments |= {"norm": True, "input_fields": list(self.view["input_fields"])}
         return [self.call(arguments, keys)]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return one sample per example, file after file."""
         view, names = self.view, self.view["input_fields"]
         n_files = len(files) - (len(names) if view["norm"] else 0)
-        where = Frames(files[:n_files], locator)
+        frames = catalogued(
+            files[:n_files], FRAMES, cache_dir=locator.cache_dir, progress=locator.progress
+        ).found
+        lengths = [each.count for each in frames]
+        starts = Starts(lengths)
         if view["norm"]:
             self.norms = read_norms(files[n_files:], names, locator.cache_dir)
             if view["nonormsolar"]:
@@ -460,12 +368,12 @@ class RadiationTf(RadiationFiles):
                 mean[SOLAR_CHANNELS], deviation[SOLAR_CHANNELS] = 0.0, 1.0
         return SampleIndex(
             spec=self._spec(),
-            where=LazySequence(len(where), where.place),
-            splits=self.split_samples(where.lengths),
+            where=LazySequence(len(starts), functools.partial(_place, frames, starts)),
+            splits=self.split_samples(lengths),
             provenance={
                 **self.facts(files),
                 "solver": self.solver,
-                "columns": len(where),
+                "columns": len(starts),
                 **{name: view[name] for name in ("netflux", "norm", "nonormsolar", "hr_units")},
                 "licence": LICENCE,
                 "stand_in": locator.stand_in,
@@ -476,12 +384,35 @@ class RadiationTf(RadiationFiles):
         )
 
     def read(self, where: tuple[str, int, int]) -> Raw:
-        """Return the example's bytes with its frame."""
         return read_extents([FileRange(*where)])
 
     def decode(self, raw: Raw, where: tuple[str, int, int]) -> Arrays:
         """Return the features asked for, float32; checksums are verified here."""
-        return self._decoder.decode(raw[0], where=f"{where[0]} at byte {where[1]}")
+        place = f"{where[0]} at byte {where[1]}"
+        data = frame_data(raw[0], place)
+        # Published examples differ in their floats alone: these lie where they lay before.
+        if self._layout is not None and self._layout.fits(data):
+            lists = self._layout.arrays(data)
+        else:
+            lists = self._parse(data, place)
+        return {name: lists[name].reshape(FEATURES[name][1]) for name in self._names}
+
+    def _parse(self, data: memoryview, place: str) -> dict[str, NDArray[Any]]:
+        """Return all lists of floats of an example; where they lie is kept."""
+        try:
+            features = parse_example(data)
+            lists = {k: v.floats() for k, v in features.items() if v.kind is FeatureKind.FLOAT}
+        except StoreError as error:
+            raise FileFormatError(f"{place}: {error}; {FETCH}") from error
+        for name in self._names:
+            shape, values = FEATURES[name][1], lists.get(name)
+            if values is None or values.size != np.prod(shape):
+                n_values = "no" if values is None else values.size
+                raise FileFormatError(
+                    f"{place}: feature {name!r} has {n_values} floats, expected {shape}; {FETCH}"
+                )
+        self._layout = RecordLayout(data, lists)
+        return lists
 
     def preprocess(self, arrays: Arrays, where: tuple[str, int, int]) -> Sample:
         """Return normalised inputs, fluxes as asked for, and heating rates in their units."""
@@ -526,20 +457,16 @@ class RadiationTf(RadiationFiles):
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        """Return a plain ``tf.data`` pipeline; see `tf_batches`."""
         return tf_batches(self, files[: len(self.file_numbers)], index, batch_size or 1)
 
     def stand_in_keys(self, keys: Sequence[FileKey]) -> list[FileKey]:
-        """Return the TFRecord files, and all norms."""
         files = [{"scheme": "tripleclouds", **key} for key in keys]
         return [*files, *({"norm": name} for name in INPUT_FIELDS)]
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        """Return about the bytes of a file of a stand-in."""
         return NORM_NBYTES if "norm" in key else plan.n_steps * EXAMPLE_NBYTES
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        """Write a TFRecord file or norms of a stand-in."""
         if "norm" in key:
             write_norms(plan, key["norm"], path, advance)
         else:

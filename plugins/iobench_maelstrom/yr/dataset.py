@@ -253,16 +253,13 @@ class Yr(PluginRecipe):
 
     @property
     def stand_in_name(self) -> str:
-        """The two sizes have stand-ins of their own."""
         return f"{self.name}-{self.size}"
 
     def file_url(self, key: FileKey) -> str:
-        """Return where the file of a date is published."""
         name = start_name(key["dates"])
         return f"{BUCKET_URL}/{self.chosen['parameter']}/{self.size}/{name}.nc"
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        """Return the call for dates; for one alone the plugin gives the file's own variables."""
         names = ("parameter", "normalize", "predict_diff", "probabilistic_target")
         arguments = {name: self.chosen[name] for name in names}
         dates = [f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in (key["dates"] for key in keys)]
@@ -284,7 +281,6 @@ class Yr(PluginRecipe):
 
     @property
     def sample_fields(self) -> tuple[Field, ...]:
-        """The variables a sample is made of: the target's deviation if it was asked for."""
         return self.fields if self.n_targets == 2 else self.fields[:-1]
 
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
@@ -304,7 +300,6 @@ class Yr(PluginRecipe):
         return opened
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        """Return one sample per date, lead time and patch, in that order."""
         leadtimes = [whole_variable(file, "leadtime") for file in files]
         for file, own in zip(files, leadtimes, strict=True):
             if not np.array_equal(own, leadtimes[0]):
@@ -334,7 +329,6 @@ class Yr(PluginRecipe):
     def meteorology(
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
     ) -> Meteorology:
-        """Return what the files say of the patches, and when their forecasts start and are of."""
         labels = super().meteorology(files, items, cache_dir)
         if not labels:
             return labels
@@ -366,7 +360,6 @@ class Yr(PluginRecipe):
     # ---- a sample
 
     def ranges(self, where: Patch) -> dict[str, int | slice]:
-        """Return the lead time, rows and columns of the patch."""
         n_y, n_x = self.grid.shape
         return {
             "leadtime": where.lead,
@@ -410,7 +403,6 @@ class Yr(PluginRecipe):
         return {"predictors": inputs, "targets": targets}
 
     def spec(self) -> SampleSpec:
-        """Return what a sample is."""
         shape, dims = (1, *self.grid.shape), ("leadtime", "y", "x", "channel")
         units, targets = "1" if self.chosen["normalize"] else "", ("mean", "std")[: self.n_targets]
         inputs_shape, targets_shape = ((*shape, n) for n in (len(CHANNELS), self.n_targets))
@@ -422,7 +414,6 @@ class Yr(PluginRecipe):
         )
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        """Return what the samples' values follow from."""
         return {
             **super().provenance(files, fitted),
             "starts": list(self.starts),
@@ -436,17 +427,14 @@ class Yr(PluginRecipe):
     # ---- the stand-in
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> YrPlan:
-        """Return what a stand-in holds; a share of a few samples is of the lead times, too."""
         plan = YrPlan.of_size(self.size, scale=scale, tiny=tiny, seed=seed)
         self.check_held(plan.keys)
         return plan
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        """Write a date's file, in the layout of the published ones."""
         assert isinstance(plan, YrPlan)
         write_file(plan, key["dates"], path, advance)
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        """Return about the bytes of a file of a stand-in."""
         assert isinstance(plan, YrPlan)
         return plan.file_nbytes

@@ -198,7 +198,6 @@ class YrPlan(StandIn, frozen=True):
 
     @property
     def file_nbytes(self) -> int:
-        """Bytes of one file, about."""
         per_lead = len(PREDICTORS) + 2
         once = len(STATIC_PREDICTORS) + 4
         return 4 * self.n_y * self.n_x * (per_lead * self.n_steps + once) + HEADERS_NBYTES
