@@ -30,7 +30,8 @@ class Option(msgspec.Struct, frozen=True):
         Whether it takes several, separated by commas: its value is a tuple, in the order of
         ``values``.
     parse : callable, optional
-        Returns the value of a text, and raises OptionError for one it cannot use.
+        Returns the value of a text, and raises OptionError for one it cannot use; where it takes
+        several, returns what each is among ``values``.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Option(msgspec.Struct, frozen=True):
         OptionError
             If it has none, listing those allowed.
         """
-        if self.parse is not None:
+        if self.parse is not None and not self.many:
             return self.parse(text)
         if isinstance(self.default, bool):
             if text.lower() not in ("true", "false"):
@@ -56,7 +57,8 @@ class Option(msgspec.Struct, frozen=True):
             return text.lower() == "true"
         if not self.many:
             return self._known(text)
-        chosen = {self._known(each.strip()) for each in text.split(",")}
+        entries = (each.strip() for each in text.split(","))
+        chosen = {self._known(self.parse(each) if self.parse else each) for each in entries}
         return tuple(each for each in self.values if each in chosen) or tuple(sorted(chosen))
 
     def described(self) -> dict[str, str]:

@@ -142,13 +142,12 @@ class PublishedFiles:
         combined = itertools.product(values, *(key.values for key in others))
         names = [key.name for key in self.keys]
         keys = tuple(dict(zip(names, each, strict=True)) for each in combined)
-        self.check_held(keys)
         return StandIn(seed, keys, n_steps, tiny)
 
     def check_held(self, keys: Sequence[FileKey]) -> None:
         """Raise OptionError where a stand-in of these files lacks what was asked for."""
         for key in self.keys:
-            held = [each[key.name] for each in keys]
+            held = [each[key.name] for each in keys if key.name in each]
             missing = [each for each in self.chosen.get(key.name) or () if each not in held]
             if missing:
                 raise OptionError(
@@ -179,6 +178,7 @@ class PublishedFiles:
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""
         plan = self.stand_in(scale=scale, tiny=tiny, seed=0)
+        self.check_held(plan.keys)
         return sum(file.nbytes for file in self.planned_files(plan))
 
     def synthesize(
@@ -193,6 +193,7 @@ class PublishedFiles:
     ) -> list[Path]:
         """Write the stand-in under ``root`` and return its files."""
         plan = self.stand_in(scale=scale, tiny=tiny, seed=seed)
+        self.check_held(plan.keys)
         return write_planned_files(
             root,
             self.planned_files(plan),

@@ -171,9 +171,9 @@ def test_the_alias_says_its_tier(roots):
 @pytest.mark.parametrize(
     ("factory", "options", "message"),
     [
-        (DownscalingTier1, {"months": "2020-10-01"}, "months 04 to 09 of 2016 to 2020"),
-        (DownscalingTier2, {"months": "2019-01"}, "months 01 to 12 of 1995 to 2018"),
-        (DownscalingTier2, {"months": "2018-1"}, "'2018-1': expected YYYY-MM"),
+        (DownscalingTier1, {"months": "2020-10-01"}, "one of 2016-04, 2016-05 to 2020-09"),
+        (DownscalingTier2, {"months": "2019-01"}, "one of 1995-01, 1995-02 to 2018-12"),
+        (DownscalingTier2, {"months": "2018-1"}, "months '2018-1': expected one of"),
         (DownscalingTier2, {"dataset": "training_aug"}, "of training, validation, testing$"),
         (DownscalingTier1, {"dataset": "training", "months": "2016-04"}, "give one of them"),
         (downscaling, {"tier": "3"}, "expected 1 or 2"),

@@ -81,7 +81,7 @@ def test_normalisation_is_computed_once_and_again_for_other_files(copied):
 
 @pytest.mark.parametrize("date", ["13", "1", "2020-01-01", "00", "ab"])
 def test_a_wrong_date_lists_the_valid_ones(date):
-    with pytest.raises(OptionError, match="one of 01 02 03"):
+    with pytest.raises(OptionError, match="one of 01, 02, 03"):
         Ens5mini(date=date)
 
 

@@ -211,8 +211,8 @@ def test_level_that_the_files_lack(copied):
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (ModelLevels, {"date": "20190101"}, "expected YYYY-MM-DD"),
-        (ModelLevels, {"date": "2021-01-01"}, "2017-01-01 to 2020-12-31"),
+        (ModelLevels, {"date": "20190101"}, "date '20190101': expected one of 2017-01-01"),
+        (ModelLevels, {"date": "2021-01-01"}, "2017-01-01, 2017-01-02 to 2020-12-31"),
         (weather_pressure_level, {"levels": "model", "sample": "clustering"}, "of pressure levels"),
         (weather_pressure_level, {"crop": "none"}, "option sample=clustering"),
     ],

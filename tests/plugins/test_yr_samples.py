@@ -142,7 +142,7 @@ def test_patches_lie_side_by_side(n_files, n_leads, n_y, n_x, data):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"dates": "2020-05-22"}, "2020-03-01 to 2022-02-28 except 2020-05-22, 2020-05-26"),
+        ({"dates": "2020-05-22"}, "20200522': expected one of 20200301, 20200302 to 20220228"),
         ({"dates": "to"}, "dates 'to'"),
         ({"patch": "9" * 5000}, "expected a whole number from 1, or whole"),
         ({"patch": "0"}, "expected a whole number from 1, or whole"),

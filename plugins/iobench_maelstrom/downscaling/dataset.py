@@ -52,21 +52,12 @@ def months_of(years: Iterable[int], months: Iterable[int]) -> tuple[str, ...]:
 
 def months_option(known: Sequence[str]) -> Option:
     """Return the option of months: a comma list of ``YYYY-MM`` or, as upstream, ``YYYY-MM-DD``."""
+    return Option("months", MONTHS_TEXT, (), known, many=True, parse=month_of)
 
-    def parse(text: str) -> tuple[str, ...]:
-        months = set()
-        for entry in map(str.strip, text.split(",")):
-            match = re.fullmatch(r"(\d{4}-\d\d)(-\d\d)?", entry)
-            if match is None or match[1] not in known:
-                (first, month), (last, until) = (known[n].split("-") for n in (0, -1))
-                raise OptionError(
-                    f"months {entry!r}: expected YYYY-MM or YYYY-MM-DD, months {month} to {until} "
-                    f"of {first} to {last}"
-                )
-            months.add(match[1])
-        return tuple(sorted(months))
 
-    return Option("months", MONTHS_TEXT, (), parse=parse)
+def month_of(text: str) -> str:
+    """Return the month of a day, or of a month."""
+    return re.sub(r"^(\d{4}-\d\d)-\d\d$", r"\1", text)
 
 
 class Downscaling(PluginRecipe):

@@ -31,7 +31,6 @@ from iobench.datasets import (
     PublishedStep,
     Raw,
     SampleIndex,
-    StandIn,
     VariablePart,
     array_for_one_sample,
     decode_message,
@@ -61,8 +60,8 @@ from iobench_maelstrom.ens10.files import (
     Task,
     forecast_url,
     forecasts_nbytes,
-    parse_dates,
     plan_of_size,
+    start_date,
     target_files,
     valid_time,
     write_forecasts,
@@ -285,7 +284,9 @@ class Ens10(PluginFiles):
             "Start dates as upstream, MMDD or YYYYMMDD (the year is ignored), separated by commas. "
             "By default all whose files are found.",
             (),
-            parse=parse_dates,
+            ALL_DATES,
+            many=True,
+            parse=start_date,
         ),
         Option("dtype", "Surface fields, or those at a pressure level.", "sfc", tuple(TASKS)),
         Option(
@@ -532,18 +533,13 @@ class Ens10(PluginFiles):
         return msgspec.structs.replace(super().downloads(), others=others)
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:
-        plan = plan_of_size(self.task.dtype, scale=scale, tiny=tiny, seed=seed)
-        self.check_held(plan.keys)
-        return plan
+        return plan_of_size(self.task.dtype, scale=scale, tiny=tiny, seed=seed)
 
-    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
-        assert isinstance(plan, Ensemble)
+    def planned_files(self, plan: Any) -> list[PlannedFile]:
         return [*target_files(plan, self.task.dtype), *super().planned_files(plan)]
 
-    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        assert isinstance(plan, Ensemble)
+    def file_nbytes(self, key: FileKey, plan: Any) -> int:
         return forecasts_nbytes(plan)
 
-    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        assert isinstance(plan, Ensemble)
+    def write(self, plan: Any, key: FileKey, path: Path, advance: Advance) -> None:
         write_forecasts(plan, self.task.dtype, key["date"], path, advance)

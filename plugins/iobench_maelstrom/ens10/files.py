@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from iobench.datasets import PlannedFile, StandIn, define_axes, in_mirror, netcdf4, smooth_values
-from iobench.errors import MissingExtraError, OptionError
+from iobench.errors import MissingExtraError
 
 BUCKET_URL = "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
 PACKAGE = "climetlab-maelstrom-ens10"
@@ -212,37 +212,14 @@ def month_url(month: str) -> str:
     return f"{BUCKET_URL}/toy/ens5mini.{month}.nc"
 
 
-def parse_dates(text: str) -> tuple[str, ...]:
-    """Return the start dates (``MMDD``) in a comma list of ``MMDD`` or ``YYYYMMDD``.
-
-    The year is ignored, as upstream: a file holds the same day of 20 years.
-    """
-    return _parsed(text, {4: slice(4), 8: slice(4, 8)}, "MMDD or YYYYMMDD", "MMDD", ALL_DATES)
+def start_date(text: str) -> str:
+    """Return the start date (``MMDD``) of ``MMDD`` or ``YYYYMMDD``: the year is ignored."""
+    return text[4:] if len(text) == 8 else text
 
 
-def parse_months(text: str) -> tuple[str, ...]:
-    """Return the months (``MM``) in a comma list of ``MM``, ``MMDD`` or ``YYYYMMDD``.
-
-    Only the month counts, as upstream: a file holds all starts of its month in ten years.
-    """
-    parts = {2: slice(2), 4: slice(2), 8: slice(4, 6)}
-    return _parsed(text, parts, "MM, MMDD or YYYYMMDD", "MM", ALL_MONTHS)
-
-
-def _parsed(
-    text: str, parts: Mapping[int, slice], spelled: str, part: str, known: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the known parts of a comma list's entries; which part, by an entry's length."""
-    chosen = set()
-    for entry in map(str.strip, text.split(",")):
-        date = entry[parts.get(len(entry), slice(0))]
-        if date not in known or not entry.isdigit():
-            raise OptionError(
-                f"date {entry!r}: expected {spelled}, separated by commas, with {part} one of "
-                f"{' '.join(known)}"
-            )
-        chosen.add(date)
-    return tuple(sorted(chosen))
+def start_month(text: str) -> str:
+    """Return the month (``MM``) of ``MM``, ``MMDD`` or ``YYYYMMDD``: only it counts."""
+    return start_date(text)[:2] if len(text) in (4, 8) else text
 
 
 STAND_IN_VERSION = 2

@@ -70,22 +70,12 @@ if TYPE_CHECKING:
     from iobench.samples import Sample
 
 
-def parse_days(text: str) -> tuple[str, ...]:
-    """Return the days of a comma list of ``YYYY-MM-DD``, in order."""
-    days = {entry.strip() for entry in text.split(",")}
-    for day in sorted(days - set(ALL_DAYS)):
-        raise OptionError(
-            f"date {day!r}: expected YYYY-MM-DD, several separated by commas, from {ALL_DAYS[0]} "
-            f"to {ALL_DAYS[-1]}"
-        )
-    return tuple(sorted(days))
-
-
 DATE = Option(
     "date",
     "Days, YYYY-MM-DD, separated by commas. By default all whose files are found.",
     (),
-    parse=parse_days,
+    ALL_DAYS,
+    many=True,
 )
 
 

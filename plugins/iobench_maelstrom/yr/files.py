@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets import StandIn, netcdf4, smooth_values
-from iobench.errors import OptionError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -121,18 +120,6 @@ def start_name(date: str) -> str:
     """Return date and hour as in the file's name; the hour follows the day of the month."""
     hour = {1: 3, 2: 9, 3: 15, 0: 21}[int(date[6:]) % 4]
     return f"{date}T{hour:02}Z"
-
-
-def parse_dates(text: str) -> tuple[str, ...]:
-    """Return the dates (``YYYYMMDD``) of a comma list of ``YYYY-MM-DD`` or ``YYYYMMDD``."""
-    dates = {part.strip().replace("-", "") for part in text.split(",")}
-    if unknown := dates - set(ALL_DATES):
-        missing = ", ".join(f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in MISSING_DATES)
-        raise OptionError(
-            f"dates {min(unknown)!r}: expected YYYY-MM-DD or YYYYMMDD, separated by commas, from "
-            f"{FIRST_DATE} to {LAST_DATE} except {missing}"
-        )
-    return tuple(sorted(dates))
 
 
 STAND_IN_VERSION = 2
