@@ -38,21 +38,6 @@ def sampled(folder, **options):
     return dataset, dataset.samples(dataset.files(locator), locator)
 
 
-def test_spec(tiny):
-    inputs, target = tiny.index.spec
-    assert inputs.shape == (22, 91, 180)
-    assert inputs.channels == CHANNELS
-    names = ["sst", "tcw", "tcwv", "cp", "msl", "tcc", "u10", "v10", "t2m", "tp", "skt"]
-    assert list(CHANNELS) == [f"{name}_{moment}" for name in names for moment in ("mean", "std")]
-    assert {variable.dtype for variable in tiny.index.spec} == {"<f4"}
-    assert (target.name, target.shape, target.role, target.units) == (
-        "t2m",
-        (91, 180),
-        "target",
-        "K",
-    )
-
-
 def test_samples_are_in_order_of_time_and_split_by_year(tiny):
     assert tiny.index.coordinate == ["2015-01-01", "2015-01-04", "2016-01-01", "2016-01-04"]
     assert tiny.index.splits == {"train": [0, 1], "test": [2, 3]}

@@ -15,7 +15,7 @@ from iobench.datasets.contract import SampleIndex, make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, OptionError
 from iobench_maelstrom.radiation.columns import FLUXES, INPUTS, POSITIONS
-from iobench_maelstrom.radiation.dataset import DATES, Radiation
+from iobench_maelstrom.radiation.dataset import Radiation
 
 N_COLUMNS = 128
 TWO = {"patch": "0,10"}
@@ -127,16 +127,6 @@ def test_gathered_fluxes_and_heating_rates_in_other_units(tiny):
     assert not {"hr_sw", "hr_lw"} & set(index.spec.names)
 
 
-def test_one_pair_alone_is_read_like_several(tiny):
-    """Upstream's merger is passed by then, and its irradiance stays a scalar."""
-    one, index_one = tiny.open(patch="10")
-    two, index_two = tiny.open(**TWO)
-    assert index_one.spec == index_two.spec
-    expected = make_sample(two, index_two.where[N_COLUMNS])
-    for name, array in make_sample(one, index_one.where[0]).items():
-        np.testing.assert_array_equal(array, expected[name])
-
-
 def test_samples_are_in_order_of_patch_and_named(tiny):
     _, index = tiny.open(subset="tier-1")
     assert len(index) == 8 * N_COLUMNS
@@ -168,14 +158,6 @@ def test_dates_of_2019_validate_and_test(tiny):
 def test_wrong_options_are_told_the_valid_ones(options, message):
     with pytest.raises(OptionError, match=message):
         Radiation(**options)
-
-
-def test_subsets_are_upstreams():
-    assert [len(Radiation(subset=name).urls()) for name in ("tier-1", "2020")] == [16, 12064]
-    assert len(DATES) == 17
-    assert any(
-        url.endswith("/triplecloud_outputs_2020010100_0c14.nc") for url in Radiation().urls()
-    )
 
 
 @pytest.mark.parametrize(

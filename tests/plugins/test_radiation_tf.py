@@ -148,25 +148,6 @@ def test_splits_follow_the_time_steps(tiny):
 
 
 @pytest.mark.parametrize(
-    ("name", "n_files"),
-    [("tier-1", 1), ("tier-2", 319), ("tier-2-val", 6), ("tier-3", 44), ("2020", 1508),
-     ("2019013100", 116)],
-)  # fmt: skip
-def test_subsets_have_the_published_numbers_of_files(name, n_files):
-    assert len(RadiationTf(subset=name).urls()) == n_files
-
-
-def test_names_follow_the_scheme():
-    found = [RadiationTf(dataset=name).urls()[0].partition("maelstrom-ap3/")[2] for name in (
-        "tripleclouds", "3dcorrection", "mcica", "spartacus",
-    )]  # fmt: skip
-    assert found == [
-        "records/triplecloud0.0.tfrecord", "records/3dcorrection0.0.tfrecord",
-        "TFR/TripCloud0.0.tfrecord", "TFR/spartacus0.0.tfrecord",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"path": "x"}, "knows dataset, subset, timestep"),

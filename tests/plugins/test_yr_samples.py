@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import netCDF4
@@ -18,10 +17,8 @@ from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench_maelstrom.yr.dataset import PatchGrid, Yr
 from iobench_maelstrom.yr.files import (
-    ALL_DATES,
     PREDICTORS,
     STATIC_PREDICTORS,
-    VALIDATION_DATES,
 )
 
 REAL = Path(__file__).parents[1] / "data" / "maelstrom-yr"
@@ -166,27 +163,6 @@ def test_wrong_options_name_the_valid_ones(options, words):
 def test_patches_that_do_not_fit(tmp_path, options, words):
     with pytest.raises(OptionError, match=words):
         indexed(REAL_FILES, tmp_path, size="5GB", **options)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("2020-03-02", ("20200302",)),
-        ("20200303, 2020-03-01", ("20200301", "20200303")),
-    ],
-)
-def test_dates_as_upstream_takes_them(text, expected):
-    assert Yr(dates=text).chosen["dates"] == expected
-
-
-def test_validation_has_two_dates_a_month_of_the_second_year():
-    months = Counter(date[:6] for date in VALIDATION_DATES)
-    assert set(VALIDATION_DATES) < set(ALL_DATES)
-    assert len(months) == 12
-    assert months.pop("202201") == 1  # the other, 15 January, was never published
-    assert set(months.values()) == {2}
-    splits = {split.name: set(split.times) for split in Yr.splits}
-    assert splits["validation"] < splits["test"] == set(ALL_DATES) - splits["train"]
 
 
 def test_dates_asked_for_are_all_needed(tmp_path):
