@@ -54,12 +54,12 @@ from iobench.datasets.published_files import StandIn as StandIn
 from iobench.datasets.real_plugins import open_through_plugin as open_through_plugin
 from iobench.datasets.recipe_data import Axis as Axis
 from iobench.datasets.recipe_data import ChannelGroup as ChannelGroup
-from iobench.datasets.recipe_data import Field as Field
 from iobench.datasets.recipe_data import FileKey as FileKey
 from iobench.datasets.recipe_data import Hyperslab as Hyperslab
 from iobench.datasets.recipe_data import Items as Items
 from iobench.datasets.recipe_data import Key as Key
 from iobench.datasets.recipe_data import LazySequence as LazySequence
+from iobench.datasets.recipe_data import RecipeVariable as RecipeVariable
 from iobench.datasets.recipe_data import Split as Split
 from iobench.datasets.recipe_items import file_times as file_times
 from iobench.datasets.recipe_stand_ins import define_axes as define_axes

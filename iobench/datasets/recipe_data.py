@@ -48,7 +48,7 @@ class Axis(msgspec.Struct, frozen=True):
     units: str = ""
 
 
-class Field(msgspec.Struct, frozen=True):
+class RecipeVariable(msgspec.Struct, frozen=True):
     """A variable of the files.
 
     Parameters

@@ -36,7 +36,15 @@ from iobench.datasets.inspected_netcdf import inspect_files, whole_variables
 from iobench.datasets.normalisation import Normalisation, normalisation_of
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop
 from iobench.datasets.published_files import PublishedFiles, StandIn
-from iobench.datasets.recipe_data import Axis, ChannelGroup, Field, FileKey, Hyperslab, Items, Split
+from iobench.datasets.recipe_data import (
+    Axis,
+    ChannelGroup,
+    FileKey,
+    Hyperslab,
+    Items,
+    RecipeVariable,
+    Split,
+)
 from iobench.datasets.recipe_items import items_along
 from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
 from iobench.datasets.setup_processes import stopwatch
@@ -83,7 +91,7 @@ class Recipe(PublishedFiles, ChunkedFields):
     ----------
     axes : tuple of Axis
         All dimensions of the variables; by default the first is the samples'.
-    fields : tuple of Field
+    fields : tuple of RecipeVariable
         The variables of the files.
     channel_groups : tuple of ChannelGroup
         Arrays of a sample; none where each variable is one.
@@ -102,7 +110,7 @@ class Recipe(PublishedFiles, ChunkedFields):
     """
 
     axes: tuple[Axis, ...]
-    fields: tuple[Field, ...]
+    fields: tuple[RecipeVariable, ...]
     channel_groups: tuple[ChannelGroup, ...] = ()
     splits: tuple[Split, ...] = ()
     time_unit: str = "s"
@@ -316,13 +324,13 @@ class Recipe(PublishedFiles, ChunkedFields):
         return self.channel_groups
 
     @property
-    def sample_fields(self) -> tuple[Field, ...]:
+    def sample_fields(self) -> tuple[RecipeVariable, ...]:
         """The variables a sample is made of, each once."""
         by_name = {each.name: each for each in self.fields}
         stacked = dict.fromkeys(name for group in self.channel_groups for name in group.fields)
         return tuple(by_name[name] for name in stacked) if stacked else self.fields
 
-    def dims_of(self, each: Field) -> tuple[str, ...]:
+    def dims_of(self, each: RecipeVariable) -> tuple[str, ...]:
         """Return the dimensions of a variable."""
         return each.dims or tuple(axis.name for axis in self.axes)
 
@@ -340,7 +348,7 @@ class Recipe(PublishedFiles, ChunkedFields):
         for each in self.sample_fields:
             self._check_field(file, each)
 
-    def _check_field(self, file: NetcdfFile, each: Field) -> None:
+    def _check_field(self, file: NetcdfFile, each: RecipeVariable) -> None:
         dims = self.dims_of(each)
         without = tuple(dim for dim in dims if dim != self.sample_dim)
         allowed = (dims, without) if each.is_static else (dims,)
@@ -410,7 +418,7 @@ class Recipe(PublishedFiles, ChunkedFields):
             )
         return SampleSpec(tuple(variables))
 
-    def _laid_out(self, each: Field) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    def _laid_out(self, each: RecipeVariable) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Return dimensions and shape of a variable in a sample."""
         dims = tuple(dim for dim in self.dims_of(each) if dim != self.sample_dim)
         return dims, tuple(self.opened[0].dims[dim] for dim in dims)
@@ -585,12 +593,12 @@ class Recipe(PublishedFiles, ChunkedFields):
             raise IobenchError(f"{self.name}: axis {axis.name!r} needs a length for a stand-in")
         return axis.length
 
-    def stored_dims(self, each: Field) -> tuple[str, ...]:
+    def stored_dims(self, each: RecipeVariable) -> tuple[str, ...]:
         """Return the dimensions of a variable of the stand-in: static ones are there once."""
         dims = self.dims_of(each)
         return tuple(dim for dim in dims if not (each.is_static and dim == self.sample_dim))
 
-    def values(self, each: Field, key: FileKey, plan: StandIn) -> NDArray[Any]:
+    def values(self, each: RecipeVariable, key: FileKey, plan: StandIn) -> NDArray[Any]:
         """Return the numbers of a variable of a stand-in's file, of the shape it is stored in.
 
         They follow from the seed, the file and the variable alone. By default smooth waves with
@@ -711,7 +719,7 @@ def _indexes(slab: Hyperslab, variable: ChunkedVariable) -> tuple[Any, ...]:
     )
 
 
-def _scored_units(each: Field) -> str:
+def _scored_units(each: RecipeVariable) -> str:
     return "1" if each.zscore else each.units
 
 

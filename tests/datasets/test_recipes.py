@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,11 @@ import pytest
 from iobench.datasets import (
     Axis,
     ChannelGroup,
-    Field,
     Hyperslab,
     Key,
     Option,
     Recipe,
+    RecipeVariable,
     Split,
     ensure_stand_in,
     make_sample,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 xarray = pytest.importorskip("xarray", reason="files are written and compared with xarray")
+height = functools.partial(RecipeVariable, "height")
 STORED = {
     "contiguous": {"contiguous": True},
     "chunked": {"chunksizes": (2, 4, 3), "zlib": True, "shuffle": True},
@@ -45,7 +47,7 @@ class Sea(Recipe):
     url = "https://sea.example.org/{area}/{start}.nc"
     keys = (Key("area", ("north", "south")), Key("start", ("2020-01-01", "2020-01-06")))
     axes = (Axis("time"), Axis("y", 6), Axis("x", 9))
-    fields = (Field("height", "m"), Field("depth", "m", is_static=True, role="target"))
+    fields = (height(units="m"), RecipeVariable("depth", "m", is_static=True, role="target"))
     splits = (Split("train", ("2020-01-01", "2020-01-02")), Split("test", ("2020-01-0",)))
     options = (Option("corner", "Upper left corner.", "0", ("0", "2")),)
     time_unit = "D"
@@ -203,16 +205,16 @@ def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path: Path
             {"channel_groups": (ChannelGroup("inputs", ("hight",)),)},
             "group 'inputs' has 'hight', which is",
         ),
-        ({"fields": (Field("height", dims=("time", "z")),)}, "'height' has dimension 'z', which"),
+        ({"fields": (height(dims=("time", "z")),)}, "'height' has dimension 'z', which"),
         ({"url": "https://sea.example.org/{month}.nc"}, "the URL has {month}, which is none of th"),
         ({"tiny": ("east",)}, "stand-in of 'east', which is no value of the first key"),
         ({"time_unit": "d"}, "time_unit is 'd', expected one of NumPy's: Y, M, D, h"),
         ({"time_unit": "hours"}, "time_unit is 'hours', expected one of NumPy's"),
-        ({"fields": (Field("height", dtype="float33"),)}, "field 'height' has dtype 'float33', e"),
-        ({"fields": (Field("height", dtype="M8[h]"),)}, "has dtype 'M8.h.', expected a number's"),
-        ({"fields": (Field("height"), Field("height"))}, "field 'height' is there 2 times"),
-        ({"fields": (Field("height", zscore="each"),)}, "has zscore 'each', expected 'all' or"),
-        ({"fields": (Field("height", role="label"),)}, "has role 'label', expected 'input' or"),
+        ({"fields": (height(dtype="float33"),)}, "field 'height' has dtype 'float33', e"),
+        ({"fields": (height(dtype="M8[h]"),)}, "has dtype 'M8.h.', expected a number's"),
+        ({"fields": (height(), height())}, "field 'height' is there 2 times"),
+        ({"fields": (height(zscore="each"),)}, "has zscore 'each', expected 'all' or"),
+        ({"fields": (height(role="label"),)}, "has role 'label', expected 'input' or"),
     ],
 )
 def test_a_wrong_recipe_is_refused_where_its_class_is_made(

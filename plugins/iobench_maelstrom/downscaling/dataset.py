@@ -18,13 +18,13 @@ import msgspec
 from iobench.datasets import (
     Axis,
     ChannelGroup,
-    Field,
     FileKey,
     Items,
     Key,
     Locator,
     Option,
     PublishedStep,
+    RecipeVariable,
     Split,
     StandIn,
 )
@@ -158,10 +158,14 @@ class DownscalingTier1(Downscaling):
         Axis("lon", 128, 4.0, 0.1, "degrees_east"),
     )
     fields = (
-        Field("t2m_in", "K", 255.0, 312.0, dtype="f8", zscore="point", noise=0.88),
-        Field("z_in", "", -10.0, 2_600.0, dtype="f8", is_static=True, zscore="all", noise=1),
-        Field("z_tar", "", -10.0, 3_600.0, dtype="f8", is_static=True, zscore="all", noise=0.99),
-        Field("t2m_tar", "K", 253.0, 314.0, dtype="f8", zscore="point", noise=0.87),
+        RecipeVariable("t2m_in", "K", 255.0, 312.0, dtype="f8", zscore="point", noise=0.88),
+        RecipeVariable(
+            "z_in", "", -10.0, 2_600.0, dtype="f8", is_static=True, zscore="all", noise=1
+        ),
+        RecipeVariable(
+            "z_tar", "", -10.0, 3_600.0, dtype="f8", is_static=True, zscore="all", noise=0.99
+        ),
+        RecipeVariable("t2m_tar", "K", 253.0, 314.0, dtype="f8", zscore="point", noise=0.87),
     )
     channel_groups = (
         ChannelGroup("inputs", ("t2m_in", "z_in", "z_tar")),
@@ -191,7 +195,7 @@ class DownscalingTier1(Downscaling):
         ("NCO", "netCDF Operators version 4.9.5"),
     )
 
-    def stored_dims(self, each: Field) -> tuple[str, ...]:
+    def stored_dims(self, each: RecipeVariable) -> tuple[str, ...]:
         return self.dims_of(each)
 
 
@@ -202,7 +206,9 @@ def _tier2_inputs(*left_out: str) -> tuple[str, ...]:
 
 
 TIER2_FIELDS = tuple(
-    Field(name, units, low, high, dtype="f8", is_static=is_static, zscore="all", noise=noise)
+    RecipeVariable(
+        name, units, low, high, dtype="f8", is_static=is_static, zscore="all", noise=noise
+    )
     for name, units, low, high, is_static, noise in (
         ("t2m_in", "K", 248.0, 312.0, False, 0.88),
         ("t137_in", "K", 248.0, 312.0, False, 0.88),

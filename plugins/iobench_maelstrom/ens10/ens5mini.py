@@ -17,11 +17,11 @@ import numpy as np
 
 from iobench.datasets import (
     Axis,
-    Field,
     Hyperslab,
     Items,
     Key,
     Option,
+    RecipeVariable,
     SampleIndex,
     define_axes,
     netcdf4,
@@ -153,7 +153,7 @@ class Ens5mini(PluginRecipe):
     axes = tuple(
         Axis(dim) for dim in ("number", "time", "step", "isobaricInhPa", "latitude", "longitude")
     )
-    fields = tuple(Field(each.name, each.units) for each in PRESSURE_VARIABLES)
+    fields = tuple(RecipeVariable(each.name, each.units) for each in PRESSURE_VARIABLES)
     sample_dim = "time"
     time_unit = "D"
     terms_of_use = TERMS

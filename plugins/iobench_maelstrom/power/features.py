@@ -15,13 +15,13 @@ import numpy as np
 
 from iobench.datasets import (
     Axis,
-    Field,
     FileKey,
     Hyperslab,
     Items,
     Option,
     PlannedFile,
     Recipe,
+    RecipeVariable,
     file_times,
     in_mirror,
     inspect_files,
@@ -76,7 +76,7 @@ class Production(Recipe):
 
     name = "production"
     axes = (Axis("time"), Axis("level", 1), Axis("latitude", 1), Axis("longitude", 1))
-    fields = (Field("production"),)
+    fields = (RecipeVariable("production"),)
 
 
 class LevelConstants(Recipe):
@@ -84,7 +84,7 @@ class LevelConstants(Recipe):
 
     name = "constants"
     axes = (Axis("dim0", 1), Axis("dim0_0", HALF_LEVELS))
-    fields = tuple(Field(name) for name in ("hyai", "hybi", "hyam", "hybm"))
+    fields = tuple(RecipeVariable(name) for name in ("hyai", "hybi", "hyam", "hybm"))
 
 
 class PowerFeatures(PowerFiles):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Axis, Field, StandIn, define_axes, netcdf4, smooth_values
+from iobench.datasets import Axis, RecipeVariable, StandIn, define_axes, netcdf4, smooth_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +64,7 @@ TINY_GRID = _grid(54.9, 7.0, 60, 80)
 """Around the turbines."""
 
 
-class WeatherField(Field, frozen=True, kw_only=True):
+class WeatherField(RecipeVariable, frozen=True, kw_only=True):
     """A field of the weather."""
 
     long_name: str

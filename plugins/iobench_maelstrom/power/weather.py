@@ -18,12 +18,12 @@ import numpy as np
 
 from iobench.datasets import (
     Axis,
-    Field,
     FileKey,
     Hyperslab,
     Items,
     Key,
     Option,
+    RecipeVariable,
     file_times,
     own_files,
     whole_variable,
@@ -137,7 +137,7 @@ class PowerFiles(PluginRecipe):
         """Take as fields what the file has along the recipe's axes; `check` names those missing."""
         dims = tuple(axis.name for axis in self.axes)
         present = {
-            name: Field(name, each.attributes.get("units", ""))
+            name: RecipeVariable(name, each.attributes.get("units", ""))
             for name, each in first.variables.items()
             if each.dims == dims
         }

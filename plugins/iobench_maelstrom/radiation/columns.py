@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.datasets import Field
+from iobench.datasets import RecipeVariable
 
 LENGTHS = {
     "level": 137,
@@ -29,9 +29,9 @@ ASSUMED = ("level_interface", "sw_albedo_band", "lw_emissivity_band")
 
 def _fields(
     dims: tuple[str, ...], *rows: tuple[str, str, float, float, float]
-) -> tuple[Field, ...]:
+) -> tuple[RecipeVariable, ...]:
     """Return variables of a column: name, units, bounds, and a stand-in's noise."""
-    return tuple(Field(*row[:4], dims=dims, noise=row[4]) for row in rows)
+    return tuple(RecipeVariable(*row[:4], dims=dims, noise=row[4]) for row in rows)
 
 
 ON_LEVELS = (
@@ -85,8 +85,8 @@ _INPUTS = (
 INPUTS = {each.name: each for each in _INPUTS}
 """In the order of upstream's grouped arrays."""
 POSITIONS = {
-    "lat": Field("lat", "degrees_north", -90.0, 90.0, noise=0.72),
-    "lon": Field("lon", "degrees_east", 0.0, 360.0, noise=0.7),
+    "lat": RecipeVariable("lat", "degrees_north", -90.0, 90.0, noise=0.72),
+    "lon": RecipeVariable("lon", "degrees_east", 0.0, 360.0, noise=0.7),
 }
 _FLUXES = _fields(
     ("half_level",),
@@ -101,12 +101,12 @@ SHARED = "solar_irradiance"
 """The variable that all columns of a file share; upstream broadcasts it."""
 
 
-def shape_of(field: Field) -> tuple[int, ...]:
+def shape_of(field: RecipeVariable) -> tuple[int, ...]:
     """Return the shape of a variable of a column."""
     return tuple(LENGTHS[dim] for dim in field.dims)
 
 
-def is_assumed(field: Field) -> bool:
+def is_assumed(field: RecipeVariable) -> bool:
     """Return whether only the shape of a variable is known, not what its dimensions are called."""
     return not set(field.dims).isdisjoint(ASSUMED)
 

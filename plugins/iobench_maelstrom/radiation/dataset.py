@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.coordinates import Meteorology
-    from iobench.datasets import Field, NetcdfFile
+    from iobench.datasets import NetcdfFile, RecipeVariable
 
 COLUMN = "column"
 OUTPUT_PRESSURE = "pressure_hl of outputs"
@@ -208,7 +208,7 @@ class Radiation(RadiationFiles, PluginRecipe):
         )
 
     @property
-    def sample_fields(self) -> tuple[Field, ...]:
+    def sample_fields(self) -> tuple[RecipeVariable, ...]:
         fields = {**INPUTS, **POSITIONS, **FLUXES}
         return tuple(fields[name] for name in (*self.inputs, *FLUXES))
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from iobench.datasets import (
     Advance,
-    Field,
     FileKey,
     Option,
     PublishedStep,
+    RecipeVariable,
     StandIn,
     netcdf4,
     smooth_values,
@@ -48,7 +48,7 @@ STORED_AEROSOLS = ("aerosol_type", "level")
 """No order is published; upstream transposes what it reads to (level, aerosol_type)."""
 EXAMPLE_NBYTES = 20_576
 NORM_COLUMNS, NORM_NBYTES = 2048, 16 << 10
-FILES: dict[bool, dict[str, Field]] = {
+FILES: dict[bool, dict[str, RecipeVariable]] = {
     True: {**INPUTS, **POSITIONS},
     False: {**FLUXES, PRESSURE.name: PRESSURE},
 }
@@ -79,7 +79,7 @@ def pair_file_nbytes(n_columns: int, *, is_inputs: bool) -> int:
     return HEADERS_NBYTES + n_columns * _column_nbytes(FILES[is_inputs])
 
 
-def _column_nbytes(fields: Mapping[str, Field]) -> int:
+def _column_nbytes(fields: Mapping[str, RecipeVariable]) -> int:
     return sum(4 * int(np.prod(shape_of(each))) for each in fields.values())
 
 
@@ -121,7 +121,7 @@ def _pressure(n_columns: int, *key: int) -> NDArray[np.float32]:
     return pressure
 
 
-def _define(file: Any, field: Field) -> None:
+def _define(file: Any, field: RecipeVariable) -> None:
     sizes = dict(zip(field.dims, shape_of(field), strict=True))
     inner = STORED_AEROSOLS if field.name == "aerosol_mmr" else field.dims
     for dim in inner:

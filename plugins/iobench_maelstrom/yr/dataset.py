@@ -21,7 +21,6 @@ from iobench.coordinates import Meteorology, forecast_times
 from iobench.datasets import (
     Arrays,
     Axis,
-    Field,
     FileKey,
     Items,
     Key,
@@ -29,6 +28,7 @@ from iobench.datasets import (
     Locator,
     Option,
     PublishedStep,
+    RecipeVariable,
     Split,
     file_times,
     whole_variable,
@@ -186,10 +186,10 @@ class Yr(PluginRecipe):
         Axis("static_predictor", len(STATIC_PREDICTORS)),
     )
     fields = (
-        Field("predictors", dims=(*FIELD, "predictor")),
-        Field("static_predictors", dims=(*FIELD[1:], "static_predictor")),
-        Field("target_mean", "celsius", dims=FIELD),
-        Field("target_std", "celsius", dims=FIELD),
+        RecipeVariable("predictors", dims=(*FIELD, "predictor")),
+        RecipeVariable("static_predictors", dims=(*FIELD[1:], "static_predictor")),
+        RecipeVariable("target_mean", "celsius", dims=FIELD),
+        RecipeVariable("target_std", "celsius", dims=FIELD),
     )
     options = (
         Option("size", "Which of the two data sets.", "5TB", tuple(SIZES)),
@@ -282,7 +282,7 @@ class Yr(PluginRecipe):
         return 2 if self.chosen["probabilistic_target"] else 1
 
     @property
-    def sample_fields(self) -> tuple[Field, ...]:
+    def sample_fields(self) -> tuple[RecipeVariable, ...]:
         return self.fields if self.n_targets == 2 else self.fields[:-1]
 
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:

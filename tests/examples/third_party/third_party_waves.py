@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.datasets import Axis, ChannelGroup, Field, Key, Option, Recipe, Split
+from iobench.datasets import Axis, ChannelGroup, Key, Option, Recipe, RecipeVariable, Split
 
 if TYPE_CHECKING:
     from iobench.datasets import Arrays, Where
@@ -28,10 +28,10 @@ class NorthSea(Recipe):
         Axis("longitude", 64, -4.0, 0.2, "degrees_east"),
     )
     fields = (
-        Field("u10", "m s-1", -25.0, 25.0, zscore="all"),
-        Field("v10", "m s-1", -25.0, 25.0, zscore="all"),
-        Field("depth", "m", 0.0, 400.0, zscore="all", is_static=True),
-        Field("swh", "m", 0.0, 9.0),
+        RecipeVariable("u10", "m s-1", -25.0, 25.0, zscore="all"),
+        RecipeVariable("v10", "m s-1", -25.0, 25.0, zscore="all"),
+        RecipeVariable("depth", "m", 0.0, 400.0, zscore="all", is_static=True),
+        RecipeVariable("swh", "m", 0.0, 9.0),
     )
     channel_groups = (
         ChannelGroup("inputs", ("u10", "v10", "depth")),
