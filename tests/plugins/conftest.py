@@ -11,6 +11,7 @@ import pytest
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
+from iobench.registry import find_dataset
 from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.yr.dataset import Yr
 
@@ -69,6 +70,42 @@ def decoded(tiny: TinyEns10):
             ).load()
             for file in tiny.files[:2]
         ]
+
+
+@pytest.fixture(scope="session")
+def prepared(tiny_root: Callable[[Dataset], Path], tmp_path_factory: pytest.TempPathFactory):
+    """Return a function that gives a dataset, its files and index, of its tiny stand-in."""
+    cache = tmp_path_factory.mktemp("prepared")
+
+    def opened(name: str, **options: str):
+        dataset = find_dataset(name, **options)
+        locator = FileLocator(stand_in=tiny_root(dataset), cache_dir=cache / name)
+        files = dataset.files(locator)
+        return dataset, files, dataset.samples(files, locator)
+
+    return opened
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """The tiny stand-in of a kind of dataset; read-only."""
+
+    kind: type
+    root: Path
+    cache: Path
+
+    @property
+    def locator(self) -> FileLocator:
+        return FileLocator(stand_in=self.root, cache_dir=self.cache)
+
+    def open(self, **options: str):
+        dataset = self.kind(**options)
+        return dataset, dataset.samples(dataset.files(self.locator), self.locator)
+
+
+@pytest.fixture(scope="session")
+def tiny_of(tiny_root: Callable[[Dataset], Path], tmp_path_factory: pytest.TempPathFactory):
+    return lambda kind: Tiny(kind, tiny_root(kind()), tmp_path_factory.mktemp("tiny"))
 
 
 @dataclass(frozen=True)

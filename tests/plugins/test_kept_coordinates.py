@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.datasets.locate import FileLocator
-from iobench.registry import dataset_names, find_dataset
+from iobench.registry import dataset_names
 
 # Of the others the time, and what they have beside.
 KEPT = {
@@ -27,24 +26,10 @@ LEFT_OUT = {
 }
 
 
-@pytest.fixture
-def opened(tiny_root, tmp_path):
-    """Open the tiny stand-in of a dataset by its name; return its files and index."""
-
-    def open_it(name, **options):
-        dataset = find_dataset(name, **options)
-        root = tiny_root(find_dataset(name))
-        locator = FileLocator(stand_in=root, cache_dir=tmp_path / "cache")
-        files = dataset.files(locator)
-        return files, dataset.samples(files, locator)
-
-    return open_it
-
-
 @pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", dataset_names())
-def test_every_name_keeps_its_coordinates_or_says_why_not(name, opened):
-    _, index = opened(name)
+def test_every_name_keeps_its_coordinates_or_says_why_not(name, prepared):
+    _, _, index = prepared(name)
     known = index.meteorology
     found = {each.name for each in known.coordinates}
     if name in KEPT:
@@ -56,9 +41,9 @@ def test_every_name_keeps_its_coordinates_or_says_why_not(name, opened):
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("patch", ["100", "whole"])
-def test_each_patch_of_yr_has_its_own_places(patch, opened):
+def test_each_patch_of_yr_has_its_own_places(patch, prepared):
     options = {} if patch == "whole" else {"y_range": "28,428", "x_range": "20,320"}
-    files, index = opened("maelstrom-yr", patch=patch, **options)
+    _, files, index = prepared("maelstrom-yr", patch=patch, **options)
     known = index.meteorology
     for number in (0, 1, len(index) // 2, len(index) - 1):
         where = index.where[number]
@@ -81,8 +66,8 @@ def test_each_patch_of_yr_has_its_own_places(patch, opened):
         assert known["valid_time"].values[number] == start + lead
 
 
-def test_the_point_of_a_turbine_is_where_its_weather_is_taken(opened):
-    files, index = opened("maelstrom-power", model_level="131")
+def test_the_point_of_a_turbine_is_where_its_weather_is_taken(prepared):
+    _, files, index = prepared("maelstrom-power", model_level="131")
     known = index.meteorology
     place = {name: known[name].values for name in ("latitude", "longitude", "level")}
     with xarray.open_dataset(files[0]) as file:
@@ -98,8 +83,8 @@ def test_the_point_of_a_turbine_is_where_its_weather_is_taken(opened):
     np.testing.assert_array_equal(spelled, index.coordinate)
 
 
-def test_columns_of_radiation_lie_where_their_file_says(opened):
-    files, index = opened("maelstrom-radiation")
+def test_columns_of_radiation_lie_where_their_file_says(prepared):
+    _, files, index = prepared("maelstrom-radiation")
     half, known = len(files) // 2, index.meteorology
     read = []
     for path in files[:half]:

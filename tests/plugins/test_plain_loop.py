@@ -44,20 +44,6 @@ SAMPLES = [
 N_COMPARED = 8
 
 
-@pytest.fixture(scope="module")
-def prepared(tiny_root, tmp_path_factory):
-    """Return a function that gives a dataset's files and index, of its tiny stand-in."""
-    cache = tmp_path_factory.mktemp("plain-loops")
-
-    def opened(name, **options):
-        dataset = find_dataset(name, **options)
-        locator = FileLocator(stand_in=tiny_root(dataset), cache_dir=cache / name)
-        files = dataset.files(locator)
-        return dataset, files, dataset.samples(files, locator)
-
-    return opened
-
-
 def some(index):
     """Return which samples are compared: all of a few, else those of every part of the index."""
     return sorted({*np.linspace(0, len(index) - 1, N_COMPARED).astype(int).tolist()})

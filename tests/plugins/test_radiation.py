@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import netCDF4
@@ -11,8 +10,7 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.datasets.contract import SampleIndex, make_sample
-from iobench.datasets.locate import FileLocator
+from iobench.datasets.contract import make_sample
 from iobench.errors import FileFormatError, OptionError
 from iobench_maelstrom.radiation.columns import FLUXES, INPUTS, POSITIONS
 from iobench_maelstrom.radiation.dataset import Radiation
@@ -21,23 +19,9 @@ N_COLUMNS = 128
 TWO = {"patch": "0,10"}
 
 
-@dataclass(frozen=True)
-class Tiny:
-    root: Path
-    cache: Path
-
-    @property
-    def locator(self) -> FileLocator:
-        return FileLocator(stand_in=self.root, cache_dir=self.cache)
-
-    def open(self, **options: str) -> tuple[Radiation, SampleIndex]:
-        dataset = Radiation(**options)
-        return dataset, dataset.samples(dataset.files(self.locator), self.locator)
-
-
 @pytest.fixture(scope="module")
-def tiny(tiny_root, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    return Tiny(tiny_root(Radiation()), tmp_path_factory.mktemp("radiation") / "cache")
+def tiny(tiny_of):
+    return tiny_of(Radiation)
 
 
 @pytest.fixture

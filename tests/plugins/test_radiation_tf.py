@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from iobench.chunks.decoded_chunks import reopen_files
-from iobench.datasets.contract import SampleIndex, make_sample
+from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, OptionError
 from iobench.files.crc32c import crc32c
@@ -22,23 +21,9 @@ from iobench_maelstrom.radiation.tf_dataset import FEATURES, RadiationTf
 N_COLUMNS = 256
 
 
-@dataclass(frozen=True)
-class Tiny:
-    root: Path
-    cache: Path
-
-    @property
-    def locator(self) -> FileLocator:
-        return FileLocator(stand_in=self.root, cache_dir=self.cache)
-
-    def open(self, **options: str) -> tuple[RadiationTf, SampleIndex]:
-        dataset = RadiationTf(**options)
-        return dataset, dataset.samples(dataset.files(self.locator), self.locator)
-
-
 @pytest.fixture(scope="module")
-def tiny(tiny_root, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    return Tiny(tiny_root(RadiationTf()), tmp_path_factory.mktemp("radiation-tf") / "cache")
+def tiny(tiny_of):
+    return tiny_of(RadiationTf)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.plain_loop import XarrayLoop
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, OptionError
-from iobench.registry import find_dataset
 from iobench_maelstrom.yr.dataset import Yr
 
 pytestmark = [
@@ -53,20 +52,6 @@ def needs():
         pytest.importorskip(package, reason=f"the real plugin {name} is not installed")
 
     return skip
-
-
-@pytest.fixture(scope="module")
-def prepared(tiny_root, tmp_path_factory):
-    """Return a function that gives a dataset's files and index, of its tiny stand-in."""
-    cache = tmp_path_factory.mktemp("plugins")
-
-    def opened(name, **options):
-        dataset = find_dataset(name, **options)
-        locator = FileLocator(stand_in=tiny_root(dataset), cache_dir=cache / name)
-        files = dataset.files(locator)
-        return dataset, files, dataset.samples(files, locator)
-
-    return opened
 
 
 def loop_of(dataset, files, index):
