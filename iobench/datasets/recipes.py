@@ -49,8 +49,7 @@ from iobench.datasets.recipe_items import items_along
 from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, IobenchError, OptionError, SampleError
-from iobench.files.ranges import FileRange
-from iobench.files.source_ranges import read_extents
+from iobench.files.ranges import FileRange, read_extents
 from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
 
