@@ -25,6 +25,7 @@ from iobench.stores import (
     MAX_EXAMPLE_NBYTES,
     Encode,
     EncodedStack,
+    ExampleLayout,
     ExampleTemplate,
     ExtentStore,
     ExtentTable,
@@ -32,7 +33,6 @@ from iobench.stores import (
     FeatureKind,
     FieldLayout,
     Manifest,
-    RecordLayout,
     RowTable,
     Shard,
     ShardWriter,
@@ -183,7 +183,7 @@ class ExampleDecoder:
 
     def __init__(self, spec: SampleSpec) -> None:
         self.spec = spec
-        self._layout: RecordLayout | None = None
+        self._layout: ExampleLayout | None = None
 
     def __reduce__(self) -> tuple[type[ExampleDecoder], tuple[SampleSpec]]:
         return ExampleDecoder, (self.spec,)
@@ -196,7 +196,7 @@ class ExampleDecoder:
         features = parse_example(record)
         arrays = {variable.name: _decode(variable, features) for variable in self.spec}
         if self._layout is None:
-            self._layout = RecordLayout(record, arrays)
+            self._layout = ExampleLayout(record, arrays)
         return arrays
 
     def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:

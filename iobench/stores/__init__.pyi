@@ -29,10 +29,10 @@ from iobench.stores.encoding import Errors as Errors
 from iobench.stores.encoding import Label as Label
 from iobench.stores.encoding import merge_errors as merge_errors
 from iobench.stores.example import MAX_EXAMPLE_NBYTES as MAX_EXAMPLE_NBYTES
+from iobench.stores.example import ExampleLayout as ExampleLayout
 from iobench.stores.example import ExampleTemplate as ExampleTemplate
 from iobench.stores.example import Feature as Feature
 from iobench.stores.example import FeatureKind as FeatureKind
-from iobench.stores.example import RecordLayout as RecordLayout
 from iobench.stores.example import encode_example as encode_example
 from iobench.stores.example import parse_example as parse_example
 from iobench.stores.extents import ExtentStore as ExtentStore

@@ -199,16 +199,16 @@ def _delimited(number: int, pieces: list[Any]) -> list[Any]:
     return [encode_varint(number << 3 | DELIMITED) + encode_varint(nbytes), *pieces]
 
 
-class RecordLayout:
-    """Where the arrays of one parsed record lie, and the bytes around them.
+class ExampleLayout:
+    """Where the arrays of one parsed example lie, and the bytes around them.
 
-    Tags, names and lengths are what a record is parsed by: in another one that has the same bytes
+    Tags, names and lengths are what a example is parsed by: in another one that has the same bytes
     around its values the values lie at the same places. Nothing fits where a value was no plain
-    contiguous view of the record (varints, unpacked floats).
+    contiguous view of the example (varints, unpacked floats).
     """
 
-    def __init__(self, record: memoryview, arrays: Mapping[str, NDArray[Any]]) -> None:
-        base = np.frombuffer(record, dtype=np.uint8).ctypes.data
+    def __init__(self, example: memoryview, arrays: Mapping[str, NDArray[Any]]) -> None:
+        base = np.frombuffer(example, dtype=np.uint8).ctypes.data
         self._where = {
             name: (array.dtype, array.size, array.ctypes.data - base, array.shape)
             for name, array in arrays.items()
@@ -217,23 +217,23 @@ class RecordLayout:
             (array.ctypes.data - base, array.ctypes.data - base + array.nbytes)
             for array in arrays.values()
         )
-        edges = [0, *(edge for stretch in stretches for edge in stretch), len(record)]
+        edges = [0, *(edge for stretch in stretches for edge in stretch), len(example)]
         are_views = all(array.flags.c_contiguous for array in arrays.values())
-        self._nbytes = len(record) if are_views and edges == sorted(edges) else -1
+        self._nbytes = len(example) if are_views and edges == sorted(edges) else -1
         self._around = [
-            (start, end, bytes(record[start:end]))
+            (start, end, bytes(example[start:end]))
             for start, end in zip(edges[::2], edges[1::2], strict=True)
         ]
 
-    def fits(self, record: memoryview) -> bool:
-        """Whether this record has its values at the same places."""
-        return len(record) == self._nbytes and all(
-            record[start:end] == data for start, end, data in self._around
+    def fits(self, example: memoryview) -> bool:
+        """Whether this example has its values at the same places."""
+        return len(example) == self._nbytes and all(
+            example[start:end] == data for start, end, data in self._around
         )
 
-    def arrays(self, record: memoryview) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a record that fits."""
+    def arrays(self, example: memoryview) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a example that fits."""
         return {
-            name: np.frombuffer(record, dtype, size, start).reshape(shape)
+            name: np.frombuffer(example, dtype, size, start).reshape(shape)
             for name, (dtype, size, start, shape) in self._where.items()
         }

@@ -46,8 +46,8 @@ from iobench.samples import Sample, SampleSpec, Variable
 from iobench.stores import (
     FRAME_NBYTES,
     HEADER_NBYTES,
+    ExampleLayout,
     FeatureKind,
-    RecordLayout,
     frame_data,
     frame_header,
     parse_example,
@@ -325,7 +325,7 @@ class RadiationTf(RadiationFiles):
         self._check_view("hr_units" in options)
         self.norms: Norms | None = None
         self._names = (*self.view["input_fields"], *self.view["output_fields"])
-        self._layout: RecordLayout | None = None
+        self._layout: ExampleLayout | None = None
 
     def _check_view(self, has_units: bool) -> None:
         """Raise OptionError where options of a sample contradict each other."""
@@ -411,7 +411,7 @@ class RadiationTf(RadiationFiles):
                 raise FileFormatError(
                     f"{place}: feature {name!r} has {n_values} floats, expected {shape}; {FETCH}"
                 )
-        self._layout = RecordLayout(data, lists)
+        self._layout = ExampleLayout(data, lists)
         return lists
 
     def preprocess(self, arrays: Arrays, where: tuple[str, int, int]) -> Sample:
