@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import DeviceError, OptionError, WorkerError
-from iobench.loaders.contract import IN_THREADS, Batch, PlacedArray
-from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
+from iobench.loaders.contract import (
+    IN_THREADS,
+    Batch,
+    MeasuredLoader,
+    PlacedArray,
+    refuse_below_one,
+)
 from iobench.recording.kinds import Kind
 from iobench.stores.example import FeatureKind
 from iobench.stores.tfrecord import feature_kinds

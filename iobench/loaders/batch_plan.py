@@ -29,9 +29,6 @@ def plan_batches(
 ) -> Iterator[PlannedBatch]:
     """Yield batches without end: each epoch visits every sample once, in a new order.
 
-    No order is drawn far ahead but for whoever asks (``drawn``): batches are drawn while the loop
-    waits for them, and a training draws its own in C.
-
     A batch may span two epochs when ``batch_size`` does not divide ``n_samples``, so that all
     batches have one size; it then counts to the epoch its first sample is of. ``drawn`` is told the
     order of each epoch before its first batch, `MOST_PLANNED` samples at a time. ``taken`` says
@@ -42,7 +39,12 @@ def plan_batches(
     if n_samples < 1:
         raise OptionError("there are no samples to load: nothing to profile")
     order = BatchOrder(n_samples, BLOCK, shuffle=shuffle, seed=seed)
-    return _batches(batch_size, _drawn(order, drawn, taken))
+    ordered = (
+        (epoch, samples)
+        for epoch in itertools.count()
+        for samples in _of_epoch(order, epoch, drawn, taken)
+    )
+    return _batches(batch_size, ordered)
 
 
 def plan_epochs(
@@ -79,29 +81,20 @@ def plan_epochs(
 def _batches(
     batch_size: int, ordered: Iterator[tuple[int, NDArray[np.int64]]]
 ) -> Iterator[PlannedBatch]:
-    epoch, left = next(ordered)
+    epoch = begun = 0
+    left = np.empty(0, dtype=np.int64)
     for batch in itertools.count():
-        if not len(left):
-            epoch, left = next(ordered)
-        begun, taken, missing = epoch, [left[:batch_size]], batch_size - len(left)
-        left = left[batch_size:]
-        while missing > 0:
-            epoch, left = next(ordered)
-            taken.append(left[:missing])
-            missing, left = missing - len(left), left[missing:]
-        samples: list[int] = np.concatenate(taken).tolist()
+        parts: list[NDArray[np.int64]] = []
+        missing = batch_size
+        while missing:
+            if not len(left):
+                epoch, left = next(ordered)
+            begun = begun if parts else epoch
+            parts.append(left[:missing])
+            left = left[missing:]
+            missing -= len(parts[-1])
+        samples: list[int] = np.concatenate(parts).tolist()
         yield PlannedBatch(batch, begun, tuple(samples))
-
-
-def _drawn(
-    order: BatchOrder,
-    drawn: Callable[[NDArray[np.int64]], object] | None,
-    taken: NDArray[np.int64] | None,
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield the epoch and the samples of some thousand places at a time, without end."""
-    for epoch in itertools.count():
-        for samples in _of_epoch(order, epoch, drawn, taken):
-            yield epoch, samples
 
 
 def _of_epoch(

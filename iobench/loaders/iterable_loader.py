@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import IobenchError, OptionError, SampleError, WorkerError
-from iobench.loaders.contract import Batch
-from iobench.loaders.measured_loader import MeasuredLoader
+from iobench.loaders.contract import NOTHING, Batch, MeasuredLoader, failure_text
 from iobench.recording.kinds import Kind
 from iobench.samples import handed_on_nbytes
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from iobench.loaders.contract import PlannedBatch
     from iobench.recording.recorder import Recorder
 
-NOTHING: Final = object()
-REASON_LIMIT: Final = 500
 FUSED: Final = "read+decode+preprocess+collate"
 
 
@@ -95,10 +92,8 @@ class IterableLoader(MeasuredLoader):
             except IobenchError:
                 raise
             except Exception as error:
-                reason = str(error).partition("\n")[0][:REASON_LIMIT]
-                raise WorkerError(
-                    f"batch {planned.batch}, pass {self._epoch}: {type(error).__name__}: {reason}"
-                ) from error
+                where = f"batch {planned.batch}, pass {self._epoch}"
+                raise WorkerError(f"{where}: {failure_text(error)}") from error
             if item is not NOTHING:
                 return item
             self._end_pass()

@@ -18,9 +18,8 @@ from iobench.recording.process_io import RunQueue
 if TYPE_CHECKING:
     from iobench.loaders.batch_plan import BatchPlan
     from iobench.loaders.compute import Compute
-    from iobench.loaders.contract import Batch
+    from iobench.loaders.contract import Batch, MeasuredLoader
     from iobench.loaders.device_copies import DeviceCopies
-    from iobench.loaders.measured_loader import MeasuredLoader
     from iobench.recording.digests import DigestLog
     from iobench.recording.process_io import ProcessIo
     from iobench.recording.recorder import Recorder

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.loader import RingLoader
-    from iobench.loaders.ring.stacking import SourceSamples
+    from iobench.loaders.ring.sample_source import SourceSamples
     from iobench.stores.contract import Store
 
 
@@ -38,7 +38,7 @@ class OpenedStore(ExtentStore):
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
         if not is_local(self.path):
             return super().__getitems__(indices)
-        from iobench.loaders.ring.stacking import SourceSamples
+        from iobench.loaders.ring.sample_source import SourceSamples
         from iobench.loaders.ring.store_source import StoreSource
 
         if self._rows is None:

@@ -43,38 +43,11 @@ class Detail(Enum):
             raise OptionError(f"--detail {text}: expected auto, sample or batch") from None
 
 
-class DetailPace:
-    """How finely a sort of work is recorded: what its fastest piece can bear."""
-
-    __slots__ = (
-        "_detail", "_fastest_ns", "_full_ns", "_light_ns", "every", "summed", "with_cpu",
-    )  # fmt: skip
-
-    def __init__(
-        self, detail: Detail, unit_costs: Mapping[str, int | None], *, n_spans: int
-    ) -> None:
-        self._detail = detail
-        self._light_ns = (unit_costs["light_ns"] or 0) * n_spans
-        self._full_ns = (unit_costs["full_ns"] or 0) * n_spans
-        self._fastest_ns: float = math.inf
-        self.with_cpu = True
-        self.summed = detail is Detail.BATCH
-        self.every = 2
-
-    def note(self, spent_ns: float) -> None:
-        """Take a piece into account: the first ones also import libraries and open files."""
-        if spent_ns >= self._fastest_ns:
-            return
-        self._fastest_ns = spent_ns
-        budget_ns = BUDGET_FRACTION * spent_ns
-        self.with_cpu = self._full_ns <= budget_ns
-        if self._detail is Detail.AUTO:
-            self.summed = self._light_ns > budget_ns
-        self.every = max(2, math.ceil(self._light_ns / max(budget_ns, 1.0)))
-
-
 class StageTimer:
-    """Makes the samples of one batch at a time, on one thread, into a place of the caller's."""
+    """Makes the samples of one batch at a time, on one thread, into a place of the caller's.
+
+    How finely that is recorded is what the fastest batch can bear.
+    """
 
     def __init__(
         self,
@@ -85,10 +58,17 @@ class StageTimer:
         unit_costs: Mapping[str, int | None],
     ) -> None:
         self._where = pipeline.where
-        self.recorder = self._recorder = recorder
-        self._steps = [(step, recorder.string(step.label)) for step in pipeline.steps]
-        self._pace = DetailPace(detail, unit_costs, n_spans=len(pipeline.steps) + 1)  # collate
-        self._take_counts = take_decode_counts
+        self.recorder = recorder
+        self._steps = pipeline.steps
+        labels = [(step.kind, recorder.string(step.label)) for step in pipeline.steps]
+        self._stages = [*labels, (Kind.COLLATE, 0)]
+        self._detail = detail
+        self._light_ns = (unit_costs["light_ns"] or 0) * len(self._stages)
+        self._full_ns = (unit_costs["full_ns"] or 0) * len(self._stages)
+        self._fastest_ns = math.inf
+        self._with_cpu = True
+        self._summed = detail is Detail.BATCH
+        self._every = 2  # of so many samples one is told apart, where they are summed
         self.failed_sample = -1
 
     def make_batch(
@@ -105,117 +85,94 @@ class StageTimer:
         What a step raises passes through; ``failed_sample`` then names the sample.
         """
         self.failed_sample = -1
-        self._take_counts()  # what this thread decoded before belongs to no batch
-        started_ns = self._recorder.clock.now_ns()
-        if self._pace.summed:
-            self._make_summed(batch, epoch, samples, place, row)
-        else:
-            for position, sample in enumerate(samples):
-                self.failed_sample = sample
-                self._make_sample(batch, epoch, sample, position, place, row)
-        self.failed_sample = -1
-        self._emit_decoded(batch, epoch)
-        self._pace.note((self._recorder.clock.now_ns() - started_ns) / len(samples))
-
-    def _emit_decoded(self, batch: int, epoch: int) -> None:
-        """Record what this thread decoded for the batch, where it used chunks."""
-        counts = self._take_counts()
-        if counts is None:
-            return
-        now = self._recorder.clock.now_ns()
-        for kind, first, second in (
-            (Kind.DECODE, counts.decoded_nbytes, counts.used_nbytes),
-            (Kind.READ, counts.n_hits + counts.n_decoded, counts.n_decoded),
-        ):
-            self._recorder.emit(
-                kind, now, now, first, second, batch, epoch, -1, 0, 0, Flag.IO | Flag.DECODED
-            )  # fmt: skip
-
-    def _make_sample(
-        self,
-        batch: int,
-        epoch: int,
-        sample: int,
-        position: int,
-        place: Callable[[int, Sample], int],
-        row: Callable[[int], Sample] | None,
-    ) -> None:
-        recorder = self._recorder
-        now_ns, emit = recorder.clock.now_ns, recorder.emit
-        with_cpu = self._pace.with_cpu
+        take_decode_counts()  # what this thread decoded before belongs to no batch
+        recorder = self.recorder
+        summed, with_cpu = self._summed, self._with_cpu and not self._summed
         cpu_ns = recorder.clock.cpu_ns if with_cpu else _unknown
-        recorder.position(batch, epoch, sample)
-        where = self._where[sample]
-        given: tuple[Any, ...] = (where,)
-        for step, label in self._steps:
-            if row is not None and step.takes_out:
-                given = (*given, row(position))
-            cpu, start = cpu_ns(), now_ns()
-            given = (step.run(*given), where)
-            end = now_ns()
-            spent = cpu_ns() - cpu if with_cpu else -1
-            emit(
-                step.kind, start, end, handed_on_nbytes(given[0]), spent,
-                batch, epoch, sample, label,
-            )  # fmt: skip
-        cpu, start = cpu_ns(), now_ns()
-        nbytes = place(position, given[0])
-        given = ()  # giving its memory back takes time, and belongs to this stage
-        end = now_ns()
-        spent = cpu_ns() - cpu if with_cpu else -1
-        emit(Kind.COLLATE, start, end, nbytes, spent, batch, epoch, sample)
-
-    def _make_summed(
-        self,
-        batch: int,
-        epoch: int,
-        samples: tuple[int, ...],
-        place: Callable[[int, Sample], int],
-        row: Callable[[int], Sample] | None,
-    ) -> None:
-        recorder = self._recorder
-        now_ns = recorder.clock.now_ns
-        n_stages = len(self._steps) + 1
+        n_stages = len(self._stages)
         spent_ns, nbytes = [0] * n_stages, [0] * n_stages
-        recorder.position(batch, epoch, -1)
-        started_ns = now_ns()
+        started_ns = recorder.clock.now_ns()
         for position, sample in enumerate(samples):
             self.failed_sample = sample
-            boundaries = [now_ns()]
-            where = self._where[sample]
-            given: tuple[Any, ...] = (where,)
-            for number, (step, _) in enumerate(self._steps):
-                if row is not None and step.takes_out:
-                    given = (*given, row(position))
-                given = (step.run(*given), where)
-                boundaries.append(now_ns())
-                nbytes[number] = _add_known(nbytes[number], handed_on_nbytes(given[0]))
-            placed = place(position, given[0])
-            given = ()
-            boundaries.append(now_ns())
-            nbytes[-1] = _add_known(nbytes[-1], placed)
-            for number in range(n_stages):
-                spent_ns[number] += boundaries[number + 1] - boundaries[number]
-            if sample % self._pace.every == 0:
-                self._emit_detail(batch, epoch, sample, boundaries)
+            recorder.position(batch, epoch, -1 if summed else sample)
+            given = self._where[sample], position, place, row, cpu_ns
+            times, cpus, sizes = self._make_sample(*given)
+            is_detail = summed and sample % self._every == 0
+            for number, (kind, label) in enumerate(self._stages):
+                start, end = times[number], times[number + 1]
+                if summed:
+                    spent_ns[number] += end - start
+                    nbytes[number] = _add_known(nbytes[number], sizes[number])
+                else:
+                    spent = cpus[number + 1] - cpus[number] if with_cpu else -1
+                    recorder.emit(
+                        kind, start, end, sizes[number], spent, batch, epoch, sample, label
+                    )
+                if is_detail:
+                    recorder.emit(
+                        kind, start, end, -1, -1, batch, epoch, sample, label, 0, Flag.DETAIL
+                    )
+        self.failed_sample = -1
         cursor_ns = started_ns
-        for number, (kind, label) in enumerate(self._stages()):
+        for number, (kind, label) in enumerate(self._stages if summed else ()):
             end_ns = cursor_ns + spent_ns[number]
             recorder.emit(
                 kind, cursor_ns, end_ns, nbytes[number], -1,
                 batch, epoch, -1, label, 0, Flag.SUMMED, min(len(samples), 0xFFFF),
             )  # fmt: skip
             cursor_ns = end_ns
+        self._emit_decoded(batch, epoch)
+        self._note((recorder.clock.now_ns() - started_ns) / len(samples))
 
-    def _emit_detail(self, batch: int, epoch: int, sample: int, boundaries: list[int]) -> None:
-        for number, (kind, label) in enumerate(self._stages()):
-            self._recorder.emit(
-                kind, boundaries[number], boundaries[number + 1], -1, -1,
-                batch, epoch, sample, label, 0, Flag.DETAIL,
-            )  # fmt: skip
+    def _note(self, spent_ns: float) -> None:
+        """Take a batch into account: the first ones also import libraries and open files."""
+        if spent_ns >= self._fastest_ns:
+            return
+        self._fastest_ns = spent_ns
+        budget_ns = BUDGET_FRACTION * spent_ns
+        self._with_cpu = self._full_ns <= budget_ns
+        if self._detail is Detail.AUTO:
+            self._summed = self._light_ns > budget_ns
+        self._every = max(2, math.ceil(self._light_ns / max(budget_ns, 1.0)))
 
-    def _stages(self) -> list[tuple[Kind, int]]:
-        return [*((step.kind, label) for step, label in self._steps), (Kind.COLLATE, 0)]
+    def _make_sample(
+        self,
+        where: Any,
+        position: int,
+        place: Callable[[int, Sample], int],
+        row: Callable[[int], Sample] | None,
+        cpu_ns: Callable[[], int],
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Return when stages began and the last one ended, the CPU time then, and their bytes."""
+        now_ns = self.recorder.clock.now_ns
+        given: tuple[Any, ...] = (where,)
+        cpus, times, sizes = [cpu_ns()], [now_ns()], []
+        for step in self._steps:
+            if row is not None and step.takes_out:
+                given = (*given, row(position))
+            given = (step.run(*given), where)
+            times.append(now_ns())
+            cpus.append(cpu_ns())
+            sizes.append(handed_on_nbytes(given[0]))
+        sizes.append(place(position, given[0]))
+        given = ()  # giving its memory back takes time, and belongs to this stage
+        times.append(now_ns())
+        cpus.append(cpu_ns())
+        return times, cpus, sizes
+
+    def _emit_decoded(self, batch: int, epoch: int) -> None:
+        """Record what this thread decoded for the batch, where it used chunks."""
+        counts = take_decode_counts()
+        if counts is None:
+            return
+        now = self.recorder.clock.now_ns()
+        for kind, first, second in (
+            (Kind.DECODE, counts.decoded_nbytes, counts.used_nbytes),
+            (Kind.READ, counts.n_hits + counts.n_decoded, counts.n_decoded),
+        ):
+            self.recorder.emit(
+                kind, now, now, first, second, batch, epoch, -1, 0, 0, Flag.IO | Flag.DECODED
+            )
 
 
 def _unknown() -> int:

@@ -15,7 +15,7 @@ from iobench.errors import MissingDeviceError, MissingExtraError, OptionError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.loaders.measured_loader import MeasuredLoader
+    from iobench.loaders.contract import MeasuredLoader
     from iobench.recording.device_lane import Accelerator
 
 AUTO: Final = "auto"

@@ -23,8 +23,7 @@ from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.iterable_loader import IterableLoader
 from iobench.loaders.measure import MeasuredPipeline
 from iobench.loaders.pipeline import Pipeline
-from iobench.loaders.planned_ring import PlannedRing
-from iobench.loaders.ready_ring import ReadyRing
+from iobench.loaders.planned_ring import PlannedRing, ReadyRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.stage_timer import Detail
 from iobench.masking import mask_options, mask_words
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.compute import Compute
-    from iobench.loaders.measured_loader import MeasuredLoader
+    from iobench.loaders.contract import MeasuredLoader
     from iobench.profiling.chosen_device import ChosenDevice
     from iobench.profiling.formats import Prepared
     from iobench.profiling.profiled_samples import ProfiledSamples

@@ -17,9 +17,14 @@ import tensorflow as tf
 from msgspec.structs import replace
 
 from iobench.errors import DeviceError, WorkerError
-from iobench.loaders.contract import IN_THREADS, Batch, PlacedArray
+from iobench.loaders.contract import (
+    IN_THREADS,
+    Batch,
+    MeasuredLoader,
+    PlacedArray,
+    refuse_below_one,
+)
 from iobench.loaders.iterable_loader import IterableLoader
-from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
 from iobench.loaders.planned_ring import PlannedRing
 from iobench.recording.kinds import Kind
 from iobench.stores.example import FeatureKind

@@ -17,8 +17,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from iobench.errors import IobenchError, WorkerError
-from iobench.loaders.contract import Batch, PlannedBatch
-from iobench.loaders.measured_loader import MeasuredLoader, refuse_below_one
+from iobench.loaders.contract import Batch, MeasuredLoader, PlannedBatch, refuse_below_one
 from iobench.loaders.ring.process_worker import end_with_consumer, portable_error
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import BatchSource, RingBatch
     from iobench.loaders.ring.origins import NumberedSamples
-    from iobench.loaders.ring.recorded import RecordedPass
+    from iobench.loaders.ring.passes import RecordedPass
     from iobench.loaders.ring.ring_run import RingRun
     from iobench.stores.contract import Store
 

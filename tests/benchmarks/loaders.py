@@ -8,10 +8,12 @@ fresh process. Libraries that are not installed get environments of their own (`
 they are left out and named. With ``--device cuda`` batches end on the device, where the loop
 touches them: other contenders, beside copies of pinned buffers as the limit.
 
-``--against CHECKOUT`` runs each contender of another checkout of iobench beside its twin of this
-one, in turns that swap from round to round, and prints the ratio of each round, their median and
-its interval: ``--against ../before --only ring_numpy ring_zarr ring_tfrecord --rounds 15``.
-``--passes 9`` takes the median of nine epochs in turns as a round's rate: less noise.
+``--against CHECKOUT`` runs each contender of another checkout of iobench (all that load with
+iobench by default) beside its twin of this one, in turns that swap from round to round; each writes
+a store of its own. It prints the ratio of each round, their median and its interval:
+``--against ../before --rounds 15``, and the same with ``--cold``. ``--passes 9`` takes the median
+of nine epochs in turns as a round's rate: less noise. ``--cpu`` compares CPU seconds of the
+processes, for a machine where others are at work.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import psutil
 from loaders_contenders import CONTENDERS, ON_DEVICE, SETS
 
 from iobench.errors import IobenchError
@@ -85,6 +88,8 @@ COLD_GOALS = (
     ("against any with 2 workers", RINGS, ("np_load_2_workers", "data_loader_tfrecord_2"), 1.3),
 )
 """What, the slowest of whom, against the fastest of whom (or in GB/s), at least how much."""
+LEAST_RATIO, LEAST_LOW = 0.97, 0.95
+"""Of a checkout to the one before: the median of rounds, and the lower end of its interval."""
 
 
 class Failed(Exception):
@@ -106,6 +111,7 @@ class Contender:
     waits: list[list[float]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     evicted: list[float] = field(default_factory=list)
+    by_cpu: bool = False
 
     def start(self) -> str:
         """Start the process; return why it cannot serve."""
@@ -139,12 +145,14 @@ class Contender:
             "compute_s": arguments.compute / 1000,
             "batch_size": arguments.batch_size,
         }
+        before_s = self._cpu_s()
         print(json.dumps(asked), file=self.process.stdin, flush=True)
         line = self._line()
         if not line:
             raise Failed(self._reason())
         found = json.loads(line)
-        self.rates.append(found["nbytes"] / 1e9 / found["seconds"])
+        spent_s = self._cpu_s() - before_s if self.by_cpu else found["seconds"]
+        self.rates.append(found["nbytes"] / 1e9 / max(spent_s, 0.01))
         self.waits.append(found["waits"])
         self.seconds.append(found["seconds"])
         self.evicted.append(found.get("evicted", 0.0))
@@ -158,6 +166,12 @@ class Contender:
             self.process.stdin.close()
             self.process.wait()
             self.process = None
+
+    def _cpu_s(self) -> float:
+        """Return the CPU seconds of the process so far."""
+        assert self.process is not None
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
 
     def _line(self) -> str:
         """Return the process's next line of ours; libraries print between."""
@@ -247,16 +261,19 @@ def print_ratios(
     figures = {}
     for each in contenders:
         rates = each.rates[-rounds * passes :]
+        middle = statistics.harmonic_mean if each.by_cpu else statistics.median
         each.rates = [
-            statistics.median(rates[start : start + passes])
+            middle(rates[start : start + passes])
             for start in range(0, len(rates), passes)
         ]
-    print("\nsamples/s of this checkout / of the other, by round")
+    unit = "samples by CPU second" if contenders[0].by_cpu else "samples/s"
+    print(f"\n{unit} of this checkout / of the other, by round")
     for ours, other in zip(contenders[::2], contenders[1::2], strict=True):
         ratios = [a / b for a, b in zip(ours.rates, other.rates, strict=True)]
         median, low, high = median_interval(ratios)
         rounds = " ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(f"{ours.name:26}{median:6.3f} ({low:.3f} to {high:.3f})   {rounds}")
+        missed = "" if median >= LEAST_RATIO and low >= LEAST_LOW else "   MISSED"
+        print(f"{ours.name:26}{median:6.3f} ({low:.3f} to {high:.3f})   {rounds}{missed}")
         figures[ours.name] = {"ratio": median, "low": low, "high": high}
     return figures
 
@@ -292,13 +309,19 @@ def main() -> None:
     parser.add_argument(
         "--passes", type=int, default=1, help="epochs in turns whose median is a round's rate"
     )
+    parser.add_argument("--cpu", action="store_true", help="with --against: by CPU seconds")
     parser.add_argument("--against", type=Path, help="another checkout, run in turns with this one")
     arguments = parser.parse_args()
     if arguments.device:
         from iobench.torch.device import find_accelerator
 
         find_accelerator(arguments.device, option="--device")
-    chosen = [name for name in CONTENDERS if (name in ON_DEVICE) == bool(arguments.device)]
+    chosen = [
+        name
+        for name, (_, needs, _) in CONTENDERS.items()
+        if (name in ON_DEVICE) == bool(arguments.device)
+        and (not arguments.against or {*needs} & {"iobench.loaders.ring", "iobench.torch"})
+    ]
     left_out: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
@@ -310,11 +333,16 @@ def main() -> None:
             python = interpreter(name, folder, install=arguments.install)
             reason = "" if python else f"not installed: all of {', '.join(CONTENDERS[name][1])}"
             if python:
-                roots = [ROOT, *([arguments.against.resolve()] if arguments.against else [])]
+                roots = {"": ROOT}
+                if arguments.against:  # each reads what it wrote: a store has a version
+                    roots = {"this": ROOT, "other": arguments.against.resolve()}
                 twins = [
-                    Contender(name, python, arguments.which, folder, arguments.device, root)
-                    for root in roots
-                ]
+                    Contender(
+                        name, python, arguments.which, folder / own, arguments.device, root,
+                        by_cpu=arguments.cpu,
+                    )
+                    for own, root in roots.items()
+                ]  # fmt: skip
                 reason = next(filter(None, (one.start() for one in twins)), "")
             if reason:
                 left_out[name] = reason

@@ -34,10 +34,6 @@ def test_a_step_takes_exactly_its_time(run):
     assert (forward.batch, forward.epoch, backward.batch) == (4, 1, 4)
 
 
-def test_published_is_taken_as_it_is():
-    assert parsed("published") == Compute(5_000_000, 15_000_000, "D2.3")
-
-
 def test_published_is_scaled_with_batch_and_bytes():
     compute = parsed("published", batch_size=4, sample_nbytes=50)
     assert (compute.forward_ns, compute.backward_ns) == (5_000_000, 15_000_000)

@@ -14,7 +14,6 @@ from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import Batch
 from iobench.loaders.measure import ROUND_BATCHES, MeasuredPipeline, measure
-from iobench.recording.activation import active_recorder
 from iobench.recording.kinds import Kind
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.recorder import Recorder
@@ -145,9 +144,3 @@ def test_what_was_recorded_before_an_error_stays(bench):
     with pytest.raises(WorkerError):
         measure([run])
     assert [row.batch for row in rows_by_kind(directory)[Kind.WAIT]] == [0, 1]
-
-
-def test_nothing_is_recorded_once_it_has_ended(bench):
-    run, _ = bench(limit=2)
-    measure([run])
-    assert active_recorder() is None

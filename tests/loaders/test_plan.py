@@ -29,13 +29,6 @@ def test_all_batches_have_one_size_and_count_up(n_samples, batch_size):
     assert [batch.epoch for batch in batches] == [n * batch_size // n_samples for n in range(20)]
 
 
-def test_the_same_seed_gives_the_same_plan_and_epochs_differ():
-    first, again = (list(islice(plan_batches(50, 50, seed=3), 2)) for _ in range(2))
-    assert first == again
-    assert first[0].samples != first[1].samples
-    assert next(plan_batches(50, 50, seed=4)).samples != first[0].samples
-
-
 @pytest.mark.parametrize(("n_samples", "batch_size"), [(0, 1), (4, 0), (4, -1)])
 def test_nothing_to_plan_is_an_error(n_samples, batch_size):
     with pytest.raises(OptionError):
@@ -100,18 +93,3 @@ def test_a_plan_tells_the_order_in_parts_before_its_batches(monkeypatch):
     planned = [sample for _ in range(7) for sample in next(batches).samples]
     assert sizes == [8, 8, 4, 8]
     assert told[:21] == planned  # one sample of the next epoch
-
-
-@pytest.mark.parametrize("n_batch", [3, 8, 11])
-def test_an_evaluation_of_large_batches_is_told_whole_batches(monkeypatch, n_batch):
-    monkeypatch.setattr("iobench.loaders.batch_plan.MOST_PLANNED", 8)
-    told = []
-    evaluated, train = np.arange(20), np.arange(20, 40)
-    batches = plan_epochs(evaluated, train, n_batch, drawn=lambda part: told.append(part.tolist()))
-    planned: list[tuple[int, ...]] = []
-    while sum(map(len, planned)) < len(evaluated):
-        batch = next(batches)
-        planned += [batch.samples] if batch.evaluates else []
-    of_evaluation = [part for part in told if part[0] < 20]
-    assert [sample for part in of_evaluation for sample in part] == evaluated.tolist()
-    assert all(len(part) % n_batch == 0 for part in of_evaluation[:-1])

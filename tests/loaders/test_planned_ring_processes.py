@@ -23,10 +23,10 @@ from tiny_pipeline import (
     tiny_pipeline,
 )
 
-from iobench.errors import FileFormatError, OptionError, WorkerError
+from iobench.errors import FileFormatError, WorkerError
 from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.contract import PlannedBatch
-from iobench.loaders.pipeline import Pipeline, Step
+from iobench.loaders.pipeline import Step
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
@@ -101,17 +101,6 @@ def test_every_stage_of_every_batch_is_recorded_by_its_worker(run):
     ) == list(range(8))
 
 
-def test_a_batch_is_valid_while_the_next_is_made(run):
-    with workers_of(run, workers=1, prefetch=1) as loader:
-        for batch in loader.batches(planned(12)):
-            following = (Kind.COLLATE, batch.planned.batch + 1)
-            while following[1] < 12 and following not in {
-                (row.kind, row.batch) for row in live_rows(run)
-            }:
-                os.sched_yield()  # until the next one is being written
-            assert batch.arrays["field"][:, 0, 0].tolist() == list(batch.planned.samples)
-
-
 def test_a_plan_is_drawn_no_further_ahead_than_prefetch_allows(run):
     drawn = []
     plan = (drawn.append(batch) or batch for batch in planned(12))
@@ -137,13 +126,6 @@ def test_workers_of_a_fork_server_stay_while_there_is_nothing_to_do(run):
         assert select.select([descriptor], [], [], 0.2)[0] == []
         os.close(descriptor)
         assert numbers(loader.batches(planned(2, first=2))) == [2, 3]
-
-
-def test_a_pipeline_that_cannot_be_sent_leaves_no_half_a_pool(run):
-    pipeline = Pipeline(tiny_pipeline().spec, [0], (Step(Kind.READ, "", lambda where: where),))
-    with pytest.raises(OptionError, match="cannot be sent to a process"):
-        workers_of(run, pipeline=pipeline, start_method="spawn")
-    assert multiprocessing.active_children() == []
 
 
 def test_a_killed_worker_is_named_and_its_spans_stay(run):
@@ -237,40 +219,6 @@ def test_an_error_travels(run, error, kind, said):
         numbers(loader.batches(planned(4)))
 
 
-def test_what_came_before_a_failure_is_delivered_first(run):
-    pipeline = breaking_pipeline(9, error=ValueError("x"))
-    got = []
-    with workers_of(run, pipeline=pipeline) as loader, pytest.raises(WorkerError):
-        got.extend(batch.planned.batch for batch in loader.batches(planned(4)))
-    assert got == [0, 1, 2]
-
-
-def test_a_batch_that_failed_while_an_earlier_one_was_waited_for(run, tmp_path):
-    # Nothing comes after the failure, so nobody but the failure itself can end the wait.
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    pipeline = breaking_pipeline(11, error=ValueError("x"), gate=gate)
-    plan = [PlannedBatch(0, 0, (0,)), PlannedBatch(1, 0, (11,))]
-    opener = multiprocessing.get_context("fork").Process(
-        target=_open_after_failure, args=(gate, run), daemon=True
-    )
-    opener.start()
-    with workers_of(run, pipeline=pipeline) as loader:
-        batches = loader.batches(plan)
-        assert next(batches).planned.batch == 0
-        with pytest.raises(WorkerError, match="sample 11"):
-            next(batches)
-    opener.join()
-
-
-def _open_after_failure(gate, run):
-    """Open the gate once the failed batch's counter is written: its worker is done with it."""
-    while not any(row.batch == 1 and row.flags & Flag.IO for row in live_rows(run)):
-        os.sched_yield()
-    with gate.open("wb"):
-        pass
-
-
 def test_an_early_end_with_a_worker_in_the_middle_of_a_batch_is_quick(run, tmp_path):
     # One worker waits for ever; the other is idle and must hear of the end all the same.
     gate = tmp_path / "gate"
@@ -329,12 +277,6 @@ def ends_while_waiting(run, gate, method, number):
     wait_for_the_end_of([doomed.pid, *pids])
     doomed.join()
     return doomed.exitcode
-
-
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_in_a_system_call_end_when_the_consumer_is_killed(run, tmp_path, method):
-    assert ends_while_waiting(run, tmp_path / "gate", method, signal.SIGKILL) == -signal.SIGKILL
 
 
 def test_an_interrupt_while_waiting_ends_consumer_and_workers(run, tmp_path):

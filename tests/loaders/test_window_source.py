@@ -15,7 +15,6 @@ from iobench.errors import OptionError
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.windowed import windowed_pipeline
 from iobench.samples import Window
@@ -74,10 +73,3 @@ def test_each_item_of_a_batch_is_read_once() -> None:
 def test_items_that_are_not_there_are_refused() -> None:
     with pytest.raises(OptionError, match="the items of samples are 0 to 50 of 50"):
         SampleSource(NumberSource(), [[0, 50]], window=Window((0, 1)))
-
-
-def test_processes_come_outside_of_windows() -> None:
-    source = ProcessSource(NumberSource(), 2)
-    with pytest.raises(OptionError, match=r"make them there, as ProcessSource\(SampleSource"):
-        SampleSource(source, [[0, 1]], window=Window((0, 1)))
-    source.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.windowed import windowed_pipeline, windowed_spec
 from iobench.recording.kinds import Kind
-from iobench.samples import SampleSpec, Variable, Window, handed_on_nbytes
+from iobench.samples import SampleSpec, Variable, Window
 from iobench.windows import place_windows
 
 WINDOW = Window((-1, 0), (1,))
@@ -87,35 +86,6 @@ def test_windows_are_slices_of_the_stacked_items(text):
 
 def read_and_decode(where):
     return decode(STEPS[0].run(where), where)
-
-
-def test_fused_steps_stay_fused():
-    fused = (
-        Step(Kind.FUSED, "read+decode", read_and_decode),
-        Step(Kind.PREPROCESS, "", preprocess),
-    )
-    made = windowed(Pipeline(SPEC, range(5), fused))
-    assert [step.label for step in made.steps] == ["read+decode", "", "window"]
-    assert make(made, 0)["level_target"].tolist() == [3]
-
-
-def test_bytes_of_all_items_are_counted():
-    made = windowed(tiny_pipeline())
-    raw = made.steps[0].run(made.where[0])
-    assert handed_on_nbytes(raw) == 3 * (48 + 2)
-    assert handed_on_nbytes(made.steps[1].run(raw, made.where[0])) == 3 * (48 + 2)
-    assert handed_on_nbytes([[b"ab"], {"x": object()}]) == -1
-
-
-def test_a_pickle_of_windows_is_about_the_size_of_its_items():
-    pipeline = tiny_pipeline(500)
-    made = windowed(pipeline, Window((0,), tuple(range(1, 5))))
-    sent = pickle.dumps(made)
-    assert len(sent) < len(pickle.dumps(pipeline)) + made.where._of.table.nbytes + 2000
-    copy = pickle.loads(sent)
-    for number in (0, len(made) - 1):
-        for name, array in make(made, number).items():
-            np.testing.assert_array_equal(make(copy, number)[name], array)
 
 
 @pytest.mark.parametrize("items", [[[0, 1, 12]], [[-1, 0, 1]]])

@@ -17,9 +17,15 @@ import numpy as np
 
 from iobench.errors import StoreError
 from iobench.files.ranges import FileRange
+from iobench.loaders.ring.buffers import ScratchBytes
 from iobench.loaders.ring.log import StageStopwatch
-from iobench.loaders.ring.object_reads import REQUEST_NBYTES, RangeViews, fill_objects
-from iobench.loaders.ring.read_ahead import are_cached, ask_for_ranges
+from iobench.loaders.ring.reads import (
+    REQUEST_NBYTES,
+    RangeViews,
+    ask_for_ranges,
+    fill_objects,
+    is_cached,
+)
 from iobench.recording.kinds import Kind
 from iobench.stores.extents import ExtentStore
 from iobench.stores.fields import ChunkedDecoder
@@ -34,8 +40,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BoxReader, Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.sample_patches import PatchCut, PatchSizes
-    from iobench.loaders.ring.store_access import StoreAccess
-    from iobench.samples import Variable
+    from iobench.loaders.ring.store_source import StoreSource
     from iobench.stores.fields import ChunkedArray, FieldLayout
 
 SCRATCH_NBYTES: Final = 32 << 20
@@ -75,19 +80,20 @@ class PlainExtent(msgspec.Struct, frozen=True, eq=False):
         """Bytes from a number to the next one along each axis."""
         variable = self.cut.variable
         itemsize = np.dtype(variable.dtype).itemsize
-        return tuple(math.prod(variable.shape[axis + 1 :]) * itemsize for axis in _axes(variable))
+        n_axes = len(variable.shape)
+        return tuple(math.prod(variable.shape[axis + 1 :]) * itemsize for axis in range(n_axes))
 
     def n_split(self, call_nbytes: int) -> int:
         """Return how many leading axes are read index by index: what lies between is far more."""
         sizes, strides = self.cut.sizes, self.strides
         split = 0
         while split < len(sizes) and (
-            sizes[split] == 1 or strides[split] - self._nbytes(split + 1) >= call_nbytes
+            sizes[split] == 1 or strides[split] - self._span(split + 1) >= call_nbytes
         ):
             split += 1
         return split
 
-    def _nbytes(self, axis: int) -> int:
+    def _span(self, axis: int) -> int:
         """Return the bytes from a box's first number to its last, from an axis on."""
         tail = zip(self.cut.sizes[axis:], self.strides[axis:], strict=True)
         itemsize = np.dtype(self.cut.variable.dtype).itemsize
@@ -98,7 +104,7 @@ class PlainExtent(msgspec.Struct, frozen=True, eq=False):
         if not call_nbytes:
             return self.cut.part.nbytes + COPY_NBYTES
         split = self.n_split(call_nbytes)
-        return math.prod(self.cut.sizes[:split]) * (self._nbytes(split) + call_nbytes)
+        return math.prod(self.cut.sizes[:split]) * (self._span(split) + call_nbytes)
 
     def ranges(
         self, place: tuple[int, int, int], corner: list[int], target: NDArray[Any], split: int
@@ -108,7 +114,7 @@ class PlainExtent(msgspec.Struct, frozen=True, eq=False):
         strides, sizes = self.strides, self.cut.sizes
         first = offset + self.start
         first += sum(at * n for at, n in zip(self.cut.starts(corner), strides, strict=True))
-        nbytes = self._nbytes(split)
+        nbytes = self._span(split)
         for index in itertools.product(*map(range, sizes[:split])):
             at = first + sum(place * n for place, n in zip(index, strides, strict=False))
             part: Any = (*index, ...)
@@ -165,18 +171,14 @@ class ChunkedExtent(msgspec.Struct, frozen=True, eq=False):
             yield BoxRange(file, at, nbytes, target[part], (), (), self.extent, inner, sample)
 
 
-def _axes(variable: Variable) -> range:
-    return range(len(variable.shape))
-
-
-def find_arrays(access: StoreAccess, sizes: PatchSizes) -> list[PlainExtent | ChunkedExtent] | None:
+def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[PlainExtent | ChunkedExtent] | None:
     """Return where the variables of a store lie; None where boxes are cut of whole samples.
 
     So they are where samples are encoded as a whole, with ``verify`` (a checksum is of a whole
     extent), and where reading in parts costs more.
     """
-    store, layout = access.store, access.layout
-    if access.checks is not None or not isinstance(store, ExtentStore) or not len(store):
+    store, layout = source.store, source.layout
+    if source.checks is not None or not isinstance(store, ExtentStore) or not len(store):
         return None
     cuts = {v.name: sizes.cut(v) for v in store.manifest.spec if v.nbytes}
     arrays: list[PlainExtent | ChunkedExtent] = []
@@ -192,7 +194,7 @@ def find_arrays(access: StoreAccess, sizes: PatchSizes) -> list[PlainExtent | Ch
             whole_cost += 0 if lengths is None else DECODE_FACTOR * cuts[array.name].variable.nbytes
     else:
         return None
-    call_nbytes = REQUEST_NBYTES if access.files is None else 0
+    call_nbytes = REQUEST_NBYTES if source.files is None else 0
     return arrays if sum(one.cost(call_nbytes) for one in arrays) < whole_cost else None
 
 
@@ -204,14 +206,14 @@ class StoredBoxReader:
 
     def __init__(
         self,
-        access: StoreAccess,
+        source: StoreSource,
         sizes: PatchSizes,
         arrays: list[PlainExtent | ChunkedExtent],
         whole: BoxReader,
     ) -> None:
-        store = access.store
+        store = source.store
         assert isinstance(store, ExtentStore)
-        self._store, self._table, self._files = store, store.table, access.files
+        self._store, self._table, self._files = store, store.table, source.files
         self._arrays, self._whole = arrays, whole
         self._chunked = {one.extent: one for one in arrays if isinstance(one, ChunkedExtent)}
         self._packed = [
@@ -219,11 +221,11 @@ class StoredBoxReader:
         ]
         self._lengths: NDArray[np.int64] | None = None
         self._around: list[tuple[int, int, bytes]] = []
-        if access.layout is not None:
-            self._lengths = np.array(access.layout.lengths, dtype=np.int64)
-            self._around = _around(access.layout)
+        if source.layout is not None:
+            self._lengths = np.array(source.layout.lengths, dtype=np.int64)
+            self._around = _around(source.layout)
         self._expected = np.frombuffer(b"".join(each for *_, each in self._around), np.uint8)
-        self._scratch: dict[object, NDArray[np.uint8]] = {}
+        self._scratch = ScratchBytes()
 
     def fill(
         self, samples: NDArray[np.int64], rows: Rows, log: BatchLog, corners: NDArray[np.int64]
@@ -232,17 +234,19 @@ class StoredBoxReader:
         watch = StageStopwatch(log)
         stored = dict(rows)
         for part, _ in self._packed:
-            memory = self._memory(("packed", part.name), len(samples) * part.nbytes)
+            memory = self._scratch.take(("packed", part.name), len(samples) * part.nbytes)
             stored[part.name] = memory.view(part.dtype).reshape(len(samples), *part.shape)
         fits = np.ones(len(samples), dtype=np.bool_)  # as the first sample of the store is laid out
         if self._lengths is not None:
             fits = (self._table.length[samples] == self._lengths).all(axis=1)
         fitting = np.flatnonzero(fits).tolist()
-        around = self._memory("around", len(samples) * self._expected.size)
+        around = self._scratch.take("around", len(samples) * self._expected.size)
         around = around.reshape(len(samples), -1)
         order = sorted(fitting, key=lambda row: int(samples[row]))
-        is_cached = self._are_cached(samples[[*order[:1], *order[-1:]]])
-        call_nbytes = REQUEST_NBYTES if self._files is None else 0 if is_cached else CALL_NBYTES
+        from_cache = False
+        if self._files is not None:
+            from_cache = not order or is_cached(self._table, samples[order], self._files)
+        call_nbytes = REQUEST_NBYTES if self._files is None else 0 if from_cache else CALL_NBYTES
         ranges = (
             one
             for row in order
@@ -253,7 +257,7 @@ class StoredBoxReader:
         watch.start()
         if self._files is None:
             self._fetch(list(ranges), watch)
-        elif is_cached:
+        elif from_cache:
             self._copy(ranges, self._files, watch)
         else:
             self._read(list(ranges), self._files, watch)
@@ -268,12 +272,6 @@ class StoredBoxReader:
             one = slice(row, row + 1)
             here = {name: values[one] for name, values in rows.items()}
             self._whole.fill(samples[one], here, log, corners[one])
-
-    def _are_cached(self, samples: NDArray[np.int64]) -> bool:
-        if self._files is None:
-            return False
-        places = [next(iter(self._table.places(sample)))[:2] for sample in samples.tolist()]
-        return are_cached(places, self._files)
 
     def _ranges(
         self,
@@ -313,7 +311,7 @@ class StoredBoxReader:
             target[...] = np.ndarray(array.chunk, array.dtype, buffer, offset)[one.inner]
             watch.end(Kind.READ, target.nbytes)
             return
-        chunk = self._memory("chunk", array.chunk_nbytes)
+        chunk = self._scratch.take("chunk", array.chunk_nbytes)
         data = memoryview(buffer)[offset : offset + one.nbytes]
         watch.end(Kind.READ, one.nbytes)
         decoder = self._store.decoder
@@ -339,13 +337,13 @@ class StoredBoxReader:
         places = np.array([each[:3] for each in ranges], dtype=np.int64).reshape(-1, 3)
         ask_for_ranges(places[:, 0], places[:, 1], places[:, 1] + places[:, 2], files)
         for one in ranges:
-            view = self._memory("read", one.nbytes).data
+            view = self._scratch.take("read", one.nbytes).data
             files.opened(one.file).fill(view, one.offset)
             self._put(one, view, 0, watch)
 
     def _fetch(self, ranges: Sequence[BoxRange], watch: StageStopwatch) -> None:
         """Read ranges by requests, many at once."""
-        memory = self._memory("read", sum(one.nbytes for one in ranges)).data
+        memory = self._scratch.take("read", sum(one.nbytes for one in ranges)).data
         ends = list(itertools.accumulate(one.nbytes for one in ranges))
         parts = [
             RangeViews(FileRange(*one[:3]), [memory[end - one.nbytes : end]])
@@ -354,13 +352,6 @@ class StoredBoxReader:
         fill_objects(self._table.files, parts)
         for one, end in zip(ranges, ends, strict=True):
             self._put(one, memory, end - one.nbytes, watch)
-
-    def _memory(self, key: object, nbytes: int) -> NDArray[np.uint8]:
-        """Return memory of this thread that is used again."""
-        memory = self._scratch.get(key)
-        if memory is None or memory.size < nbytes:
-            memory = self._scratch[key] = np.empty(nbytes, dtype=np.uint8)
-        return memory[:nbytes]
 
     def close(self) -> None:
         """Let memory go."""

@@ -246,6 +246,17 @@ class BufferPool:
             self._free.get()
 
 
+class ScratchBytes(dict[object, "NDArray[np.uint8]"]):
+    """Memory of one thread, by what it is for: used again, and larger when more is wanted."""
+
+    def take(self, key: object, nbytes: int) -> NDArray[np.uint8]:
+        """Return so many bytes, valid until the same are taken again."""
+        memory = self.get(key)
+        if memory is None or memory.size < nbytes:
+            memory = self[key] = np.empty(nbytes, dtype=np.uint8)
+        return memory[:nbytes]
+
+
 class ScratchRows:
     """Memory for samples of one spec, used again, and larger when more are wanted."""
 

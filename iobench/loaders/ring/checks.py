@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from iobench.errors import StoreError
 from iobench.files.crc32c import JoinedChecksum, crc32c
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ExtentChecks:
-    """Compares what was read with the checksums written with the store."""
+    """The checksums written with a store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -34,14 +34,9 @@ class ExtentChecks:
 
     def joined(self, nbytes: int) -> JoinedChecksum:
         """Return what joins the checksums of rows of this length."""
-        joined = self._joined.get(nbytes)
-        if joined is None:
-            joined = self._joined[nbytes] = JoinedChecksum(nbytes)
-        return joined
-
-    def fail(self, sample: int, number: int) -> NoReturn:
-        """Raise StoreError: a checksum is not that of the bytes."""
-        raise StoreError(wrong_extent(self.store, sample, number))
+        if nbytes not in self._joined:
+            self._joined[nbytes] = JoinedChecksum(nbytes)
+        return self._joined[nbytes]
 
 
 class SampleChecks:
@@ -61,7 +56,7 @@ class SampleChecks:
         for view in views:
             crc = crc32c(view, crc)
         if crc != self._numbers[row][number]:
-            self._checks.fail(int(self._samples[row]), number)
+            raise StoreError(wrong_extent(self._checks.store, int(self._samples[row]), number))
 
     def compare_rows(
         self,

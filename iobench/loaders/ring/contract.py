@@ -57,11 +57,7 @@ class BoxReader(Protocol):
     """A reader whose rows are boxes of samples, each from a corner of its own."""
 
     def fill(
-        self,
-        samples: NDArray[np.int64],
-        rows: Rows,
-        log: BatchLog,
-        corners: NDArray[np.int64],
+        self, samples: NDArray[np.int64], rows: Rows, log: BatchLog, corners: NDArray[np.int64]
     ) -> None:
         """Write every byte of ``rows``: row ``i`` is a box of sample ``samples[i]``."""
         ...

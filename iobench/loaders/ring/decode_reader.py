@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.files.atomic import is_local
+from iobench.loaders.ring.buffers import ScratchBytes
 from iobench.loaders.ring.log import StageStopwatch
-from iobench.loaders.ring.object_reads import extents_of_objects
-from iobench.loaders.ring.read_ahead import ask_for, is_cached
+from iobench.loaders.ring.reads import ask_for, extents_of_objects, is_cached
 from iobench.recording.kinds import Kind
 from iobench.stores.extents import ExtentStore
 from iobench.stores.rounding import unpack
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.store_access import StoreAccess
+    from iobench.loaders.ring.store_source import StoreSource
     from iobench.stores.extents import ExtentTable
     from iobench.stores.fields import RowDecoder
 
@@ -31,19 +30,19 @@ if TYPE_CHECKING:
 class DecodeReader:
     """Fills rows with what a store decodes: ``of_whole`` samples, or of each extent to its rows."""
 
-    def __init__(self, access: StoreAccess, *, of_whole: bool = False) -> None:
-        store = self._store = access.store
-        self._checks = access.checks
-        self._files = access.files
-        self._is_mapped = access.can_be_mapped
+    def __init__(self, source: StoreSource, *, of_whole: bool = False) -> None:
+        store = self._store = source.store
+        self._checks, self._files = source.checks, source.files
+        self._is_mapped, self._is_remote = source.can_be_mapped, source.is_remote
         self._table: ExtentTable | None = None
         self._decoder: RowDecoder | None = None
         if isinstance(store, ExtentStore):
             self._table = store.table
             self._decoder = None if of_whole else store.row_decoder
-        self._packed = {v.name: v for v in store.manifest.spec if v.packed is not None}
-        self._numbers = {v.name: np.empty(v.shape, v.dtype) for v in self._packed.values()}
-        self._raw = np.empty(0, dtype=np.uint8)
+        packed = [v for v in store.manifest.spec if v.packed is not None]
+        self._packed = {v.name: v.packed for v in packed if v.packed is not None}
+        self._numbers = {v.name: np.empty(v.shape, v.dtype) for v in packed}
+        self._scratch = ScratchBytes()
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill ``rows``; see `Reader`."""
@@ -58,65 +57,45 @@ class DecodeReader:
             checked = extents if checks is None else _checked(extents, row, checks, watch)
             one = {name: values[row, ...] for name, values in rows.items()}
             if self._decoder is None:
-                self._decode(int(samples[row]), list(checked), one, watch)
-            else:
-                self._decode_each(int(samples[row]), checked, one, self._decoder, watch)
+                raw = list(checked)
+                try:
+                    arrays = self._store.decode(raw)
+                except StoreError as error:
+                    raise self._named(samples[row], error) from error
+                for name, values in one.items():
+                    values[...] = arrays[name]
+                watch.end(Kind.DECODE, sum(map(len, raw)))
+                continue
+            stored = {**one, **self._numbers}
+            for number, data in enumerate(checked):
+                try:
+                    self._decoder.decode_into(number, data, stored)
+                except StoreError as error:
+                    raise self._named(samples[row], error) from error
+                watch.end(Kind.DECODE, len(data))
+            for name, packed in self._packed.items():
+                unpack(self._numbers[name], packed, one[name])
+            watch.end(Kind.DECODE, 0)
 
-    def _decode(
-        self,
-        sample: int,
-        raw: list[memoryview],
-        row: dict[str, NDArray[Any]],
-        watch: StageStopwatch,
-    ) -> None:
-        try:
-            arrays = self._store.decode(raw)
-        except StoreError as error:
-            raise self._named(sample, error) from error
-        for name, values in row.items():
-            values[...] = arrays[name]
-        watch.end(Kind.DECODE, sum(map(len, raw)))
-
-    def _decode_each(
-        self,
-        sample: int,
-        extents: Iterable[memoryview],
-        row: dict[str, NDArray[Any]],
-        decoder: RowDecoder,
-        watch: StageStopwatch,
-    ) -> None:
-        stored = {**row, **self._numbers}
-        for number, data in enumerate(extents):
-            try:
-                decoder.decode_into(number, data, stored)
-            except StoreError as error:
-                raise self._named(sample, error) from error
-            watch.end(Kind.DECODE, len(data))
-        for name, variable in self._packed.items():
-            assert variable.packed is not None
-            unpack(self._numbers[name], variable.packed, row[name])
-        watch.end(Kind.DECODE, 0)
-
-    def _named(self, sample: int, error: StoreError) -> StoreError:
+    def _named(self, sample: np.int64, error: StoreError) -> StoreError:
         return StoreError(f"{self._store.path}: sample {sample}: {error}")
 
     def _extents(
         self, samples: NDArray[np.int64], watch: StageStopwatch
     ) -> Iterator[tuple[int, Iterable[memoryview]]]:
-        """Yield for each row, in any order, the bytes of its extents; each until the next one."""
+        """Return for each row, in any order, the bytes of its extents; each until the next one."""
         if self._table is not None and self._files is None:
-            yield from self._of_objects(self._table, samples, watch)
-        elif self._table is not None and self._decoder is not None:
-            yield from self._of_files(self._table, samples, watch)
-        else:
-            yield from self._of_store(samples, watch)
+            return self._of_objects(self._table, samples, watch)
+        if self._table is not None and self._decoder is not None:
+            return self._of_files(self._table, samples, watch)
+        return self._of_store(samples, watch)
 
     def _of_store(
         self, samples: NDArray[np.int64], watch: StageStopwatch
     ) -> Iterator[tuple[int, Iterable[memoryview]]]:
         """Yield extents as any store reads them: of a remote one those of a batch together."""
         numbers = samples.tolist()
-        at_once = 1 if is_local(self._store.path) else max(1, len(numbers))
+        at_once = max(1, len(numbers)) if self._is_remote else 1
         for first in range(0, len(numbers), at_once):
             watch.start()
             of_each = [self._store.extents(one) for one in numbers[first : first + at_once]]
@@ -131,7 +110,7 @@ class DecodeReader:
     ) -> Iterator[tuple[int, Iterable[memoryview]]]:
         """Read all of a batch by requests for ranges, many at once, then yield each row's."""
         watch.start()
-        memory = self._memory(int(table.length[samples].sum()))
+        memory = self._scratch.take("batch", int(table.length[samples].sum())).data
         views, n_read = extents_of_objects(table, samples, memory)
         watch.end(Kind.READ, n_read)
         n_extents = table.n_per_sample
@@ -144,7 +123,7 @@ class DecodeReader:
         """Yield extents one after another, in the order they lie in."""
         assert self._files is not None
         is_mapped = self._is_mapped
-        if not is_cached(table, samples[[0, -1]], 0, self._files):
+        if not is_cached(table, samples, self._files):
             is_mapped = False
             ask_for(table, samples, self._files)
             watch.end(Kind.READ, 0)
@@ -172,14 +151,9 @@ class DecodeReader:
     def _read(self, file: int, offset: int, nbytes: int) -> memoryview:
         """Return the bytes of an extent, in memory that is used again."""
         assert self._files is not None
-        view = self._memory(nbytes)
+        view = self._scratch.take("extent", nbytes).data
         self._files.opened(file).fill(view, offset)
         return view
-
-    def _memory(self, nbytes: int) -> memoryview:
-        if self._raw.size < nbytes:
-            self._raw = np.empty(nbytes, dtype=np.uint8)
-        return self._raw[:nbytes].data
 
     def close(self) -> None:
         """Nothing: the store's files are shared."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from iobench.loaders.ring.buffers import ScratchBytes
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class MappedReads:
     ) -> None:
         self._extents = extents
         self._files = files
-        self._piece = np.empty(0, dtype=np.uint8)
+        self._scratch = ScratchBytes()
 
     def read(
         self,
@@ -154,7 +155,7 @@ class MappedReads:
             if step == 1:  # too large for the cache: from the mapping itself
                 piece = source[int(chosen[0])][None]
             else:
-                piece = self._memory(len(chosen), pitch)
+                piece = self._scratch.take("piece", len(chosen) * pitch).reshape(-1, pitch)
                 np.take(source, chosen, axis=0, out=piece, mode="clip")
             here = _cut(rows, at, len(chosen))
             for target, part in targets:
@@ -183,11 +184,6 @@ class MappedReads:
         return np.ndarray(
             (count, grid.pitch), dtype=np.uint8, buffer=mapped, offset=grid.starts[run]
         )
-
-    def _memory(self, count: int, pitch: int) -> NDArray[np.uint8]:
-        if self._piece.size < count * pitch:
-            self._piece = np.empty(count * pitch, dtype=np.uint8)
-        return self._piece[: count * pitch].reshape(count, pitch)
 
 
 def _take(

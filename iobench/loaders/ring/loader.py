@@ -17,9 +17,8 @@ from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import PlannedSource, RingBatch, is_planned
 from iobench.loaders.ring.loader_config import LoaderConfig
 from iobench.loaders.ring.origins import coordinates_of
-from iobench.loaders.ring.passes import RingPass
+from iobench.loaders.ring.passes import RecordedLoader, RingPass
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.loaders.ring.recorded import RecordedLoader
 from iobench.loaders.ring.ring_run import RingRun
 from iobench.loaders.windowed import TARGET_SUFFIX
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.normalising import MeanStd
     from iobench.loaders.ring.order import BatchOrder
     from iobench.loaders.ring.origins import SampleFacts
-    from iobench.loaders.ring.recorded import RecordedPass
+    from iobench.loaders.ring.passes import RecordedPass
     from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec
 
@@ -168,9 +167,7 @@ class RingLoader:
         if samples := self.config.samples:
             lines.append("  " + ", ".join(f"{name} {value}" for name, value in samples.items()))
         if means := self.normalisation:
-            of = next(
-                (f" by the statistics of {each.of}" for each in means.values() if each.of), ""
-            )
+            of = next((f" by statistics of {each.of}" for each in means.values() if each.of), "")
             lines.append(f"  normalised{of}: {', '.join(means)}")
         if config.transform is not None:
             lines.append("  changed by a transform before they are handed out")
@@ -284,28 +281,18 @@ class RingLoader:
         return {"epoch": epoch, "batches": batches, **self._identity()}
 
     def _identity(self) -> dict[str, int | bool | str]:
-        order = self.order
-        return {
-            "seed": order.seed,
-            "shuffle": order.shuffle,
-            "n_samples": order.n_samples,
-            "batch_size": order.batch_size,
-            "drop_last": order.drop_last,
-            "world_size": order.world_size,
-            **self.config.samples,
-            **self._normalised(),
-        }
-
-    def _normalised(self) -> dict[str, str]:
-        """Return what tells numbers that variables are normalised by from others, if they are."""
-        means = self.normalisation
-        numbers = [
-            np.ascontiguousarray(part).tobytes()
-            for each in means.values()
-            for part in (each.mean, each.std)
-        ]
-        text = f"{','.join(means)} by numbers {crc32c(b''.join(numbers)):08x}"
-        return {"normalise": text} if means else {}
+        order, means = self.order, self.normalisation
+        names = ("seed", "shuffle", "n_samples", "batch_size", "drop_last", "world_size")
+        identity = {**{name: getattr(order, name) for name in names}, **self.config.samples}
+        if means:  # tells those numbers from others
+            numbers = [
+                np.ascontiguousarray(part).tobytes()
+                for each in means.values()
+                for part in (each.mean, each.std)
+            ]
+            text = f"{','.join(means)} by numbers {crc32c(b''.join(numbers)):08x}"
+            identity["normalise"] = text
+        return identity
 
     def load_state_dict(self, state: Mapping[str, int | bool | str]) -> None:
         """Make the next iteration go on after the batches that were handed out."""
@@ -340,11 +327,10 @@ class _IdlePool:
         self._pool: BufferPool | None = None
 
     def take(self) -> BufferPool | None:
+        """Return them; None where a batch of a parent process may be in them."""
         with self._lock:
             pool, self._pool = self._pool, None
-        if pool is not None and pool.pid != os.getpid():
-            return None  # the parent's threads were at work in it when we were forked
-        return pool
+        return pool if pool is not None and pool.pid == os.getpid() else None
 
     def put(self, pool: BufferPool) -> None:
         with self._lock:

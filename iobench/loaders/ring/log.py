@@ -36,11 +36,6 @@ class BatchLog:
         self.free_ns = 0
         self.worker = -1
 
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is recorded: where not, nothing needs to be timed."""
-        return self.recorder is not None
-
     def begin(self, batch: int, epoch: int, free_ns: int = 0) -> None:
         """Say which batch all that follows is for, and since when there was room for it."""
         self.batch, self.epoch, self.free_ns = batch, epoch, free_ns
@@ -48,7 +43,7 @@ class BatchLog:
             self.recorder.position(batch, epoch, -1)
 
     def started(self, since_ns: int) -> None:
-        """Note that the thread was asked for at ``since_ns`` and begins now."""
+        """Note that the thread was started at ``since_ns`` and begins now."""
         if self.recorder is not None:
             self.recorder.emit(Kind.STARTUP, since_ns, self.now_ns())
 
@@ -106,8 +101,8 @@ class StageStopwatch:
 
     def __init__(self, log: BatchLog) -> None:
         self._log = log
-        self._is_on = log.is_on
-        self._first_ns = self._last_ns = log.now_ns() if log.is_on else 0
+        self._is_on = log.recorder is not None
+        self._first_ns = self._last_ns = log.now_ns() if self._is_on else 0
         self._sums: dict[Kind, list[int]] = {}
 
     def start(self) -> None:

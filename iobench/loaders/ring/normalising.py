@@ -64,13 +64,13 @@ def means_of(
         chosen = [_named(name, spec) for name in normalise]
     if not chosen:
         return {}
-    if manifest is not None and manifest.normalisation and normalise is True:
+    if manifest is None:
+        raise OptionError("normalise: only a store keeps statistics; give (mean, std) by name")
+    if manifest.normalisation and normalise is True:
         raise OptionError(
             "normalise=True: the store's samples were normalised when they were made, as its "
             "manifest says; leave it out, or name the variables that were not"
         )
-    if manifest is None:
-        raise OptionError("normalise: only a store keeps statistics; give (mean, std) by name")
     statistics = manifest.statistics
     of = TRAIN if TRAIN in statistics else ALL_SAMPLES
     if of not in statistics:
@@ -113,10 +113,10 @@ def _given(variable: Variable, values: Any) -> MeanStd:
             f"normalise: {variable.name}: mean {mean.shape} and std {std.shape} do not fit "
             f"{variable.dims} of {variable.shape}"
         ) from None
-    if not all(np.isfinite(each).all() for each in along):
-        raise OptionError(f"normalise: {variable.name}: mean or std is no finite number")
-    if (std < 0).any():
-        raise OptionError(f"normalise: {variable.name}: a std is below 0")
+    if not all(np.isfinite(each).all() for each in along) or (std < 0).any():
+        raise OptionError(
+            f"normalise: {variable.name}: expected finite numbers, and no std below 0"
+        )
     return _mean_std(variable, along[0], along[1])
 
 
@@ -159,15 +159,11 @@ def _of_store(variable: Variable, statistics: Mapping[str, Any], of: str) -> Mea
 
 
 def _mean_std(variable: Variable, mean: NDArray[Any], std: NDArray[Any], of: str = "") -> MeanStd:
-    dtype = _worked_in(variable.dtype)
+    """Return both in what the difference and quotient are taken in."""
+    stored = np.dtype(variable.dtype)
+    dtype = np.dtype("<f4" if stored.kind == "f" and stored.itemsize <= 4 else "<f8")
     divisor = std.astype(dtype)
     return MeanStd(mean.astype(dtype), np.where(divisor == 0, 1, divisor).astype(dtype), of)
-
-
-def _worked_in(dtype: str) -> np.dtype[Any]:
-    """Return what the difference and quotient are taken in."""
-    stored = np.dtype(dtype)
-    return np.dtype("<f4" if stored.kind == "f" and stored.itemsize <= 4 else "<f8")
 
 
 class Normaliser:
@@ -237,20 +233,13 @@ class _Scale:
     def apply(self, stored: NDArray[Any], rows: NDArray[Any]) -> None:
         """Write what is made of stored numbers to rows; these may be the same."""
         values, out = stored.reshape(-1), rows.reshape(-1)
-        if self._mean.size == 1:
-            self._apply(values, out, self._mean[0], self._std[0])
-        elif self._inner == 1:
-            period = self._mean.size
-            for start in range(0, values.size, period):
-                end = min(start + period, values.size)
-                mean, std = self._mean[: end - start], self._std[: end - start]
-                self._apply(values[start:end], out[start:end], mean, std)
-        else:
-            inner, count = self._inner, self._mean.size
-            for number, start in enumerate(range(0, values.size, inner)):
-                place, end = number % count, start + inner
-                mean, std = self._mean[place], self._std[place]
-                self._apply(values[start:end], out[start:end], mean, std)
+        n_means, inner = self._mean.size, self._inner
+        by_number = n_means > 1 and inner == 1
+        step = max(1, values.size if n_means == 1 else n_means if by_number else inner)
+        for number, start in enumerate(range(0, values.size, step)):
+            end = min(start + step, values.size)
+            which: Any = slice(0, end - start) if by_number else number % n_means
+            self._apply(values[start:end], out[start:end], self._mean[which], self._std[which])
 
     def _apply(self, values: NDArray[Any], out: NDArray[Any], mean: Any, std: Any) -> None:
         for start in range(0, values.size, PIECE):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +22,8 @@ from iobench.loaders.ring.origins import NumberedSamples, SampleFacts
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.presenting import ChannelStack, Presenter, float_cast
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.loaders.ring.rank_lookup import find_rank
 from iobench.loaders.ring.sample_patches import PatchPlaces, PatchSizes
-from iobench.loaders.ring.sample_source import SampleSource
-from iobench.loaders.ring.stacking import SourceSamples
+from iobench.loaders.ring.sample_source import SampleSource, SourceSamples
 from iobench.loaders.ring.store_source import REMOTE_THREADS, StoreSource
 from iobench.samples import Window
 
@@ -188,6 +187,30 @@ def _chosen(
         numbers = numbers if selected is None else numbers[np.isin(numbers, selected)]
     places = facts.places(numbers)
     return places[places >= 0], None
+
+
+def find_rank(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
+    """Return the rank of this process, and how many there are.
+
+    What is given counts; else ``torch.distributed`` where the script has initialised it; else
+    ``RANK`` and ``WORLD_SIZE`` of the environment, as ``torchrun`` sets them; else 0 of 1.
+    """
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    # Where nobody has imported it, it is not initialised: so nothing is imported here.
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        return torch.get_rank(), torch.get_world_size()
+    own, count = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if count is None:
+        return 0, 1
+    try:
+        return int(own or ""), int(count)
+    except ValueError:
+        raise OptionError(
+            f"the environment says RANK={own} and WORLD_SIZE={count}, expected two whole "
+            "numbers; set both, or pass rank= and world_size="
+        ) from None
 
 
 @with_options

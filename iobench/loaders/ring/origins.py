@@ -95,9 +95,10 @@ def coordinates_of(
         dims = each.dims[1:] if each.of_samples else each.dims
         if not each.dims or not _is_whole(values, dims, whole):
             continue
-        if starts.keys() & {*dims}:
+        if cut := starts.keys() & {*dims}:
             rows = values if each.of_samples else [values] * len(numbers)
-            values = _in_patches(rows, dims, starts, lengths)
+            places = {dim: starts[dim][:, None] + np.arange(lengths[dim]) for dim in cut}
+            values = np.stack([_cut(row, dims, places, at) for at, row in enumerate(rows)])
         origins.setdefault(each.name, _times(each, values) if each.of_samples else values)
     return origins
 
@@ -108,22 +109,14 @@ def _is_whole(values: NDArray[Any], dims: Sequence[str], whole: Mapping[str, int
     return all(whole.get(dim, n) == n for dim, n in zip(dims, lengths, strict=True))
 
 
-def _in_patches(
-    rows: Sequence[NDArray[Any]] | NDArray[Any],
-    dims: Sequence[str],
-    starts: Mapping[str, NDArray[np.int64]],
-    lengths: Mapping[str, int],
+def _cut(
+    row: NDArray[Any], dims: Sequence[str], places: Mapping[str, NDArray[np.int64]], patch: int
 ) -> NDArray[Any]:
-    """Return a coordinate in each patch: of each a row, cut along its last axes."""
-    cut = []
-    for number, row in enumerate(rows):
-        part = row
-        for axis, dim in enumerate(dims, start=-len(dims)):
-            if dim in starts:
-                places = starts[dim][number] + np.arange(lengths[dim])
-                part = np.take(part, places, axis=axis)
-        cut.append(part)
-    return np.stack(cut)
+    """Return a coordinate in one patch, cut along its last axes."""
+    for axis, dim in enumerate(dims, start=-len(dims)):
+        if dim in places:
+            row = np.take(row, places[dim][patch], axis=axis)
+    return row
 
 
 def _times(coordinate: Coordinate, values: NDArray[Any]) -> NDArray[Any]:

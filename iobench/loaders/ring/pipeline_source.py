@@ -9,7 +9,7 @@ from iobench.files.open_files import FileIdentities
 from iobench.loaders.stage_timer import Detail, StageTimer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iobench.loaders.pipeline import Pipeline
     from iobench.loaders.ring.contract import Reader, Rows
     from iobench.loaders.ring.log import BatchLog
+    from iobench.recording.recorder import Recorder
     from iobench.samples import Sample
 
 
@@ -34,12 +35,10 @@ class PipelineSource:
         self.spec = pipeline.spec
         self.one_thread = one_thread
         self._pipeline = pipeline
-        self._identities = FileIdentities()
+        self._identities = FileIdentities()  # for processes that get this source
         self._detail = detail
         self._unit_costs = dict(unit_costs or {"light_ns": None, "full_ns": None})
-        self._timers: list[
-            StageTimer
-        ] = []  # of threads that ended: they know how long samples take
+        self._timers: list[StageTimer] = []  # of threads that ended, with what they learnt
 
     def __len__(self) -> int:
         return len(self._pipeline)
@@ -78,7 +77,6 @@ class DatasetReader:
         """Make each sample in its row, or copy it there."""
         numbers = tuple(samples.tolist())
         spec = self._pipeline.spec
-        in_place = any(step.takes_out for step in self._pipeline.steps)
         lent: Sample = {}
 
         def row_of(position: int) -> Sample:
@@ -96,37 +94,34 @@ class DatasetReader:
                 nbytes += array.nbytes
             return nbytes
 
-        if log.recorder is None:
-            self._make(numbers, place, row_of if in_place else None)
+        in_place = any(step.takes_out for step in self._pipeline.steps)
+        if log.recorder is not None:
+            timer = self._timer_of(log.recorder)
+            timer.make_batch(log.batch, log.epoch, numbers, place, row_of if in_place else None)
             return
-        if self._timer is None and self._timers:
-            self._timer = self._timers.pop()
-        if self._timer is None or self._timer.recorder is not log.recorder:
-            self._timer = StageTimer(
-                self._pipeline, log.recorder, detail=self._detail, unit_costs=self._unit_costs
-            )
-        self._timer.make_batch(log.batch, log.epoch, numbers, place, row_of if in_place else None)
-
-    @property
-    def failed_sample(self) -> int:
-        """Which sample of the last batch could not be made; -1 if all could, or nobody knows."""
-        return -1 if self._timer is None else self._timer.failed_sample
-
-    def _make(
-        self,
-        numbers: tuple[int, ...],
-        place: Callable[[int, Sample], int],
-        row_of: Callable[[int], Sample] | None,
-    ) -> None:
         for position, number in enumerate(numbers):
             try:
-                out = None if row_of is None else row_of(position)
+                out = row_of(position) if in_place else None
                 place(position, self._pipeline.make(number, out))
             except IobenchError:
                 raise
             except Exception as error:
                 error.add_note(f"while sample {number} was made")
                 raise
+
+    def _timer_of(self, recorder: Recorder) -> StageTimer:
+        if self._timer is None and self._timers:
+            self._timer = self._timers.pop()
+        if self._timer is None or self._timer.recorder is not recorder:
+            self._timer = StageTimer(
+                self._pipeline, recorder, detail=self._detail, unit_costs=self._unit_costs
+            )
+        return self._timer
+
+    @property
+    def failed_sample(self) -> int:
+        """Which sample of the last batch could not be made; -1 if all could, or nobody knows."""
+        return -1 if self._timer is None else self._timer.failed_sample
 
     def close(self) -> None:
         """Leave what was learnt of samples; nothing is open but what the steps themselves hold."""

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.loaders.ring.buffers import ScratchBytes
 from iobench.loaders.ring.decode_reader import DecodeReader
 from iobench.loaders.ring.gather import MappedReads
 from iobench.loaders.ring.log import StageStopwatch
-from iobench.loaders.ring.object_reads import ObjectReads
-from iobench.loaders.ring.read_ahead import is_cached
-from iobench.loaders.ring.reads import ExtentRows, RowReads
+from iobench.loaders.ring.reads import ObjectReads, RowReads, ask_for, is_cached
 from iobench.recording.kinds import Kind
 from iobench.stores.extents import ExtentStore
 from iobench.stores.rounding import unpack
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.reads import Reads
-    from iobench.loaders.ring.store_access import StoreAccess
+    from iobench.loaders.ring.store_source import StoreSource
 
 
 class PlainReader:
@@ -34,33 +33,33 @@ class PlainReader:
     Samples that are laid out otherwise than the first one of the store are decoded whole.
     """
 
-    def __init__(self, access: StoreAccess) -> None:
-        store, layout = access.store, access.layout
+    def __init__(self, source: StoreSource) -> None:
+        store, layout = source.store, source.layout
         assert isinstance(store, ExtentStore)
         assert layout is not None
-        self._files, self._checks = access.files, access.checks
-        self._table = store.table
-        self._others = DecodeReader(access, of_whole=True)
+        self._files, self._checks, self._table = source.files, source.checks, store.table
+        self._others = DecodeReader(source, of_whole=True)
         self._gap_nbytes = {
             number: nbytes
             for number, parts in enumerate(layout.extents)
             if (nbytes := sum(part.nbytes for part in parts if not part.name))
         }
         extents = dict(enumerate(layout.extents))
-        every = ExtentRows(self._table, extents.copy())
-        self._row_reads: RowReads | None = None
         if self._files is None:
-            self._cold: Sequence[Reads] = [ObjectReads(every)]
-            self._warm = self._cold
+            self._cold: Sequence[Reads] = [ObjectReads(self._table, extents)]
         else:
-            self._row_reads = RowReads(every, self._files)
-            self._cold = self._warm = [self._row_reads]
-            # What lies at equal distances is taken from mappings where the page cache has it.
-            grids = {n: grid for n, grid in enumerate(access.grids()) if grid is not None}
-            if grids:
-                gathered = {number: (grid, extents.pop(number)) for number, grid in grids.items()}
-                left = RowReads(ExtentRows(self._table, extents), self._files)
-                self._warm = [MappedReads(gathered, self._files), *([left] if extents else [])]
+            self._cold = [RowReads(self._table, extents.copy(), self._files)]
+        self._warm = self._cold
+        # What lies at equal distances is taken from mappings where the page cache has it.
+        grids = {} if self._files is None else dict(enumerate(source.grids()))
+        gathered = {
+            number: (grid, extents.pop(number))
+            for number, grid in grids.items()
+            if grid is not None
+        }
+        if gathered and self._files is not None:
+            left = [RowReads(self._table, extents, self._files)] if extents else []
+            self._warm = [MappedReads(gathered, self._files), *left]
         self._packed = [v for v in store.manifest.spec if v.packed is not None and v.nbytes]
         # Of each variable that is varints, the bytes they take.
         self._varints = {
@@ -69,15 +68,15 @@ class PlainReader:
             for part in extent
             if part.name in layout.varints
         }
-        apart = {v.name for v in self._packed} | self._varints.keys()
-        self._plain = [v.name for v in store.spec if v.nbytes and v.name not in apart]
+        self._stored = {v.name: v.nbytes for v in self._packed} | self._varints
+        self._plain = [v.name for v in store.spec if v.nbytes and v.name not in self._stored]
         self._lengths = np.array(layout.lengths, dtype=np.int64)
         self._around = {
             number: np.frombuffer(around, dtype=np.uint8)
             for number, around in enumerate(layout.around or ())
             if around
         }
-        self._scratch: dict[object, NDArray[np.uint8]] = {}
+        self._scratch = ScratchBytes()
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill ``rows``; see `Reader`."""
@@ -98,11 +97,11 @@ class PlainReader:
         row_bytes = {
             name: rows[name].reshape(-1).view(np.uint8).reshape(count, -1) for name in self._plain
         }
-        stored = {v.name: v.nbytes for v in self._packed} | self._varints
-        for name, nbytes in stored.items():
-            row_bytes[name] = self._scratch_rows(name, count, nbytes)
+        for name, nbytes in self._stored.items():
+            row_bytes[name] = self._scratch.take(name, count * nbytes).reshape(count, nbytes)
         gaps = {
-            number: self._scratch_rows(number, count, n) for number, n in self._gap_nbytes.items()
+            number: self._scratch.take(number, count * nbytes).reshape(count, nbytes)
+            for number, nbytes in self._gap_nbytes.items()
         }
         checks = None if self._checks is None else self._checks.of(samples)
         for each in reads:
@@ -123,11 +122,9 @@ class PlainReader:
 
     def _chosen(self, samples: NDArray[np.int64], watch: StageStopwatch) -> Sequence[Reads]:
         """Return how to read the samples of a batch; ask for what is not in the page cache."""
-        if self._row_reads is None or self._files is None:
+        if self._files is None or is_cached(self._table, samples, self._files):
             return self._warm
-        if is_cached(self._table, samples[[0, -1]], 0, self._files):
-            return self._warm
-        self._row_reads.ask(samples)
+        ask_for(self._table, samples, self._files)
         watch.end(Kind.READ, 0)
         return self._cold
 
@@ -143,13 +140,6 @@ class PlainReader:
             one = slice(row, row + 1)
             here = {name: values[one] for name, values in rows.items()}
             self._others.fill_rows(samples[one], here, watch)
-
-    def _scratch_rows(self, key: object, count: int, nbytes: int) -> NDArray[np.uint8]:
-        """Return memory of this thread that is used again."""
-        memory = self._scratch.get(key)
-        if memory is None or memory.size < count * nbytes:
-            memory = self._scratch[key] = np.empty(count * nbytes, dtype=np.uint8)
-        return memory[: count * nbytes].reshape(count, nbytes)
 
     def close(self) -> None:
         """Let memory go."""

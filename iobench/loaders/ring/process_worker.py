@@ -236,16 +236,14 @@ def spec_of_batch(made: Any, inside: SampleSpec, n_samples: int) -> SampleSpec:
                 str(name),
                 shape,
                 array.dtype.str,
-                known.dims if known is not None and same else _dims(shape),
+                known.dims
+                if known is not None and same
+                else tuple(f"dim_{axis}" for axis in range(len(shape))),
                 known.units if known is not None else "",
                 known.role if known is not None else "input",
             )
         )
     return SampleSpec(tuple(variables))
-
-
-def _dims(shape: tuple[int, ...]) -> tuple[str, ...]:
-    return tuple(f"dim_{axis}" for axis in range(len(shape)))
 
 
 def _copy(made: Any, rows: dict[str, NDArray[Any]]) -> None:

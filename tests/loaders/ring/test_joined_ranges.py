@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from iobench.errors import StoreError
 from iobench.files.open_files import FileSet
 from iobench.files.ranges import FileRange
-from iobench.loaders.ring.object_reads import RangeViews, joined
+from iobench.loaders.ring.reads import RangeViews, joined
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from number_stores import nothing_left, write_numbers
+from number_stores import write_numbers
 from ring_sources import NumberSource
 
 import iobench
@@ -81,14 +81,3 @@ def test_a_source_of_the_users_can_be_asked_as_well() -> None:
     assert dataset[7]["number"] == 7
     loader.close()
     del dataset, loader
-
-
-def test_nothing_stays_of_it(store: Store) -> None:
-    window = place_windows([float(i) for i in range(20)], Window((0,), (1,)))
-    with nothing_left():
-        loader = iobench.loader(store, 4, window=window)
-        one = loader.dataset[3]
-        loader.close()
-        del loader
-        assert one["number"].tolist() == [3]
-        del one

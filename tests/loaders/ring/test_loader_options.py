@@ -14,14 +14,13 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from number_stores import expected_batch, nothing_left, write_numbers
+from number_stores import nothing_left, write_numbers
 
 import iobench
 from iobench.errors import IobenchError, OptionError
-from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.loader_config import LoaderConfig
+from iobench.loaders.ring.options import find_rank
 from iobench.loaders.ring.presenting import ArrayCast
-from iobench.loaders.ring.rank_lookup import find_rank
 from iobench.samples import StackedSamples
 
 if TYPE_CHECKING:
@@ -37,38 +36,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def leaves_nothing() -> Iterator[None]:
     with nothing_left():
         yield
-
-
-def in_order(n: int = 50, size: int = 4) -> list[list[int]]:
-    return [list(range(i, min(i + size, n))) for i in range(0, n, size)]
-
-
-@pytest.mark.parametrize("fmt", ["numpy", "tfrecord"])
-@pytest.mark.parametrize("verify", [False, True])
-def test_batches_are_numpy_arrays(tmp_path: Path, fmt: str, verify: bool) -> None:
-    write_numbers(tmp_path / "store", fmt=fmt)
-    for path in (tmp_path / "store", str(tmp_path / "store")):
-        loader = iobench.loader(path, 4, verify=verify)
-        assert type(loader) is RingLoader
-        for batch, numbers in zip(loader, in_order(), strict=True):
-            expected = expected_batch(numbers)
-            assert list(batch) == list(expected)
-            for name, array in expected.items():
-                assert type(batch[name]) is np.ndarray
-                assert batch[name].dtype == array.dtype
-                assert np.array_equal(batch[name], array)
-
-
-def test_a_transform_sees_arrays_and_what_it_returns_is_cast(store: Store) -> None:
-    def transform(batch: dict[str, Any]) -> list[Any]:
-        batch["x"] *= 2
-        return [batch["x"], batch["number"], batch["x"].mean(axis=(1, 2), dtype="f8")]
-
-    loader = iobench.loader(store, 4, transform=transform, dtype="float16")
-    for (x, number, mean), numbers in zip(loader, in_order(), strict=True):
-        expected = expected_batch(numbers)["x"] * 2
-        assert np.array_equal(x, expected.astype("f2"))
-        assert (x.dtype, number.dtype, mean.dtype) == ("f2", "i8", "f2")
 
 
 @pytest.mark.parametrize("n", [1, 65_536, 65_537, 200_001])

@@ -195,7 +195,7 @@ def test_statistics_are_those_of_training_by_channel() -> None:
         ("t", statistics_of(), "normalise='t': expected True, names of variables"),
         (3, statistics_of(), "normalise=3: expected True"),
         ({"t": 3}, {}, "t: expected a pair of mean and std"),
-        ({"t": (0, -1)}, {}, "a std is below 0"),
+        ({"t": (0, -1)}, {}, "expected finite numbers, and no std below 0"),
         ({"t": (np.zeros(4), 1)}, {}, r"mean \(4,\) and std \(\) do not fit"),
     ],
 )

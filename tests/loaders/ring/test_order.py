@@ -145,14 +145,6 @@ def test_blocks_come_whole_and_each_sample_once(n: int, block: int, seed: int, s
     assert np.array_equal(order.samples(1, len(order) - 1), found[(len(order) - 1) * size :])
 
 
-def test_the_quality_of_an_order_is_told() -> None:
-    assert BatchOrder(100, 4).quality == "as stored: no shuffle"
-    assert BatchOrder(100, 4, shuffle=True).quality == "global permutation of 100 samples"
-    told = BatchOrder(100_000, 4, shuffle="blocks:64").quality
-    assert "drawn from 2048 of 100000, two of them from one block with probability 0.031" in told
-    assert "in a global permutation from 100000, 0.00063" in told
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -123,7 +123,7 @@ def check(
 def test_patches_are_those_of_whole_samples(
     store: Store, partly: None, monkeypatch: pytest.MonkeyPatch, is_cached: bool
 ) -> None:
-    monkeypatch.setattr(box_reader, "are_cached", lambda places, files: is_cached)
+    monkeypatch.setattr(box_reader, "is_cached", lambda *_: is_cached)
     loader = iobench.loader(store, 3, shuffle=True, seed=2, patch=PATCH, threads=2)
     seen = check(loader, store, PATCH, epochs=3)
     assert sorted(number for number, *_ in seen) == sorted([*range(N)] * 3)
@@ -159,7 +159,7 @@ def test_a_patch_touches_no_other_chunk(
         seen(self, one, *others)
 
     monkeypatch.setattr(StoredBoxReader, "_put", listening)
-    monkeypatch.setattr(box_reader, "are_cached", lambda places, files: False)
+    monkeypatch.setattr(box_reader, "is_cached", lambda *_: False)
     sizes = PatchSizes({"y": 3, "x": 4}, spec)
     filler = StoreSource(store).box_filler(sizes)
     rows = {v.name: np.empty((1, *v.shape), v.dtype) for v in sizes.part}
@@ -291,7 +291,7 @@ def test_any_shape_in_any_chunks(data: st.DataObject, tmp_path_factory: Any) -> 
         changed.setattr(box_reader, "COPY_NBYTES", 0)
         changed.setattr(box_reader, "CALL_NBYTES", draw(st.sampled_from([1, 8, 64])))
         changed.setattr(box_reader, "DECODE_FACTOR", draw(st.sampled_from([0, 5])))
-        changed.setattr(box_reader, "are_cached", lambda places, files: is_cached)
+        changed.setattr(box_reader, "is_cached", lambda *_: is_cached)
         check(iobench.loader(store, 2, patch=patch, threads=1), store, patch, epochs=2)
     store.close()
 
@@ -318,10 +318,3 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
     with pytest.raises(OptionError, match="coordinates: no batch was handed out"):
         iobench.loader(store, 1).coordinates()
-
-
-def test_one_name_of_two_lengths_is_refused(make_store: MakeStore) -> None:
-    spec = SampleSpec((Variable("u", (4,), "<f4", ("x",)), Variable("v", (5,), "<f4", ("x",))))
-    store = make_store(spec, samples_of(spec, 2))
-    with pytest.raises(OptionError, match="patch: along x u has 4, v has 5; patches are cut at on"):
-        iobench.loader(store, 1, patch={"x": 2})

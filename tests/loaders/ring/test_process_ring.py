@@ -12,7 +12,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import psutil
 import pytest
 from ring_sources import (
@@ -65,27 +64,6 @@ def make(source: NumberSource | None = None, transform: Any = None, **options: A
     order = BatchOrder(len(source), 4, shuffle=options.pop("shuffle", False))
     processes = ProcessSource(source, 4, transform=transform)
     return RingLoader(processes, order, **{"threads": 2, **options})
-
-
-def test_batches_are_those_of_the_source() -> None:
-    loader = make(shuffle=True, transform=doubled)
-    pids = set()
-    for _ in range(2):
-        numbers = []
-        for batch in loader:
-            numbers += (batch["number"] // 2).tolist()
-            assert batch["field"].shape == (len(batch["number"]), 5)
-            means = batch["number"][:, None] / 2 + (5 + np.arange(5)) / 16
-            assert np.allclose(batch["field"], means)
-            pids |= set(batch["pid"].tolist())
-        order = loader.order
-        expected = [order.samples(loader.epoch, batch) for batch in range(len(order))]
-        assert numbers == np.concatenate(expected).tolist()
-    assert os.getpid() not in pids
-    assert len(pids) <= 2  # the processes of the first epoch made the second one too
-    assert [v.dims for v in loader.spec] == [("dim_0",), (), ()]
-    assert loader.spec["number"].role == "target"
-    loader.close()
 
 
 @pytest.mark.quick_cases(2)

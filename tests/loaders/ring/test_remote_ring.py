@@ -17,7 +17,7 @@ import iobench
 from iobench.errors import StoreError
 from iobench.files.urls import as_path
 from iobench.loaders.opened_store import open_store
-from iobench.loaders.ring import object_reads
+from iobench.loaders.ring import reads as object_reads
 from iobench.loaders.ring.decode_reader import DecodeReader
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog

@@ -70,14 +70,6 @@ def no_thread_is_left() -> Iterator[None]:
     assert not left
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_batches_do_not_depend_on_threads(threads: int) -> None:
-    loader = make(threads=threads, shuffle=True)
-    expected = numbers_of_epoch(loader, 0)
-    assert numbers(loader) == expected
-    assert sorted(expected) == list(range(50))
-
-
 def test_holding_all_batches_is_told_once() -> None:
     loader = make(depth=3)
     with pytest.warns(UserWarning, match="batches are held at once") as caught:
@@ -126,23 +118,6 @@ def test_an_iterator_that_is_forgotten_ends_its_threads() -> None:
     del iterator
     assert alive() is None
     assert not [t for t in threading.enumerate() if "iobench-ring" in t.name]
-
-
-def test_two_iterations_at_once_do_not_hinder_each_other() -> None:
-    loader = make(NumberSource(200), depth=3)
-    for first, second in zip(loader, loader, strict=True):
-        assert first["number"].tolist() == second["number"].tolist()
-
-
-def test_what_fails_is_raised_in_its_place() -> None:
-    loader = make(NumberSource(broken=9), threads=3)
-    iterator = iter(loader)
-    assert numbers([next(iterator), next(iterator)]) == list(range(8))
-    with pytest.raises(SampleError, match="sample 9 is broken") as caught:
-        next(iterator)
-    assert caught.value.__notes__ == ["while batch 2 of epoch 0 was made"]
-    with pytest.raises(StopIteration):
-        next(iterator)
 
 
 @pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")

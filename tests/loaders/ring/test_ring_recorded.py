@@ -87,16 +87,6 @@ def test_a_pass_that_is_left_ends_its_round(tmp_path, how):
     assert rounds["end_ns"][0] <= left_ns
 
 
-def test_asking_an_ended_pass_again_is_no_wait(tmp_path):
-    with iobench.record(tmp_path / "run"):
-        loader = ring()
-        begun = iter(loader)
-        assert len(list(begun)) == 3
-        assert list(begun) == []
-        loader.close()
-    assert len(waits_of(iobench.open_profile(tmp_path / "run"))) == 4
-
-
 def test_a_wait_that_fails_is_told(tmp_path):
     with iobench.record(tmp_path / "run"):
         loader = ring(broken=9)
