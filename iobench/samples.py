@@ -345,7 +345,7 @@ class Window(msgspec.Struct, frozen=True):
             reason = f" ({error})" if isinstance(error, OptionError) else ""
             raise OptionError(
                 f"--window={text}: expected offsets of inputs, a colon and offsets of targets, "
-                f"as --window=-1,0:1, --window=0:1,2,3,4 or --window time=-1,0:1{reason}"
+                f"as -1,0:1 or 0:1,2,3,4 or time=-1,0:1{reason}"
             ) from None
 
     @property

@@ -167,8 +167,9 @@ class RingLoader:
         if samples := self.config.samples:
             lines.append("  " + ", ".join(f"{name} {value}" for name, value in samples.items()))
         if means := self.normalisation:
-            of = next((f" by statistics of {each.of}" for each in means.values() if each.of), "")
-            lines.append(f"  normalised{of}: {', '.join(means)}")
+            of = next((each.of for each in means.values() if each.of), "")
+            by = f" by the statistics of {of}" if of else ""
+            lines.append(f"  normalised{by}: {', '.join(means)}")
         if config.transform is not None:
             lines.append("  changed by a transform before they are handed out")
         if (stack := getattr(self._present, "stack", None)) is not None:
