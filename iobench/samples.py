@@ -229,19 +229,9 @@ class SampleSpec:
         return SampleSpec(tuple(variable.unpacked for variable in self.variables))
 
     def check(self, sample: Sample, *, where: str) -> None:
-        """Check that ``sample`` is what the spec says.
+        """Raise SampleError, naming the first array whose name, shape or dtype differs.
 
-        Parameters
-        ----------
-        sample : mapping of str to ndarray
-            The sample's arrays.
-        where : str
-            Which sample, for the message.
-
-        Raises
-        ------
-        SampleError
-            Naming the first array whose name, shape or dtype differs.
+        ``where`` says which sample it is.
         """
         if sample.keys() != self._by_name.keys():
             raise SampleError(
@@ -329,11 +319,6 @@ class Window(msgspec.Struct, frozen=True):
         --------
         >>> Window.parse("time=-1,0:1")
         Window(inputs=(-1, 0), targets=(1,), dim='time')
-
-        Raises
-        ------
-        OptionError
-            If it is spelled otherwise.
         """
         dim, is_named, offsets = text.rpartition("=")
         inputs, colon, targets = offsets.partition(":")
@@ -365,20 +350,7 @@ def _offsets(text: str) -> tuple[int, ...]:
 
 
 class StackedSamples(Sequence[dict[str, NDArray[Any]]]):
-    """A sequence of samples that are rows of the arrays of a batch.
-
-    Parameters
-    ----------
-    arrays : dict of str to ndarray
-        The batch: samples are the first axis of each array.
-    n_samples : int
-        How many.
-
-    Attributes
-    ----------
-    arrays : dict of str to ndarray
-        For who wants the batch as it is.
-    """
+    """A sequence of samples that are rows of ``arrays``, those of a batch."""
 
     def __init__(self, arrays: dict[str, NDArray[Any]], n_samples: int) -> None:
         self.arrays = arrays
@@ -413,17 +385,9 @@ class StackedSamples(Sequence[dict[str, NDArray[Any]]]):
 
 
 class SharedBytes(msgspec.Struct, frozen=True):
-    """What was read for a sample that shares decoded chunks with others; a subclass has those.
+    """What was read for a sample that shares decoded chunks with others; a subclass has those."""
 
-    It is iterated like a list of buffers.
-
-    Parameters
-    ----------
-    buffers : list of memoryview
-        Nothing of chunks that were decoded already, or that others read.
-    """
-
-    buffers: list[memoryview]
+    buffers: list[memoryview]  # nothing of chunks that were decoded already, or that others read
 
     def __iter__(self) -> Iterator[memoryview]:
         return iter(self.buffers)
@@ -433,17 +397,11 @@ OF_NO_BYTES: Final = frozenset({int, float, complex, bool, str, type(None)})
 
 
 def is_number_below(index: Any, count: int, name: str) -> bool:
-    """Tell whether a sample may be asked for by a number.
-
-    Raises
-    ------
-    TypeError
-        If it is no number, as a slice is not.
-    """
+    """Tell whether a sample may be asked for by a number; raise OptionError of what is none."""
     try:
         return bool(-count <= index < count)
     except (TypeError, ValueError):
-        raise TypeError(
+        raise OptionError(
             f"{name}: asked for [{index!r}], expected the number of one sample; take several in a "
             "loop, or batches of iobench.loader"
         ) from None

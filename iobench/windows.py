@@ -26,52 +26,27 @@ far above what floating point does to a time, far below any gap."""
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Two neighbours in a row that lie further apart than one step.
+    """Two neighbours in a row that lie further apart than one step."""
 
-    Parameters
-    ----------
-    before, after : int
-        Their sample numbers.
-    positions : tuple of float
-        Where they lie.
-    n_missing : int
-        Items that would fit between them, a step or more apart.
-    """
-
-    before: int
+    before: int  # their sample numbers
     after: int
     positions: tuple[float, float]
-    n_missing: int
+    n_missing: int  # items that would fit between them, a step or more apart
 
 
 class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
     """Where a window fits.
 
     ``len(placement) + n_at_ends + n_at_gaps + n_at_split`` is the number of samples there are, or
-    of the split.
-
-    Parameters
-    ----------
-    window : Window
-        What was placed.
-    centres : ndarray of int64, shape (windows,)
-        The sample number of offset 0 of each window, ascending.
-    items : ndarray of int64, shape (windows, items)
-        Sample numbers of each window's items, in the order of ``window.offsets``.
-    step : float or None
-        From one item to the next, negative where positions descend; None without neighbours.
-    gaps : tuple of Gap
-        All of them, in order; of a split those at its own samples.
-    n_at_ends, n_at_gaps, n_at_split : int
-        Centres that got no window, because it would reach beyond an end of the row, across a gap,
-        or (else) out of the split.
+    of the split: others are centres whose window would reach beyond an end of the row, across a
+    gap, or (else) out of the split.
     """
 
     window: Window
-    centres: NDArray[np.int64]
-    items: NDArray[np.int64]
-    step: float | None
-    gaps: tuple[Gap, ...]
+    centres: NDArray[np.int64]  # (windows,): the samples of offset 0, ascending
+    items: NDArray[np.int64]  # (windows, items): samples, in the order of ``window.offsets``
+    step: float | None  # negative where positions descend; None without neighbours
+    gaps: tuple[Gap, ...]  # in order; of a split those at its own samples
     n_at_ends: int
     n_at_gaps: int
     n_at_split: int
@@ -104,15 +79,7 @@ class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
             "n_at_ends": self.n_at_ends,
             "n_at_gaps": self.n_at_gaps,
             "n_at_split": self.n_at_split,
-            "gaps": [
-                {
-                    "before": gap.before,
-                    "after": gap.after,
-                    "positions": list(gap.positions),
-                    "n_missing": gap.n_missing,
-                }
-                for gap in self.gaps
-            ],
+            "gaps": msgspec.to_builtins(self.gaps),
         }
 
 

@@ -24,7 +24,6 @@ from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint,
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology, json_attributes
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.file_variables import Selection
 from iobench.datasets.selection import LEAST, MOST, CoordinateInterval, date_bound, date_numbers
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import range_file
@@ -80,7 +79,7 @@ class AnemoiDataset(ChunkedSamples):
     thread_safe = True
 
     def __init__(self, path: Path, options: Mapping[str, str]) -> None:
-        super().__init__(Selection("time"))
+        super().__init__()
         self.name = f"anemoi:{path.name}"
         self._path = path
         self._select, self._drop = (_names(options.get(name, "")) for name in ("select", "drop"))

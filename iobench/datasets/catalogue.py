@@ -13,7 +13,7 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -36,9 +36,7 @@ Found = TypeVar("Found")
 
 DIGEST_NBYTES: Final = 16
 SUFFIX: Final = ".catalogue-2"
-MAX_NBYTES: Final = 1 << 30
-"""Of all catalogues of a folder: the oldest go first."""
-MAX_FILE_NBYTES: Final = 1 << 26
+MAX_NBYTES: Final = 1 << 26
 """A catalogue larger than this has the files of the latest list alone."""
 YOUNG_NS: Final = 2 * 10**9
 """A file changed so lately may change again within one tick of its file system's clock."""
@@ -46,8 +44,6 @@ TRIAL_S: Final = 0.5
 WORTH_S: Final = 2.0
 """Processes take about a second to start: files are inspected in them if so much is left."""
 FILES_PER_JOB: Final = 16
-WRITE_S: Final = 30.0
-"""Outcomes are written so often, so that little is lost if the process is killed."""
 SCALARS: Final = (type(None), bool, int, float, str)
 ARRAY_KINDS: Final = "biufcmMSU"
 
@@ -74,38 +70,6 @@ class Catalogued(NamedTuple, Generic[Found]):
     n_new: int
 
 
-def catalogued(
-    files: Sequence[Path],
-    inspection: Inspection[Found],
-    *,
-    cache_dir: Path,
-    progress: Progress = no_progress,
-) -> Catalogued[Found]:
-    """Return what there is to know of each file: as kept, else found out now and kept."""
-    if not files:
-        return Catalogued([], 0)
-    catalogue = _Catalogue(inspection, files, cache_dir)
-    sources = catalogue.sources
-    total = sum(source.weight for source in sources)
-    done = 0
-
-    def advance(nbytes: int) -> None:
-        nonlocal done
-        done += nbytes
-        progress(done, total)
-
-    values = catalogue.known()
-    missing = [number for number in range(len(sources)) if number not in values]
-    advance(sum(source.weight for number, source in enumerate(sources) if number in values))
-    try:
-        for number, value in _inspected(sources, missing, inspection, advance):
-            values[number] = value
-            catalogue.keep(sources[number], value)
-    finally:
-        catalogue.write()
-    return Catalogued([values[number] for number in range(len(sources))], len(missing))
-
-
 class _Source(msgspec.Struct, frozen=True):
     """A file: ``state`` is None where nobody could tell whether it has changed."""
 
@@ -117,77 +81,92 @@ class _Source(msgspec.Struct, frozen=True):
     identity: tuple[int, int] | None
 
 
-class _Catalogue(Generic[Found]):
-    """The outcomes of one inspection of files that begin with one of a folder."""
+def catalogued(
+    files: Sequence[Path],
+    inspection: Inspection[Found],
+    *,
+    cache_dir: Path,
+    progress: Progress = no_progress,
+) -> Catalogued[Found]:
+    """Return what there is to know of each file: as kept, else found out now and kept."""
+    if not files:
+        return Catalogued([], 0)
+    kinds = inspection.kinds
+    about = json.dumps(
+        [inspection.name, [[kind.__qualname__, *kind.__struct_fields__] for kind in kinds]]
+    ).encode()
+    whole = functools.cache(lambda path: os.fsencode(path.resolve()))
+    # A link is known by its own name: its state is that of the file it leads to.
+    names = [
+        str(path).encode()
+        if isinstance(path, URL)
+        else whole(path.parent) + b"/" + os.fsencode(path.name)
+        for path in files
+    ]
+    catalogue = cache_dir / f"{_digest(about + names[0].rpartition(b'/')[0]).hex()}{SUFFIX}"
+    sources = [
+        _Source(path, _digest(about + name), *_state(path))
+        for path, name in zip(files, names, strict=True)
+    ]
+    # What is found holds for the files as they are now: a reader of another one fails.
+    open_files.expect({str(each.path): each.identity for each in sources if each.identity})
+    total, done = sum(source.weight for source in sources), 0
 
-    def __init__(self, inspection: Inspection[Found], files: Sequence[Path], folder: Path) -> None:
-        self.inspection = inspection
-        kinds = [[kind.__qualname__, *kind.__struct_fields__] for kind in inspection.kinds]
-        about = json.dumps([inspection.name, kinds]).encode()
-        whole = functools.cache(lambda path: os.fsencode(path.resolve()))
-        # A link is known by its own name: its state is that of the file it leads to.
-        names = [
-            str(path).encode()
-            if isinstance(path, URL)
-            else whole(path.parent) + b"/" + os.fsencode(path.name)
-            for path in files
-        ]
-        self.file = folder / f"{_digest(about + names[0].rpartition(b'/')[0]).hex()}{SUFFIX}"
-        self.sources = [
-            _Source(path, _digest(about + name), *_state(path))
-            for path, name in zip(files, names, strict=True)
-        ]
-        # What is found holds for the files as they are now: a reader of another one fails.
-        open_files.expect({str(each.path): each.identity for each in self.sources if each.identity})
-        self.rows: dict[bytes, tuple[bytes, bytes]] = _read(self.file)
-        self.n_new = 0
-        self.watch = stopwatch()
+    def advance(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        progress(done, total)
 
-    def known(self) -> dict[int, Found]:
-        """Return what is kept of files, by their number."""
-        values = {}
-        for number, source in enumerate(self.sources):
-            state, row = self.rows.get(source.key, (b"", b""))
-            if state == source.state:
-                content = msgspec.msgpack.decode(row)
-                values[number] = _value(content, self.inspection.kinds, source.path)
-        return values
+    rows = _read(catalogue)
+    values: dict[int, Found] = {}
+    for number, source in enumerate(sources):
+        state, row = rows.get(source.key, (b"", b""))
+        if state == source.state:
+            values[number] = _value(msgspec.msgpack.decode(row), kinds, source.path)
+    missing = [number for number in range(len(sources)) if number not in values]
+    advance(sum(sources[number].weight for number in values))
+    new: dict[bytes, tuple[bytes, bytes]] = {}
+    try:
+        for number, value in _inspected(sources, missing, inspection, advance):
+            values[number] = value
+            new |= _new_row(sources[number], value, kinds)
+    finally:
+        if new:
+            _write(catalogue, rows | new, {source.key for source in sources})
+    return Catalogued([values[number] for number in range(len(sources))], len(missing))
 
-    def keep(self, source: _Source, value: Found) -> None:
-        """Keep an outcome, if the file is still as it was before.
 
-        One behind a URL is known by what it was when it was looked up: inspecting it looks again.
-        """
-        if source.state is None or source.is_young:
+def _new_row(
+    source: _Source, value: Any, kinds: Sequence[type]
+) -> dict[bytes, tuple[bytes, bytes]]:
+    """Return an outcome to be kept, if the file is still as it was before.
+
+    One behind a URL is known by what it was when it was looked up: inspecting it looks again.
+    """
+    if source.state is None or source.is_young:
+        return {}
+    state, is_young, *_ = _state(source.path)
+    if state != source.state or is_young:
+        return {}
+    # An attribute that is neither number nor text, or is beyond 64 bits: it is not kept.
+    with suppress(TypeError, OverflowError):
+        row = msgspec.msgpack.encode(_row(value, kinds, source.path))
+        return {source.key: (source.state, row)}
+    return {}
+
+
+def _write(
+    catalogue: Path, rows: Mapping[bytes, tuple[bytes, bytes]], latest: Container[bytes]
+) -> None:
+    """Write all outcomes; where that cannot be, they have served this call."""
+    with suppress(OSError):  # a StorageError, or the folder was removed meanwhile
+        if catalogue.exists() and not catalogue.is_file():
             return
-        state, is_young, *_ = _state(source.path)
-        if state != source.state or is_young:
-            return
-        # An attribute that is neither number nor text, or is beyond 64 bits: it is not kept.
-        with suppress(TypeError, OverflowError):
-            row = _row(value, self.inspection.kinds, source.path)
-            self.rows[source.key] = source.state, msgspec.msgpack.encode(row)
-            self.n_new += 1
-            if self.watch() > WRITE_S:
-                self.write()
-
-    def write(self) -> None:
-        """Write all outcomes; where that cannot be, they have served this call."""
-        with suppress(OSError):  # a StorageError, or the folder was removed meanwhile
-            if self.n_new and (self.file.is_file() or not self.file.exists()):
-                make_index_folder(self.file.parent)
-                content = _packed(self.rows)
-                if len(content) > MAX_FILE_NBYTES:
-                    own = {source.key for source in self.sources}
-                    content = _packed({key: row for key, row in self.rows.items() if key in own})
-                write_atomically(self.file, content)
-                _remove_oldest(self.file)
-        self.n_new, self.watch = 0, stopwatch()
-
-
-def make_index_folder(folder: Path) -> None:
-    """Make a folder for outcomes of inspections, so that ``iobench cache`` lists it."""
-    make_item(folder, kind="index", title="indexes of source files")
+        make_item(catalogue.parent, kind="index", title="indexes of source files")
+        content = _packed(rows)
+        if len(content) > MAX_NBYTES:
+            content = _packed({key: row for key, row in rows.items() if key in latest})
+        write_atomically(catalogue, content)
 
 
 def _digest(content: bytes) -> bytes:
@@ -208,17 +187,6 @@ def _read(file: Path) -> dict[bytes, tuple[bytes, bytes]]:
             rows: dict[bytes, tuple[bytes, bytes]] = msgspec.msgpack.decode(packed)
             return rows
     return {}
-
-
-def _remove_oldest(latest: Path) -> None:
-    """Remove catalogues of other lists, and other versions, while all are too large together."""
-    files = [file for file in latest.parent.glob("*.catalogue-*") if file != latest]
-    by_age = sorted(((file.stat().st_mtime_ns, file) for file in files), reverse=True)
-    nbytes = latest.stat().st_size
-    for _, file in by_age:
-        nbytes += file.stat().st_size
-        if nbytes > MAX_NBYTES:
-            file.unlink()
 
 
 def _state(path: Path) -> tuple[bytes | None, bool, int, tuple[int, int] | None]:

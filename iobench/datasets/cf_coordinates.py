@@ -6,7 +6,6 @@ chapters 4 (coordinate types), 5 (coordinate systems, grid mappings) and 7.1 (bo
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +20,6 @@ from iobench.chunks.netcdf.description import (
     describe_netcdf,
 )
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology, json_attributes
-from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.file_sets import (
     HORIZONTAL,
     MAX_NBYTES,
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.netcdf.file import NetcdfFile
     from iobench.chunks.zarr_arrays.store import ZarrStore
-    from iobench.datasets.setup_processes import Advance
 
 ByFile = Mapping[str, Sequence["NDArray[Any] | None"]]
 """What each file has of variables, by name; None where it lacks one."""
@@ -93,16 +90,12 @@ def netcdf_meteorology(
     windows: Mapping[str, slice] | None = None,
     agreed: Agreement = NO_AGREEMENT,
 ) -> Meteorology:
-    """Return what NetCDF files say of the samples made of them.
+    """Return what NetCDF files of one grid say of the samples made of them.
 
     Parameters
     ----------
-    files : sequence of NetcdfFile
-        In the order of ``places``; those of the same grid.
     chosen : mapping of str to str
         Variables of samples by their names in files; ``""`` for those that samples do not have.
-    places : SamplePlaces
-        Where each sample is.
     cache_dir : Path
         Where inspections are kept.
     known : mapping of str to sequence of ndarray, optional
@@ -112,13 +105,11 @@ def netcdf_meteorology(
     agreed : Agreement, optional
         What was found of the order of files along their dimensions.
     """
-    others = [each.path for each in files[0].others.values()]
-    paths = list(dict.fromkeys([files[0].path, *others]))
+    paths = dict.fromkeys([files[0].path, *(each.path for each in files[0].others.values())])
     try:
-        every, _ = catalogued(paths, _description(files[0].group), cache_dir=cache_dir)
+        every = [describe_netcdf(path, files[0].group) for path in paths]
     except IobenchError as error:  # the samples can be made all the same
         return Meteorology(places.dims, left_out={"all": str(error)})
-
     variables = {name: one for each in reversed(every) for name, one in each.variables.items()}
     for name, one in variables.items():
         if one.texts is not None:
@@ -126,7 +117,7 @@ def netcdf_meteorology(
             variables[name] = replace(one, texts=texts)
 
     def read(some: Sequence[NetcdfFile], names: Sequence[str]) -> ByFile:
-        if not others:
+        if not files[0].others:
             return whole_variables(some, names, cache_dir=cache_dir)
         by_name: dict[str, Sequence[NDArray[Any] | None]] = {}
         for name in names:
@@ -135,10 +126,9 @@ def netcdf_meteorology(
         return by_name
 
     described = replace(every[0], variables=variables)
-    coordinates = _Coordinates(
+    return _Coordinates(
         files, described, read, chosen, places, known or {}, windows or {}, agreed
-    )
-    return coordinates.labels()
+    ).labels()
 
 
 def zarr_meteorology(
@@ -152,26 +142,14 @@ def zarr_meteorology(
 ) -> Meteorology:
     """Return likewise what Zarr stores say; ``whole`` returns numbers of arrays."""
     first = stores[0]
-    attributes = {name: first.described[name] for name in numbers_of(first)}
     variables = {
         name: DescribedVariable(
-            each.dims, each.shape, json_attributes(attributes[name], without=NOT_KEPT)
+            each.dims, each.shape, json_attributes(first.described[name], without=NOT_KEPT)
         )
         for name, each in numbers_of(first).items()
     }
-
     described = DescribedFile(variables, json_attributes(first.attributes))
     return _Coordinates(stores, described, whole, chosen, places, known, {}, agreed).labels()
-
-
-def _describe(path: Path, _: Advance, group: str = "") -> DescribedFile:
-    return describe_netcdf(path, group)
-
-
-def _description(group: str) -> Inspection[DescribedFile]:
-    name = f"netcdf description 1{f' #{group}' if group else ''}"
-    inspect = functools.partial(_describe, group=group)
-    return Inspection(name, inspect, (DescribedFile, DescribedVariable))
 
 
 class _Coordinates:

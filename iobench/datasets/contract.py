@@ -144,15 +144,7 @@ class SampleIndex(msgspec.Struct, frozen=True):
         return self.meteorology.sample_dims or told
 
     def along(self, dim: str = "") -> SampleAxis:
-        """Return where samples lie along one of their dimensions, the only one by default.
-
-        Raises
-        ------
-        UnknownNameError
-            If samples are not along ``dim``; lists the dimensions they are along.
-        OptionError
-            If they are along several and none is named.
-        """
+        """Return where samples lie along one of their dimensions, the only one by default."""
         dims = self.dims
         if not dim and len(dims) > 1:
             raise OptionError(f"samples are along {', '.join(dims)}: name one of them")
@@ -234,8 +226,7 @@ class Dataset(Protocol):
     def decode(self, raw: Raw, where: Where) -> Arrays:
         """Return the arrays these bytes hold; ``where`` is what ``read`` was given for them.
 
-        Where it takes ``out`` as well, that may be rows of a batch, for the arrays of the *sample*,
-        by name: those that `preprocess` leaves as they are can be made there, without a copy.
+        A `KeepsDecoded` dataset may take ``out`` as well: rows of a batch by name, to be filled.
         """
         ...
 
@@ -254,10 +245,7 @@ _checked: set[type] = set()
 
 
 def check_steps(dataset: Dataset) -> None:
-    """Raise IobenchError where a dataset's methods do not take what they are given.
-
-    Before `decode` and `preprocess` were told where a sample is they took one argument.
-    """
+    """Raise IobenchError where a dataset's methods do not take what they are given."""
     kind = type(dataset)
     if kind in _checked:
         return
@@ -278,42 +266,30 @@ def check_steps(dataset: Dataset) -> None:
 def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[..., Any]]]:
     """Return what makes a sample, in order, each with its name; fused ones as ``read+decode``.
 
-    The first takes where the sample is; each other takes what the one before it returned, and
-    where the sample is.
-
-    Raises
-    ------
-    IobenchError
-        As `check_steps`.
+    The first takes where the sample is; the others what the one before returned, and where.
     """
     check_steps(dataset)
     fused = tuple(dataset.fused)
-    names = [name for name in ("read", "decode", "preprocess") if name not in fused[1:]]
+    names = [name for name in STEPS if name not in fused[1:]]
     return [("+".join(fused) if name in fused else name, getattr(dataset, name)) for name in names]
 
 
+class KeepsDecoded:
+    """A dataset whose samples are what `decode` returns, side by side where they were made so."""
+
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
+        """Return the arrays as they are."""
+        return arrays
+
+
+def keeps_decoded(dataset: Any) -> bool:
+    """Return whether a dataset's samples are its decoded arrays."""
+    return getattr(type(dataset), "preprocess", None) is KeepsDecoded.preprocess
+
+
 def decodes_in_place(dataset: Dataset) -> bool:
-    """Return whether ``decode`` takes ``out``, and knows what ``preprocess`` does to it."""
-    if "out" not in inspect.signature(dataset.decode).parameters:
-        return False
-    kinds = type(dataset).__mro__
-    decode, preprocess = (
-        next((n for n, kind in enumerate(kinds) if name in vars(kind)), 0)
-        for name in ("decode", "preprocess")
-    )
-    return decode <= preprocess  # a subclass with a `preprocess` of its own does other things
-
-
-def as_decoded(dataset: Any, arrays: Arrays, where: Where) -> Sample:
-    """Return the arrays as they are: the ``preprocess`` of datasets that have none.
-
-    Samples of a window stay side by side then, as they were decoded.
-    """
-    return arrays
-
-
-# A method is pickled as the attribute of its object that has its function's name.
-as_decoded.__name__ = "preprocess"
+    """Return whether ``decode`` takes ``out``, and makes the sample there."""
+    return keeps_decoded(dataset) and "out" in inspect.signature(dataset.decode).parameters
 
 
 def make_sample(dataset: Dataset, where: Where) -> Sample:
@@ -329,9 +305,8 @@ def make_sample(dataset: Dataset, where: Where) -> Sample:
 class ChunkedDataset(Protocol):
     """Optional face of a dataset whose samples are parts of stored variables, in chunks.
 
-    A conversion then reads and decodes each chunk once for all samples that share it, and copies
-    what `decode` would return to where it belongs. Addresses begin with the number of a file and
-    the index along each of its sample dimensions.
+    A conversion reads and decodes each chunk once for all samples that share it. Addresses begin
+    with the number of a file and the index along each of its sample dimensions.
     """
 
     def chunks_of(self, address: Where) -> Sequence[tuple[SampledVariable, Place]]:
@@ -345,23 +320,15 @@ class ChunkedDataset(Protocol):
 
 @runtime_checkable
 class PlannedDataset(Protocol):
-    """Optional face of a dataset whose samples share chunks that are kept decoded."""
+    """Optional face of a dataset that keeps decoded chunks by the order of samples."""
 
     @property
     def has_chunks(self) -> bool:
-        """Whether its files have any, known once `samples` has run: else nobody need tell it."""
+        """Whether its files have any, known once `samples` has run."""
         ...
 
     def expect(self, where: Sequence[Where], *, follows: bool) -> None:
-        """Say which samples will be asked for, in this order.
-
-        Parameters
-        ----------
-        where : sequence of Where
-            Entries of the index.
-        follows : bool
-            Whether they come behind those said before that were not asked for yet; else instead.
-        """
+        """Say which samples will be asked for, after those said before, or instead of them."""
         ...
 
     def chunking(self) -> SharedChunks | None:

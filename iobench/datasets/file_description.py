@@ -9,6 +9,7 @@ import numpy as np
 from iobench.chunks.chunk_codecs import codec_name
 from iobench.chunks.grib.field_cubes import describe_fields
 from iobench.chunks.zarr_arrays.store import ZarrStore, inspect_zarr
+from iobench.datasets.file_kinds import file_kind
 from iobench.datasets.file_variables import (
     EACH_FILE,
     SourceFile,
@@ -20,7 +21,6 @@ from iobench.datasets.file_variables import (
 )
 from iobench.datasets.grib_samples import index_grib
 from iobench.datasets.inspected_netcdf import inspect_files
-from iobench.datasets.user_files import file_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,10 +23,10 @@ from iobench.chunks.grib.grid_description import describe_grid, describe_paramet
 from iobench.chunks.grib.message_index import GribIndex, inspect_messages, joined_index
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
 from iobench.datasets.catalogue import Inspection, catalogued
-from iobench.datasets.chunked_samples import ChunkedSamples
+from iobench.datasets.containers import Container
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.file_variables import check_sample_dims, lacking
-from iobench.datasets.rows import FileCoordinates, SampleRows
+from iobench.datasets.rows import FileCoordinates
 from iobench.errors import FileFormatError, IobenchError, OptionError
 from iobench.files.ranges import read_extents
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.grib.field_cubes import FieldCube
     from iobench.datasets.cf_coordinates import SamplePlaces
-    from iobench.datasets.contract import Locator
+    from iobench.datasets.file_sets import Agreement
 
 INDEX_VERSION: Final = 4
 MAX_MESSAGE_NBYTES: Final = 1 << 26
@@ -77,7 +77,7 @@ def index_grib(
     return joined_index(indexes)
 
 
-class GribSamples(ChunkedSamples):
+class GribMessages(Container):
     """Samples of GRIB files, float32: all files hold one set of fields.
 
     Dimensions are those cfgrib gives: number, time, step and the type of level by its own name
@@ -85,13 +85,12 @@ class GribSamples(ChunkedSamples):
     """
 
     kind = "GRIB"
-    _described: (
-        tuple[Sequence[FieldCube], Mapping[str, ChunkedVariable], Mapping[str, Sequence[Any]]]
-        | None
-    ) = None
+    _fields: Sequence[FieldCube] = ()
+    _along: Mapping[str, Sequence[Any]] = {}
 
-    def _inspect(self, files: Sequence[Path], locator: Locator) -> Sequence[GribFiles]:
+    def inspect(self, files: Sequence[Path]) -> Sequence[GribFiles]:
         """Return what all files hold together; a missing or doubled message is an error."""
+        locator = self.locator
         index = index_grib(files, cache_dir=locator.cache_dir, progress=locator.progress)
         named, asks_for = self.selection.variables, self.selection.asks_for
         # Those not asked for need not be complete.
@@ -130,30 +129,34 @@ class GribSamples(ChunkedSamples):
             for dim, own in values.items()
         }
         lengths = {dim: len(own) for dim, own in values.items()}
-        self._described = chosen, variables, values
+        self._fields, self._along = chosen, values
         return [GribFiles(files[0], lengths, variables, skipped, along)]
 
-    def _along(
+    def along(
         self, files: Sequence[Any], dim: str, stored: Sequence[NDArray[Any]]
     ) -> FileCoordinates:
+        """Return the coordinate of samples along a dimension."""
         return FileCoordinates(stored, [file.along[dim].units for file in files], [""])
 
-    def _stored(self, files: Sequence[Any], dim: str) -> list[NDArray[Any]]:
+    def stored(self, files: Sequence[Any], dim: str) -> list[NDArray[Any]]:
+        """Return the coordinate of samples along a dimension as numbers."""
         return [file.along[dim].values for file in files]
 
-    def _sample_names(self, rows: SampleRows, along: Sequence[FileCoordinates]) -> list[str]:
-        if len(self._dims) > 1:
-            return super()._sample_names(rows, along)
-        file: Any = self._files[0]
-        return list(file.along[self._dims[0]].names)
+    def sample_names(self, file: Any, dim: str) -> Sequence[str]:
+        """Return the names of samples."""
+        names: Sequence[str] = file.along[dim].names
+        return names
 
-    def _labels(
-        self, places: SamplePlaces, known: Mapping[str, Sequence[NDArray[Any]]]
+    def labels(
+        self,
+        files: Sequence[Any],
+        names: Sequence[str],
+        places: SamplePlaces,
+        known: Mapping[str, Sequence[NDArray[Any]]],
+        agreed: Agreement,
     ) -> Meteorology:
-        described, self._described = self._described, None  # the index is not for the workers
-        return (
-            Meteorology(places.dims) if described is None else grib_meteorology(*described, places)
-        )
+        """Return coordinates and attributes of the samples."""
+        return grib_meteorology(self._fields, files[0].variables, self._along, places)
 
 
 def _values(fields: Sequence[FieldCube], dim: str, dims: Sequence[str]) -> list[Any]:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from iobench.chunks.file_indexes import chosen
-from iobench.datasets.contract import as_decoded, sample_steps
+from iobench.datasets.contract import keeps_decoded, sample_steps
 from iobench.datasets.sample_windows import (
     SampledFiles,
     SampleWindow,
@@ -203,7 +203,7 @@ class SampleProducer:
 
     @property
     def _is_as_decoded(self) -> bool:
-        return getattr(self._dataset.preprocess, "__func__", None) is as_decoded
+        return keeps_decoded(self._dataset)
 
     @cached_property
     def _stack_nbytes(self) -> int:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from iobench.coordinates import SAMPLE_DIM
 from iobench.datasets.positions import coordinate_times, spell_times, time_positions
 from iobench.errors import OptionError, UnknownNameError
-from iobench.samples import Window
+from iobench.stores.sample_numbers import sample_numbers
 from iobench.stores.value_statistics import ALL_SAMPLES
 from iobench.windows import WindowPlacement, place_windows
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import SampleIndex
+    from iobench.samples import Window
 
 DATE: Final = re.compile(
     r"(\d{4})(?:-(\d{2})(?:-(\d{2})(?:[T ](\d{2})(?::?(\d{2})(?::?(\d{2}))?)?)?)?)?Z?"
@@ -151,8 +152,7 @@ def split_index(
     """Return the index with the splits that intervals make.
 
     Intervals of one name and coordinate are joined; of several coordinates a sample has to lie in
-    all. Those without a name hold for every split, and for the dataset's own where no other is
-    named; their samples are a split of that spelling.
+    all. Those without a name hold for every split; their samples are a split of that spelling.
     """
     if not given:
         return index
@@ -177,13 +177,13 @@ def split_index(
     _check_disjoint(index, chosen, given)
     if chosen:
         order = dict.fromkeys(each.name for each in given if each.name)
-        splits = {name: np.flatnonzero(chosen[name]).tolist() for name in order}
+        splits = {name: sample_numbers(np.flatnonzero(chosen[name])) for name in order}
     else:
-        splits = {
-            name: [number for number in numbers if taken[number]]
-            for name, numbers in index.splits.items()
-        }
-        splits[_joined(given)] = np.flatnonzero(taken).tolist()
+        splits = {}
+        for name, numbers in index.splits.items():
+            members = np.asarray(numbers, dtype=np.int64)
+            splits[name] = sample_numbers(members[taken[members]])
+        splits[_joined(given)] = sample_numbers(np.flatnonzero(taken))
     return replace(index, splits=splits)
 
 
@@ -390,7 +390,8 @@ def select_splits(index: SampleIndex, names: Sequence[str]) -> Sequence[int]:
     """Return the sample numbers of some splits, ascending where they are several."""
     if len(names) == 1:
         return select_split(index, names[0])
-    return sorted({number for name in names for number in select_split(index, name)})
+    every = [np.asarray(select_split(index, name), dtype=np.int64) for name in names]
+    return sample_numbers(np.unique(np.concatenate(every)))
 
 
 def place_index_windows(
@@ -420,18 +421,10 @@ def place_index_windows(
     if not len(placed):
         n_samples = len(index) if within is None else len(within)
         of_split = f" of {' and '.join(splits)}" if splits else ""
-        reasons = [
-            f"{number} {what}"
-            for number, what in (
-                (placed.n_at_ends, "too near an end"),
-                (placed.n_at_gaps, "too near a gap"),
-                (placed.n_at_split, "at the edge of the split"),
-            )
-            if number
-        ]
         raise OptionError(
-            f"{option}: fits nowhere in the {n_samples} samples{of_split} "
-            f"({', '.join(reasons)}); take a shorter window or more files"
+            f"{option}: fits nowhere in the {n_samples} samples{of_split} ({placed.n_at_ends} too "
+            f"near an end, {placed.n_at_gaps} too near a gap, {placed.n_at_split} at the edge of "
+            "the split); take a shorter window or more files"
         )
     return placed
 
@@ -447,12 +440,3 @@ def _within_one_split(placed: WindowPlacement, splits: Sequence[Sequence[int]]) 
         items=placed.items[whole],
         n_at_split=placed.n_at_split + len(placed) - int(whole.sum()),
     )
-
-
-def why_no_windows(index: SampleIndex) -> str:
-    """Return why none fits samples that lie in rows: they are not evenly spaced; else nothing."""
-    try:
-        place_windows(index.positions, Window((0,)), rows=index.rows, names=index.coordinate)
-    except OptionError as error:
-        return str(error)
-    return ""

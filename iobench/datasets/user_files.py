@@ -1,98 +1,86 @@
-"""Any GRIB or NetCDF files, or Zarr stores, of the user's own as a dataset.
+"""GRIB files, NetCDF files and Zarr stores, of the user's own as a dataset.
 
 One index of a dimension is one sample.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-import shlex
-from collections import Counter
-from contextlib import suppress
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
+import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
-from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
-from iobench.chunks.zarr_arrays.store import is_zarr
-from iobench.datasets.catalogue import Inspection, catalogued
-from iobench.datasets.chunked_samples import ChunkedSamples, NetcdfSamples, ZarrSamples
-from iobench.datasets.contract import as_decoded
-from iobench.datasets.file_variables import Selection
-from iobench.datasets.grib_samples import GribSamples
-from iobench.datasets.plain_loop import VariablePart, make_plain_loop, open_plainly
-from iobench.errors import (
-    FileFormatError,
-    IobenchError,
-    MissingFileError,
-    OptionError,
-    StorageError,
+from iobench.datasets.catalogue import catalogued
+from iobench.datasets.cf_coordinates import SamplePlaces
+from iobench.datasets.chunked_samples import ChunkedSamples, StoredFile
+from iobench.datasets.containers import Container, NetcdfFiles, ZarrStores, zarr_facts
+from iobench.datasets.contract import KeepsDecoded, SampleIndex
+from iobench.datasets.file_kinds import FACTS, split_group
+from iobench.datasets.file_sets import (
+    NO_AGREEMENT,
+    agreement,
+    coordinates_of,
+    distinct_samples,
+    holder,
+    merged_files,
+    mixed_units,
+    variables_of_files,
+    with_one_dtype,
 )
-from iobench.files.ranges import open_source_file
-from iobench.files.urls import URL, as_path
+from iobench.datasets.file_variables import (
+    Selection,
+    check_dimensions,
+    check_same_schema,
+    check_sample_dims,
+    choose_variables,
+    sample_variable,
+)
+from iobench.datasets.grib_samples import GribMessages
+from iobench.datasets.plain_loop import VariablePart, make_plain_loop, open_plainly
+from iobench.datasets.positions import are_missing, exact_times
+from iobench.datasets.rows import SampleRows
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.files.urls import URL
+from iobench.samples import SampleSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunked_fields import SharedChunks
-    from iobench.chunks.chunked_variable import Place
-    from iobench.chunks.sampled_variable import SampledVariable
     from iobench.datasets.baseline import Baseline
-    from iobench.datasets.contract import (
-        Arrays,
-        Locator,
-        PublishedStep,
-        Raw,
-        SampleIndex,
-        Where,
-    )
+    from iobench.datasets.contract import Arrays, Locator, PublishedStep, Where
+    from iobench.datasets.file_kinds import FileFacts
     from iobench.datasets.file_sets import Order
-    from iobench.datasets.setup_processes import Advance
-    from iobench.files.ranges import SourceBytes
-    from iobench.samples import Sample, SampleSpec
+    from iobench.samples import Sample
 
-STORE_MARK = "iobench.json"
-"""What the manifest of a store is called."""
-
-DATA_SUFFIXES: Final = {
-    **dict.fromkeys((".nc", ".nc4", ".cdf"), "NetCDF"),
-    **dict.fromkeys((".grib", ".grib2", ".grb", ".grb2"), "GRIB"),
-    ".zarr": "Zarr",
-}
-"""Of the files, and Zarr stores, that a folder stands for."""
-MOST_FOLDERS_DEEP: Final = 4
-"""Folders of years, months and days are looked into, a whole home is not."""
-
-FINGERPRINT_NBYTES = 65536
-UNPACKERS: Final = {
-    b"PK\x03\x04": "unzip", b"\x1f\x8b": "gunzip -k", b"BZh": "bunzip2 -k",
-    b"\xfd7zXZ": "unxz -k", b"\x28\xb5\x2f\xfd": "unzstd",
-}  # fmt: skip
-"""By how files begin."""
+CONTAINERS: Final = {each.kind: each for each in (GribMessages, NetcdfFiles, ZarrStores)}
 
 
-class UserFiles:
+class UserFiles(KeepsDecoded, ChunkedSamples):
     """Files of the user's own as a dataset; made by `user_files`.
 
-    ``fused`` is known once ``samples`` has run.
+    Files are put in the order of their coordinate along the sample dimension where that orders
+    them: they are then one row of samples. Else, as with forecasts that have the same lead times,
+    they stay in the order given and each is a row of its own. See `SampleRows`. Those that hold
+    other variables of the same samples are one file.
     """
 
     title = ""
     published: PublishedStep | None = None
 
-    def __init__(self, paths: Sequence[Path], selection: Selection) -> None:
-        self.name = paths[0].name if len(paths) == 1 else f"{len(paths)} files"
-        self.fused: tuple[str, ...] = ()
+    def __init__(
+        self, paths: Sequence[Path], selection: Selection, target: Path | None = None
+    ) -> None:
+        super().__init__()
+        self.name = _name_of(paths, target)
+        self.notes: tuple[str, ...] = ()  # for users, a line each
+        self._kind = ""
         self._paths = tuple(paths)
         self._selection = selection
-        self._source: ChunkedSamples = GribSamples(selection)
 
     @property
     def group(self) -> str:
@@ -122,98 +110,208 @@ class UserFiles:
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per index along the sample dimension, or per combination of several."""
         known, _ = catalogued(files, FACTS, cache_dir=locator.cache_dir)
-        self._source = _source(files, known, self._selection)
-        index = self._source.samples(files, locator)
-        self.fused = self._source.fused
-        facts = {
-            "kind": self._source.kind,
-            "files": [
-                self._file_facts(path, each) for path, each in zip(files, known, strict=True)
-            ],
-            **index.provenance,
+        container = _container(files, known)(self._selection, locator)
+        self._kind = container.kind
+        inspected = container.inspect(files)
+        dims = check_sample_dims(self._selection.sample_dim, dict(inspected[0].dims), files)
+        self._dims, self.notes = dims, container.notes
+        inspected = self._joined(container, inspected)
+        first = inspected[0]
+        self._names, skipped = choose_variables(first, self._selection, dims)
+        check_same_schema(inspected, self._names, dims)
+        self.notes += tuple(mixed_units(inspected, self._names))
+        variables = [first.variables[name] for name in self._names]
+        self._axes = {each.name: tuple(each.axis(dim) for dim in dims) for each in variables}
+        chosen = [file.variables[name] for file in inspected for name in self._names]
+        self.fused = ("read", "decode") if any(each.only_library for each in chosen) else ()
+        for file in inspected:
+            container.check(file, self._names)
+        self._find_chunks(",".join(dims), chosen)
+
+        stored = {dim: container.stored(inspected, dim) for dim in dims}
+        along = [container.along(inspected, dim, stored[dim]) for dim in dims]
+        indexes = None
+        if len(dims) == 1 and along[0].is_time:
+            flags = self._distinct(container, inspected, along[0].values)
+            with_samples = [number for number, each in enumerate(flags) if each.any()]
+            inspected = [inspected[number] for number in with_samples]
+            stored = {dims[0]: [stored[dims[0]][number] for number in with_samples]}
+            indexes = [np.flatnonzero(flags[number]) for number in with_samples]
+            parts = zip(stored[dims[0]], indexes, strict=True)
+            along = [container.along(inspected, dims[0], [part[each] for part, each in parts])]
+        rows = SampleRows(dims, along, indexes)
+        self._files = tuple(inspected[number] for number in rows.order)
+        number_of_file, *places = rows.where.rows.T
+        labels = container.labels(
+            self._files,
+            self._names,
+            SamplePlaces(dims, number_of_file, dict(zip(dims, places, strict=True))),
+            {dim: [parts[number] for number in rows.order] for dim, parts in stored.items()},
+            self._agreement,
+        )
+        names = self._sample_names(container, rows)
+        facts: dict[str, Any] = {
+            "kind": self._kind,
+            "files": [_facts(path, each) for path, each in zip(files, known, strict=True)],
+            "sample_dim": ",".join(dims),
+            "skipped": skipped,
+            **({"notes": list(self.notes)} if self.notes else {}),
         }
-        return replace(index, provenance=facts)
+        spec = SampleSpec(tuple(sample_variable(each, self._selection, dims) for each in variables))
+        index = SampleIndex(
+            spec, rows.where, coordinate=names, provenance=facts, meteorology=labels
+        )
+        if len(dims) > 1:
+            return replace(index, axes=rows.axes)
+        (axis,) = rows.axes
+        return replace(index, positions=axis.positions, position_units=axis.units, rows=axis.rows)
 
-    def _file_facts(self, path: Path, facts: _Facts) -> dict[str, Any]:
-        """Return name, size and fingerprint: of a file's beginning and end, a store's metadata."""
-        if isinstance(self._source, ZarrSamples):
-            return self._source.facts(path)
-        return {"name": path.name, "nbytes": facts.nbytes, "fingerprint": facts.fingerprint}
+    def _joined(self, container: Container, files: Sequence[StoredFile]) -> Sequence[StoredFile]:
+        """Return the files, those as one that hold other variables of the same samples."""
+        dims = self._dims
+        names = variables_of_files(files, self._selection, dims)
+        if self._selection.variables and any(names):
+            self.notes += tuple(
+                f"{file.path.name} has none of the variables that are asked for: left out"
+                for file, own in zip(files, names, strict=True)
+                if not own
+            )
+            files = [file for file, own in zip(files, names, strict=True) if own]
+            names = [own for own in names if own]
+        files, wider = with_one_dtype(files, names)
+        groups: dict[tuple[str, ...], list[StoredFile]] = {}
+        for file, own in zip(files, names, strict=True):
+            check_dimensions(file, files[0], dims)
+            groups.setdefault(own, []).append(file)
+        coordinates: dict[str, tuple[str, ...]] = {}
+        for own, group in groups.items():
+            check_same_schema(group, own, dims)
+            if len(files) > 1:
+                texts = container.texts(group[0])
+                coordinates = coordinates_of(group[0], own, dims, texts) | coordinates
+        self._agreement = NO_AGREEMENT
+        if len(files) > 1:
+            are_places = all(file.dims[dim] == 1 for file in files for dim in dims)
+            self._agreement = agreement(files, coordinates, container.whole, are_places=are_places)
+        self.notes += (*wider, *self._agreement.notes)
 
-    def read(self, where: Where) -> Raw:
-        """Return the sample's bytes; nothing it does not need."""
-        return self._source.read(where)
+        def places(some: Sequence[StoredFile]) -> list[bytes]:
+            keys = [b""] * len(some)
+            for dim in dims:
+                own = container.along(some, dim, container.stored(some, dim))
+                values = exact_times(own.values) if own.is_time else own.values
+                for number, each in enumerate(values):
+                    keys[number] += each.tobytes() + b"|"
+            return keys
 
-    def decode(
-        self, raw: Raw, where: Where, out: Mapping[str, NDArray[Any]] | None = None
-    ) -> Arrays:
-        """Return the sample's arrays, made in ``out`` where they can be."""
-        return self._source.decode(raw, where, out)
+        return merged_files(files, names, dims, places)
 
-    def expect(self, where: Sequence[Where], *, follows: bool = False) -> None:
-        """Say which samples will be asked for, in order, so that their chunks are kept by plan."""
-        self._source.expect(where, follows=follows)
+    def _distinct(
+        self, container: Container, files: Sequence[StoredFile], times: Sequence[NDArray[Any]]
+    ) -> list[NDArray[np.bool_]]:
+        """Return which samples of each file no file before has."""
+        flags, note = distinct_samples(
+            files, exact_times(times), self._sample, container.scalars, self._dims[0]
+        )
+        self.notes += (note,) * bool(note)
+        return np.split(flags, np.cumsum([len(part) for part in times])[:-1])
 
-    @property
-    def has_chunks(self) -> bool:
-        """Whether there are chunks that are kept decoded."""
-        return self._source.has_chunks
-
-    def chunking(self) -> SharedChunks | None:
-        """Return how the variable is cut of whose chunks a sample takes least."""
-        return self._source.chunking()
+    def _sample_names(self, container: Container, rows: SampleRows) -> list[str]:
+        """Return names of samples: along one dimension by their file, along several by all."""
+        if len(self._dims) == 1:
+            (dim,), (own,) = self._dims, rows.along
+            values = own.values if container.named_by_times else own.stored
+            return [
+                name
+                for file, number in zip(self._files, rows.order, strict=True)
+                for name in container.sample_names(file, dim)
+                or _names_along(f"{file.path.name} {dim}=", values[number])
+            ]
+        names = rows.names
+        if rows.is_doubled:
+            if any(each.is_time for each in rows.along):
+                self.notes += (
+                    f"files have samples of the same {' and '.join(self._dims)}: all are kept, so "
+                    "leave files out where that is not meant",
+                )
+            paths = [file.path.name for file in self._files]
+            names = [f"{paths[at[0]]} {name}" for at, name in zip(rows.where, names, strict=True)]
+        return names
 
     @property
     def has_plain_loop(self) -> bool:
         """Whether ``upstream`` is for such files: NetCDF or Zarr of this machine."""
-        source = self._source
-        return not isinstance(source, GribSamples) and not any(
-            isinstance(path, URL) for path in source.paths
+        return self._kind != GribMessages.kind and not any(
+            isinstance(file.path, URL) for file in self._files
         )
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
         """Return a plain loop over an xarray dataset."""
-        if isinstance(self._source, GribSamples):
+        if self._kind == GribMessages.kind:
             raise OptionError(
                 f"--pipeline upstream: {self.name} is GRIB; a plain loop reads NetCDF or "
                 "Zarr: leave it out"
             )
-        source = self._source
-        others = {at: str(path) for at, path in source.other_paths.items()}
-        orders = {str(path): order for path, order in source.orders.items()}
-        taken = tuple(map(str, source.paths)), tuple(source.sample_dim.split(",")), index.spec.names
-        select = partial(_parts_of, others, orders, *taken)
+        names = index.spec.names
+        paths = [[str(holder(file, name).path) for name in names] for file in self._files]
+        orders = {str(path): order for path, order in self._agreement.orders.items()}
         return make_plain_loop(
             index.spec,
             index,
-            select,
+            partial(_parts_of, paths, orders, self._dims, names),
             partial(_with_dtypes, index.spec),
             partial(open_plainly, group=self.group) if self.group else None,
         )
 
-    def chunks_of(self, where: Where) -> list[tuple[SampledVariable, Place]]:
-        """Return the chunks that a sample takes; none where only a library can read them."""
-        return self._source.chunks_of(where)
 
-    preprocess = as_decoded
+def _name_of(paths: Sequence[Path], target: Path | None) -> str:
+    """Return the name of a file; of several that of the folder that was named, or all are in."""
+    if len(paths) == 1:
+        return paths[0].name
+    if len({*map(type, paths)}) > 1:
+        return f"{len(paths)} files"
+    folder = os.path.commonpath([_folder(path.parent) for path in paths])
+    named = folder if target is None else _folder(target)
+    is_below = f"{folder}/".startswith(f"{named}/")
+    return Path(named if is_below else folder).name or f"{len(paths)} files"
+
+
+def _folder(path: Path) -> str:
+    return path.path.rstrip("/") if isinstance(path, URL) else os.path.normpath(path.absolute())
+
+
+def _container(files: Sequence[Path], facts: Sequence[FileFacts]) -> type[Container]:
+    kind = facts[0].kind
+    for path, each in zip(files, facts, strict=True):
+        if each.kind != kind:
+            raise FileFormatError(
+                f"files of one kind are expected, but {files[0]} is {kind}, {path} is {each.kind}; "
+                "profile them apart"
+            )
+    return CONTAINERS[kind]
+
+
+def _facts(path: Path, facts: FileFacts) -> dict[str, Any]:
+    """Return name, size and fingerprint: of a file's beginning and end, a store's metadata."""
+    if facts.kind == ZarrStores.kind:
+        return zarr_facts(path)
+    return {"name": path.name, "nbytes": facts.nbytes, "fingerprint": facts.fingerprint}
 
 
 def _parts_of(
-    others: Mapping[tuple[int, str], str],
+    paths: Sequence[Sequence[str]],
     orders: Mapping[str, Order],
-    paths: Sequence[str],
     dims: Sequence[str],
     names: Sequence[str],
     where: Where,
 ) -> list[VariablePart]:
     number, *indexes = where
     at = dict(zip(dims, indexes, strict=True))
-    sources = [others.get((number, name), paths[number]) for name in names]
     return [
         VariablePart(source, name, {**at, **orders.get(source, {})})
-        for source, name in zip(sources, names, strict=True)
+        for source, name in zip(paths[number], names, strict=True)
     ]
 
 
@@ -222,14 +320,29 @@ def _with_dtypes(spec: SampleSpec, arrays: Arrays, where: Where) -> Sample:
     return {each.name: arrays[each.name].astype(each.dtype, copy=False) for each in spec}
 
 
+def _names_along(start: str, values: NDArray[Any]) -> Sequence[str]:
+    if (missing := are_missing(values)).any():
+        values = np.where(missing, "unknown", values.astype(str))
+    if values.dtype.kind in "iuf":  # a hundred thousand: Python's own numbers are spelled faster
+        return [f"{start}{value:g}" for value in values.tolist()]
+    return [f"{start}{_spelled(value)}" for value in values]
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="auto")) if value == value else "unknown"
+    return f"{value:g}" if isinstance(value, np.number | int | float) else str(value)
+
+
 def user_files(
     paths: Sequence[Path | str],
     *,
     sample_dim: str | None,
     variables: Sequence[str] | None = None,
     target_variables: Sequence[str] | None = None,
+    target: Path | None = None,
 ) -> UserFiles:
-    """Make a dataset of GRIB files, of NetCDF files or of Zarr stores."""
+    """Make a dataset of GRIB files, of NetCDF files or of Zarr stores; ``target`` names them."""
     if not paths:
         raise OptionError("name at least one GRIB or NetCDF file, or Zarr store")
     parted = [split_group(path) for path in paths]
@@ -244,152 +357,5 @@ def user_files(
         raise OptionError(f"{twice}: named twice; name each file once")
     targets = tuple(target_variables or ())
     chosen = tuple(dict.fromkeys((*(variables or ()), *targets))) if variables else ()
-    return UserFiles(tuple(named), Selection(sample_dim, chosen, targets, groups[0]))
-
-
-def split_group(path: Path | str) -> tuple[Path, str]:
-    """Return the file and the group of ``FILE#group``; of a Zarr store, the folder of the group.
-
-    A file whose name has a # goes before.
-    """
-    whole = as_path(path)
-    text = whole.with_secrets() if isinstance(whole, URL) else str(whole)
-    base, mark, group = text.rpartition("#")
-    if not mark or not group or whole.exists():
-        return whole, ""
-    file = as_path(base)
-    if not is_zarr(file):
-        return file, group.strip("/")
-    inside = file / group
-    if not is_zarr(inside):
-        raise OptionError(f"{file}: has no group {group!r}; name a folder in it that is one")
-    return inside, ""
-
-
-def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP, by_bytes: bool = False) -> list[str]:
-    """Return the data files in a folder, by name; none where it is a store, or no folder.
-
-    Where there are none, those of its folders; where no name says what a file is, those here or a
-    folder below that begin as data do. Without hidden ones, as the shell's ``*.nc``: what macOS or
-    a copy under way leaves.
-    """
-    if not folder.is_dir() or is_zarr(folder) or (folder / STORE_MARK).is_file():
-        return []
-    try:
-        entries = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
-    except OSError as error:
-        raise StorageError(f"{folder}: {error.strerror}; name what may be read in it") from error
-    kind_of = _kind_by_bytes if by_bytes else _kind_by_name
-    named = {each: kind_of(each) for each in entries}
-    data = [each for each in entries if named[each]]
-    kinds = Counter(named[each] for each in data)
-    if len(kinds) > 1:
-        held = ", ".join(f"{n:,} {kind}" for kind, n in sorted(kinds.items()))
-        which = f"{shlex.quote(str(folder))}/{_pattern_of(data[0])}"
-        raise OptionError(f"{folder}: holds files of several formats ({held}); name one: {which}")
-    if data or not deep:
-        return [str(each) for each in data]
-    inside = [
-        file for each in entries for file in data_files(each, deep=deep - 1, by_bytes=by_bytes)
-    ]
-    if inside or by_bytes or deep < MOST_FOLDERS_DEEP:
-        return inside
-    return data_files(folder, deep=1, by_bytes=True)
-
-
-def _kind_by_name(path: Path) -> str:
-    return DATA_SUFFIXES.get(path.suffix.lower(), "")
-
-
-def _kind_by_bytes(path: Path) -> str:
-    """Return the kind of a file whose name says nothing; none where it is another's."""
-    with suppress(IobenchError):
-        if is_zarr(path) if path.is_dir() else path.is_file() and path.stat().st_size:
-            return file_kind(path)
-    return ""
-
-
-def _pattern_of(path: Path) -> str:
-    known = path.suffix if path.suffix.lower() in DATA_SUFFIXES else ""
-    return f"*{known}" if known else f"{re.split(r'[0-9]', path.name)[0]}*"
-
-
-class _Facts(msgspec.Struct, frozen=True):
-    """Facts of a file of any format; the fingerprint is of its beginning and end."""
-
-    kind: str
-    nbytes: int
-    fingerprint: str
-
-
-def _facts(path: Path, _: Advance) -> _Facts:
-    if path.is_dir():
-        return _Facts(_folder_kind(path), 0, "")
-    opened = open_source_file(path)
-    kind = _kind(path, opened)
-    size = opened.nbytes
-    ends = opened.read_each([0, max(size - FINGERPRINT_NBYTES, 0)], FINGERPRINT_NBYTES)
-    return _Facts(kind, size, hashlib.blake2b(b"".join(ends), digest_size=16).hexdigest())
-
-
-FACTS: Final = Inspection("facts 1", _facts, (_Facts,))
-
-
-def _source(files: Sequence[Path], facts: Sequence[_Facts], selection: Selection) -> ChunkedSamples:
-    kind = facts[0].kind
-    for path, each in zip(files, facts, strict=True):
-        if each.kind != kind:
-            raise FileFormatError(
-                f"files of one kind are expected, but {files[0]} is {kind}, {path} is {each.kind}; "
-                "profile them apart"
-            )
-    classes: dict[str, type[ChunkedSamples]] = {
-        each.kind: each for each in (GribSamples, NetcdfSamples, ZarrSamples)
-    }
-    return classes[kind](selection)
-
-
-def file_kind(path: Path) -> str:
-    """Return the kind of a file by its first bytes, of a folder by the metadata in it."""
-    return _folder_kind(path) if path.is_dir() else _kind(path, open_source_file(path))
-
-
-def _folder_kind(path: Path) -> str:
-    if is_zarr(path):
-        return ZarrSamples.kind
-    if (path / STORE_MARK).is_file():
-        raise FileFormatError(
-            f"{path}: is a store of finished samples, no source; name what it was made of, or it "
-            f"itself: iobench profile {shlex.quote(str(path))}, iobench.loader({str(path)!r}, 8)"
-        )
-    raise FileFormatError(
-        f"{path}: is a folder without Zarr metadata, and no file in it is GRIB or NetCDF; name a "
-        "folder that holds some, or the files themselves"
-    )
-
-
-def _kind(path: Path, opened: SourceBytes) -> str:
-    head = opened.read_at(0, 2 * BULLETIN_NBYTES)
-    magic = head[:8]
-    if begins_as_grib(head):
-        return "GRIB"
-    if magic[:4] in CLASSIC_MAGIC or is_hdf5(opened):
-        return "NetCDF"
-    if unpacker := _unpacker(path.name, head):
-        copied, name = ("copy it here, ", path.name) if isinstance(path, URL) else ("", str(path))
-        raise FileFormatError(
-            f"{path}: is an archive or compressed; {copied}unpack it with {unpacker} "
-            f"{shlex.quote(name)}; then name the Zarr store, or the files, that were in it"
-        )
-    beginning = f"it begins with {magic!r}" if magic else "it is empty"
-    again = ", or fetch it again" if not magic.strip(b"\0") or magic.lstrip()[:1] == b"<" else ""
-    raise FileFormatError(
-        f"{path}: is neither GRIB nor NetCDF nor Zarr: {beginning}; leave it out{again}"
-    )
-
-
-def _unpacker(name: str, head: bytes) -> str:
-    """Return the command that unpacks a file that begins so, ``""`` where none does."""
-    unpacker = next((command for magic, command in UNPACKERS.items() if head.startswith(magic)), "")
-    is_tar = unpacker and (".tar." in name or name.endswith(".tgz"))
-    return "tar -xf" if is_tar or head[257:262] == b"ustar" else unpacker
+    selection = Selection(sample_dim, chosen, targets, groups[0])
+    return UserFiles(tuple(named), selection, target)

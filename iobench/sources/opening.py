@@ -18,6 +18,7 @@ from iobench.datasets.anemoi_store import anemoi_dataset
 from iobench.datasets.contract import check_steps
 from iobench.datasets.download import Downloadable, download_missing
 from iobench.datasets.file_description import likely_sample_dim
+from iobench.datasets.file_kinds import data_files
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.objects.targets import is_object_target
@@ -25,9 +26,14 @@ from iobench.datasets.patterns import FilePattern
 from iobench.datasets.selection import split_index
 from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.standins import locate_files
+<<<<<<< HEAD
 from iobench.datasets.user_files import data_files, user_files
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import write_atomically
+=======
+from iobench.datasets.user_files import user_files
+from iobench.errors import MissingFileError, OptionError
+>>>>>>> b09d86f2 (Files of the user's own are one dataset over three containers; runs and stores are named after the folder)
 from iobench.files.objects import RequestCounts, request_counts
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL, as_path, is_url
@@ -64,7 +70,7 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
     request, note = with_sample_dim(request)
     if note:
         screen.note(note)
-    dataset = _find_dataset(replace(request, targets=expand_sources(request.targets)))
+    dataset = _find_dataset(request, expand_sources(request.targets))
     check_steps(dataset)
     if isinstance(request.data_dir, Path) and not request.data_dir.is_dir():  # a URL is listed
         raise MissingFileError(
@@ -260,9 +266,9 @@ TAKES: Final = {
 """Fields of a request and the kinds of sources that take them."""
 
 
-def _find_dataset(request: SourceRequest) -> Dataset:
+def _find_dataset(request: SourceRequest, targets: Sequence[Any]) -> Dataset:
     """Return the dataset of the targets; raise OptionError for what its kind does not take."""
-    kind, first, options = _kind(request.targets), request.targets[0], request.options
+    kind, first, options = _kind(targets), targets[0], request.options
     for field, kinds in TAKES.items():
         value = getattr(request, field)
         if kind not in kinds and value is not None and value is not False and value not in ((), {}):
@@ -277,13 +283,16 @@ def _find_dataset(request: SourceRequest) -> Dataset:
     if kind == "anemoi":
         return anemoi_dataset(first.removeprefix(ANEMOI), **options)
     if kind == "files":
+        named = request.targets[0]
+        is_folder = len(request.targets) == 1 and isinstance(named, str)
         return user_files(
-            request.targets,
+            targets,
+            target=as_path(named) if is_folder else None,
             sample_dim=request.sample_dim,
             variables=request.variables or None,
             target_variables=request.target_variables or None,
         )
-    if len(request.targets) > 1:
+    if len(targets) > 1:
         raise OptionError("an object is profiled by itself: name one of them")
     return object_dataset(
         first,

@@ -17,7 +17,7 @@ from iobench.chunks.netcdf.file import (
     read_through_library,
     where_slab,
 )
-from iobench.datasets.user_files import file_kind
+from iobench.datasets.file_kinds import file_kind
 from iobench.errors import FileFormatError, StorageError
 
 VALUES = np.arange(7 * 5 * 6).reshape(7, 5, 6)

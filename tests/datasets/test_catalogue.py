@@ -213,22 +213,8 @@ def test_a_folder_or_a_pipe_in_place_of_a_catalogue_is_none(files, kept, make):
     assert contents(files, kept) == [file.read_bytes() for file in files]
 
 
-def test_catalogues_are_bounded_and_lose_the_oldest(tmp_path, kept, monkeypatch):
-    monkeypatch.setattr(catalogue, "MAX_NBYTES", 20_000)
-    rng = np.random.default_rng(0)
-    folders = [tmp_path / f"{n}" for n in range(10)]
-    for folder in folders:
-        folder.mkdir()
-    files = [put(folder / "a.bin", rng.bytes(5000)) for folder in folders]
-    for file in files:
-        contents([file], kept)
-    assert sum(path.stat().st_size for path in kept.iterdir()) < 21_000
-    contents(files[-1:], kept)
-    assert times_inspected(files[-1]) == 1
-
-
 def test_a_large_catalogue_has_the_latest_list_alone(tmp_path, kept, monkeypatch):
-    monkeypatch.setattr(catalogue, "MAX_FILE_NBYTES", 2_000)
+    monkeypatch.setattr(catalogue, "MAX_NBYTES", 2_000)
     files = [put(tmp_path / f"{n}.bin", os.urandom(900)) for n in range(4)]
     for some in (files[:2], files[2:], files[2:], files[:2]):
         contents(some, kept)

@@ -97,7 +97,7 @@ def test_a_folder_stands_for_the_files_below_it_each_of_which_may_hold_one_time(
     Path("my data/notes.txt").write_text("beside them")
     Path("my data/._0.nc").write_bytes(b"of macOS")
     run = profiled(f"file://{Path('my data').absolute()}")
-    assert (run["n_samples"], run["dataset"]) == (3, "3 files")
+    assert (run["n_samples"], run["dataset"]) == (3, "my data")
 
 
 def test_messages_of_grib_are_counted_by_time(tmp_path, monkeypatch) -> None:

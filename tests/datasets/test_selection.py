@@ -322,7 +322,7 @@ def test_a_window_that_fits_nowhere_says_why():
     window = Window.parse("0:1,2,3")
     with pytest.raises(OptionError) as caught:
         place_index_windows(there, window)
-    assert "in the 5 samples (3 too near an end, 2 too near a gap); take" in str(caught.value)
+    assert "in the 5 samples (3 too near an end, 2 too near a gap, 0 at the" in str(caught.value)
     with pytest.raises(OptionError, match=r"in the 3 samples of train \(1 too near an end, 2 too"):
         place_index_windows(there, window, split="train")
 

@@ -58,7 +58,7 @@ def test_errors_of_loaders_name_parameters(
 @pytest.mark.parametrize("index", [slice(0, 4), [0, 1], np.array([0, 1]), "t", None])
 def test_samples_are_asked_for_one_by_one(file: Path, store: Path, index: Any) -> None:
     for samples in (iobench.open_store(store), iobench.open_dataset(file, sample_dim="time")):
-        with pytest.raises(TypeError, match="expected the number of one sample; take several in"):
+        with pytest.raises(IobenchError, match="expected the number of one sample; take several"):
             samples[index]
         assert samples[np.int64(-1)]["t"].shape == samples[11]["t"].shape == (3, 4)
 

@@ -30,28 +30,10 @@ class ReadyBatches(msgspec.Struct, frozen=True):
     # ``passes(epoch, begin)`` returns those of one pass; it calls ``begin`` with the loader for its
     # iterator
     passes: Callable[[int, Callable[[Any], Iterator[Any]]], Iterator[NamedArrays]]
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is one of iobench's, of threads, and none of torch's."""
-        return not is_data_loader(self.loader)
-
-    @property
-    def workers(self) -> int:
-        """Loading processes."""
-        return 0 if self.is_ours else int(self.loader.num_workers)
-
-    @property
-    def threads(self) -> int:
-        """Threads that load; 0 where processes or the loop do."""
-        return int(self.loader.threads) if self.is_ours else 0
-
-    @property
-    def prefetch(self) -> int:
-        """Batches each may be ahead; 0 without any. Of ours batches that are kept ready."""
-        if self.is_ours:
-            return max(1, int(self.loader.depth) - 2)
-        return int(self.loader.prefetch_factor or 1) if self.workers else 0
+    is_ours: bool  # of threads, and none of torch's
+    workers: int = 0  # loading processes
+    threads: int = 0  # that load; 0 where processes or the loop do
+    prefetch: int = 0  # batches each may be ahead; of ours batches that are kept ready
 
 
 class IterableObject:
@@ -63,21 +45,20 @@ class IterableObject:
     """
 
     fused = ("read", "decode", "preprocess")
+    kind = "iterable dataset"
+    files: tuple[Path, ...] = ()
 
     def __init__(self, opener: Opener, value: Any) -> None:
         self._opener, self._value = opener, value
         self._is_torch = is_data_loader(value)
         self._ring = ring = _own_loader(value)
         # Without a batch size of its own, torch's loader hands samples on.
-        has_batches = self._is_torch and value.batch_sampler is not None
-        self._batched = ring is not None or has_batches
-        self.kind, self.title = "iterable dataset", "an iterable dataset, its steps cannot be"
-        self.title += " separated"
+        self._batched = ring is not None or (self._is_torch and value.batch_sampler is not None)
+        self.title = "an iterable dataset, its steps cannot be separated"
         if self._is_torch:
             n = value.num_workers
             workers = f"with {n} worker{'s' if n > 1 else ''}" if n else "without workers"
             self.kind, self.title = "DataLoader", f"a ready DataLoader {workers}"
-        self.files: tuple[Path, ...] = ()
         if ring is not None:
             self.kind = "loader of iobench" if ring is value else self.kind
             threads = f"{ring.threads} thread{'s' if ring.threads > 1 else ''}"
@@ -114,8 +95,17 @@ class IterableObject:
             self._value = self._opener.open()
         if self._is_torch and getattr(self._value, "_iterator", None) is not None:
             self._value._iterator = None  # workers that were started for the first batch alone
-        if self._batched and (self._is_torch or ring is self._value):
-            self.ready = ReadyBatches(self._value, self._pass)
+        value = self._value
+        if self._batched and self._is_torch:
+            n, prefetch = int(value.num_workers), int(value.prefetch_factor or 1)
+            self.ready = ReadyBatches(
+                value, self._pass, is_ours=False, workers=n, prefetch=prefetch if n else 0
+            )
+        elif self._batched and ring is value:
+            ahead = max(1, int(ring.depth) - 2)
+            self.ready = ReadyBatches(
+                value, self._pass, is_ours=True, threads=int(ring.threads), prefetch=ahead
+            )
         length = self._n_samples()
         in_processes = bool(self._is_torch and self._value.num_workers)
         passes = self._pass if length else self._pass_without_end

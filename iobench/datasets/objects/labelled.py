@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +20,7 @@ from iobench.datasets.file_variables import (
     choose_variables,
     sample_variable,
 )
-from iobench.datasets.objects.targets import in_one_line
+from iobench.datasets.objects.targets import dask_in_this_thread, in_one_line
 from iobench.datasets.objects.values import NUMBER_KINDS, NamedArrays
 from iobench.datasets.rows import FileCoordinates, SampleRows
 from iobench.errors import OptionError
@@ -172,15 +169,3 @@ def _files(value: Any) -> tuple[Path, ...]:
     sources |= {variable.encoding.get("source") for variable in value.variables.values()}
     paths = [Path(source) for source in sources if isinstance(source, str | os.PathLike)]
     return tuple(sorted(path for path in paths if path.is_file()))
-
-
-@contextlib.contextmanager
-def dask_in_this_thread() -> Iterator[None]:
-    """Let dask, where there is one, compute in the thread that asks."""
-    if importlib.util.find_spec("dask") is None:
-        yield
-        return
-    import dask
-
-    with dask.config.set(scheduler="synchronous"):
-        yield

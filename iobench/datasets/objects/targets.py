@@ -1,10 +1,10 @@
-"""``package.module:callable`` and its options: what the name stands for, made when it is needed."""
+"""``package.module:callable`` and ``climetlab:NAME``: objects, made when they are needed."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -12,11 +12,17 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from iobench.errors import IobenchError, OptionError
+from iobench.datasets.locate import climetlab_cache_folder
+from iobench.datasets.real_plugins import (
+    climetlab_offline,
+    fail_fast,
+    import_climetlab,
+    is_unknown_dataset,
+)
+from iobench.errors import IobenchError, MissingFileError, OptionError, UnknownNameError
 from iobench.masking import mask_text, mask_values
 
 TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -27,35 +33,20 @@ WORDS: Final = {"true": True, "false": False, "none": None}
 REASON_LIMIT: Final = 500
 
 
-class Opener(Protocol):
-    """Makes an object, or has it; travels to the workers instead of it."""
-
-    name: str  # what it is called in reports
-    is_repeatable: bool  # whether ``open`` makes another one each time
-    facts: Mapping[str, Any]  # what says which object it is, JSON-ready
-
-    def open(self) -> Any:
-        """Return the object."""
-        ...
-
-
-@dataclass(slots=True)
 class HeldObject:
     """An object that was handed over in Python."""
 
-    value: Any
-    name: str = ""
-    is_repeatable: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    is_repeatable = False  # whether ``open`` makes another one each time
 
-    def __post_init__(self) -> None:
-        kind = type(self.value)
-        self.name = self.name or kind.__name__
-        self.facts = {"object": f"{kind.__module__}.{kind.__qualname__}"}
+    def __init__(self, value: Any) -> None:
+        kind = type(value)
+        self._value = value
+        self.name = kind.__name__
+        self.facts: Mapping[str, Any] = {"object": f"{kind.__module__}.{kind.__qualname__}"}
 
     def open(self) -> Any:
         """Return the object."""
-        return self.value
+        return self._value
 
 
 class NamedObject:
@@ -148,11 +139,61 @@ class NamedObject:
         return arguments
 
 
-def is_object_target(text: str) -> bool:
-    """Return whether a target names an object.
+class ClimetlabObject:
+    """``climetlab.load_dataset(NAME, **arguments).to_xarray()``, with the network cut off.
 
-    ``package.module:callable`` or ``climetlab:NAME``. A file of that name comes first.
+    Files are those of ``CLIMETLAB_MIRROR`` and of CliMetLab's cache.
     """
+
+    is_repeatable = True
+
+    def __init__(self, dataset: str, options: Mapping[str, Any]) -> None:
+        if not dataset:
+            raise OptionError(f"{CLIMETLAB}: name a dataset, e.g. {CLIMETLAB}maelstrom-yr")
+        self.name = f"{CLIMETLAB}{dataset}"
+        self.dataset = dataset
+        self.arguments = {name: parse_value(value) for name, value in options.items()}
+        self.facts: Mapping[str, Any] = {
+            "object": self.name,
+            "options": json_options(self.arguments),
+        }
+
+    def open(self) -> Any:
+        """Return the ``xarray.Dataset``."""
+        import_climetlab(self.name)
+        with (
+            in_one_line(f"{self.name}: load_dataset or to_xarray raised"),
+            climetlab_offline(self.name) as climetlab,
+            fail_fast(self._refuse),
+            dask_in_this_thread(),
+        ):
+            try:
+                loaded = climetlab.load_dataset(self.dataset, **self.arguments)
+            except NameError as error:
+                if not is_unknown_dataset(error):
+                    raise
+                raise UnknownNameError(
+                    f"{self.name}: {error}; install the plugin that brings it"
+                ) from error
+            for name in ("terms_of_use", "citation"):
+                text = getattr(loaded, name, None)
+                if isinstance(text, str) and text != "-":  # CliMetLab's way to say nothing
+                    self.facts = {**self.facts, name: text}
+            return loaded.to_xarray()
+
+    def _refuse(self, url: str) -> None:
+        raise MissingFileError(
+            f"{self.name}: {url} is neither in $CLIMETLAB_MIRROR nor in CliMetLab's cache "
+            f"{climetlab_cache_folder()}; --download fetches it"
+        )
+
+
+Opener = HeldObject | NamedObject | ClimetlabObject
+"""What makes an object, or has it; it travels to the workers instead of it."""
+
+
+def is_object_target(text: str) -> bool:
+    """Return whether a target names an object; a file of that name comes first."""
     spelled = text.startswith(CLIMETLAB) or TARGET.fullmatch(text) is not None
     return spelled and not os.path.lexists(text)
 
@@ -196,6 +237,18 @@ def in_one_line(what: str) -> Iterator[None]:
 def json_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as facts of a dataset have them: as JSON can hold them, without secrets."""
     return mask_values(json.loads(json.dumps(dict(options), default=repr)))
+
+
+@contextlib.contextmanager
+def dask_in_this_thread() -> Iterator[None]:
+    """Let dask, where there is one, compute in the thread that asks: workers are processes."""
+    if importlib.util.find_spec("dask") is None:
+        yield
+        return
+    import dask
+
+    with dask.config.set(scheduler="synchronous"):
+        yield
 
 
 def _fingerprint(file: str | None) -> str:
