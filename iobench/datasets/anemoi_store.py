@@ -118,7 +118,9 @@ class AnemoiDataset(ChunkedSamples):
         channels = tuple(names[column] for column in columns)
         if self._choice["normalise"] == "mean-std":
             self._scaling = scaling(store, data, channels, columns)
-        chosen = self._chosen_dates(dates)
+        numbers = date_numbers(dates)
+        inside = (self._first <= numbers) & (numbers <= self._last)
+        chosen = np.flatnonzero(inside).tolist()
         listed = missing_dates(store)
         missing = [number for number in chosen if dates[number] in listed]
         left = [number for number in chosen if dates[number] not in listed]
@@ -142,7 +144,14 @@ class AnemoiDataset(ChunkedSamples):
             coordinate=[str(dates[number]) for number in left],
             positions=[float(dates[number].astype(np.int64)) for number in left],
             position_units="seconds",
-            provenance=self._provenance(store, [str(dates[number]) for number in missing]),
+            provenance={
+                "schema": "anemoi-1",
+                "store": {"name": self._path.name, "fingerprint": metadata_fingerprint(store)},
+                "options": self._choice,
+                "missing_dates": [str(dates[number]) for number in missing],
+                "field_shape": store.attributes.get("field_shape"),
+                "frequency": store.attributes.get("frequency"),
+            },
             meteorology=self._dates_and_places(store, data, dates[left]),
         )
 
@@ -181,16 +190,6 @@ class AnemoiDataset(ChunkedSamples):
         )
         return Meteorology(("time",), tuple(coordinates), {}, attributes_of_store, left_out)
 
-    def _provenance(self, store: ZarrStore, missing: list[str]) -> dict[str, Any]:
-        return {
-            "schema": "anemoi-1",
-            "store": {"name": self._path.name, "fingerprint": metadata_fingerprint(store)},
-            "options": self._choice,
-            "missing_dates": missing,
-            "field_shape": store.attributes.get("field_shape"),
-            "frequency": store.attributes.get("frequency"),
-        }
-
     def _chosen_columns(self, names: Sequence[str]) -> list[int]:
         for option, chosen in (("select", self._select), ("drop", self._drop)):
             for name in chosen:
@@ -203,13 +202,6 @@ class AnemoiDataset(ChunkedSamples):
         if not chosen_names:
             raise OptionError(f"{self._path}: select and drop leave no variable; drop fewer")
         return [names.index(name) for name in chosen_names]
-
-    def _chosen_dates(self, dates: NDArray[np.datetime64]) -> list[int]:
-        numbers = date_numbers(dates)
-        inside: list[int] = np.flatnonzero(
-            (self._first <= numbers) & (numbers <= self._last)
-        ).tolist()
-        return inside
 
     def _check_chunks(
         self, data: ChunkedVariable, dates: NDArray[np.datetime64], numbers: Sequence[int]

@@ -10,11 +10,9 @@ from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import index_box, indexes_box
 from iobench.chunks.chunk_reading import read_box
 from iobench.chunks.chunked_fields import ChunkedFields
-from iobench.chunks.grib.field_cubes import GribFiles
 from iobench.chunks.netcdf.file import NetcdfFile, read_through_library
 from iobench.chunks.packing import unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
-from iobench.chunks.zarr_arrays.store import ZarrStore
 from iobench.chunks.zarr_arrays.through_library import read_through_zarr
 from iobench.datasets.file_sets import NO_AGREEMENT, holder
 from iobench.files.urls import range_file
@@ -26,12 +24,11 @@ if TYPE_CHECKING:
 
     from iobench.chunks.chunked_variable import ChunkedVariable, Place
     from iobench.datasets.contract import Arrays, Raw
-
-StoredFile = NetcdfFile | ZarrStore | GribFiles
+    from iobench.datasets.file_variables import SourceFile
 
 
 def through_library(
-    file: StoredFile,
+    file: SourceFile,
     variable: ChunkedVariable,
     dims: Sequence[str] = (),
     indexes: Sequence[int] = (),
@@ -55,7 +52,7 @@ class ChunkedSamples(ChunkedFields):
         self._dims: tuple[str, ...] = ()
         self._axes: dict[str, tuple[int, ...]] = {}
         self._names: tuple[str, ...] = ()
-        self._files: tuple[StoredFile, ...] = ()
+        self._files: tuple[SourceFile, ...] = ()
         self._agreement = NO_AGREEMENT
         self._sampled: dict[int, list[SampledVariable]] = {}
 
@@ -112,7 +109,7 @@ class ChunkedSamples(ChunkedFields):
             ]
         return chunks_of_sample(self._sampled[number], indexes)
 
-    def _sample(self, file: StoredFile, index: int) -> dict[str, NDArray[Any]]:
+    def _sample(self, file: SourceFile, index: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of a sample, read by itself."""
         sample = {}
         for name in self._names:
@@ -124,7 +121,7 @@ class ChunkedSamples(ChunkedFields):
                 sample[name] = read_box(box)
         return self._in_order(file, sample)
 
-    def _in_order(self, file: StoredFile, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    def _in_order(self, file: SourceFile, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Return the arrays of a sample in the order of the first file's coordinates."""
         if not self._agreement.orders:
             return dict(arrays)
@@ -136,7 +133,7 @@ class ChunkedSamples(ChunkedFields):
             for name, values in arrays.items()
         }  # fmt: skip
 
-    def _range_files(self, file: StoredFile) -> list[str]:
+    def _range_files(self, file: SourceFile) -> list[str]:
         """Return the file that each variable of a sample is in."""
         if not getattr(file, "others", {}):
             return [range_file(file.path)] * len(self._names)

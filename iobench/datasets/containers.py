@@ -21,10 +21,11 @@ from iobench.chunks.zarr_arrays.store import (
 )
 from iobench.chunks.zarr_arrays.through_library import check_through_zarr
 from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology, zarr_meteorology
-from iobench.datasets.chunked_samples import StoredFile, through_library
+from iobench.datasets.chunked_samples import through_library
 from iobench.datasets.file_sets import holder
 from iobench.datasets.file_variables import (
     Selection,
+    SourceFile,
     check_not_in_groups,
     check_sample_dims,
     numbers_of,
@@ -59,7 +60,7 @@ class Container:
     def __init__(self, selection: Selection, locator: Locator) -> None:
         self.selection, self.locator = selection, locator
 
-    def inspect(self, files: Sequence[Path]) -> Sequence[StoredFile]:
+    def inspect(self, files: Sequence[Path]) -> Sequence[SourceFile]:
         """Return what the files hold; what the first one lacks is said first."""
         raise NotImplementedError
 
@@ -125,10 +126,10 @@ class NetcdfFiles(Container):
 
     kind = "NetCDF"
 
-    def inspect(self, files: Sequence[Path]) -> Sequence[StoredFile]:
+    def inspect(self, files: Sequence[Path]) -> Sequence[SourceFile]:
         """Return what the files hold; what the first one lacks is said first."""
         group, dim = self.selection.group, self.selection.sample_dim
-        parts: list[StoredFile] = []
+        parts: list[SourceFile] = []
         for some in (files[:1], files[1:]):
             inspected = inspect_files(
                 some,
@@ -175,7 +176,7 @@ class ZarrStores(Container):
     kind = "Zarr"
     named_by_times = True
 
-    def inspect(self, files: Sequence[Path]) -> Sequence[StoredFile]:
+    def inspect(self, files: Sequence[Path]) -> Sequence[SourceFile]:
         """Return what the files hold; what the first one lacks is said first."""
         inspected = []
         for number, path in enumerate(files):
@@ -240,7 +241,7 @@ def zarr_facts(path: Path) -> dict[str, Any]:
     }
 
 
-def _coordinate(file: StoredFile, dim: str) -> ChunkedVariable | None:
+def _coordinate(file: SourceFile, dim: str) -> ChunkedVariable | None:
     variable = numbers_of(file).get(dim)
     is_one = variable is not None and not variable.dims and file.dims.get(dim) == 1
     return variable if variable is not None and (is_one or variable.dims == (dim,)) else None

@@ -45,40 +45,33 @@ class PublishedStep(msgspec.Struct, frozen=True):
     """One training step as published: the default compute stage of a profile.
 
     ``forward_ns`` and ``backward_ns`` are for one step, of ``batches_per_step`` batches of
-    ``batch_size`` samples; ``exposed_io_s`` and
-    the D2.3 row (``min, mean, median, max, stdev`` of exposed I/O, seconds) stand beside ours.
-    ``sample_nbytes`` is the size of the sample it was published for, 0 where unknown: samples of
-    another size (a tiny stand-in) scale the time. ``tables`` holds further published rows of the
-    same five figures, in seconds, by source and by key (``epoch``, ``batch``, ``forward``,
-    ``backward``, ``I/O``). ``evaluation_ns`` is what a batch of an evaluation takes, 0 where
-    unknown.
+    ``batch_size`` samples.
     """
 
     forward_ns: int
     backward_ns: int
     batch_size: int
     source: str
+    # min, mean, median, max and standard deviation of exposed I/O, in seconds
     exposed_io_s: tuple[float, float, float, float, float] | None = None
+    # of the sample it was published for, 0 where unknown: samples of another size scale the time
     sample_nbytes: int = 0
+    # further rows of the same five figures, by source and by key (``epoch``, ``batch``,
+    # ``forward``, ``backward``, ``I/O``)
     tables: Mapping[str, Mapping[str, tuple[float, float, float, float, float]]] = msgspec.field(
         default_factory=dict
     )
     batches_per_step: int = 1
-    evaluation_ns: int = 0
+    evaluation_ns: int = 0  # of a batch of an evaluation, 0 where unknown
 
 
 class SampleAxis(msgspec.Struct, frozen=True):
-    """A dimension that samples are along, and where each of them lies on it.
+    """A dimension that samples are along, and where each of them lies on it, as `SampleIndex`.
 
-    Parameters
-    ----------
-    name : str
-        Of the dimension; ``""`` where the dataset does not say.
-    positions, units, rows : sequence of float, str, sequence of int
-        As those of `SampleIndex`; samples of one row differ in this dimension alone.
+    Samples of one row differ in this dimension alone.
     """
 
-    name: str
+    name: str  # ``""`` where the dataset does not say
     positions: Sequence[float] = ()
     units: str = ""
     rows: Sequence[int] = ()

@@ -6,7 +6,7 @@ whether files fit together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -19,38 +19,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.chunks.chunked_variable import ChunkedVariable
+    from iobench.chunks.grib.field_cubes import GribFiles
+    from iobench.chunks.netcdf.file import NetcdfFile
+    from iobench.chunks.zarr_arrays.store import ZarrStore
     from iobench.samples import Role
 
 
 EACH_FILE: Final = "file"
 """As a sample dimension: each file is a sample."""
-
-
-class SourceFile(Protocol):
-    """A source file, or store, with named dimensions."""
-
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        ...
-
-    @property
-    def dims(self) -> Mapping[str, int]:
-        """Lengths of its dimensions."""
-        ...
-
-    @property
-    def variables(self) -> Mapping[str, ChunkedVariable]:
-        """Its numeric variables."""
-        ...
-
-    @property
-    def skipped(self) -> Mapping[str, str]:
-        """What was left out, and why."""
-        ...
-
-
-File = TypeVar("File", bound=SourceFile)
+SourceFile: TypeAlias = "NetcdfFile | ZarrStore | GribFiles"
+File = TypeVar("File", "NetcdfFile", "ZarrStore")
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -182,7 +160,7 @@ def with_file_dim(file: File, sample_dim: str | None) -> File:
         for dim in (sample_dim or "").split(",")
         if dim not in file.dims and (dim == EACH_FILE or (dim in numbers and not numbers[dim].dims))
     }
-    return replace(file, dims={**one, **file.dims}) if one else file  # type: ignore[type-var]
+    return replace(file, dims={**one, **file.dims}) if one else file
 
 
 def _with_reasons(names: Iterable[str], reasons: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from iobench.datasets.catalogue import catalogued
 from iobench.datasets.cf_coordinates import SamplePlaces
-from iobench.datasets.chunked_samples import ChunkedSamples, StoredFile
+from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.containers import Container, NetcdfFiles, ZarrStores, zarr_facts
 from iobench.datasets.contract import KeepsDecoded, SampleIndex
 from iobench.datasets.file_kinds import FACTS, split_group
@@ -32,6 +32,7 @@ from iobench.datasets.file_sets import (
 )
 from iobench.datasets.file_variables import (
     Selection,
+    SourceFile,
     check_dimensions,
     check_same_schema,
     check_sample_dims,
@@ -166,7 +167,7 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
         (axis,) = rows.axes
         return replace(index, positions=axis.positions, position_units=axis.units, rows=axis.rows)
 
-    def _joined(self, container: Container, files: Sequence[StoredFile]) -> Sequence[StoredFile]:
+    def _joined(self, container: Container, files: Sequence[SourceFile]) -> Sequence[SourceFile]:
         """Return the files, those as one that hold other variables of the same samples."""
         dims = self._dims
         names = variables_of_files(files, self._selection, dims)
@@ -179,7 +180,7 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
             files = [file for file, own in zip(files, names, strict=True) if own]
             names = [own for own in names if own]
         files, wider = with_one_dtype(files, names)
-        groups: dict[tuple[str, ...], list[StoredFile]] = {}
+        groups: dict[tuple[str, ...], list[SourceFile]] = {}
         for file, own in zip(files, names, strict=True):
             check_dimensions(file, files[0], dims)
             groups.setdefault(own, []).append(file)
@@ -195,7 +196,7 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
             self._agreement = agreement(files, coordinates, container.whole, are_places=are_places)
         self.notes += (*wider, *self._agreement.notes)
 
-        def places(some: Sequence[StoredFile]) -> list[bytes]:
+        def places(some: Sequence[SourceFile]) -> list[bytes]:
             keys = [b""] * len(some)
             for dim in dims:
                 own = container.along(some, dim, container.stored(some, dim))
@@ -207,7 +208,7 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
         return merged_files(files, names, dims, places)
 
     def _distinct(
-        self, container: Container, files: Sequence[StoredFile], times: Sequence[NDArray[Any]]
+        self, container: Container, files: Sequence[SourceFile], times: Sequence[NDArray[Any]]
     ) -> list[NDArray[np.bool_]]:
         """Return which samples of each file no file before has."""
         flags, note = distinct_samples(

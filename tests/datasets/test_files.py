@@ -155,16 +155,6 @@ def test_constants_are_skipped_and_said_or_repeated_when_asked(yr_files, open_us
         np.testing.assert_array_equal(found, ds.static_predictors.values)
 
 
-def test_packed_classic_file(real, open_user_files):
-    path = real("era5/test4.nc")
-    made = open_user_files(path, sample_dim="level")
-    with xarray.open_dataset(path) as ds:
-        for i in range(2):
-            for name in ("t", "z"):
-                expected = ds[name].isel(level=i).values
-                np.testing.assert_array_equal(made.sample(i)[name], expected, strict=True)
-
-
 def write_times(path, times, *, units="hours since 2020-01-01", width=3, **storage):
     with netCDF4.Dataset(path, "w") as ds:
         ds.createDimension("time", len(times))
@@ -176,25 +166,21 @@ def write_times(path, times, *, units="hours since 2020-01-01", width=3, **stora
     return path
 
 
-def first_values(made):
-    return [float(made.sample(i)["v"][0]) for i in range(len(made.index))]
-
-
-def test_files_follow_their_coordinate(tmp_path, open_user_files):
-    paths = [write_times(tmp_path / f"{n}.nc", [n, n + 1]) for n in (4, 0, 2)]
-    assert first_values(open_user_files(*paths, sample_dim="time")) == [0, 1, 2, 3, 4, 5]
-
-
-def test_times_of_other_units_order_files_too(tmp_path, open_user_files):
-    late = write_times(tmp_path / "a.nc", [5], units="days since 2020-01-01")
-    early = write_times(tmp_path / "b.nc", [1])
-    assert first_values(open_user_files(late, early, sample_dim="time")) == [1, 5]
-
-
-def test_other_units_do_not_order_files(tmp_path, open_user_files):
-    late = write_times(tmp_path / "a.nc", [5], units="km")
-    early = write_times(tmp_path / "b.nc", [1], units="m")
-    assert first_values(open_user_files(late, early, sample_dim="time")) == [5, 1]
+@pytest.mark.parametrize(
+    ("parts", "ordered"),
+    [
+        ([[4, 5], [0, 1], [2, 3]], [0, 1, 2, 3, 4, 5]),
+        ([([5], "days since 2020-01-01"), [1]], [1, 5]),
+        ([([5], "km"), ([1], "m")], [5, 1]),  # other units do not order files
+    ],
+)
+def test_files_follow_their_coordinate(tmp_path, open_user_files, parts, ordered):
+    paths = []
+    for number, part in enumerate(parts):
+        times, units = part if isinstance(part, tuple) else (part, "hours since 2020-01-01")
+        paths.append(write_times(tmp_path / f"{number}.nc", times, units=units))
+    made = open_user_files(*paths, sample_dim="time")
+    assert [float(made.sample(i)["v"][0]) for i in range(len(made.index))] == ordered
 
 
 def test_files_of_another_schema(tmp_path, open_user_files):

@@ -94,11 +94,6 @@ def test_map_style_object_also_as_a_store(run, module: str) -> None:
     assert all(each["nbytes"] == each["samples"] * (3 * 4 * 4 + 8) for each in runs)
 
 
-def test_object_with_our_three_steps_is_split(run, module: str) -> None:
-    (done,) = run(f"{module}:Parted", "--workers", "0")
-    assert {"read", "decode", "preprocess"} <= stages(done)
-
-
 def holds(data: bytes, secret: bytes) -> bool:
     """Return whether bytes hold a secret, as they are or deflated as pages have it."""
     pieces = [data]

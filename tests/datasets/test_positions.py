@@ -94,12 +94,6 @@ def test_what_is_no_time_is_left_alone(units):
     assert decode_times(np.arange(3), units, "") is None
 
 
-def test_unknown_times_stay_unknown():
-    times = decode_times(np.array([0, np.nan, 2]), "days since 1970-01-01", "")
-    seconds, _ = positions(times)
-    np.testing.assert_array_equal(seconds, [0, np.nan, 172800])
-
-
 @pytest.mark.parametrize("day", ["", "-01", "-15"])
 def test_months_have_no_fixed_length(day):
     times = np.array([f"2020-{month:02}{day}" for month in range(1, 13)], "datetime64[us]")

@@ -400,19 +400,6 @@ def test_each_file_is_a_sample_in_the_order_of_their_times(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_of_one_variable_and_one_time_each_are_one_set(
-    tmp_path: Path, load: Callable[..., Any], kind: str
-) -> None:
-    paths = [
-        write(variable(name, day, day + 1).isel(time=0), tmp_path / f"{name}{day}", kind)
-        for name, day in (("ta", 1), ("hus", 0), ("ta", 0), ("hus", 1))
-    ]
-    found = load(*paths)
-    np.testing.assert_array_equal(found["ta"], R[:2] + np.float32(2))
-    np.testing.assert_array_equal(found["hus"], R[:2] + np.float32(3))
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_file_of_one_time_alone_is_one_sample(
     tmp_path: Path, load: Callable[..., Any], kind: str
 ) -> None:
@@ -428,13 +415,6 @@ def test_files_without_a_time_are_samples_in_the_order_given(
     np.testing.assert_array_equal(load(*paths, sample_dim="file")["r"], R[[3, 1]])
     with pytest.raises(OptionError, match="it is 'file'"):
         load(*paths, sample_dim="time")
-
-
-def test_two_files_of_one_time_and_equal_values_are_one_sample(
-    tmp_path: Path, load: Callable[..., Any]
-) -> None:
-    paths = [write(one_time(day), tmp_path / f"{n}", "NETCDF4") for n, day in enumerate((0, 1, 0))]
-    np.testing.assert_array_equal(load(*paths)["r"], R[:2])
 
 
 def test_patterns_name_files(

@@ -147,18 +147,6 @@ def test_what_lacks_a_dimension_is_repeated_where_it_is_named(tmp_path, open_use
     assert_as_xarray(made, cube, ("number", "time"), names)
 
 
-def test_windows_keep_the_member(tmp_path, open_user_files):
-    hypercube().to_netcdf(tmp_path / "cube.nc")
-    made = open_user_files(tmp_path / "cube.nc", sample_dim="number,time")
-    placed = place_index_windows(made.index, Window.parse("time=-1,0:1"))
-    assert placed.items.tolist() == [
-        [0, 1, 2], [1, 2, 3], [4, 5, 6], [5, 6, 7], [8, 9, 10], [9, 10, 11]
-    ]  # fmt: skip
-    assert placed.step == 12 * 3600
-    members = place_index_windows(made.index, Window.parse("number=0:1"))
-    assert members.items.tolist() == [[n, n + 4] for n in range(8)]
-
-
 @given(
     times=st.lists(st.integers(0, 12), min_size=1, max_size=8, unique=True).map(sorted),
     n_members=st.integers(1, 4),
@@ -292,11 +280,6 @@ def test_samples_of_grib_cubes_are_cfgribs_whatever_their_packing(open_user_file
         with xarray.open_dataset(whole, decode_timedelta=True, **told) as expected:
             alone = [dim for dim, n in expected.sizes.items() if n == 1 and dim not in dims]
             assert_as_xarray(made, expected.squeeze(alone), dims, "tzu")
-
-
-def test_grib_names_date_and_member(real, open_user_files):
-    made = open_user_files(real(MEMBERS), sample_dim="time,number")
-    assert made.index.coordinate[13] == "2017-01-01T12, number 3"
 
 
 def test_grib_is_split_by_date_and_member(real, open_user_files):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets.objects.source import object_dataset
-from iobench.errors import IobenchError, OptionError, SampleError
+from iobench.errors import OptionError, SampleError
 
 
 def passes(dataset, n_epochs):
@@ -130,15 +130,6 @@ def test_a_sampler_is_told_the_epoch(opened):
     dataset, _ = opened(torch_data.DataLoader(values, batch_size=2, sampler=sampler))
     passes(dataset, 2)
     assert sampler.seen == (0, 1)
-
-
-def test_batches_without_an_axis_for_samples_are_an_error(opened):
-    def collate(samples):
-        return {"mean": float(len(samples))}
-
-    loader = torch_data.DataLoader(numbered(4), batch_size=2, collate_fn=collate)
-    with pytest.raises(IobenchError, match=r"first batch of DataLoader: 'mean' has no axis"):
-        opened(loader)
 
 
 def test_tf_data(opened):

@@ -76,11 +76,6 @@ def test_options_are_arguments_and_text_where_the_callable_says_so(own_module, o
     assert index.provenance["options"] == {"day": "20240101", "count": "3"}
 
 
-def test_what_is_not_callable_is_taken_as_it_is(own_module, opened):
-    _, index = opened("mydata:ready")
-    assert len(index) == 3
-
-
 def test_an_object_that_is_made_takes_no_options():
     with pytest.raises(OptionError, match="options n: the list is made already"):
         object_dataset([1], options={"n": 1})
