@@ -248,10 +248,15 @@ def distinct_samples(
     _, firsts, numbers = np.unique(every, return_index=True, return_inverse=True)
     is_known = (every == every) & (every != np.iinfo(np.int64).min)
     again = np.flatnonzero((firsts[numbers] < np.arange(len(every))) & is_known)
-    places = [(number, at) for number, own in enumerate(times) for at in range(len(own))]
+    starts = np.cumsum([0, *map(len, times)])
+
+    def place(sample: int) -> tuple[int, int]:
+        number = int(np.searchsorted(starts, sample, "right")) - 1
+        return number, sample - int(starts[number])
+
     note = ""
     for here in again.tolist():
-        (number, index), (earlier, at) = places[here], places[firsts[numbers[here]]]
+        (number, index), (earlier, at) = place(here), place(int(firsts[numbers[here]]))
         file, other = files[number], files[earlier]
         arrays, expected = sample(file, index), sample(other, at)
         differs = [name for name in arrays if arrays[name].tobytes() != expected[name].tobytes()]
@@ -272,7 +277,8 @@ def distinct_samples(
                 "forecasts"
             )
         else:
-            doubled = [places[each][1] for each in again.tolist() if places[each][0] == number]
+            repeated = map(place, again.tolist())
+            doubled = [each for owner, each in repeated if owner == number]
             raise FileFormatError(
                 f"{file.path}: index {index} along {dim} is of the same time as index {at} of "
                 f"{other.path}, with other values of {differs[0]!r}; leave a file out, or write it "

@@ -109,9 +109,9 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
     return times if times.dtype.kind in "MO" else None
 
 
-def are_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+def are_missing(values: NDArray[Any] | np.number[Any]) -> NDArray[np.bool_]:
     """Return which whole numbers stand for no time: NumPy's, which xarray writes as it is."""
-    if values.dtype.kind == "i" and values.dtype.itemsize == 8:
+    if values.dtype == np.int64:
         return np.asarray(values == np.iinfo(np.int64).min)
     return np.zeros(values.shape, dtype=np.bool_)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from iobench.datasets.positions import (
     spell_times,
     time_positions,
 )
+from iobench.datasets.recipe_data import LazySequence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,9 +109,13 @@ class SampleRows:
             seconds_since_1970(own) if each.is_time else own.astype(np.float64)
             for each, own in zip(along, self.values, strict=True)
         ]
-        # Samples of equal coordinates have equal numbers.
-        self._equal = [np.unique(each, return_inverse=True)[1] for each in numbers]
-        self.is_doubled = int(_row_numbers(self._equal).max(initial=-1)) + 1 < len(places)
+        self._equal: list[NDArray[np.int64]] = []  # one number for samples of equal coordinates
+        if len(dims) > 1:
+            self._equal = [np.unique(each, return_inverse=True)[1] for each in numbers]
+            n_distinct = int(_row_numbers(self._equal).max(initial=-1)) + 1
+        else:
+            n_distinct = len(np.unique(numbers[0]))
+        self.is_doubled = n_distinct < len(places)
         self.axes = tuple(self._axis(at, numbers[at]) for at in range(len(dims)))
 
     def _spread(self, each: FileCoordinates, at: int) -> NDArray[Any]:
@@ -132,12 +138,14 @@ class SampleRows:
             in_rows = np.argsort(row, kind="stable")
             positions = np.empty(len(values))
             positions[in_rows], units = time_positions(values[in_rows], row[in_rows])
-        rows = row.tolist() if row.any() else ()
-        return SampleAxis(self.dims[at], positions.tolist(), units, rows)
+        rows: Any = row if row.any() else ()
+        return SampleAxis(self.dims[at], cast("Any", positions), units, rows)
 
-    @property
-    def names(self) -> list[str]:
-        """Names of samples by their coordinates, as ``2010-01-01T00, number 3``."""
+    def names(self, starts: Sequence[str] = ()) -> Sequence[str]:
+        """Return names of samples by several coordinates, as ``2010-01-01T00, number 3``.
+
+        ``starts`` is what those of each file begin with.
+        """
         parts = []
         for dim, each, own, numbers in zip(
             self.dims, self.along, self.values, self._equal, strict=True
@@ -149,8 +157,19 @@ class SampleRows:
                 spelled = [f"{value:g}" for value in distinct.tolist()]
             if not (dim == "time" and each.is_time):
                 spelled = [f"{dim} {one}" for one in spelled]
-            parts.append([spelled[number] for number in numbers.tolist()])
-        return [", ".join(each) for each in zip(*parts, strict=True)]
+            parts.append((spelled, numbers))
+        files = self._places[:, 0]
+        starts = starts or [""] * len(self.order)
+        return LazySequence(len(files), partial(_name, starts, files, parts))
+
+
+def _name(
+    starts: Sequence[str],
+    files: NDArray[np.int64],
+    parts: Sequence[tuple[Sequence[str], NDArray[np.int64]]],
+    sample: int,
+) -> str:
+    return f"{starts[files[sample]]}{', '.join(spelled[own[sample]] for spelled, own in parts)}"
 
 
 def _places(number: int, shape: tuple[int, ...]) -> NDArray[np.int64]:

@@ -42,6 +42,7 @@ from iobench.datasets.file_variables import (
 from iobench.datasets.grib_samples import GribMessages
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop, open_plainly
 from iobench.datasets.positions import are_missing, exact_times
+from iobench.datasets.recipe_data import LazySequence
 from iobench.datasets.rows import SampleRows
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import URL
@@ -217,27 +218,25 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
         self.notes += (note,) * bool(note)
         return np.split(flags, np.cumsum([len(part) for part in times])[:-1])
 
-    def _sample_names(self, container: Container, rows: SampleRows) -> list[str]:
+    def _sample_names(self, container: Container, rows: SampleRows) -> Sequence[str]:
         """Return names of samples: along one dimension by their file, along several by all."""
+        paths = [file.path.name for file in self._files]
         if len(self._dims) == 1:
             (dim,), (own,) = self._dims, rows.along
-            values = own.values if container.named_by_times else own.stored
-            return [
-                name
-                for file, number in zip(self._files, rows.order, strict=True)
-                for name in container.sample_names(file, dim)
-                or _names_along(f"{file.path.name} {dim}=", values[number])
-            ]
-        names = rows.names
-        if rows.is_doubled:
-            if any(each.is_time for each in rows.along):
-                self.notes += (
-                    f"files have samples of the same {' and '.join(self._dims)}: all are kept, so "
-                    "leave files out where that is not meant",
-                )
-            paths = [file.path.name for file in self._files]
-            names = [f"{paths[at[0]]} {name}" for at, name in zip(rows.where, names, strict=True)]
-        return names
+            if names := container.sample_names(self._files[0], dim):
+                return names
+            along = own.values if container.named_by_times else own.stored
+            values = np.concatenate([along[number] for number in rows.order])
+            starts, files = [f"{path} {dim}=" for path in paths], rows.where.rows[:, 0]
+            return LazySequence(len(values), partial(_name, starts, files, values))
+        if not rows.is_doubled:
+            return rows.names()
+        if any(each.is_time for each in rows.along):
+            self.notes += (
+                f"files have samples of the same {' and '.join(self._dims)}: all are kept, so "
+                "leave files out where that is not meant",
+            )
+        return rows.names([f"{path} " for path in paths])
 
     @property
     def has_plain_loop(self) -> bool:
@@ -321,18 +320,17 @@ def _with_dtypes(spec: SampleSpec, arrays: Arrays, where: Where) -> Sample:
     return {each.name: arrays[each.name].astype(each.dtype, copy=False) for each in spec}
 
 
-def _names_along(start: str, values: NDArray[Any]) -> Sequence[str]:
-    if (missing := are_missing(values)).any():
-        values = np.where(missing, "unknown", values.astype(str))
-    if values.dtype.kind in "iuf":  # a hundred thousand: Python's own numbers are spelled faster
-        return [f"{start}{value:g}" for value in values.tolist()]
-    return [f"{start}{_spelled(value)}" for value in values]
-
-
-def _spelled(value: Any) -> str:
+def _name(
+    starts: Sequence[str], files: NDArray[np.int64], values: NDArray[Any], sample: int
+) -> str:
+    value = values[sample]
     if isinstance(value, np.datetime64):
-        return str(np.datetime_as_string(value, unit="auto")) if value == value else "unknown"
-    return f"{value:g}" if isinstance(value, np.number | int | float) else str(value)
+        name = str(np.datetime_as_string(value, unit="auto")) if value == value else "unknown"
+    elif isinstance(value, np.number):
+        name = "unknown" if are_missing(value) else f"{value:g}"
+    else:
+        name = str(value)
+    return f"{starts[files[sample]]}{name}"
 
 
 def user_files(

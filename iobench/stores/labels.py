@@ -61,9 +61,10 @@ def sample_grid(index: SampleIndex, samples: Sequence[int] | NDArray[np.int64]) 
     Empty where they are along fewer than two, or not every combination of coordinates is there
     once, in order.
     """
-    dims, chosen = index.meteorology.sample_dims, np.asarray(samples, dtype=np.int64)
-    if len(dims) < 2 or not chosen.size:
+    dims = index.meteorology.sample_dims
+    if len(dims) < 2 or not len(samples):
         return {}
+    chosen = np.asarray(samples, dtype=np.int64)
     counted = {axis.name: np.asarray(axis.positions) for axis in index.axes}
     places = []
     for dim in dims:

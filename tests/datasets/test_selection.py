@@ -2,6 +2,9 @@
 
 import datetime
 import itertools
+import tracemalloc
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,10 +19,13 @@ from iobench.datasets.selection import (
     place_index_windows,
     select_samples,
     select_split,
+    select_splits,
     split_index,
 )
 from iobench.errors import OptionError, UnknownNameError
+from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable, Window
+from iobench.stores.plan import StoreRequest
 
 cftime = pytest.importorskip("cftime", reason="other calendars need cftime")
 SPEC = SampleSpec((Variable("v", (), "<f4", ()),))
@@ -274,6 +280,25 @@ SPLITS = {"train": range(6), "validation": [6, 7, 9], "test": []}
 def test_a_split_that_is_not_there_is_told(facts, name, message):
     with pytest.raises((OptionError, UnknownNameError), match=message):
         select_split(counted(**facts), name)
+
+
+def test_five_million_samples_are_planned_in_little_memory():
+    n_samples = 5_000_000
+    index = counted(
+        n_samples, positions=np.arange(float(n_samples)), provenance={"sample_dim": "column"}
+    )
+    made = split_index(index, [CoordinateInterval.parse("train:column=0/3999999")])
+    dataset = SimpleNamespace(name="columns")
+    numpy = find_format("numpy")
+    tracemalloc.start()
+    try:
+        samples = select_splits(made, ["train"])
+        plan = StoreRequest(dataset, made, numpy, Path("out"), samples=samples).plan()
+        assert len(plan.digest) == 64
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+    assert plan.samples == range(4_000_000)
 
 
 def test_gaps_of_other_splits_are_not_listed():

@@ -68,7 +68,7 @@ class LabelledObject:
         rows = SampleRows(dims, [_coordinate(value, dim) for dim in dims])
         where = [tuple(indexes) for _, *indexes in rows.where]
         if len(dims) > 1:
-            index = SampleIndex(self._spec, where, coordinate=rows.names, axes=rows.axes)
+            index = SampleIndex(self._spec, where, coordinate=rows.names(), axes=rows.axes)
         else:
             (dim,), (axis,) = dims, rows.axes
             labels = value.indexes.get(dim)

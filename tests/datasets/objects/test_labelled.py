@@ -110,7 +110,7 @@ def test_samples_are_what_isel_gives(own_files, opened, name):
         "station": "a coordinate",
     }
     first = 1704067200.0  # 2024-01-01
-    assert index.positions[:3] == [first, first + 21600, first + 43200]
+    assert list(index.positions[:3]) == [first, first + 21600, first + 43200]
     assert index.position_units == "seconds"
     assert index.coordinate[1] == "time=2024-01-01 06:00:00"
 
@@ -160,7 +160,7 @@ def test_an_object_handed_over_travels_with_its_arrays(opened):
     dataset, index = opened(fields(), sample_dim="y", variables=["packed"])
     copy = pickle.loads(pickle.dumps(dataset))
     np.testing.assert_array_equal(make_sample(copy, (1,))["packed"], fields().packed.values[1])
-    assert index.positions == ()
+    assert not len(index.positions)
 
 
 @pytest.mark.parametrize("name", ["lazily", "in_memory"])
@@ -195,4 +195,4 @@ def test_workers_load_it(own_files, opened, load, name):
 def test_samples_have_positions_where_they_lie_in_a_row(opened, labels, positions):
     value = xarray.Dataset({"v": (("t", "x"), np.zeros((3, 2)))}, {"t": labels})
     _, index = opened(value, sample_dim="t")
-    assert index.positions == positions
+    assert list(index.positions) == list(positions)
