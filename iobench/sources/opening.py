@@ -26,14 +26,9 @@ from iobench.datasets.patterns import FilePattern
 from iobench.datasets.selection import split_index
 from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.standins import locate_files
-<<<<<<< HEAD
-from iobench.datasets.user_files import data_files, user_files
+from iobench.datasets.user_files import user_files
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import write_atomically
-=======
-from iobench.datasets.user_files import user_files
-from iobench.errors import MissingFileError, OptionError
->>>>>>> b09d86f2 (Files of the user's own are one dataset over three containers; runs and stores are named after the folder)
 from iobench.files.objects import RequestCounts, request_counts
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL, as_path, is_url
