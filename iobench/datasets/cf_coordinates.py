@@ -178,10 +178,9 @@ class _Coordinates:
 
     def labels(self) -> Meteorology:
         """Return the coordinates, and attributes of the chosen variables."""
-        coordinates = self._coordinates()
         return Meteorology(
             sample_dims=self.places.dims,
-            coordinates=tuple(coordinates),
+            coordinates=tuple(self._coordinates()),
             variables={
                 name: self.variables[own].attributes
                 for own, name in self.chosen.items()

@@ -8,6 +8,7 @@ from iobench.chunks.decode_counts import take_decode_counts
 from iobench.datasets.sample_producer import samples_in_order
 from iobench.datasets.user_files import user_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.files.urls import as_path
 
 MEMBERS = "era5/era5-levels-members.grib"
 
@@ -209,6 +210,22 @@ def test_files_of_two_kinds(real, open_user_files):
     paths = [real("era5/test4.grib"), real("era5/test4.nc")]
     with pytest.raises(FileFormatError, match=r"test4\.grib is GRIB, .*test4\.nc is NetCDF"):
         open_user_files(*paths, sample_dim="level")
+
+
+@pytest.mark.parametrize(
+    ("paths", "target", "name"),
+    [
+        (["/d/2020/a.nc"], "/d", "a.nc"),
+        (["/d/2020/a.nc", "/d/2020/b.nc"], "/d/2020/*.nc", "2020"),
+        (["/d/2020/a.nc", "/d/2021/b.nc"], None, "d"),
+        (["/d/2020/a.nc", "/d/2020/b.nc"], "/d", "d"),
+        (["s3://bucket/x/a.nc", "s3://bucket/x/b.nc"], "s3://bucket/x", "x"),
+        (["/a.nc", "/b.nc"], None, "2 files"),
+    ],
+)
+def test_several_files_are_called_as_their_folder(paths, target, name):
+    named = None if target is None else as_path(target)
+    assert user_files(paths, sample_dim="time", target=named).name == name
 
 
 def test_missing_and_foreign_files(tmp_path, open_user_files):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from pathlib import Path
 
 import pytest
 
-from iobench.datasets.contract import Locator
 from iobench.datasets.locate import FileLocator, climetlab_cache_folder, climetlab_cached_files
 from iobench.errors import StorageError
 
@@ -141,34 +141,20 @@ def test_stand_in_only_when_asked_for(locator, tmp_path):
     assert str(tmp_path / "root") in found.searched()
 
 
-def test_nothing_found_says_where_it_was_looked_for(locator):
-    text = locator().searched()
-    assert "$CLIMETLAB_MIRROR (not set)" in text
-    assert "climetlab-" in text
-
-
-def test_folder_in_place_of_a_file_is_said(locator, tmp_path):
-    (tmp_path / "data" / "output.sfc.20180101").mkdir(parents=True)
-    with pytest.raises(StorageError, match="expected a file"):
-        locator(data_dir=tmp_path / "data").find([URL])
-
-
-def test_link_to_nowhere_is_said(locator, tmp_path):
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Path.mkdir, "expected a file"),
+        (lambda path: path.symlink_to("gone"), "link to a file that is not there"),
+        (put, "may not be read"),
+    ],
+)
+def test_what_is_no_readable_file_is_said(locator, tmp_path, monkeypatch, make, message):
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "output.sfc.20180101").symlink_to(tmp_path / "gone")
-    with pytest.raises(StorageError, match="link to a file that is not there"):
-        locator(data_dir=tmp_path / "data").find([URL])
-
-
-def test_unreadable_file_is_said(locator, tmp_path, monkeypatch):
-    put(tmp_path / "data" / "output.sfc.20180101")
+    make(tmp_path / "data" / "output.sfc.20180101")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may read everything
-    with pytest.raises(StorageError, match="may not be read"):
+    with pytest.raises(StorageError, match=message):
         locator(data_dir=tmp_path / "data").find([URL])
-
-
-def test_it_is_a_locator(locator):
-    assert isinstance(locator(), Locator)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -121,23 +120,3 @@ def test_an_unreadable_file(own, refused, monkeypatch: pytest.MonkeyPatch) -> No
         line
         == f"iobench: {name}: cannot be opened: Permission denied; give yourself read permission"
     )
-
-
-def test_a_full_disk_leaves_the_store_resumable(
-    own, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["profile", *own(MEMBERS), "--sample-dim", "time", "--format", "numpy", "--json"]
-    command += ["--workers", "0", "--batches", "2", "--compute", "none", "--store-dir", "kept"]
-    fsync = os.fsync
-
-    def full(descriptor: int) -> None:
-        if "stores" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        fsync(descriptor)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        assert main([*command, "--out", "a"]) in (1, 75)
-    assert not list(tmp_path.rglob("iobench.json"))
-    assert main([*command, "--out", "b"]) == 0
-    assert len(list(tmp_path.rglob("iobench.json"))) == 1

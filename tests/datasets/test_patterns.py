@@ -24,18 +24,21 @@ def tree(tmp_path, monkeypatch):
     return put
 
 
-def dates(pattern):
-    return [(file.year, file.month, file.day) for file in FilePattern(pattern).files]
-
-
-def test_dates_are_told_by_the_placeholders(tree):
+@pytest.mark.parametrize(
+    ("pattern", "dates"),
+    [
+        ("ens/out.{year}{month}{day}.grib", [("1998", "01", "01"), ("1999", "01", "04")]),
+        # Folders may be dates and be told twice.
+        ("{year}/{month}/out.{year}{month}.nc", [("1998", "01", ""), ("1999", "12", "")]),
+    ],
+)
+def test_dates_are_told_by_the_placeholders(tree, pattern, dates):
     tree("ens/out.19980101.grib", "ens/out.19990104.grib", "ens/out.1999.grib", "ens/x.grib")
-    assert dates("ens/out.{year}{month}{day}.grib") == [("1998", "01", "01"), ("1999", "01", "04")]
-
-
-def test_folders_may_be_dates_and_be_told_twice(tree):
     tree("1998/01/out.199801.nc", "1998/02/out.199801.nc", "1999/12/out.199912.nc")
-    assert dates("{year}/{month}/out.{year}{month}.nc") == [("1998", "01", ""), ("1999", "12", "")]
+    found = [(file.year, file.month, file.day) for file in FilePattern(pattern).files]
+    assert found == dates
+    with pytest.raises(MissingFileError, match=r"--files /nowhere/.*: no file matches"):
+        _ = FilePattern(f"/nowhere/{pattern}").files
 
 
 @pytest.mark.parametrize(
@@ -72,11 +75,6 @@ def test_the_folder_above_all_files(pattern, folder):
 def test_an_unknown_placeholder_lists_the_known_ones(pattern):
     with pytest.raises(OptionError, match=r"expected \{year\}, \{month\}, \{day\}"):
         FilePattern(pattern)
-
-
-def test_no_match_is_said():
-    with pytest.raises(MissingFileError, match=r"--files /nowhere/\*: no file matches"):
-        _ = FilePattern("/nowhere/*").files
 
 
 @pytest.mark.parametrize(

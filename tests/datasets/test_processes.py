@@ -64,10 +64,6 @@ def test_child_that_vanishes_is_an_error(jobs):
         list(run_jobs(jobs.vanish, range(2), processes=2))
 
 
-def test_no_jobs(jobs):
-    assert list(run_jobs(jobs.double, [], processes=2)) == []
-
-
 @pytest.mark.timeout(60)
 def test_leaving_early_ends_the_children(jobs):
     outcomes = run_jobs(jobs.double, range(100), processes=2)

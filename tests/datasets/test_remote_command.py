@@ -34,19 +34,3 @@ def test_worker_processes_read_for_themselves(put_files, capsys, monkeypatch):
     (report,) = json.loads(said.out)["runs"]
     assert report["batches"] == 4
     assert report["missing_workers"] == []
-
-
-def test_what_is_not_there_is_said_in_one_line(put_files, bucket, capsys):
-    url = put_files(MEMBERS)
-    for source, said_of_it in (
-        (f"s3://{bucket}/none.nc", "no such file"),
-        (f"s3://{bucket}/*.nc", "no file matches"),
-        ("s3://iobench-nobody-has-this/x.nc", "there is no such bucket"),
-    ):
-        code, said = run(capsys, "convert", source, "out", "--to", "numpy", "--sample-dim", "time")
-        assert code == 1
-        (line,) = [text for text in said.err.splitlines() if text.startswith("iobench: ")]
-        assert source in line
-        assert said_of_it in line
-    code, said = run(capsys, "profile", url, "--sample-dim", "time", "--cache", "cold")
-    assert code == 1
