@@ -24,11 +24,9 @@ Role = Literal["input", "target"]
 Sample = Mapping[str, NDArray[Any]]
 MAX_PACKED_NBYTES = 4
 """Of a whole number that float64 holds."""
-SCALED: Final = "scaled"
-"""The kind of packing that manifests name."""
 
 
-class Packed(msgspec.Struct, frozen=True):
+class Packed(msgspec.Struct, frozen=True, tag_field="kind", tag="scaled"):
     """How the whole numbers that a store holds of a variable become its values.
 
     A value is ``number * scale + offset``, computed in float64 (the attributes ``scale_factor``
@@ -56,19 +54,6 @@ class Packed(msgspec.Struct, frozen=True):
     def fits(self, dtype: np.dtype[Any]) -> bool:
         """Return whether numbers of this dtype may be packed so."""
         return dtype.kind in "iu" and dtype.itemsize <= MAX_PACKED_NBYTES
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
-        return {
-            "kind": SCALED, "dtype": self.dtype, "scale": self.scale, "offset": self.offset
-        }  # fmt: skip
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Packed:
-        """Return what `to_dict` described; raise SampleError where it cannot be one."""
-        if values["kind"] != SCALED:
-            raise SampleError(f"no such packing: {values['kind']!r}")
-        return cls(values["dtype"], float(values["scale"]), float(values["offset"]))
 
 
 class Variable(msgspec.Struct, frozen=True):
@@ -140,31 +125,8 @@ class Variable(msgspec.Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the variable as JSON-ready values."""
-        packed = {} if self.packed is None else {"packed": self.packed.to_dict()}
-        return {
-            "name": self.name,
-            "shape": list(self.shape),
-            "dtype": self.dtype,
-            "dims": list(self.dims),
-            "units": self.units,
-            "role": self.role,
-            "channels": list(self.channels),
-            **packed,
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Variable:
-        """Return the variable that `to_dict` described."""
-        return cls(
-            name=values["name"],
-            shape=tuple(values["shape"]),
-            dtype=values["dtype"],
-            dims=tuple(values["dims"]),
-            units=values["units"],
-            role=values["role"],
-            channels=tuple(values["channels"]),
-            packed=Packed.from_dict(values["packed"]) if "packed" in values else None,
-        )
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values if self.packed else {k: v for k, v in values.items() if k != "packed"}
 
     @property
     def unpacked(self) -> Variable:
@@ -252,18 +214,9 @@ class SampleSpec:
             for name, shape, dtype in self._expected
         )
 
-    def only(self, name: str) -> SampleSpec:
-        """Return the spec of samples that are this variable alone."""
-        return SampleSpec((self._by_name[name],))
-
     def to_dict(self) -> dict[str, Any]:
         """Return the spec as JSON-ready values."""
         return {"variables": [variable.to_dict() for variable in self.variables]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> SampleSpec:
-        """Return the spec that `to_dict` described."""
-        return cls(tuple(Variable.from_dict(variable) for variable in values["variables"]))
 
 
 class Window(msgspec.Struct, frozen=True):

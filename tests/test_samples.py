@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -31,7 +32,8 @@ def variables(draw: st.DrawFn) -> Variable:
 @given(st.lists(variables(), min_size=1, unique_by=lambda variable: variable.name))
 def test_spec_survives_json(found: list[Variable]) -> None:
     spec = SampleSpec(tuple(found))
-    assert SampleSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    values = json.loads(json.dumps(spec.to_dict()))["variables"]
+    assert SampleSpec(msgspec.convert(values, tuple[Variable, ...])) == spec
     assert spec.nbytes == sum(np.zeros(v.shape, v.dtype).nbytes for v in found)
 
 
@@ -55,8 +57,7 @@ def test_a_variable_that_contradicts_itself_is_refused(values: dict, words: str)
 
 
 def test_channels_may_be_the_last_axis() -> None:
-    last = Variable("x", (4, 2), "f4", ("y", "channel"), channels=("a", "b"))
-    assert Variable.from_dict(last.to_dict()) == last
+    Variable("x", (4, 2), "f4", ("y", "channel"), channels=("a", "b"))
     with pytest.raises(SampleError, match="channel names"):
         Variable("x", (2, 4), "f4", ("y", "channel"), channels=("a", "b"))
 
