@@ -175,14 +175,12 @@ def page_chunks(box: Box) -> ChunkedVariable | None:
 
     A sample's numbers lie so close to others' that all are read: with them kept, once.
     """
-    variable, axis = box.variable, max(box.axes, default=-1)
-    if axis <= 0 or not box.drops_axes:
-        return None
-    if not variable.is_contiguous or variable.offset < 0:
+    variable = box.variable
+    if max(box.axes, default=-1) <= 0 or not box.drops_axes or variable.offset < 0:
         return None
     if not _shares_pages(variable.packing.stored, variable.shape, box.axes):
         return None
-    return _page_chunks(variable, axis)
+    return in_chunks(variable, box.axes)
 
 
 @functools.lru_cache(maxsize=256)
@@ -194,22 +192,33 @@ def _shares_pages(dtype: str, shape: Place, axes: Place) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _page_chunks(variable: ChunkedVariable, axis: int) -> ChunkedVariable:
+def in_chunks(variable: ChunkedVariable, axes: Place) -> ChunkedVariable:
+    """Return contiguous numbers as chunks of some that lie together; the last ones are shorter.
+
+    Short rows are read with what lies between: other samples along the last sample dimension.
+    """
     shape, itemsize = variable.shape, np.dtype(variable.packing.stored).itemsize
-    chunk = [1] * axis + list(shape[axis:])
+    last = max(axes, default=-1)
+    is_short = math.prod(shape[last + 1 :]) * itemsize < PICK_NBYTES
+    whole = len(shape) and (last if is_short and last > 0 else last + 1)
+    chunk = [1] * whole + list(shape[whole:])
     nbytes = math.prod(chunk) * itemsize
-    for outer in reversed(range(axis)):
-        chunk[outer] = max(1, min(shape[outer], SHARED_PAGES_NBYTES // nbytes))
-        nbytes *= chunk[outer]
-        if chunk[outer] < shape[outer]:
+    for axis in reversed(range(whole)):
+        chunk[axis] = max(1, min(shape[axis], SHARED_PAGES_NBYTES // max(1, nbytes)))
+        nbytes *= chunk[axis]
+        if chunk[axis] < shape[axis]:
             break
     offsets = np.array(variable.offset, dtype=np.int64)
     sizes = np.array(itemsize, dtype=np.int64)
-    for each, (length, n) in enumerate(zip(chunk, shape, strict=True)):
-        along = np.arange(0, n, length)
-        offsets = offsets[..., None] + along * math.prod(shape[each + 1 :]) * itemsize
+    for axis, (length, n) in enumerate(zip(chunk, shape, strict=True)):
+        along = np.arange(0, n, max(1, length))
+        offsets = offsets[..., None] + along * math.prod(shape[axis + 1 :]) * itemsize
         sizes = sizes[..., None] * np.minimum(length, n - along)
-    return replace(variable, chunk=tuple(chunk), offset=-1, offsets=offsets, sizes=sizes)
+    if variable.offset < 0:  # never written
+        offsets[...] = -1
+    return replace(
+        variable, chunk=tuple(chunk), offset=-1, offsets=offsets, sizes=sizes, is_cut=True
+    )
 
 
 def places_touched(chunk: Place, start: Place, stop: Place) -> Iterator[Place]:

@@ -78,6 +78,8 @@ class ChunkedVariable(msgspec.Struct, frozen=True, eq=False):
     offsets: NDArray[np.int64] | None = None
     sizes: NDArray[np.int64] | None = None
     masks: NDArray[np.uint32] | None = None  # as bits the codecs that were left out for each chunk
+    # whether chunks are parts of numbers that lie in one piece: those at the edge are shorter
+    is_cut: bool = False
     # of chunks in several files those, and which of them each is in
     files: tuple[str, ...] = ()
     numbers: NDArray[np.int32] | None = None
@@ -152,6 +154,10 @@ def decode_chunk(
             where = f"{extent.file}: the GRIB message at offset {extent.offset}"
         decode_message(stored, where=where, out=values.reshape(-1))
         return values
+    if variable.is_cut:
+        ends = zip(place, variable.chunk, variable.shape, strict=True)
+        lengths = [min(length, n - number * length) for number, length, n in ends]
+        return np.frombuffer(stored, variable.packing.stored).reshape(lengths)
     mask = 0 if variable.masks is None else int(variable.masks[place])
     target = None if out is None or variable.axes else as_bytes(out)
     try:

@@ -97,9 +97,8 @@ def _torch_workers() -> int:
 def forget_decoded() -> None:
     """Drop all chunks of the process, so that a replaced file is seen."""
     with _lock:
-        caches = list(_caches)
-    for cache in caches:
-        cache.clear()
+        for cache in _caches:
+            cache.reset()
 
 
 def reopen_files() -> None:
@@ -112,8 +111,7 @@ def _forget_in_child() -> None:
     """Forget, in a forked child, what threads of the parent held and were at."""
     global _lock
     _lock = threading.Lock()
-    for cache in list(_caches):
-        cache.reset()
+    forget_decoded()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
@@ -181,95 +179,48 @@ class DecodedChunk:
                 self._stored = ()
                 cache = self._cache()
                 if cache is not None and cache.keep(self) and values is not None:
-                    self._values = _alone(values, stored)
+                    self._values = _without_neighbours(values, stored)
             return self._values
 
 
-def _alone(values: NDArray[Any], stored: Stored) -> NDArray[Any]:
+def _without_neighbours(values: NDArray[Any], stored: Stored) -> NDArray[Any]:
     """Return numbers that keep no bytes of neighbours, which were read with theirs."""
-    for content in stored:
-        if content is not None and memoryview(content.obj).nbytes > content.nbytes:
-            if np.may_share_memory(values, np.frombuffer(content, dtype=np.uint8)):
-                values = values.copy()
-                values.flags.writeable = False
-            break
+    content = next((each for each in stored if each is not None), memoryview(b""))
+    is_part = memoryview(content.obj).nbytes > content.nbytes
+    if is_part and np.may_share_memory(values, np.frombuffer(content, dtype=np.uint8)):
+        values = values.copy()
+        values.flags.writeable = False
     return values
 
 
 class OrderedSamples:
-    """Samples in the order in which a pass asks for them; tells when a chunk is needed next."""
+    """Some samples in the order in which a pass asks for them."""
 
-    def __init__(self, files: NDArray[np.int64], indexes: NDArray[np.int64]) -> None:
+    def __init__(self, first: int, files: NDArray[np.int64], indexes: NDArray[np.int64]) -> None:
+        self.first, self.end = first, first + len(files)  # their places in the whole order
         self._files, self._indexes = files, indexes
-        self._n = len(files)
-        self._ones = (1,) * indexes.shape[1]
-        n_files = int(files.max(initial=-1)) + 1
-        self._lengths = np.zeros((n_files, indexes.shape[1]), dtype=np.int64)
+        self._lengths = np.zeros((int(files.max(initial=-1)) + 1, indexes.shape[1]), np.int64)
         np.maximum.at(self._lengths, files, indexes + 1)
         self._rows: dict[tuple[int, ...], _Rows] = {}
-        self._requested = np.zeros(self._n, dtype=np.bool_)
-        self._front = self._lag = 0
+        self._requested = np.zeros(len(files), dtype=np.bool_)
 
-    @property
-    def now(self) -> int:
-        """The place of the pass up to which all samples were asked for, as far as it is known."""
-        return self._front - self._lag
-
-    def ask(self, file: int, indexes: tuple[int, ...]) -> bool:
-        """Note that a sample is asked for, and tell whether it was to come.
-
-        Threads may be a little out of order.
-        """
-        for place in self._places(file, self._ones, indexes).tolist():
-            if not self._requested[place]:
+    def request(self, file: int, indexes: tuple[int, ...], after: int) -> int | None:
+        """Note that a sample is asked for; return its place from ``after`` on, None if not said."""
+        for place in self.places(file, (1,) * len(indexes), indexes).tolist():
+            if self.first + place >= after and not self._requested[place]:
                 self._requested[place] = True
-                self._front = max(self._front, place)
-                self._lag = max(self._lag, self._front - place)
-                return True
-        return False
+                return self.first + int(place)
+        return None
 
-    def left(self) -> NDArray[np.int64]:
-        """Return the places that were not asked for yet; what is long past others were."""
-        left = ~self._requested
-        left[: max(0, self.now - IN_FLIGHT)] = False
-        return np.flatnonzero(left)
-
-    def then(self, left: NDArray[np.int64], other: OrderedSamples) -> OrderedSamples:
-        """Return what is left of these, and behind it those of another."""
-        return OrderedSamples(
-            np.concatenate((self._files[left], other._files)),
-            np.concatenate((self._indexes[left], other._indexes)),
-        )
-
-    def copy_requests(self, before: OrderedSamples, left: NDArray[np.int64]) -> None:
-        """Note what was asked for of an order since it was joined with others to this one."""
-        self._requested[: len(left)] = before._requested[left]
-        self._front = int(np.flatnonzero(self._requested).max(initial=0))
-
-    def next_use(self, row: ChunkRow) -> int:
-        """Return the place at which a row is needed next.
-
-        Behind the end where it is not needed again: there in the order of this pass, as the next
-        one is not known, and is the same where nothing is shuffled.
-        """
-        if row.file < 0:
-            return self.now + 1
-        places = self._places(row.file, row.lengths, row.numbers)
-        following = int(np.searchsorted(places, self.now, side="right"))
-        if following < len(places):
-            return int(places[following])
-        return self._n + (int(places[0]) if len(places) else self._n)
-
-    def _places(
+    def places(
         self, file: int, lengths: tuple[int, ...], numbers: tuple[int, ...]
     ) -> NDArray[np.int64]:
-        """Return the places of the samples that need a row, ascending."""
+        """Return the places here of the samples that need a row of chunks, ascending."""
         rows = self._rows.get(lengths) or self._grouped(lengths)
         if file >= len(rows.counts):
             return rows.order[:0]
-        counts, row = rows.counts[file], 0
-        for axis, number in enumerate(numbers):
-            count = counts[axis]
+        row = 0
+        for count, number in zip(rows.counts[file], numbers, strict=False):
             if number >= count:
                 return rows.order[:0]
             row = row * count + number
@@ -278,11 +229,12 @@ class OrderedSamples:
 
     def _grouped(self, lengths: tuple[int, ...]) -> _Rows:
         """Return the samples of each row of chunks of these lengths."""
-        given = np.array([*lengths, *(0 for _ in self._ones[len(lengths) :])], dtype=np.int64)
+        given = np.zeros(self._indexes.shape[1], dtype=np.int64)
+        given[: len(lengths)] = lengths
         each = np.where(given, given, np.maximum(1, self._lengths.max(axis=0, initial=1)))
         counts = -(-self._lengths // each)
         offsets = np.concatenate(([0], np.cumsum(counts.prod(axis=1)))).astype(np.int64)
-        rows = np.zeros(self._n, dtype=np.int64)
+        rows = np.zeros(len(self._files), dtype=np.int64)
         for axis, length in enumerate(each.tolist()):
             rows = rows * counts[self._files, axis] + self._indexes[:, axis] // length
         rows += offsets[self._files]
@@ -295,10 +247,59 @@ class OrderedSamples:
 class _Rows(NamedTuple):
     """The samples that need rows of chunks."""
 
-    starts: NDArray[np.int64]  # (rows + 1,): Where in ``order`` those of a row begin
+    starts: NDArray[np.int64]  # (rows + 1,): where in ``order`` those of a row begin
     offsets: list[int]  # where the rows of each file begin
     counts: list[list[int]]  # how many rows each file has along each sample dimension
-    order: NDArray[np.int64]  # (samples,): Their places
+    order: NDArray[np.int64]  # (samples,): their places
+
+
+class SampleOrder:
+    """The order of a pass, part by part; tells when a row of chunks is needed next."""
+
+    def __init__(self) -> None:
+        self._parts: list[OrderedSamples] = []
+        self._front = self._lag = 0
+
+    @property
+    def now(self) -> int:
+        """The place up to which all samples were asked for, as far as it is known."""
+        return self._front - self._lag
+
+    def append(self, files: NDArray[np.int64], indexes: NDArray[np.int64]) -> None:
+        """Add what comes next; what is long past is forgotten."""
+        first = self._parts[-1].end if self._parts else 0
+        recent = [part for part in self._parts if part.end > self.now - IN_FLIGHT]
+        self._parts = [*recent, OrderedSamples(first, files, indexes)]
+
+    def ask(self, file: int, indexes: tuple[int, ...]) -> bool:
+        """Note that a sample is asked for, and tell whether it was to come.
+
+        Threads may be a little out of order.
+        """
+        for part in self._parts:
+            place = part.request(file, indexes, self.now - IN_FLIGHT)
+            if place is not None:
+                self._front = max(self._front, place)
+                self._lag = max(self._lag, self._front - place)
+                return True
+        return False
+
+    def next_use(self, row: ChunkRow) -> int:
+        """Return the place at which a row is needed next.
+
+        Behind the end where it is not needed again: there in the order of the last part, as the
+        next one is not known, and is the same where nothing is shuffled.
+        """
+        if row.file < 0:
+            return self.now + 1
+        places: Any = ()
+        for part in self._parts:
+            places = part.places(row.file, row.lengths, row.numbers)
+            following = int(np.searchsorted(places, self.now - part.first, side="right"))
+            if following < len(places):
+                return part.first + int(places[following])
+        length = part.end - part.first
+        return part.end + (int(places[0]) if len(places) else length)
 
 
 class DecodedChunks:
@@ -310,7 +311,7 @@ class DecodedChunks:
 
     def __init__(self) -> None:
         self._self = weakref.ref(self)
-        self._order: OrderedSamples | None = None
+        self._order: SampleOrder | None = None
         self.has_repeats = False
         self.reset()
         with _lock:  # readers iterate over the set
@@ -331,37 +332,25 @@ class DecodedChunks:
         self._limit: int | None = None
         self._clock = 0
 
-    def clear(self) -> None:
-        """Drop all chunks."""
-        with _lock:
-            self.nbytes = 0
-            self._rows.clear()
-            self._uses.clear()
-            self._farthest.clear()
-            self._making.clear()
-
     def expect(
         self, files: NDArray[np.int64], indexes: NDArray[np.int64], *, follows: bool
     ) -> None:
-        """Say in which order samples will be asked for."""
+        """Say in which order samples will be asked for; ``follows``: behind those said before."""
         each = indexes[:, None] if indexes.ndim == 1 else indexes
-        order = OrderedSamples(files, each)
         numbers = files
         for along in each.T:
             numbers = numbers * (along.max(initial=0) + 1) + along
         self.has_repeats = len(np.unique(numbers)) < len(numbers)
         with _lock:
-            before, rows = self._order if follows else None, list(self._rows)
-            if before is not None:
-                left = before.left()
-                order = before.then(left, order)
+            if self._order is None or not follows:
+                self._order = SampleOrder()
+            order, rows = self._order, list(self._rows)
+            order.append(files, each)
         uses = {row: order.next_use(row) for row in rows}  # others read meanwhile
         with _lock:
-            if before is not None:
-                order.copy_requests(before, left)
-            self._order = order
-            self._uses = {row: uses.get(row) or self._next_use(row) for row in self._rows}
-            self._sort_uses()
+            if self._order is order:
+                self._uses = {row: uses.get(row) or self._next_use(row) for row in self._rows}
+                self._sort_uses()
 
     def _sort_uses(self) -> None:
         """Find anew which row is needed last, without what is outdated."""
@@ -432,10 +421,13 @@ class DecodedChunks:
     def _touch(self, row: ChunkRow) -> None:
         self._clock += 1
         if row in self._rows:
-            use = self._uses[row] = self._next_use(row)
-            heapq.heappush(self._farthest, (-use, row))
+            self._note_use(row, self._next_use(row))
             if len(self._farthest) > 4 * len(self._rows) + 64:
                 self._sort_uses()
+
+    def _note_use(self, row: ChunkRow, use: int) -> None:
+        self._uses[row] = use
+        heapq.heappush(self._farthest, (-use, row))
 
     def _next_use(self, row: ChunkRow) -> int:
         return -self._clock if self._order is None else self._order.next_use(row)
@@ -449,6 +441,11 @@ class DecodedChunks:
         """Return how many bytes of numbers chunks may have that are kept as one."""
         return min(BUNDLE_NBYTES, self._limit_nbytes() // BUNDLES_KEPT)
 
+    def _bound(self) -> int:
+        """Return what it may hold beside the others; nothing where a conversion counts memory."""
+        limit = 0 if is_bounded() else self._limit_nbytes()
+        return limit - sum(each.nbytes for each in _caches if each is not self)
+
     def keep(self, chunk: DecodedChunk) -> bool:
         """Keep a chunk that was decoded, if there is room or others are needed later; tell so."""
         with _lock:
@@ -456,17 +453,15 @@ class DecodedChunks:
             if self._making.get(chunk.key) is not chunk:
                 return False  # dropped meanwhile
             del self._making[chunk.key]
-            use = self._next_use(row)
-            if is_bounded():
-                return False  # a conversion keeps within its own memory
-            bound = self._bound()
+            use, bound = self._next_use(row), self._bound()
             while self.nbytes + chunk.nbytes > bound:
-                if not self._evict(row, use):
+                victim = self._victim(row, use)
+                if victim is None:
                     return False
+                self._drop_one(victim)
             self._rows.setdefault(row, {})[place] = chunk
             if self._uses.get(row) != use:
-                self._uses[row] = use
-                heapq.heappush(self._farthest, (-use, row))
+                self._note_use(row, use)
             self.nbytes += chunk.nbytes
             return True
 
@@ -475,34 +470,20 @@ class DecodedChunks:
         if self.has_repeats or row.file < 0 or set(row.lengths) != {1}:
             return False
         with _lock:
-            if is_bounded():
-                return True
-            if self.nbytes + nbytes <= self._bound():
-                return False
-            return self._victim(row, self._next_use(row)) is None
-
-    def _bound(self) -> int:
-        """Return what this cache may hold beside the others."""
-        return self._limit_nbytes() - sum(each.nbytes for each in _caches if each is not self)
-
-    def _evict(self, row: ChunkRow, use: int) -> bool:
-        """Drop a chunk that is needed later than a row, or tell that there is none."""
-        victim = self._victim(row, use)
-        if victim is None:
-            return False
-        chunks = self._rows[victim]
-        _, dropped = chunks.popitem()
-        self.nbytes -= dropped.nbytes
-        if not chunks:
-            del self._rows[victim], self._uses[victim]
-        return True
+            is_full = self.nbytes + nbytes > self._bound()
+            return is_full and self._victim(row, self._next_use(row)) is None
 
     def _victim(self, row: ChunkRow, use: int) -> ChunkRow | None:
         """Return what is needed last, if it is later than a row is."""
         while self._farthest:
             farthest, victim = self._farthest[0]
-            if victim not in self._rows or self._uses[victim] != -farthest:
-                heapq.heappop(self._farthest)
-                continue
-            return None if victim == row or -farthest <= use else victim
+            if victim in self._rows and self._uses[victim] == -farthest:
+                return None if victim == row or -farthest <= use else victim
+            heapq.heappop(self._farthest)
         return None
+
+    def _drop_one(self, row: ChunkRow) -> None:
+        chunks = self._rows[row]
+        self.nbytes -= chunks.popitem()[1].nbytes
+        if not chunks:
+            del self._rows[row], self._uses[row]

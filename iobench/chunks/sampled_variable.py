@@ -11,9 +11,8 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from msgspec.structs import replace
 
-from iobench.chunks.boxes import PICK_NBYTES, SHARED_PAGES_NBYTES, fits
+from iobench.chunks.boxes import fits, in_chunks
 from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
 from iobench.chunks.chunked_variable import ChunkedVariable, Place, decode_chunk
 from iobench.chunks.packing import is_plain, unpack
@@ -40,8 +39,7 @@ class SampledVariable:
         self.sample_dims = tuple(number for number, _ in own)  # those that the variable has
         self._axes = tuple(axis for _, axis in own)
         self._rest = tuple(a for a in range(len(variable.shape)) if a not in self._axes)
-        self._is_contiguous = variable.is_contiguous
-        self.variable = _in_chunks(variable, self._axes) if self._is_contiguous else variable
+        self.variable = in_chunks(variable, self._axes) if variable.is_contiguous else variable
         self._chunk = self.variable.chunk
         self.lengths = tuple(self._chunk[axis] for axis in self._axes)  # samples of a chunk
         self.shape = tuple(variable.shape[axis] for axis in self._rest)  # of a sample's array
@@ -155,7 +153,7 @@ class SampledVariable:
                 rows[which] = fill
             return
         out = self._in_place(rows, parts)
-        values = self.decode(place, stored, out)
+        values = decode_chunk(self.file, self.variable, place, stored, out)
         if values is out:
             return
         values = values.transpose(self._order)
@@ -177,16 +175,6 @@ class SampledVariable:
         else:
             return None
         return view if fits(view, self._chunk, self.variable.packing.stored) else None
-
-    def decode(
-        self, place: Place, stored: memoryview, out: NDArray[Any] | None = None
-    ) -> NDArray[Any]:
-        """Return the numbers of a chunk as stored; ``out`` where they could be decoded there."""
-        if not self._is_contiguous:
-            return decode_chunk(self.file, self.variable, place, stored, out)
-        ends = zip(place, self._chunk, self.variable.shape, strict=True)
-        lengths = [min(step, n - number * step) for number, step, n in ends]
-        return np.frombuffer(stored, self.variable.packing.stored).reshape(lengths)
 
 
 def row_groups(rows: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -237,29 +225,3 @@ def runs(positions: NDArray[np.intp], indexes: NDArray[np.int64]) -> Iterator[An
             yield rows, ()
             continue
         yield rows, (slice(int(indexes[start, 0]), int(indexes[stop - 1, 0]) + 1),)
-
-
-def _in_chunks(variable: ChunkedVariable, axes: Sequence[int]) -> ChunkedVariable:
-    """Return contiguous numbers as chunks of some that lie together; the last ones are shorter."""
-    shape = variable.shape
-    itemsize = np.dtype(variable.packing.stored).itemsize
-    last = max(axes, default=-1)
-    # Short rows are read with what lies between: other samples along the last dimension.
-    is_short = math.prod(shape[last + 1 :]) * itemsize < PICK_NBYTES
-    whole = len(shape) and (last if is_short and last > 0 else last + 1)
-    chunk = [1] * whole + list(shape[whole:])
-    nbytes = math.prod(chunk) * itemsize
-    for axis in reversed(range(whole)):
-        chunk[axis] = max(1, min(shape[axis], SHARED_PAGES_NBYTES // max(1, nbytes)))
-        nbytes *= chunk[axis]
-        if chunk[axis] < shape[axis]:
-            break
-    offsets = np.array(variable.offset, dtype=np.int64)
-    sizes = np.array(itemsize, dtype=np.int64)
-    for axis, (length, n) in enumerate(zip(chunk, shape, strict=True)):
-        along = np.arange(0, n, max(1, length))
-        offsets = offsets[..., None] + along * math.prod(shape[axis + 1 :]) * itemsize
-        sizes = sizes[..., None] * np.minimum(length, n - along)
-    if variable.offset < 0:  # never written
-        offsets[...] = -1
-    return replace(variable, chunk=tuple(chunk), offset=-1, offsets=offsets, sizes=sizes)

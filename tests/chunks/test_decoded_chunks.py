@@ -23,7 +23,7 @@ from iobench.chunks.decoded_chunks import (
     CHUNK_CACHE,
     ChunkRow,
     DecodedChunks,
-    OrderedSamples,
+    SampleOrder,
     chunk_cache_nbytes,
     share_chunk_cache,
 )
@@ -551,14 +551,14 @@ def test_others_read_while_a_new_order_is_looked_through(monkeypatch: pytest.Mon
         chunks[0].values(lambda *_: np.zeros(1))
 
     taken(first)
-    next_use = OrderedSamples.next_use
+    next_use = SampleOrder.next_use
 
-    def slow(self: OrderedSamples, row: ChunkRow) -> int:
+    def slow(self: SampleOrder, row: ChunkRow) -> int:
         begun.set()
         assert go_on.wait(20)
         return next_use(self, row)
 
-    monkeypatch.setattr(OrderedSamples, "next_use", slow)
+    monkeypatch.setattr(SampleOrder, "next_use", slow)
     numbers = np.arange(3)
     said = threading.Thread(
         target=first.expect, args=(np.zeros_like(numbers), numbers), kwargs={"follows": False}
