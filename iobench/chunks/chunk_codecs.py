@@ -33,9 +33,6 @@ GRIB_MESSAGE: Final = '{"id": "grib"}'
 """A chunk that is a whole GRIB message: decoded by `iobench.chunks.grib`, not here."""
 CRC32C: Final = '{"id": "crc32c"}'
 """Zarr version 3's checksum: four bytes behind the content, little-endian, as of numcodecs."""
-HDF5_LZ4: Final = '{"id": "hdf5-lz4"}'
-"""LZ4 as HDF5 frames it, in blocks; numcodecs' own ``lz4`` is one block with its size."""
-
 SAFE_CODECS: Final = frozenset({
     "blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd",
     "astype", "bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle",
@@ -55,8 +52,6 @@ STREAMED: Final = frozenset({*DEFLATED, "bz2", "lzma"})
 
 MAX_CODECS = 16
 MAX_ITEMSIZE = 256
-MAX_STREAMS = 1024
-"""Of one chunk, one behind the other; writers make one."""
 MAX_GROWTH = 16
 """How many bytes a codec between two others makes of one: ``i1`` becomes ``c16``."""
 SPARE_NBYTES = 1 << 16
@@ -168,8 +163,6 @@ def _undo(step: _Step, content: Any, nbytes: int, out: NDArray[np.uint8] | None)
         return unshuffle(content, step.configuration.get("elementsize", 4), out)
     if name == "crc32c" and step.configuration.get("location", "end") == "end":
         return _without_crc32c(content)
-    if name == "hdf5-lz4":
-        return _hdf5_lz4(as_bytes(content).data, limit)
     if name in STREAMED:
         return _inflated(step, content, limit)
     if name in ("blosc", "lz4", "zstd"):
@@ -208,28 +201,27 @@ def _stream(step: _Step) -> Any:
 
 def _inflated(step: _Step, content: Any, limit: int) -> bytes:
     """Inflate all streams of a chunk, up to one byte more than it may hold."""
-    parts: list[bytes] = []
-    left, n_bytes = as_bytes(content).data, 0
-    while len(left) or not parts:
-        if len(parts) == MAX_STREAMS:
-            raise DamagedChunkError(f"it has more than {MAX_STREAMS} streams of {step.name}")
+    whole = b""
+    left = as_bytes(content).data
+    while len(left) or not whole:
         stream = _stream(step)
         try:
-            part = stream.decompress(left, limit + 1 - n_bytes)
+            part = stream.decompress(left, limit + 1 - len(whole))
         except (OSError, lzma.LZMAError):
-            if parts:  # what follows the last stream is none
+            if whole:  # what follows the last stream is none
                 break
             raise
         except _inflating().error as error:
             raise zlib.error(str(error)) from error
-        parts.append(part)
-        n_bytes += len(part)
-        if n_bytes > limit:
+        whole = whole + part if whole else part
+        if len(whole) > limit:
             raise DamagedChunkError(f"it decodes to more than the {limit} bytes expected")
         if not stream.eof:
             raise EOFError("its compressed bytes end early")
-        left = memoryview(b"" if step.name == "zlib" else stream.unused_data.lstrip(b"\0"))
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        if step.name == "zlib" or not part:
+            break
+        left = memoryview(stream.unused_data.lstrip(b"\0"))
+    return whole
 
 
 def unshuffle(
@@ -274,32 +266,6 @@ def _without_crc32c(content: Any) -> memoryview:
     if stored != computed:
         raise DamagedChunkError(f"crc32c {computed:#010x} instead of {stored:#010x}")
     return checked
-
-
-def _hdf5_lz4(content: memoryview, limit: int) -> NDArray[np.uint8]:
-    """Undo LZ4 as HDF5's filter 32004 frames it.
-
-    Source: "Filter description for LZ4 compression in HDF5" (support.hdfgroup.org,
-    services/filters/HDF5_LZ4.pdf): big-endian, 8 bytes of the size of all and 4 of that of a block,
-    then each block behind 4 bytes of its stored size; one that did not shrink is stored as it is.
-    """
-    size, step = (int.from_bytes(content[a:b], "big") for a, b in ((0, 8), (8, 12)))
-    if len(content) < 12 or size > limit or (size and not step):
-        raise DamagedChunkError(f"it decodes to {size} bytes, expected {limit}")
-    codec, values, place = _codec('{"id": "lz4"}'), np.empty(size, dtype=np.uint8), 12
-    for start in range(0, size, max(step, 1)):
-        target = values[start : start + step]
-        end = place + 4 + int.from_bytes(content[place : place + 4], "big")
-        stored = content[place + 4 : end]
-        if end > len(content) or end - place == 4:
-            raise EOFError("its compressed bytes end early")
-        if len(stored) == len(target):
-            target[:] = np.frombuffer(stored, dtype=np.uint8)
-        else:
-            header = len(target).to_bytes(4, "little")
-            codec.decode(b"".join((header, stored)), target)
-        place = end
-    return values
 
 
 def _stated_nbytes(name: str, content: memoryview, expected: int | None) -> int:
@@ -386,3 +352,47 @@ def _is_of_numbers(configuration: Mapping[str, Any]) -> bool:
         return False
     filters = configuration.get("filters") or ()
     return all(each.get("dict_size", 0) <= MAX_DICTIONARY_NBYTES for each in filters)
+
+
+HDF5_FILTERS: Final = {
+    1: "zlib", 2: "shuffle", 3: "fletcher32", 307: "bz2", 32001: "blosc", 32015: "zstd",
+}  # fmt: skip
+"""Those of HDF5 that are undone here, by their numbers.
+
+Numbers and parameters (``cd_values``): the HDF5 reference manual, and "HDF5 Filter Plugins" of the
+HDF Group (hdf5_plugins, docs/RegisteredFilterPlugins.md).
+"""
+_LEFT_TO_HDF5: Final = {
+    4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf", 32004: "lz4", 32008: "bitshuffle",
+    32013: "zfp", 32026: "blosc2",
+}  # fmt: skip
+_BLOSC_COMPRESSORS: Final = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+
+
+class UnknownFilterError(Exception):
+    """Only the HDF5 library can undo a filter; the message names it."""
+
+
+def filter_name(number: int) -> str:
+    """Return what a filter that is left to HDF5 is called in messages."""
+    return f"HDF5 filter {_LEFT_TO_HDF5.get(number, number)}"
+
+
+def hdf5_codec(number: int, parameters: Sequence[int]) -> str:
+    """Return a filter of HDF5 as a codec.
+
+    The seventh number of Blosc's is the compressor (hdf5-blosc, blosc_filter.c); a chunk is one
+    buffer of Blosc's, which says all else.
+    """
+    described: dict[str, Any] = {"id": HDF5_FILTERS.get(number, "")}
+    if number == 2 and any(parameters):
+        described["elementsize"] = parameters[0]
+    elif number == 32001:
+        compressors = dict(enumerate(_BLOSC_COMPRESSORS))
+        cname = compressors.get(parameters[6], "") if len(parameters) > 6 else "blosclz"
+        if cname not in _numcodecs().blosc.list_compressors():
+            raise UnknownFilterError(f"HDF5 filter blosc ({cname})")
+        described["cname"] = cname
+    elif number not in HDF5_FILTERS or number == 2:
+        raise UnknownFilterError(filter_name(number))
+    return json.dumps(described, sort_keys=True)

@@ -18,7 +18,7 @@ import numcodecs
 import numpy as np
 import pytest
 
-from iobench.chunks.chunk_codecs import CRC32C, HDF5_LZ4, DamagedChunkError, decode_bytes
+from iobench.chunks.chunk_codecs import CRC32C, DamagedChunkError, decode_bytes
 from iobench.datasets.contract import make_sample
 from iobench.datasets.user_files import user_files
 from iobench.errors import IobenchError
@@ -155,17 +155,6 @@ def test_what_is_damaged_is_refused_in_one_line_or_read(tmp_path, container, see
     assert n_refused > n // 10
 
 
-def framed_as_lz4(content, block=4096):
-    """Frame numbers as HDF5's filter 32004 does: blocks of LZ4, as they are where they grow."""
-    parts = [len(content).to_bytes(8, "big"), block.to_bytes(4, "big")]
-    for start in range(0, len(content), block):
-        plain = content[start : start + block]
-        shrunk = bytes(numcodecs.lz4.compress(plain))[4:]
-        stored = shrunk if len(shrunk) < len(plain) else plain
-        parts += [len(stored).to_bytes(4, "big"), stored]
-    return b"".join(parts)
-
-
 ENCODE = {
     '{"id": "zlib"}': zlib.compress,
     '{"id": "gzip"}': gzip.compress,
@@ -174,7 +163,6 @@ ENCODE = {
     '{"id": "zstd"}': numcodecs.Zstd(1).encode,
     '{"id": "lz4"}': numcodecs.LZ4().encode,
     '{"id": "blosc"}': numcodecs.Blosc().encode,
-    HDF5_LZ4: framed_as_lz4,
     CRC32C: lambda plain: plain + crc32c(plain).to_bytes(4, "little"),
 }
 NUMBERS = np.random.default_rng(1).integers(0, 9, 5000).astype("<f4").tobytes()

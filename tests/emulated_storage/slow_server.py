@@ -4,11 +4,10 @@
 each line of its input is new settings. SIGTERM and the end of its parent unmount it. The layouts
 are those of the kernel's ``include/uapi/linux/fuse.h``, version 7.31.
 """
-# ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH115, PTH118, PTH208, PTH211
+# ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH118, PTH208
 
 from __future__ import annotations
 
-import array
 import ctypes
 import errno
 import itertools
@@ -16,10 +15,8 @@ import json
 import os
 import random
 import signal
-import socket
 import stat
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -30,7 +27,7 @@ from typing import Any
 THREADS = 48
 MAX_WRITE, MAX_READ_PAGES = 128 << 10, 256
 FOREVER_S = 3600  # all changes go through the mount, so that what the kernel keeps stays true
-DIRECT_IO, KEEP_CACHE = 1, 2
+DIRECT_IO = 1
 GETATTR_FH, INIT_EXT = 1, 1 << 30
 INIT_FLAGS = 1 | 1 << 5 | 1 << 15 | 1 << 18 | 1 << 22 | INIT_EXT  # async reads, large requests
 DIRECT_IO_ALLOW_MMAP = 1 << 4  # of the second word of flags
@@ -48,7 +45,6 @@ class Slowness:
     nbytes_per_s: float | None = None
     jitter_s: float = 0.0
     opens_per_s: float | None = None
-    page_cache: bool = False
     quota_nbytes: int | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     link_free: float = 0.0
@@ -82,12 +78,11 @@ class Server:
         self.numbers = itertools.count(2)
         self.lock = threading.Lock()
         self.answers = {
-            1: self.lookup, 3: self.getattr, 4: self.setattr, 5: self.readlink, 6: self.symlink,
-            8: self.mknod, 9: self.mkdir, 10: self.unlink, 11: self.rmdir, 12: self.rename,
-            13: self.link, 14: self.open_file, 15: self.read, 16: self.write, 17: self.statfs,
-            18: self.release, 20: self.nothing, 25: self.nothing, 26: self.init,
-            27: self.open_folder, 28: self.list, 29: self.nothing, 30: self.nothing,
-            35: self.create, 38: self.nothing, 43: self.allocate, 45: self.rename2,
+            1: self.lookup, 3: self.getattr, 4: self.setattr, 9: self.mkdir, 10: self.unlink,
+            11: self.rmdir, 12: self.rename, 13: self.link, 14: self.open_file, 15: self.read,
+            16: self.write, 17: self.statfs, 18: self.release, 20: self.nothing, 25: self.nothing,
+            26: self.init, 27: self.open_folder, 28: self.list, 29: self.nothing, 30: self.nothing,
+            35: self.create, 38: self.nothing, 45: self.rename2,
         }  # fmt: skip
 
     def serve(self) -> None:
@@ -124,7 +119,7 @@ class Server:
 
     def entry(self, path: str, owner: tuple[int, int] | None = None) -> bytes:
         """Return what the kernel is told of a name; one just made gets its owner."""
-        if owner is not None and os.geteuid() == 0:
+        if owner is not None:
             os.chown(path, *owner, follow_symlinks=False)
         status = os.lstat(path)
         with self.lock:
@@ -187,36 +182,14 @@ class Server:
             os.chown(target, uid if valid & UID else -1, gid if valid & GID else -1)
         if valid & (ATIME | MTIME):
             now, before = time.time_ns(), self.status(node)
-            told_atime, told_mtime = atime * 10**9 + atime_ns, mtime * 10**9 + mtime_ns
-            os.utime(
-                target,
-                ns=(
-                    now
-                    if valid & ATIME_NOW
-                    else told_atime
-                    if valid & ATIME
-                    else before.st_atime_ns,
-                    now
-                    if valid & MTIME_NOW
-                    else told_mtime
-                    if valid & MTIME
-                    else before.st_mtime_ns,
-                ),
-            )
+            atime_ns += atime * 10**9
+            mtime_ns += mtime * 10**9
+            if not valid & ATIME or valid & ATIME_NOW:
+                atime_ns = now if valid & ATIME_NOW else before.st_atime_ns
+            if not valid & MTIME or valid & MTIME_NOW:
+                mtime_ns = now if valid & MTIME_NOW else before.st_mtime_ns
+            os.utime(target, ns=(atime_ns, mtime_ns))
         return self.attr(node)
-
-    def readlink(self, _at: float, node: int, _told: bytes, _who: Any) -> bytes:
-        return os.fsencode(os.readlink(self.paths[node]))
-
-    def symlink(self, _at: float, node: int, told: bytes, who: tuple[int, int]) -> bytes:
-        name, target, _ = told.split(b"\0")
-        os.symlink(os.fsdecode(target), path := self.path(node, name))
-        return self.entry(path, who)
-
-    def mknod(self, _at: float, node: int, told: bytes, who: tuple[int, int]) -> bytes:
-        mode, device = struct.unpack_from("<II", told)
-        os.mknod(path := self.path(node, told[16:]), mode, device)
-        return self.entry(path, who)
 
     def mkdir(self, _at: float, node: int, told: bytes, who: tuple[int, int]) -> bytes:
         os.mkdir(path := self.path(node, told[8:]), struct.unpack_from("<I", told)[0])
@@ -254,7 +227,7 @@ class Server:
 
     def opened(self, node: int, fd: int) -> bytes:
         self.open[node] = fd
-        return struct.pack("<QII", fd, KEEP_CACHE if self.slowness.page_cache else DIRECT_IO, 0)
+        return struct.pack("<QII", fd, DIRECT_IO, 0)
 
     def open_file(self, at: float, node: int, told: bytes, _who: Any) -> bytes:
         if node in self.looked_up:
@@ -315,13 +288,6 @@ class Server:
         os.close(fd)
         return b""
 
-    def allocate(self, _at: float, _node: int, told: bytes, _who: Any) -> bytes:
-        fd, offset, nbytes, mode = struct.unpack_from("<QQQI", told)
-        if mode:
-            raise OSError(errno.EOPNOTSUPP, "mode")
-        os.posix_fallocate(fd, offset, nbytes)
-        return b""
-
     def statfs(self, _at: float, _node: int, _told: bytes, _who: Any) -> bytes:
         room = os.statvfs(self.paths[1])
         return struct.pack(
@@ -343,39 +309,20 @@ def attributes(status: os.stat_result) -> bytes:
 
 
 def mount(point: str) -> int:
-    """Return the descriptor of a new mount: as root by the system, else by fusermount's leave."""
+    """Return the descriptor of a new mount."""
     options = f"max_read={MAX_READ_PAGES * 4096},default_permissions"
-    if os.geteuid() == 0:
-        device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-        told = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other,{options}"
-        words = (b"slow", os.fsencode(point), b"fuse.slow")
-        if LIBC.mount(*words, ctypes.c_ulong(0), told.encode()):
-            number = ctypes.get_errno()
-            raise OSError(number, f"mount: {os.strerror(number)}")
-        return device
-    ours, theirs = socket.socketpair()
-    environ = {**os.environ, "_FUSE_COMMFD": str(theirs.fileno())}
-    done = subprocess.run(
-        ["fusermount3", "-o", f"{options},subtype=slow,fsname=slow", "--", point],
-        env=environ, pass_fds=[theirs.fileno()], capture_output=True, text=True, timeout=10,
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise OSError(errno.EPERM, done.stderr.strip() or "fusermount3 refuses")
-    fds = array.array("i")
-    ancillary = ours.recvmsg(1, socket.CMSG_SPACE(fds.itemsize))[1]
-    fds.frombytes(ancillary[0][2][: fds.itemsize])
-    return fds[0]
+    device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    told = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other,{options}"
+    words = (b"slow", os.fsencode(point), b"fuse.slow")
+    if LIBC.mount(*words, ctypes.c_ulong(0), told.encode()):
+        number = ctypes.get_errno()
+        raise OSError(number, f"mount: {os.strerror(number)}")
+    return device
 
 
 def unmount(point: str) -> None:
     """Take the mount away, also one whose server is gone; one in use goes when it is left."""
-    if os.geteuid() == 0:
-        LIBC.umount2(os.fsencode(point), DETACH)
-    else:
-        with suppress(OSError, subprocess.SubprocessError):
-            command = ["fusermount3", "-u", "-z", "--", point]
-            subprocess.run(command, capture_output=True, timeout=10, check=False)
+    LIBC.umount2(os.fsencode(point), DETACH)
 
 
 def main(backing: str, point: str, settings: str) -> None:
@@ -387,7 +334,7 @@ def main(backing: str, point: str, settings: str) -> None:
     os.umask(0)  # the kernel has applied that of who asks
     try:
         device = mount(point)
-    except (OSError, subprocess.SubprocessError) as error:
+    except OSError as error:
         print(f"a FUSE file system cannot be mounted here: {error}", flush=True)
         return
     slowness = Slowness(**json.loads(settings))

@@ -7,6 +7,7 @@ where the kernel mounts no FUSE file system for us.
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import sys
@@ -28,7 +29,7 @@ class SlowStorage:
 
     latency_s : float
         Each request to read waits so long, whatever the others do, and so does each look at a
-        name or open. A request has 1 MiB at most; a longer read is several, one after another.
+        name or open. A request has 1 MiB at most; a longer read is several. No page cache answers.
     nbytes_per_s : float
         What all readers get together.
     jitter_s : float
@@ -36,14 +37,11 @@ class SlowStorage:
     opens_per_s : float
         Opens and first looks at a name, by all together. The first open of a name that was not
         looked at before is one, not two. What was looked at is known to the kernel from then on.
-    page_cache : bool
-        Whether the kernel may keep and read ahead what was read, as other file systems do. Else
-        every read is a request (FUSE's ``direct_io``), and no page cache stands in between.
     quota_nbytes : int
         What may be written; more is refused as beyond a quota (``EDQUOT``).
 
     Writing, and listing but for the open of the folder, cost nothing, so that a test can fill it.
-    Other users may use it where we are root. ``change(folder, latency_s=...)`` sets it anew.
+    ``change(folder, latency_s=...)`` sets it anew.
     """
 
     def __init__(self, root: Path) -> None:
@@ -52,8 +50,8 @@ class SlowStorage:
 
     def __call__(self, **settings: Any) -> Path:
         """Return a new folder."""
-        if not Path("/dev/fuse").exists():
-            pytest.skip("no FUSE on this system: storage cannot be made slow")
+        if not Path("/dev/fuse").exists() or os.geteuid():
+            pytest.skip("no FUSE on this system, or not for us: storage cannot be made slow")
         base = self.root / f"slow-{len(self.servers)}"
         backing, point = base / "backing", base / "mount"
         backing.mkdir(parents=True)

@@ -16,8 +16,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.chunks.boxes import Box, index_box
+from iobench.chunks.chunk_codecs import UnknownFilterError, filter_name, hdf5_codec
 from iobench.chunks.chunked_variable import ChunkedVariable, check_known
-from iobench.chunks.hdf5_filters import UnknownFilterError, filter_name, hdf5_codecs
 from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
 from iobench.chunks.packing import CODING, packing_of, unpack
@@ -352,7 +352,7 @@ def _hdf5_storage(dataset: Any, shape: tuple[int, ...]) -> tuple[dict[str, Any],
         return {"only_library": "a layout of HDF5's own"}, 0
     filters = [plist.get_filter(n) for n in range(plist.get_nfilters())]
     try:
-        codecs = hdf5_codecs([(number, parameters) for number, _, parameters, _ in filters])
+        codecs = tuple(hdf5_codec(number, parameters) for number, _, parameters, _ in filters)
     except UnknownFilterError as error:
         return {"only_library": str(error)}, 0
     if shape != dataset.shape and plist.get_fill_time() == h5d.FILL_TIME_NEVER:
