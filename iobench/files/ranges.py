@@ -213,8 +213,8 @@ def file_nbytes(folder: str, name: str) -> int:
 
 
 def _announce(joined: Sequence[JoinedRange[str]]) -> None:
-    """Tell the kernel what will be read next, where that is scattered."""
-    if len(joined) < 2:
+    """Tell the kernel what will be read next, where that is scattered: of two it costs more."""
+    if len(joined) < 3:
         return
     last = ""
     for (path, start, nbytes), _ in joined:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import sys
@@ -16,8 +15,6 @@ from hypothesis import given, settings
 from hypothesis.strategies import integers
 
 import iobench
-from iobench.analysis.exposure_figures import DecodedChunkFigures
-from iobench.analysis.run import Run
 from iobench.chunks.decode_counts import take_decode_counts
 from iobench.chunks.decoded_chunks import (
     CHUNK_CACHE,
@@ -27,10 +24,8 @@ from iobench.chunks.decoded_chunks import (
     chunk_cache_nbytes,
     share_chunk_cache,
 )
-from iobench.cli import main
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
-from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.ring.process_worker import USUAL_PROCESSES
 
 if TYPE_CHECKING:
@@ -41,11 +36,6 @@ if TYPE_CHECKING:
 
 N_TIMES, CHUNK = 24, 6
 CHUNK_NBYTES = CHUNK * 8 * 10 * 4
-
-
-def decoded(run: dict) -> DecodedChunkFigures | None:
-    """Return what was decoded of chunks in a run, given its document."""
-    return Run(run["run"]).of_rank().exposure.whole.decoded
 
 
 @pytest.fixture(autouse=True)
@@ -256,19 +246,6 @@ def test_who_decodes_into_a_row_has_the_bytes_though_another_decodes_them_meanwh
     assert kept_values.tobytes() == b"1234"
 
 
-@pytest.mark.parametrize("kind", ["netcdf", "zarr2"])
-def test_rows_that_cannot_be_written_are_left_as_they_are(tmp_path: Path, kind: str) -> None:
-    samples = opened(written(tmp_path, kind))
-    where = samples.index.where[3]
-    out = {name: np.zeros((8, 10), "f4") for name in ("a", "bb")}
-    for each in out.values():
-        each.flags.writeable = False
-    found = samples.dataset.decode(samples.dataset.read(where), where, out)
-    for name, array in found.items():
-        np.testing.assert_array_equal(array, values(name)[3])
-        assert not out[name].any()
-
-
 def test_who_waited_for_a_read_that_failed_reads_for_itself() -> None:
     kept = DecodedChunks()
     key = ChunkRow(0, "a", (1,), (0,)), (0,)
@@ -307,32 +284,6 @@ def test_what_is_sent_to_a_process_or_forked_keeps_nothing(tmp_path: Path) -> No
     assert made(samples, [0])[1] == 0
 
 
-def test_a_profile_counts_what_is_decoded_and_names_what_would_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = written(tmp_path, "netcdf")
-    monkeypatch.chdir(tmp_path)
-
-    def told(*words: str) -> str:
-        assert main([*words]) == 0
-        capsys.readouterr()
-        assert main(["report", words[-1], "--full"]) == 0
-        return " ".join(capsys.readouterr().out.split())
-
-    profile = (
-        "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
-        "--workers", "0", "--store-dir", "stores", "--pipeline", "own", "--out",
-    )  # fmt: skip
-    monkeypatch.setenv(CHUNK_CACHE, "0")
-    report = told(*profile, "none")
-    assert "6.00 bytes are decoded for each byte used." in report
-    assert "a has chunks of 6 x 8 x 10; chunks of 1 x 8 x 10, one sample each, would" in report
-    monkeypatch.delenv(CHUNK_CACHE)
-    assert main([*profile, "kept", "--json"]) == 0
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
-    assert decoded(run) == DecodedChunkFigures(8 * CHUNK_NBYTES, 8 * CHUNK_NBYTES)
-
-
 def test_a_long_pass_is_told_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iobench.loaders.ring.loader.MOST_PLANNED", 8)
     samples = opened(written(tmp_path, "netcdf"))
@@ -362,25 +313,6 @@ def test_parts_of_an_order_that_follow_keep_to_the_plan(
         samples.dataset.expect(part, follows=first > 0)
         made(samples, order[first : first + 8])
         assert samples.dataset._source._chunks._order is not None
-
-
-def test_a_worker_process_keeps_chunks_by_the_order_of_the_epoch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = written(tmp_path, "netcdf")
-    room = 2
-    monkeypatch.setenv(CHUNK_CACHE, str(2 * room * CHUNK_NBYTES))
-    monkeypatch.chdir(tmp_path)
-    words = [
-        "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
-        "--framework", "workers", "--workers", "1", "--batch-size", "4", "--store-dir", "stores",
-        "--pipeline", "own", "--out", "run", "--json",
-    ]  # fmt: skip
-    assert main(words) == 0
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
-    order = next(plan_batches(N_TIMES, N_TIMES)).samples
-    rows = [number // CHUNK for number in order]
-    assert decoded(run).nbytes == 2 * fewest_misses(rows, room) * CHUNK_NBYTES
 
 
 @pytest.mark.timeout(120)

@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 import tracemalloc
 import zlib
 
@@ -9,11 +7,14 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray
+from hypothesis import given
+from hypothesis import strategies as st
 
-from iobench.chunks.boxes import box_ranges
+from iobench.chunks.boxes import box_ranges, tile_starts
 from iobench.chunks.chunk_reading import read_box
 from iobench.chunks.netcdf.file import (
     inspect_netcdf,
+    make_box,
     read_through_library,
     where_slab,
 )
@@ -97,25 +98,6 @@ def test_integer_scale_beside_a_fill_value(write):
     np.testing.assert_array_equal(found, np.where(VALUES == 12, np.nan, VALUES * 2.0))
 
 
-def test_both_fill_values_are_missing(write):
-    path = write(dtype="i2", attributes={"missing_value": np.int16(7)}, fill_value=12)
-    np.testing.assert_array_equal(np.isnan(read(path, "v")), np.isin(VALUES, (7, 12)))
-
-
-def test_asking_xarray_for_a_dtype_imports_nothing_of_others():
-    script = (
-        "import sys, numpy\n"
-        "from iobench.chunks.packing import packing_of\n"
-        "packed = {'scale_factor': 0.1, 'add_offset': 5.0, '_FillValue': numpy.int16(-9)}\n"
-        "assert packing_of(numpy.dtype('<i2'), packed).dtype == '<f8'\n"
-        "print('xarray' in sys.modules, 'dask.array' in sys.modules)\n"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert told.stdout.split() == ["True", "False"]
-
-
 def test_filter_left_out_for_one_chunk(tmp_path):
     path, values = tmp_path / "file.h5", np.arange(8, dtype="<i4")
     with h5py.File(path, "w") as file:
@@ -150,22 +132,6 @@ def test_a_pipe_is_not_waited_for(tmp_path):
         inspect_netcdf(tmp_path / "file.nc")
 
 
-def test_only_the_bytes_a_sample_needs(write):
-    file = inspect_netcdf(write(contiguous=True))
-    slab = where_slab(file, file.variables["v"], dim="time", index=3)
-    ((_, _, length),) = box_ranges(slab)
-    assert length == 5 * 6 * 4
-
-
-@pytest.mark.thorough
-def test_real_files(real, yr_files):
-    for path in (real("era5/test4.nc"), *yr_files):
-        file = inspect_netcdf(path)
-        for name in file.variables:
-            check_equals_xarray(path, name)
-    assert set(file.skipped) >= {"predictor", "static_predictor_units"}
-
-
 def test_other_filters_go_through_the_library(write):
     path = write(compression="szip", chunksizes=(7, 5, 6))
     file = inspect_netcdf(path)
@@ -173,32 +139,6 @@ def test_other_filters_go_through_the_library(write):
     assert variable.only_library
     found = read_through_library(file, variable, dim="y", index=2)
     np.testing.assert_array_equal(found, VALUES[:, 2].astype("f4"), strict=True)
-
-
-def flip(path, offset):
-    with path.open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ 0xFF]))
-
-
-@pytest.mark.parametrize("storage", [{"fletcher32": True}, {"zlib": True}])
-def test_damaged_chunk_names_file_and_variable(write, storage):
-    path = write(chunksizes=(7, 5, 6), **storage)
-    offset = int(inspect_netcdf(path).variables["v"].offsets.flat[0])
-    flip(path, offset + 20)
-    with pytest.raises(
-        FileFormatError, match=r"file\.nc: variable 'v': chunk \(0, 0, 0\) is damaged"
-    ):
-        read(path, "v")
-
-
-def test_truncated_real_file_names_the_variable(real):
-    path = real("era5/test4.nc")
-    os.truncate(path, path.stat().st_size - 10)
-    with pytest.raises(FileFormatError, match="cut short: variable 'z' ends at byte 524"):
-        inspect_netcdf(path)
 
 
 def test_groups_and_text_are_listed(tmp_path):
@@ -270,3 +210,51 @@ def test_numbers_in_files_outside_the_folder_are_refused_unless_asked(
             inspect_netcdf(here / "x.nc")
     else:
         assert "v" in inspect_netcdf(here / "x.nc").variables
+
+
+WIDE = (3, 5, 70, 8)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    path = tmp_path_factory.mktemp("boxes") / "file.nc"
+    with netCDF4.Dataset(path, "w") as new:
+        for name, length in zip("tyxp", WIDE, strict=True):
+            new.createDimension(name, length)
+        new.createDimension("long", 3000)
+        values = np.random.default_rng(0).normal(size=WIDE).astype("f4")
+        new.createVariable("contiguous", "f4", tuple("tyxp"), contiguous=True)[:] = values
+        layout = {"chunksizes": (1, 2, 32, 8)}
+        new.createVariable("chunked", "f4", tuple("tyxp"), **layout)[:] = values
+        new.createVariable("rows", "f4", ("y", "long"), contiguous=True)[:] = 0
+        new.createVariable("other", "f4", tuple("tyxp"), compression="szip")[:] = values
+    return inspect_netcdf(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "stop", "nbytes"),
+    [
+        ("contiguous", (1, 0, 0, 0), (2, 5, 70, 8), [5 * 70 * 8 * 4]),
+        # short rows with what lies between them, long ones alone
+        ("contiguous", (0, 1, 10, 0), (3, 4, 20, 8), [2 * 70 * 32 + 10 * 32] * 3),
+        ("rows", (1, 500), (3, 1600), [4400, 4400]),
+        ("chunked", (1, 2, 32, 0), (2, 4, 64, 8), [2 * 32 * 8 * 4]),
+    ],
+)
+def test_no_more_is_read_than_a_box_needs(wide, name, start, stop, nbytes):
+    assert [each for _, _, each in box_ranges(make_box(wide, name, start, stop))] == nbytes
+
+
+def test_other_storage_has_no_boxes(wide):
+    with pytest.raises(FileFormatError, match="'other' has no known chunks"):
+        make_box(wide, "other", (0, 0, 0, 0), (1, 1, 1, 1))
+
+
+@given(st.integers(1, 200), st.integers(1, 200))
+def test_tiles_cover_a_dimension(length, size):
+    size = min(length, size)
+    starts = tile_starts(length, size)
+    covered = np.concatenate([np.arange(start, start + size) for start in starts])
+    assert set(covered) == set(range(length))
+    assert starts == sorted(set(starts))
+    assert len(starts) == -(-length // size)

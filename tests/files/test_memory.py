@@ -16,19 +16,8 @@ from iobench.files.memory import (
     array_for_one_sample,
     for_one_sample,
     is_bounded,
-    own_pages,
     pages_used_again,
 )
-
-
-@pytest.mark.parametrize("nbytes", [1, OWN_NBYTES - 1, OWN_NBYTES, OWN_NBYTES + 1])
-def test_as_many_bytes_as_asked_for(nbytes: int) -> None:
-    pages = own_pages(nbytes)
-    assert (pages.dtype, pages.shape) == (np.dtype(np.uint8), (nbytes,))
-    pages[:] = 7
-    assert pages.flags.writeable
-    assert pages.flags.c_contiguous
-
 
 PARTS = pytest.mark.parametrize(
     "part_of",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from iobench.errors import MissingExtraError, OptionError, StorageError, StoreError
+from iobench.errors import OptionError, StorageError, StoreError
 from iobench.files import object_requests, objects, uploads
 from iobench.files.atomic import is_local, new_file
 from iobench.files.crc32c import crc32c
@@ -33,7 +33,6 @@ from iobench.files.urls import URL, as_path, is_url
 from iobench.stores.extents import read_ranges
 from iobench.stores.shard_writer import ShardFileWriter
 from tests.conftest import s3_client
-from tests.support.http_files import serve
 
 PART = 5 << 20
 """The least that S3 takes."""
@@ -117,18 +116,6 @@ def test_a_reader_reads_as_a_file_does(place, seed, reads):
             assert stream.read(count) == data[offset : offset + count]
         stream.seek(0)
         assert stream.read() == data
-
-
-def test_a_reader_asks_for_a_header_alone_and_for_all_in_few_requests(place):
-    place.write_bytes(bytes(MANY))
-    before = request_counts.copy()
-    with place.open("rb") as stream:
-        stream.read(10)
-        stream.read(100)
-        assert request_counts.since(before).nbytes == 1 << 16
-        while stream.read(1 << 17):
-            pass
-    assert request_counts.since(before).ranges < 20
 
 
 @pytest.mark.parametrize("nbytes", [0, 1000, PART, PART + 1, MANY])
@@ -431,20 +418,6 @@ def test_what_is_not_read_is_said_in_one_line(monkeypatch, url, said):
     assert "secret-word" not in str(caught.value)
 
 
-def test_another_region_is_told(place, tmp_path, monkeypatch):
-    with serve(tmp_path, manner="301") as server:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{server.at}")
-        forget_stores()
-        with pytest.raises(StorageError, match="in another region; name it as AWS_REGION"):
-            place.read_bytes()
-
-
-def test_obstore_that_is_missing_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "obstore.store", None)
-    with pytest.raises(MissingExtraError, match=r"s3://b/x needs .*pip install 'iobench\[cloud\]'"):
-        URL("s3://b/x").exists()
-
-
 def test_errors_and_texts_hold_no_secrets(place, monkeypatch):
     secret = "very-secret-key"
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
@@ -461,14 +434,3 @@ def test_errors_and_texts_hold_no_secrets(place, monkeypatch):
         assert secret not in text
         assert "word@" not in text
     assert caught.value.__cause__ is None
-
-
-def test_errors_name_the_file_they_are_of(place):
-    """Two files of one host that differ in their query alone."""
-    for query in ("a=1", "b=2"):
-        with pytest.raises(StorageError, match=r"127\.0\.0\.1:9/x\.nc:"):
-            URL(f"http://127.0.0.1:9/x.nc?{query}").read_bytes()
-    for name in ("one", "two"):
-        with pytest.raises(FileNotFoundError) as caught:
-            (place / name).read_bytes()
-        assert caught.value.filename == f"{place}/{name}"

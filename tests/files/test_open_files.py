@@ -62,14 +62,6 @@ def test_as_many_files_stay_open_as_there_is_room_for(paths: list[Path], opened:
     assert n_descriptors() == before
 
 
-def test_a_mapping_counts_twice(paths: list[Path]) -> None:
-    table, before = OpenFiles(), n_descriptors()
-    for path in paths:
-        key = (str(path), SOURCE_FILE, 0)
-        assert table.mapped(key)[9] == table.mapped(key)[0]
-    assert n_descriptors() - before <= LIMIT + 1
-
-
 @pytest.mark.timeout(60)
 def test_nothing_is_closed_under_who_reads_it(paths: list[Path]) -> None:
     table = OpenFiles()
@@ -180,16 +172,6 @@ def test_a_store_made_anew_at_the_same_place_is_another_one(paths: list[Path]) -
         old.opened(0)
     old.close()
     assert old.opened(0).read_at(0, 1) == b"y"
-
-
-def test_of_a_staged_copy_removed_while_it_is_read_the_error_says_to_stage_it_again(
-    paths: list[Path],
-) -> None:
-    files = FileSet(paths, {paths[0]: 10})
-    files.opened(0)
-    paths[0].unlink()
-    with pytest.raises(StoreError, match=r"was removed while .* stage its copy again$"):
-        files.opened(0)
 
 
 def test_a_short_file_says_where_it_ends(paths: list[Path]) -> None:

@@ -1,7 +1,6 @@
 """Files of web servers: samples as of the same files here, and what goes wrong in one line."""
 
 import multiprocessing
-import shutil
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -127,12 +126,6 @@ def test_what_cannot_be_asked_is_said_in_one_line(open_grib, url, error, said):
         open_grib(url)
     assert said in str(caught.value)
     assert SECRET not in str(caught.value)
-
-
-def test_a_file_here_may_have_two_colons_in_its_name(tmp_path, open_grib, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(GRIB, "a::b.grib")
-    check_samples(open_grib("a::b.grib"), open_grib(GRIB))
 
 
 @pytest.mark.timeout(60)
