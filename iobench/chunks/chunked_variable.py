@@ -68,6 +68,7 @@ class ChunkedVariable(msgspec.Struct, frozen=True, eq=False):
     fill: Any  # what never written parts hold, as stored
     attributes: Mapping[str, str]  # those that are texts
     only_library: str = ""  # why only the format's library can read it; then nothing below is said
+    values: NDArray[Any] | None = None  # of a short coordinate all its numbers, as stored
     # shape of a chunk; those at the edge are stored in full
     chunk: tuple[int, ...] = ()
     codecs: tuple[str, ...] = ()  # what was applied, as `decode_bytes` takes it

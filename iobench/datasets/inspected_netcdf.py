@@ -17,7 +17,7 @@ from iobench.chunks.netcdf.file import (
     read_through_library,
     where_slab,
 )
-from iobench.chunks.packing import Packing
+from iobench.chunks.packing import Packing, unpack
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.contract import no_progress
 
@@ -51,6 +51,9 @@ def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
         texts = describe_netcdf(file.path, file.group).variables[name].texts
         return np.array("") if texts is None else texts
     variable = file.variables[name]
+    if variable.values is not None:
+        stored = variable.values.astype(variable.packing.stored)
+        return unpack(stored, variable.packing)
     if variable.only_library:
         return read_through_library(file, variable, dim=None, index=-1)
     return read_box(where_slab(file, variable, dim=None, index=-1))

@@ -40,6 +40,8 @@ TEXTS: Final = ("units", "calendar", "coordinates", "bounds")
 USED: Final = frozenset((*CODING, *TEXTS))
 LIBRARY_CACHE_NBYTES = 16 << 20
 """Of decoded chunks, by variable, as the NetCDF library has it."""
+SHORT_NBYTES = 4096
+"""Coordinates that are no longer are kept with what is known of a file."""
 EXTERNAL: Final = "IOBENCH_HDF5_EXTERNAL"
 """Environment: ``1`` lets HDF5 files name files elsewhere that hold their numbers."""
 
@@ -330,6 +332,8 @@ def _hdf5_file(path: Path, file: Any, raw: Any, size: int) -> NetcdfFile:
                 f"{path}: is cut short: variable {name!r} reaches byte {end}, the file ends at "
                 f"{size}; fetch the file again"
             )
+        if dims in ((name,), ()) and dataset.shape == shape and dataset.nbytes <= SHORT_NBYTES:
+            where["values"] = np.asarray(dataset[()])
         variables[name] = replace(known, **where)
     dims_of_file = {name: dimension.size for name, dimension in file.dimensions.items()}
     for known in variables.values():  # those of the groups above
