@@ -129,35 +129,6 @@ def test_waits_are_recorded_batch_by_batch(
         assert whole.exposed_ns["opaque:grain"] >= 24 * READ_S * NS
 
 
-def test_what_adapters_see_in_the_loop_is_of_the_batch_that_was_waited_for(
-    tmp_path: Path, hooks: Any
-) -> None:
-    from iobench.adapters import installed
-
-    class Files:
-        def __len__(self) -> int:
-            return 6
-
-        def __getitem__(self, number: int) -> Any:
-            return np.load(tmp_path / f"{number}.npy")
-
-    for number in range(6):
-        np.save(tmp_path / f"{number}.npy", np.full(1000, number))
-    installed.install(where="everywhere")
-    try:
-        with record(tmp_path / "run"):
-            for _ in grain.MapDataset.source(Files()).to_iter_dataset(NO_THREADS).batch(2):
-                pass
-    finally:
-        installed.uninstall()
-    profile = without_cpu_waits(open_profile(tmp_path / "run"))
-    reads = profile.spans[profile.spans["kind"] == Kind.READ]
-    numbers = delivered(profile)["batch"]
-    assert sorted(reads["batch"].tolist()) == sorted([*numbers, *numbers])
-    whole = exposure(profile).whole
-    assert 0 < whole.exposed_ns["read"] == (reads["end_ns"] - reads["start_ns"]).sum()
-
-
 def test_batches_are_those_of_a_plain_run(
     tmp_path: Path, fields: Callable[..., Any], jitter: Callable[..., Any]
 ) -> None:

@@ -22,19 +22,12 @@ def test_they_are_shown_the_first_time_in_one_line(remember):
     notes = Notes()
     assert show_terms_once("maelstrom-yr", PROVENANCE, notes, remember)
     assert not show_terms_once("maelstrom-yr", PROVENANCE, notes, remember)
+    assert show_terms_once("b", PROVENANCE, Notes(), remember)
+    assert show_terms_once("b", PROVENANCE | {"terms_of_use": "other ones"}, Notes(), remember)
     assert notes == [
         "maelstrom-yr: terms of use: you agree to the terms at example.org; cite: A et al. (shown "
         "once)"
     ]
-
-
-def test_each_dataset_and_each_version_of_the_terms_has_its_turn(remember):
-    notes = Notes()
-    assert show_terms_once("a", PROVENANCE, notes, remember)
-    assert show_terms_once("b", PROVENANCE, notes, remember)
-    assert show_terms_once("a", PROVENANCE | {"terms_of_use": "other ones"}, notes, remember)
-    assert not show_terms_once("a", PROVENANCE, notes, remember)
-    assert len(notes) == 3
 
 
 @pytest.mark.parametrize("provenance", [{}, {"citation": "-"}, {"terms_of_use": None}])

@@ -123,19 +123,8 @@ def test_a_device_that_fails_in_the_middle_ends_the_profile_in_one_line(
     with FakeAccelerator(faults=faults) as device:
         use(device, monkeypatch)
         words = ("--batches", "40", "--batch-size", "4", "--workers", "2", "--compute", "none")
-        code = main(
-            [
-                "profile",
-                "copied_numbers:Numbered",
-                "--out",
-                "run",
-                *words,
-                "--device",
-                "cuda",
-                "--framework",
-                framework,
-            ]
-        )
+        words = [*words, "--device", "cuda", "--framework", framework]
+        code = main(["profile", "copied_numbers:Numbered", "--out", "run", *words])
     said = capsys.readouterr().err
     assert code == 1
     assert re.search(told, said)

@@ -178,10 +178,6 @@ def test_copies_ahead_are_hidden_as_far_as_the_link_is_fast_enough(
     assert told.copies.nbytes == nbytes * N_BATCHES
     rate = nbytes * N_BATCHES * 1e9 / between_marks_ns(first)
     assert told.copies.bytes_per_s == pytest.approx(rate, rel=WITHIN)
-    assert told.copies.bytes_per_s <= nbytes * N_BATCHES * 1e9 / took
-    exposed = exposed_copies_ns(loop, [(piece.since_ns, piece.until_ns) for piece in first])
-    least = WITHIN * loop.wall_ns
-    assert told.copies.exposed_ns == pytest.approx(exposed, rel=WITHIN, abs=least)
     later_ns = int(found.exposed_ns[found.batch > 0].sum())
     if kernel_ns < 20 * MS:  # the last kernel comes after the last copy
         kernels = [kernel.piece for kernel in loop.kernels]
@@ -191,15 +187,3 @@ def test_copies_ahead_are_hidden_as_far_as_the_link_is_fast_enough(
         assert later_ns > 0.3 * took
     else:
         assert later_ns < 0.3 * took
-
-
-def exposed_copies_ns(loop, copies):
-    """Return how much of the copies of each batch lay where the device was idle for want of it."""
-    total, worked_until = 0, 0
-    for (begun, ended), requested_ns, kernel in zip(
-        copies, loop.requested_ns, loop.kernels, strict=False
-    ):
-        idle_since = max(requested_ns, worked_until)
-        total += max(min(ended, kernel.piece.start_ns) - max(begun, idle_since), 0)
-        worked_until = kernel.piece.end_ns
-    return total

@@ -261,11 +261,3 @@ def test_epochs_of_loaders_made_anew_and_of_kept_workers(tmp_path, workers):
         (number, 5, True) for number in range(3)
     ]
     assert all(each.validation_ns > 0 for each in times)
-    with iobench.record(tmp_path / "anew"):
-        for _ in range(3):
-            trains(DataLoader(data, 2, num_workers=workers), weight, optimizer)
-    run = Run(tmp_path / "anew").of_rank()
-    times = epoch_times(epoch_figures(run))
-    assert [(each.epoch, each.batches, each.complete) for each in times] == [
-        (number, 5, True) for number in range(3)
-    ]
