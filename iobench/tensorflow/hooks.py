@@ -15,7 +15,6 @@ from iobench.errors import OptionError
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
-from iobench.tensorflow.operation_kinds import checked_kinds
 from iobench.tensorflow.watching import (
     MARK,
     DatasetMark,
@@ -27,7 +26,7 @@ from iobench.tensorflow.watching import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
 WHOLE_PASS: Final = (
     "tf.data: a pass over a whole dataset inside one operation (for x in dataset in a tf.function, "
@@ -68,7 +67,7 @@ def uninstall() -> None:
         _replaced.clear()
 
 
-def instrument(dataset: D, *, name: str = "", kinds: Mapping[str, Kind | str] | None = None) -> D:
+def instrument(dataset: D, *, name: str = "") -> D:
     """Return the dataset, recorded wherever a recording goes on: ``for x in instrument(ds)``.
 
     Its elements and their order are the same, also under ``model.fit``, and so is what is made of
@@ -78,13 +77,11 @@ def instrument(dataset: D, *, name: str = "", kinds: Mapping[str, Kind | str] | 
     ----------
     name : str, optional
         What reports call it; by default its operations.
-    kinds : mapping of str to Kind or str, optional
-        What its operations are, before `OPERATION_KINDS`: ``{"ParallelMap": "decode"}``.
 
     Raises
     ------
     OptionError
-        If it is no ``tf.data.Dataset``, or a kind is none of loading.
+        If it is no ``tf.data.Dataset``.
     """
     if not isinstance(dataset, tf.data.Dataset):
         raise OptionError(
@@ -92,7 +89,7 @@ def instrument(dataset: D, *, name: str = "", kinds: Mapping[str, Kind | str] | 
             "iterators are recorded by themselves"
         )
     marked: D = dataset.with_options(tf.data.Options())
-    setattr(marked, MARK, DatasetMark(name, checked_kinds(kinds)))
+    setattr(marked, MARK, DatasetMark(name))
     see_marked()
     return marked
 

@@ -15,10 +15,9 @@ from iobench.tensorflow.step_parts import find_parts
 from iobench.tensorflow.traced_work import LoaderWait, find_work, labels_of, read_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from iobench.recording.clocks import Clock
-    from iobench.recording.kinds import Kind
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
@@ -97,7 +96,6 @@ class HostTracer:
         waits: Sequence[tuple[int, int, int]],
         *,
         epoch: int = -1,
-        kinds: Mapping[str, Kind] | None = None,
         in_loop: bool = True,
         steps: Sequence[LoopStep] = (),
         scopes: StepScopes | None = None,
@@ -121,7 +119,7 @@ class HostTracer:
         ]
         lanes: dict[int, Lane] = {}
         batches: set[int] = set()
-        works = find_work(threads, on_trace, kinds)
+        works = find_work(threads, on_trace)
         labels = labels_of(works, threads, functions or {})
         for work in works:
             label = recorder.string(labels[work.iterator, work.in_function, work.operation])

@@ -13,22 +13,51 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iobench.tensorflow.operation_kinds import (
-    HANDING_ON,
-    THREADED,
-    kind_of,
-    operation_name,
-)
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from iobench.recording.kinds import Kind
+
+OPERATION_KINDS: Final[dict[str, Kind]] = {
+    "TFRecord": Kind.READ,
+    "TextLine": Kind.READ,
+    "FixedLengthRecord": Kind.READ,
+    "Snapshot*": Kind.READ,
+    "Load": Kind.READ,
+    "ReadFile": Kind.READ,
+    "MatchingFiles": Kind.OPEN,
+    "ListDataset": Kind.OPEN,
+    "Parse*": Kind.DECODE,
+    "Decode*": Kind.DECODE,
+    "IO>Decode*": Kind.DECODE,
+    "StringToNumber": Kind.DECODE,
+    "*Batch*": Kind.COLLATE,
+    "Rebatch*": Kind.COLLATE,
+    "*PyFunc*": Kind.OPAQUE,
+    "Generator": Kind.OPAQUE,
+    "*": Kind.PREPROCESS,
+}
+"""By name of the operation (patterns as in a shell; the first that fits): iterators without their
+version and ``Dataset`` (``TFRecord``, ``ParallelMap``), and kernels of mapped functions
+(``ParseExampleV2``). Scripts may change it."""
+
+# Iterators that hand on what other threads make, whose own time is waiting, and those that only
+# pass on what they are given.
+THREADED: Final = frozenset(
+    {"Prefetch", "ParallelMap", "MapAndBatch", "ParallelInterleave", "LegacyParallelInterleave"}
+    | {"ParallelBatch", "ParallelFilter"}
+)
+HANDING_ON: Final = frozenset(
+    {"Root", "Options", "Model", "MaxIntraOpParallelism", "PrivateThreadPool", "Take"}
+    | {"FiniteTake", "Repeat", "FiniteRepeat", "ForeverRepeat"}
+)
 
 HOST_PLANE: Final = "/host:CPU"
 ITERATOR: Final = "Iterator::"
@@ -44,6 +73,24 @@ FunctionNames = Mapping[tuple[str, int], str]
 """The user's functions, by their operation and its place from the source on."""
 LONGEST_CHAIN: Final = 16
 """Threads that an element passes through, at most."""
+
+
+def operation_name(name: str) -> str:
+    """Return the name of an operation without its version, number and ``Dataset``.
+
+    ``ParallelMapDatasetV2:1``, ``ParallelMapV2`` and ``ParallelMap[0]`` are ``ParallelMap``.
+    """
+    plain = name.partition("[")[0].partition(":")[0].partition("(")[0]
+    head, result, version = plain.rpartition("V")
+    if result and head and version.isdecimal():
+        plain = head
+    return plain.removesuffix("Dataset") or name
+
+
+def kind_of(name: str) -> Kind:
+    """Return the kind of an operation, by `OPERATION_KINDS`."""
+    kinds = (kind for pattern, kind in OPERATION_KINDS.items() if fnmatchcase(name, pattern))
+    return next(kinds, Kind.PREPROCESS)
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +146,6 @@ class TracedWork(msgspec.Struct, frozen=True):
 def find_work(
     threads: Sequence[TracedThread],
     waits: Sequence[LoaderWait],
-    kinds: Mapping[str, Kind] | None = None,
 ) -> list[TracedWork]:
     """Return the work of tf.data's threads in a trace, by thread and time."""
     loops = _mark_waited(threads, waits)
@@ -107,7 +153,7 @@ def find_work(
     result = []
     for thread in threads:
         for call in thread.calls:
-            described = _described(call, functions, kinds)
+            described = _described(call, functions)
             if described is None:
                 continue
             for start_ns, end_ns in _own_stretches(call):
@@ -248,22 +294,21 @@ def iterator_of(name: str) -> str:
 def _described(
     call: TracedCall,
     functions: Mapping[tuple[object, object], str],
-    kinds: Mapping[str, Kind] | None,
 ) -> tuple[Kind, str, str] | None:
     """Return kind, name and iterator of tf.data's work; None for waiting, and for others' work."""
     if call.short.startswith(ITERATOR):
         operation = operation_name(call.short.removeprefix(ITERATOR))
         if operation in THREADED or operation in HANDING_ON:
             return None
-        return kind_of(operation, kinds), operation, iterator_of(call.name)
+        return kind_of(operation), operation, iterator_of(call.name)
     if call.name == DONE:
         iterator = _iterator_run(call, functions)
         operation = _operation_at(iterator)
         # There it copies what the function returned into the batch; elsewhere it hands it on.
-        return (kind_of(operation, kinds), operation, iterator) if "Batch" in operation else None
+        return (kind_of(operation), operation, iterator) if "Batch" in operation else None
     is_kernel = bool(call.short) and ":" in call.name
     if is_kernel and (iterator := _loads_for(call, functions)):
-        return kind_of(call.short, kinds), call.short, iterator
+        return kind_of(call.short), call.short, iterator
     return None
 
 

@@ -16,10 +16,10 @@ from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.tensorflow.graph_waits import GRAPH_WAITS, iterator_key
 from iobench.tensorflow.host_tracer import HostTracer
-from iobench.tensorflow.operation_kinds import THREADED, operation_name
+from iobench.tensorflow.traced_work import THREADED, operation_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
@@ -81,14 +81,11 @@ class _Passes:
 class IteratorWatch:
     """Records one pass over a dataset; made as its iterator is asked for."""
 
-    def __init__(
-        self, recording: Recording, facts: LoaderFacts, passes: _Passes, mark: DatasetMark | None
-    ) -> None:
+    def __init__(self, recording: Recording, facts: LoaderFacts, passes: _Passes) -> None:
         self.recording = recording
         self.facts = facts
         self.log = DeliveryLog(recording, facts)
         self._passes = passes
-        self._kinds = mark.kinds if mark is not None else {}
         self._n = 0
         self.batch = -1
         self._in_window: list[tuple[int, int, int]] = []
@@ -224,7 +221,6 @@ class IteratorWatch:
             recorder,
             self._in_window,
             epoch=self.log.epoch,
-            kinds=self._kinds,
             in_loop=self._in_loop,
             steps=self._steps,
             scopes=self._scopes,
@@ -281,7 +277,7 @@ def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
         known = recording, note_dataset(recording, dataset, mark), _Passes(functions_of(dataset))
         setattr(holder, FACTS, known)
     _, facts, passes = known
-    _latest = IteratorWatch(recording, facts, passes, mark)
+    _latest = IteratorWatch(recording, facts, passes)
     return _latest
 
 
@@ -383,9 +379,8 @@ def write_waits(recording: Recording) -> None:
 class DatasetMark:
     """What `instrument` was told of a dataset."""
 
-    def __init__(self, name: str, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.kinds = dict(kinds)
 
 
 def batch_nbytes(batch: Any) -> int:

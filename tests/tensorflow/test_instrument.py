@@ -119,15 +119,6 @@ def test_the_work_of_its_threads_has_kinds_times_and_batches(
     assert any("traced for" in text for text in loader.unseen)
 
 
-def test_a_table_of_the_users_own_comes_first(shards: list[str], tmp_path: Path) -> None:
-    with record(tmp_path / "run"):
-        for _ in instrument(pipeline(shards), kinds={"Mul": "transform", "TFRecord": Kind.OPEN}):
-            pass
-    profile = open_profile(tmp_path / "run")
-    assert labels(profile, spans_of(profile, Kind.TRANSFORM)) == {"Mul"}
-    assert labels(profile, spans_of(profile, Kind.OPEN)) == {"TFRecord"}
-
-
 def test_all_datasets_are_seen_once_installed_and_none_after(
     shards: list[str], tmp_path: Path
 ) -> None:
@@ -165,8 +156,6 @@ def test_an_error_of_the_pipeline_stays_what_it_is(shards: list[str], tmp_path: 
 def test_what_is_no_dataset_is_refused() -> None:
     with pytest.raises(OptionError, match=r"list given, expected a tf\.data\.Dataset"):
         instrument([1, 2])
-    with pytest.raises(OptionError, match="Map='wait': expected one of"):
-        instrument(tf.data.Dataset.range(2), kinds={"Map": "wait"})
 
 
 def test_a_profiler_that_the_script_starts_meanwhile_is_its_own(
