@@ -20,7 +20,6 @@ from torch.utils.data import IterableDataset, RandomSampler, get_worker_info
 from iobench.adapters.installed import install
 from iobench.recording.session import loop_recording
 from iobench.torch import device_moves
-from iobench.torch.hooks import STATEFUL
 from iobench.torch.iterators import (
     observation_of,
     observe_maker,
@@ -47,6 +46,7 @@ T_co = TypeVar("T_co", covariant=True)
 TORCH: Final = dataloader.DataLoader
 """torch's own class, whatever a script puts in its place later."""
 
+STATEFUL: Final = "torchdata.stateful_dataloader"
 CONTEXT: Final = "_DataLoader__multiprocessing_context"
 # What is put before the user's, by where a loader keeps it.
 NEEDED: Final = frozenset(

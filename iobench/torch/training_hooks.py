@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.lanes import Span
     from iobench.recording.session import Recording
-    from iobench.torch.device_time import DeviceTimer
 
 MOST_CLASSES: Final = 16
 """Of more classes of models than this, set to train by a script, the forward pass is not timed."""
@@ -60,7 +59,7 @@ ON_HOST: Final = (
 
 
 class _Listener(Protocol):
-    def start(self, name: str) -> None: ...
+    def start(self, name: str, detail: str = "") -> None: ...
     def end(self, name: str) -> None: ...
 
 
@@ -69,7 +68,7 @@ class Watch:
 
     def __init__(
         self,
-        timer: DeviceTimer,
+        timer: _Listener,
         model: torch.nn.Module | None,
         optimizers: Sequence[torch.optim.Optimizer],
     ) -> None:
@@ -220,7 +219,7 @@ def _span(part: str, kind: Kind, detail: str = "") -> Span | None:
 class _Unasked:
     """Times backward passes, where nobody else does."""
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, detail: str = "") -> None:
         _here.backward = _span("backward", Kind.BACKWARD)
 
     def end(self, name: str) -> None:
