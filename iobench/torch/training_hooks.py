@@ -125,34 +125,26 @@ _lock: Final = threading.Lock()
 _listeners: Final[list[_Listener]] = []
 _claims: Final = {"forward": 0, "backward": 0, "step": 0}
 """How many time a part of the script's own accord: nobody else times it then."""
-_original: Callable[..., None] | None = None
-_installed: Callable[..., None] | None = None
+_backward: Final = Patches()
 _inside = False
 
 
 def _listen(timer: _Listener) -> None:
-    global _original, _installed
     with _lock:
         _listeners.append(timer)
-        if _original is None:
-            _original = torch.autograd.backward
-            _installed = torch.autograd.backward = _with_listeners(_original)
+        if not _backward:
+            _backward.put(torch.autograd, "backward", _with_listeners)
 
 
 def _leave(timer: _Listener) -> None:
-    global _original, _installed
     with _lock:
-        if timer not in _listeners:
-            return
-        _listeners.remove(timer)
-        # Where somebody else has wrapped ours meanwhile, it stays, with nobody to tell.
-        if not _listeners and _original is not None and torch.autograd.backward is _installed:
-            torch.autograd.backward = _original
-            _original = _installed = None
+        if timer in _listeners:
+            _listeners.remove(timer)
+        if not _listeners:
+            _backward.take_back()
 
 
 def _with_listeners(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> None:
         global _inside
         # A backward pass that recomputes parts of the forward one calls this again.
