@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset, Subset
 from iobench.loaders.stage_timer import BUDGET_FRACTION, Detail
 from iobench.recording import span_file
 from iobench.recording.kinds import WHOLE, Kind
-from iobench.recording.process_io import RunQueue
+from iobench.recording.process_io import ProcessIo, RunQueue
 from iobench.recording.span_file import Flag
 from iobench.samples import handed_on_nbytes
 from iobench.torch.stage_methods import STAGES, StageMethods, StageSum, StageSums, makers
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.recording.digests import DigestLog
-    from iobench.recording.process_io import ProcessIo
     from iobench.recording.recorder import Recorder
     from iobench.torch.stage_methods import Stage
 
@@ -86,7 +85,6 @@ class BatchRecorder:
         batches: bool,
         detail: Detail,
         unit_costs: Mapping[str, int | None],
-        process_io: ProcessIo | None = None,
         digests: DigestLog | None = None,
         sparse: bool = False,
         worker: bool = False,
@@ -106,14 +104,13 @@ class BatchRecorder:
         self._yields = isinstance(dataset, IterableDataset)
         self._one_by_one = batches and _takes_one_by_one(dataset)
         self._detail = detail
-        self._process_io = process_io
         self.unit_costs = unit_costs
         self._digests = digests
         self._batches = batches
         light_ns, full_ns = (unit_costs.get(name) or 0 for name in ("light_ns", "full_ns"))
         self._sample_cost_ns = CALL_LIGHT_SPANS * light_ns * (1 + len(self.methods))
         self._cpu_cost_ns = max(full_ns - light_ns, 0) * (1 + len(self.methods))
-        self._run_queue = RunQueue() if worker else None
+        self._io = (ProcessIo(), RunQueue()) if worker else None
         self._io_every_ns = (1 + worker) * int((unit_costs.get("io_ns") or 0) / BUDGET_FRACTION)
         self._io_due_ns = 0
         self._uncounted: BatchTag | None = None
@@ -144,8 +141,8 @@ class BatchRecorder:
             self.tag = None
             return index
         self.tag = tag
-        if self._run_queue is not None and not self._n_batches:
-            self._run_queue.begin(self.recorder.clock.now_ns())
+        if self._io is not None and not self._n_batches:
+            self._io[1].begin(self.recorder.clock.now_ns())
         if self._short and self._n_batches % self._every != 0:
             return self._begin_brief(tag, index)
         if makers.maker is not self:
@@ -422,31 +419,29 @@ class BatchRecorder:
         else:
             self.end_samples()
             makers.maker, self._outer = self._outer, None
-        if self._process_io is not None:
-            self._count_reads(self._process_io, tag)
+        if self._io is not None:
+            self._count_reads(*self._io, tag)
         self.tag, outer = None, makers.maker
         if outer is not None and outer.tag is not None:  # inside of whose sample this one was made
             outer.lane.position = outer._sample_position
         return tag
 
-    def _count_reads(self, process_io: ProcessIo, tag: BatchTag) -> None:
+    def _count_reads(self, reads: ProcessIo, queue: RunQueue, tag: BatchTag) -> None:
         """Record what was read since the last look; of short batches, several have one look."""
-        now_ns = self.lane.now_ns
-        end_ns = now_ns()
+        end_ns = self.lane.now_ns()
         if end_ns < self._io_due_ns:
             self._uncounted = tag
             return
         self._uncounted = None
         self._io_due_ns = end_ns + self._io_every_ns
-        process_io.emit(self.recorder, tag.batch, tag.epoch)
-        if self._run_queue is not None:
-            self._run_queue.emit(self.recorder, tag.batch, tag.epoch)
+        reads.emit(self.recorder, tag.batch, tag.epoch)
+        queue.emit(self.recorder, tag.batch, tag.epoch)
 
     def count_last_reads(self) -> None:
         """Record what was read for the last batches, at the end of this process."""
         tag, self._io_due_ns = self._uncounted, 0
-        if tag is not None and self._process_io is not None:
-            self._count_reads(self._process_io, tag)
+        if tag is not None and self._io is not None:
+            self._count_reads(*self._io, tag)
 
 
 class _Samples:

@@ -22,7 +22,6 @@ from iobench.loaders.stage_timer import Detail
 from iobench.recording.activation import activate, active_recorder
 from iobench.recording.clocks import SYSTEM_CLOCK, now_ns
 from iobench.recording.kinds import RETAINS, Kind
-from iobench.recording.process_io import ProcessIo
 from iobench.recording.rotation import Rotation
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
@@ -126,7 +125,6 @@ class WorkerSide:
             batches=spec.batches,
             detail=Detail.parse(spec.detail),
             unit_costs=spec.unit_costs,
-            process_io=ProcessIo(),
             digests=open_digests(spec.digests, spec.run, spec.rank),
             worker=True,
         )
