@@ -31,7 +31,6 @@ from iobench.profiling.config import (
     DEFAULT_BATCHES,
     DEFAULT_PREFETCH,
     DEFAULT_STEADY_S,
-    OF_STORES,
     RunConfig,
 )
 from iobench.recording.digests import DigestLog
@@ -157,7 +156,11 @@ class Settings(msgspec.Struct, frozen=True):
 
             return ReadyLoader(one.ready.loader, one.ready.passes, **recorded)
         if isinstance(work, SamplePasses):
-            return _iterable_loader(work)(work, self.batch_size, recorder=recorder)
+            if work.framework == "tensorflow":
+                from iobench.tensorflow.measured_pipelines import TFPipelineLoader
+
+                return TFPipelineLoader(work, self.batch_size, recorder=recorder)
+            return IterableLoader(work, self.batch_size, recorder=recorder)
         if one.framework == "torch":
             from iobench.torch.device import torch_pins
             from iobench.torch.measured_loaders import TorchLoader
@@ -175,8 +178,17 @@ class Settings(msgspec.Struct, frozen=True):
             "prefetch": max(1, one.prefetch),
             "recorder": recorder,
         }
-        if one.framework in OF_STORES and one.extents is None:
-            return self._store_loader(one, place=place, **ahead)
+        if one.framework == "dali":
+            from iobench.dali.store_pipelines import DaliLoader
+
+            counts = [n_samples for n_samples, _ in one.shards]
+            files = [files for _, files in one.shards]
+            return DaliLoader(files, counts, work.spec, self.batch_size, place=place, **ahead)
+        if one.framework == "tensorflow" and one.extents is None:
+            from iobench.tensorflow.measured_pipelines import TFExampleLoader
+
+            records = [files[0] for _, files in one.shards]
+            return TFExampleLoader(records, work.spec, self.batch_size, place=place, **ahead)
         source = one.extents or PipelineSource(work, detail=Detail.AUTO, unit_costs=self.unit_costs)
         ahead |= {"workers": one.workers, "run_directory": directory.path}
         if one.framework == "tensorflow":
@@ -184,21 +196,6 @@ class Settings(msgspec.Struct, frozen=True):
 
             return TFRingLoader(source, self.batch_size, place=place, **ahead)
         return PlannedRing(source, self.batch_size, device=copies, **ahead)
-
-    def _store_loader(self, one: Prepared, **ahead: Any) -> MeasuredLoader:
-        """Return a framework's own reader of a store."""
-        spec = one.work.spec
-        if one.framework == "dali":
-            from iobench.dali.store_pipelines import DaliLoader
-
-            counts = [n_samples for n_samples, _ in one.shards]
-            files = [files for _, files in one.shards]
-            return DaliLoader(files, counts, spec, self.batch_size, **ahead)
-        from iobench.tensorflow.measured_pipelines import TFExampleLoader
-
-        return TFExampleLoader(
-            [files[0] for _, files in one.shards], spec, self.batch_size, **ahead
-        )
 
     def document(self, one: Prepared) -> dict[str, Any]:
         """Return what ``run.json`` says of a run: all a report needs besides the spans."""
@@ -231,7 +228,12 @@ class Settings(msgspec.Struct, frozen=True):
             "sample_nbytes": one.work.spec.nbytes,
             "batches_per_step": step.pop("batches_per_step"),
             "compute": step,
-            "published": None if published is None else _published(published),
+            "published": published
+            and {
+                "exposed_io_s": published.exposed_io_s,
+                "source": published.source,
+                "tables": {source: dict(table) for source, table in published.tables.items()},
+            },
             "expected_workers": [f"worker-{number}" for number in range(one.workers)],
             "cache": {
                 "asked": config.cache,
@@ -291,22 +293,6 @@ class Settings(msgspec.Struct, frozen=True):
             return None
         reads = expected_reads(profiled.source.dataset, profiled.index.where, max(1, one.workers))
         return None if reads is None else msgspec.structs.asdict(reads)
-
-
-def _iterable_loader(passes: SamplePasses) -> type[IterableLoader]:
-    if passes.framework == "tensorflow":
-        from iobench.tensorflow.measured_pipelines import TFPipelineLoader
-
-        return TFPipelineLoader
-    return IterableLoader
-
-
-def _published(published: Any) -> dict[str, Any]:
-    return {
-        "exposed_io_s": published.exposed_io_s,
-        "source": published.source,
-        "tables": {source: dict(table) for source, table in published.tables.items()},
-    }
 
 
 def _staged_copy(store: Mapping[str, Any] | None) -> dict[str, Any] | None:
