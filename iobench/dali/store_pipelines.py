@@ -31,12 +31,7 @@ OPAQUE: Final = "dali"
 
 
 class DaliLoader(MeasuredLoader):
-    """Hands on what a pipeline of DALI's readers makes; its threads are not seen from outside.
-
-    Samples come in the store's order, whatever the plan says of them; of it only the numbers of
-    the batches are used. Batches are copies: they stay valid as long as they are held. Those on a
-    GPU, where ``place`` is its number, are DALI's own, until the next one is asked for.
-    """
+    """Hands on what a pipeline of DALI's readers makes; its threads are not seen from outside."""
 
     def __init__(
         self,

@@ -224,10 +224,7 @@ def _noted(recording: Recording, dataset: Any) -> tuple[LoaderFacts, list[int]]:
 
 
 def loader_settings(dataset: Any) -> dict[str, Any]:
-    """Return what `LoaderFacts` has of a ``DataLoader``, ``IterDataset`` or ``MapDataset``.
-
-    Of a pipeline that mixes several, the first one counts.
-    """
+    """Return what `LoaderFacts` has of a ``DataLoader``, ``IterDataset`` or ``MapDataset``."""
     size, part = None, dataset
     workers = threads = 0
     for part in _parts(dataset):

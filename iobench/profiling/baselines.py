@@ -37,11 +37,7 @@ class BaselineSetup(msgspec.Struct, frozen=True):
 def open_baselines(
     config: RunConfig, source: Source, screen: Screen, *, batch_size: int | None
 ) -> Mapping[str, BaselineSetup]:
-    """Return each baseline that ``--pipeline`` names.
-
-    With ``auto`` it is a plain loop over users' own files, where that reads the first sample; if
-    not, a note says why.
-    """
+    """Return each baseline that ``--pipeline`` names."""
     result = {}
     auto = config.pipelines == AUTO_PIPELINES
     for name in _for_own_files(config, source) if auto else config.pipelines:

@@ -135,11 +135,7 @@ class Settings(msgspec.Struct, frozen=True):
         recorder: Recorder,
         copies: DeviceCopies | None,
     ) -> MeasuredLoader:
-        """Return what loads.
-
-        Loaders of ours are given ``copies``; a framework that copies batches to the device by
-        itself gets its ``place`` there; for others the loop copies.
-        """
+        """Return what loads."""
         recorded: dict[str, Any] = {
             "run": directory,
             "recorder": recorder,

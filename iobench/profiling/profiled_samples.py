@@ -144,10 +144,7 @@ class SampleSelection(msgspec.Struct, frozen=True):
     def over(
         self, items: Pipeline, samples: Sequence[int], places: ArrayLike | None = None
     ) -> Pipeline:
-        """Return what is loaded, from a pipeline that has these samples at these places.
-
-        One after another by default.
-        """
+        """Return what is loaded, from a pipeline that has these samples at these places."""
         if self.placement is None:
             return items
         table = self._among(self.placement, samples, places)

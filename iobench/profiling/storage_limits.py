@@ -122,10 +122,7 @@ class RunProbes:
 
 
 def requests_of_run(one: Prepared, n_samples_all: int | None) -> Requests:
-    """Return the reads of a run to be: of a store its extents, else what files have of a sample.
-
-    Of 0 bytes where that is not known.
-    """
+    """Return the reads of a run to be: of a store its extents, else what files have of a sample."""
     work = one.work
     if isinstance(work, Pipeline) and one.store is not None and len(work):
         some = range(0, len(work), -(-len(work) // SOME_SAMPLES))

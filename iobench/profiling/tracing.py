@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 
 class ProfileTracing:
-    """What ``--darshan`` means for one profile; a context that is left after its loaders.
-
-    Entering does nothing: tracing begins with `begin`. Where a runtime is asked for, the process
-    that the command line started is replaced by one under the runtime, once.
-    """
+    """What ``--darshan`` means for one profile; a context that is left after its loaders."""
 
     def __init__(self, words: Sequence[str], screen: Screen) -> None:
         is_auto, self._document = read_choice(words)

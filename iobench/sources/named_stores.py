@@ -22,11 +22,7 @@ FILE_SUFFIXES: Final = {
 
 
 def split_stores(targets: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """Return the targets that are no stores, and those that are, each in their order.
-
-    A folder, or what lies under an address, is a store if ``iobench.json`` is in it. The name of a
-    dataset is that, unless it is written as a path.
-    """
+    """Return the targets that are no stores, and those that are, each in their order."""
     stores = tuple(dict.fromkeys(target for target in targets if _is_store(target)))
     return tuple(target for target in targets if target not in stores), stores
 

@@ -131,10 +131,7 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
 
 
 def with_sample_dim(request: Request) -> tuple[Request, str]:
-    """Return the request with the sample dimension of files where none is named, and a note of it.
-
-    As it was, without a note, where the files do not tell: `open_source` then lists what there is.
-    """
+    """Return the request with the sample dimension of files where none is named, and a note of it."""
     targets = expand_sources(request.targets)
     if request.sample_dim is not None or _kind(targets) != "files":
         return request, ""
@@ -154,10 +151,7 @@ def with_sample_dim(request: Request) -> tuple[Request, str]:
 
 
 def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the targets with `URL`s for texts that are URLs, and patterns of them spelled out.
-
-    A folder that is no store stands for its `data_files`. What is no text is left to others.
-    """
+    """Return the targets with `URL`s for texts that are URLs, and patterns of them spelled out."""
     matches: list[Any] = []
     for target in targets:
         base, group = _without_group(target)
@@ -305,11 +299,7 @@ def terms_file() -> Path:
 def show_terms_once(
     dataset: str, provenance: Mapping[str, Any], screen: Screen, remember: Path
 ) -> bool:
-    """Show terms of use and citation of a dataset unless that was done before, and remember it.
-
-    Where nothing can be remembered they are shown each time. Other terms of the same dataset are
-    shown again.
-    """
+    """Show terms of use and citation of a dataset unless that was done before, and remember it."""
     texts = {
         "terms of use": " ".join(str(provenance.get("terms_of_use") or "").split()),
         "cite": " ".join(str(provenance.get("citation") or "").split()),

@@ -48,10 +48,7 @@ _sees_all = False
 
 
 def install() -> None:
-    """Record every pass over a ``tf.data.Dataset`` from now on, and Keras' loops. Idempotent.
-
-    Whatever does not fit an unknown version of TensorFlow is left alone, and told as unseen.
-    """
+    """Record every pass over a ``tf.data.Dataset`` from now on, and Keras' loops. Idempotent."""
     global _sees_all
     _sees_all = True
     see_marked()

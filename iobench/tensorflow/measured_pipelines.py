@@ -107,11 +107,7 @@ class TracedRounds:
 
 
 class TFPipelineLoader(IterableLoader):
-    """Asks a pipeline of tf.data for its batches, and tells its operations apart.
-
-    The first batch of all is not traced: it fills shuffle buffers, with more calls than a trace
-    should hold. Parameters as of `IterableLoader`.
-    """
+    """Asks a pipeline of tf.data for its batches, and tells its operations apart."""
 
     is_one_stage = False  # the trace tells operations apart, or is opaque
 
@@ -131,7 +127,7 @@ class TFPipelineLoader(IterableLoader):
         super().__init__(replace(passes, items=items), batch_size, recorder=recorder)
         self._traced = TracedRounds(recorder, batch_size)
         self._batch = -1
-        self._is_first = True
+        self._is_first = True  # which fills shuffle buffers: too many calls for a trace
 
     def _take(self, planned: PlannedBatch) -> Batch:
         self._batch = planned.batch
@@ -291,10 +287,7 @@ class TFRingLoader(PlannedRing):
 
 
 def find_gpu(name: str) -> str | None:
-    """Return what TensorFlow calls a device such as ``cuda:0``; None where it does not see it.
-
-    TensorFlow takes memory there only as it needs it, so that others have some left.
-    """
+    """Return what TensorFlow calls a device such as ``cuda:0``; None where it does not see it."""
     kind, _, number = name.partition(":")
     if kind != "cuda":
         return None
@@ -303,7 +296,7 @@ def find_gpu(name: str) -> str | None:
         traced = tf.config.list_physical_devices("GPU")
         if index >= len(traced):
             return None
-        with suppress(RuntimeError):  # TensorFlow is at work there already
+        with suppress(RuntimeError):  # it is at work there already; else others have memory left
             tf.config.experimental.set_memory_growth(traced[index], enable=True)
         known = [device.name for device in tf.config.list_logical_devices("GPU")]
     except (tf.errors.OpError, RuntimeError):  # a driver that it cannot use

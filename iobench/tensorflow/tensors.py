@@ -21,11 +21,7 @@ ALIGNMENT: Final = 64
 
 
 def as_tensor(leaf: Any) -> Any:
-    """Return an array as a tensor on the CPU; what is no array stays as it is.
-
-    Of the same memory (through DLPack, which keeps it alive) where that is aligned and contiguous,
-    as the arrays of a batch are; else a copy.
-    """
+    """Return an array as a tensor on the CPU; what is no array stays as it is."""
     if isinstance(leaf, np.generic):
         leaf = np.asarray(leaf)
     if not isinstance(leaf, np.ndarray):
@@ -41,10 +37,7 @@ def as_tensor(leaf: Any) -> Any:
 
 
 def as_array(tensor: Any) -> NDArray[Any]:
-    """Return a tensor on the CPU as a read-only array of the same memory, which it keeps alive.
-
-    ``tensor.numpy()`` copies, which a training loop of TensorFlow's own never does.
-    """
+    """Return a tensor on the CPU as a read-only array of the same memory, which it keeps alive."""
     if np.dtype(tensor.dtype.as_numpy_dtype).kind not in "iufcb":
         return np.asarray(tensor.numpy())  # bfloat16: unknown to the protocol of buffers
     return np.asarray(memoryview(tensor))

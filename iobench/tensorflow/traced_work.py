@@ -124,22 +124,17 @@ class LoaderWait(msgspec.Struct, frozen=True):
 
 
 class TracedWork(msgspec.Struct, frozen=True):
-    """A stretch of one thread that is work of one operation; they never overlap on a thread.
-
-    ``batch`` is -1 where it was for none that was delivered within the trace. ``in_loop`` is
-    whether the thread is the training loop's own. ``iterator`` did it, or it is its function, as
-    ``in_function`` says; it goes by its place in the pipeline.
-    """
+    """A stretch of one thread that is work of one operation; they never overlap on a thread."""
 
     thread: int
     thread_name: str
-    in_loop: bool
+    in_loop: bool  # on the training loop's own thread
     kind: Kind
     operation: str
     start_ns: int
     end_ns: int
-    batch: int
-    iterator: str = ""
+    batch: int  # -1 for none that was delivered within the trace
+    iterator: str = ""  # that did it, or whose function did; by its place in the pipeline
     in_function: bool = False
 
 
@@ -367,10 +362,7 @@ def labels_of(
 
 
 def _functions(threads: Sequence[TracedThread], names: FunctionNames) -> dict[str, str]:
-    """Return the user's functions by the iterators that run them.
-
-    TensorFlow numbers the operations of a process, those of one pipeline in a row.
-    """
+    """Return the user's functions by the iterators that run them."""
     operations: dict[str, list[tuple[str, int]]] = {}
     for thread in threads:
         for call in thread.calls:

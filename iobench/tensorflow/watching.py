@@ -125,10 +125,7 @@ class IteratorWatch:
         self.recording.recorder.own_ns += own_ns
 
     def waited(self, wait: GraphWait, *, just_now: bool = True) -> int:
-        """Note a wait inside a compiled function; return the number of its batch, -1 for none.
-
-        ``just_now`` is whether it is the loop's last one, as far as is known.
-        """
+        """Note a wait inside a compiled function; return the number of its batch, -1 for none."""
         self._in_loop = False
         requested_ns, delivered_ns, is_batch, _ = wait
         if not is_batch:
@@ -168,10 +165,7 @@ class IteratorWatch:
         return self._iterator is None or self._iterator() is None
 
     def _number_epoch(self) -> None:
-        """Give the pass its number, now that it brings a batch; or the batch that of its epoch.
-
-        Keras may take the batches of several epochs from one iterator.
-        """
+        """Give the pass its number, now that it brings a batch; or the batch that of its epoch."""
         if self.log.epoch < 0:
             self.log.epoch = self._passes.n
             self._passes.n += 1
@@ -246,10 +240,7 @@ class IteratorWatch:
         self._in_window = []
 
     def _write_opaque(self, requested_ns: int, delivered_ns: int, number: int) -> None:
-        """Say that what tf.data did while a batch was waited for was not seen.
-
-        On the loop's own lane: it was there meanwhile, and nobody knows which threads were not.
-        """
+        """Say that what tf.data did while a batch was waited for was not seen."""
         recorder = self.recording.recorder
         recorder.emit(
             Kind.OPAQUE, requested_ns, delivered_ns, batch=number, epoch=self.log.epoch,
@@ -296,10 +287,7 @@ def last_requested() -> IteratorWatch | None:
 
 
 def watch_of(wait: GraphWait) -> IteratorWatch | None:
-    """Return whose iterator was waited for in a compiled function; None where nobody noted it.
-
-    An iterator that has no key in there is the one of the pass that was begun last.
-    """
+    """Return whose iterator was waited for in a compiled function; None where nobody noted it."""
     if wait.iterator < 0:
         return _latest
     return _watches.get(wait.iterator)
@@ -357,10 +345,7 @@ def take_waits(recording: Recording) -> list[GraphWait]:
 
 
 def write_waits(recording: Recording) -> None:
-    """Write the waits of compiled functions so far, each for the pass over its iterator.
-
-    Keras' loops take their own, step by step, and leave none.
-    """
+    """Write the waits of compiled functions so far, each for the pass over its iterator."""
     n_unknown = 0
     for wait in take_waits(recording):
         watch = watch_of(wait)

@@ -333,10 +333,7 @@ class BatchRecorder:
     def _like_others(
         self, spent_ns: int, n_samples: int, *, watched: bool
     ) -> dict[Stage, StageSum]:
-        """Return the stages of a batch that is not timed: of the dataset, and of libraries.
-
-        Those that were watched have told theirs.
-        """
+        """Return the stages of a batch that is not timed: of the dataset, and of libraries."""
         stages = dict(self._sums.like_others(spent_ns, n_samples))
         if watched:
             return stages

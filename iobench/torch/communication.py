@@ -125,10 +125,7 @@ def _timed_wait(original: Any) -> Any:
 
 
 def _message(args: tuple[Any, ...]) -> tuple[int, bool]:
-    """Return the bytes of an operation, -1 where they are not known, and whether a CPU has them.
-
-    The larger of what this rank hands in and what it gets, as NCCL's tests count.
-    """
+    """Return the bytes of an operation, -1 where they are not known, and whether a CPU has them."""
     nbytes, on_cpu = 0, True
     try:
         for each in args[:2]:

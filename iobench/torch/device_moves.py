@@ -127,10 +127,7 @@ def uninstall() -> None:
 
 
 def _timed(name: str, original: Any) -> Callable[..., Any]:
-    """Return a method that times moves; it is called for every tensor of a script.
-
-    So it asks first what is cheap to ask, and hands arguments on as they came.
-    """
+    """Return a method that times moves; it is called for every tensor of a script."""
     copies, pins = name == COPY, name == PINNING
     key = PIN if pins else H2D, "", name
 

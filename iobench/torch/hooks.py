@@ -22,10 +22,7 @@ _replaced: Final[dict[type, Any]] = {}
 
 
 def install() -> None:
-    """Record what loaders do that are iterated over from now on. Idempotent.
-
-    Needs ``torch.utils.data`` imported; after an import of torchdata's it is called again.
-    """
+    """Record what loaders do that are iterated over from now on. Idempotent."""
     from iobench.torch import device_moves, training_hooks  # torch is whole by now
 
     training_hooks.install()

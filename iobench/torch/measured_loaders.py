@@ -172,12 +172,7 @@ def _run_quietly(shutdown: Callable[[], None]) -> None:
 
 
 class TorchLoader(_WorkerLoader):
-    """Loads a pipeline with the ``DataLoader`` of scripts; its workers stay alive.
-
-    What is recorded of a batch is what `iobench.torch.DataLoader` records in a script; waits and
-    the numbers of batches are those of the measured loop. Batches are new memory each: they stay
-    valid as long as their arrays are kept.
-    """
+    """Loads a pipeline with the ``DataLoader`` of scripts; its workers stay alive."""
 
     without_workers = "--workers 0"
 
@@ -398,11 +393,7 @@ class PipelineSamples:
 
 
 def samples_of(pipeline: Pipeline) -> PipelineSamples:
-    """Return the samples of a pipeline, as a dataset with a method for each kind of its steps.
-
-    So the steps are told apart as those of any dataset with such methods; several in one are a
-    stage, as of any script.
-    """
+    """Return the samples of a pipeline, as a dataset with a method for each kind of its steps."""
     names = {METHODS[step.kind] for step in pipeline.steps if step.kind in METHODS}
     kind = type("PipelineSamples", (PipelineSamples,), dict.fromkeys(names, _run_step))
     samples: PipelineSamples = kind(pipeline)

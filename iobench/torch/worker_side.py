@@ -189,11 +189,7 @@ class WorkerSide:
 
 
 class _Sent:
-    """A batch on its way to the training process, where it arrives as a tuple of itself.
-
-    Pickled in order: first it is asked what it consists of; when that has been pickled, it is
-    asked for further items, and has none.
-    """
+    """A batch on its way to the training process, where it arrives as a tuple of itself."""
 
     __slots__ = ("_batch", "_nbytes", "_recorder", "_tag")
 
@@ -208,6 +204,7 @@ class _Sent:
         return tuple, ((self._batch,),), None, self._no_more(clock.now_ns(), clock.cpu_ns())
 
     def _no_more(self, start_ns: int, start_cpu_ns: int) -> Iterator[None]:
+        # Asked for last, when the batch itself has been pickled.
         recorder = self._recorder
         spent_ns, end_ns = recorder.clock.cpu_ns() - start_cpu_ns, recorder.clock.now_ns()
         recorder.emit(Kind.SERIALISE, start_ns, end_ns, self._nbytes, spent_ns, *self._tag[:2])
