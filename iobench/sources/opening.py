@@ -131,7 +131,7 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
 
 
 def with_sample_dim(request: Request) -> tuple[Request, str]:
-    """Return the request with the sample dimension of files where none is named, and a note of it."""
+    """Return the request with a sample dimension of files where none is named, and a note."""
     targets = expand_sources(request.targets)
     if request.sample_dim is not None or _kind(targets) != "files":
         return request, ""
