@@ -78,10 +78,6 @@ class _WorkerLoader(MeasuredLoader):
         """Return which batches are under way, as an error says it; empty where nobody knows."""
         return ""
 
-    def worker_pids(self) -> list[int]:
-        """Return the process ids of the workers that run."""
-        return [process.pid or 0 for process in self._processes()]
-
     def _processes(self) -> list[BaseProcess]:
         return list(getattr(self._iterator, "_workers", ()))
 
@@ -188,26 +184,32 @@ class TorchLoader(_WorkerLoader):
         detail: Detail = Detail.AUTO,
         unit_costs: Mapping[str, int | None],
         pin: bool = False,
-        start_method: str | None = None,
     ) -> None:
         refuse_below_one(prefetch=prefetch, batch_size=batch_size)
         ahead = prefetch if workers else 0
         super().__init__(run, recorder, detail, unit_costs, workers=workers, prefetch=ahead)
         self.copied_from = "pinned" if pin else "pageable"
-        self._sampler = _PlanSampler(self._recording)
+        self._plan: Iterator[PlannedBatch] = iter(())
+        self._drawn: deque[PlannedBatch] = deque()
         self._loader: Any = DataLoader(
             samples_of(pipeline),
-            batch_sampler=self._sampler,
+            batch_sampler=_Plan(self._draw),
             num_workers=workers,
             pin_memory=pin,
             worker_init_fn=start_worker if workers else None,
-            multiprocessing_context=start_method if workers else None,
             persistent_workers=workers > 0,
             prefetch_factor=prefetch if workers else None,
         )
 
+    def _draw(self) -> Iterator[list[int]]:
+        for planned in self._plan:
+            self._recording.planned(planned.batch, planned.epoch)
+            self._drawn.append(planned)
+            yield list(planned.samples)
+
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        drawn = self._sampler.start(plan)
+        self._plan = plan
+        self._drawn.clear()
         with self._recording.in_force():
             self._iterator = self._answer(lambda: iter(self._loader))
         while True:
@@ -216,7 +218,7 @@ class TorchLoader(_WorkerLoader):
                 return
             # As in a plain loop only the consumer holds a batch, so that freeing it is not waiting.
             arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-            ready = [Batch(drawn.popleft(), arrays, self._last_worker())]
+            ready = [Batch(self._drawn.popleft(), arrays, self._last_worker())]
             del tensors, arrays
             yield ready.pop()
 
@@ -235,31 +237,20 @@ class TorchLoader(_WorkerLoader):
             raise WorkerError(f"worker-{number}: {reason}; {SHARED_MEMORY}") from error
 
     def _unfinished(self) -> str:
-        return f" with batches {[planned.batch for planned in self._sampler.drawn]} not delivered"
+        return f" with batches {[planned.batch for planned in self._drawn]} not delivered"
 
     def _forget(self) -> None:
         self._loader = None
 
 
-class _PlanSampler:
-    """A batch sampler that draws from the round's plan."""
+class _Plan:
+    """A batch sampler that draws from a round's plan."""
 
-    def __init__(self, recording: MeasuredRecording) -> None:
-        self._recording = recording
-        self._plan: Iterator[PlannedBatch] = iter(())
-        self.drawn: deque[PlannedBatch] = deque()
-
-    def start(self, plan: Iterator[PlannedBatch]) -> deque[PlannedBatch]:
-        """Draw from this plan when iterated next; return what is drawn."""
-        self._plan = plan
-        self.drawn.clear()
-        return self.drawn
+    def __init__(self, draw: Callable[[], Iterator[list[int]]]) -> None:
+        self._draw = draw
 
     def __iter__(self) -> Iterator[list[int]]:
-        for planned in self._plan:
-            self._recording.planned(planned.batch, planned.epoch)
-            self.drawn.append(planned)
-            yield list(planned.samples)
+        return self._draw()
 
 
 class ReadyLoader(_WorkerLoader):

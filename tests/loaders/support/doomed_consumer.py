@@ -49,7 +49,7 @@ def consume_torch_in_vain(run_directory, gate):
         run.recorder(role="consumer") as recorder,
         TorchLoader(
             breaking_pipeline(-1, gate=gate), 3, workers=2, run=run, recorder=recorder,
-            unit_costs=COSTS, start_method="fork",
+            unit_costs=COSTS,
         ) as loader,
     ):  # fmt: skip
         next(loader.batches(islice(plan_batches(12, 3), 12)))
