@@ -35,10 +35,7 @@ DEFAULT_PREFETCH: Final = 2
 
 
 class RunConfig(SourceRequest, frozen=True, kw_only=True):
-    """What to profile and how; field for field the options of ``iobench profile``.
-
-    To the fields of its source it adds
-    """
+    """What to profile and how; field for field the options of ``iobench profile``."""
 
     stores: tuple[str, ...] = ()
     formats: tuple[str, ...] = (SOURCE,)
