@@ -183,8 +183,8 @@ class Settings(msgspec.Struct, frozen=True):
         if one.framework == "tensorflow" and one.extents is None:
             from iobench.tensorflow.measured_pipelines import TFExampleLoader
 
-            records = [files[0] for _, files in one.shards]
-            return TFExampleLoader(records, work.spec, self.batch_size, place=place, **ahead)
+            shards = [files[0] for _, files in one.shards]
+            return TFExampleLoader(shards, work.spec, self.batch_size, place=place, **ahead)
         source = one.extents or PipelineSource(work, detail=Detail.AUTO, unit_costs=self.unit_costs)
         ahead |= {"workers": one.workers, "run_directory": directory.path}
         if one.framework == "tensorflow":
