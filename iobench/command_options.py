@@ -210,7 +210,12 @@ CONVERT: Final = (
         "texts",
         field="ranges",
     ),
-    CommandOption("--codec", "zarr: none or blosc-lz4. [default: none]"),
+    CommandOption(
+        "--codec",
+        "zarr: what encodes each chunk, by numcodecs: zstd, blosc:cname=zstd,clevel=3, lz4; "
+        "bitround:keepbits=10,zstd rounds first. [default: none]",
+    ),
+    CommandOption("--chunk-samples", "zarr: samples of a chunk. [default: 1]", "count"),
     CommandOption(
         "--format-option",
         "An option of the format, NAME=VALUE, as iobench info FORMAT lists them; repeatable.",
@@ -524,9 +529,15 @@ OF_VALUES: Final = {
 """Options of `iobench convert` for how values are stored; what else may follow one, after a comma.
 """
 SHARD_SIZE: Final = "shard-size"
-OF_PARTS: Final = {"inner-chunk": re.compile(r".+=\d+")}
+_CODECS: Final = "bitround|blosc|bz2|gzip|lz4|lzma|shuffle|zlib|zstd"
+OF_PARTS: Final = {
+    "inner-chunk": re.compile(r".+=\d+"),
+    "codec": re.compile(
+        rf"({_CODECS})(:.*)?|(level|cname|clevel|shuffle|blocksize|acceleration|preset)=.+"
+    ),
+}
 """Options of formats whose value has commas."""
-OF_FORMATS: Final = ("codec", "encoding", "inner-chunk")
+OF_FORMATS: Final = ("codec", "encoding", "inner-chunk", "chunk-samples")
 """Options of our formats."""
 
 
@@ -548,7 +559,9 @@ def _items(text: str) -> Iterator[str]:
     item = ""
     for piece in filter(None, (each.strip() for each in text.split(","))):
         colon, equals = piece.find(":"), piece.find("=")
-        if equals < 0 or 0 <= colon < equals:
+        if ":" in item and OF_PARTS["codec"].fullmatch(piece) and _ends_with_codec(item):
+            item += f",{piece}"
+        elif equals < 0 or 0 <= colon < equals:
             if item:
                 yield item
             item = piece
@@ -561,6 +574,11 @@ def _items(text: str) -> Iterator[str]:
             )
     if item:
         yield item
+
+
+def _ends_with_codec(item: str) -> bool:
+    options = parse_format(item)[1]
+    return bool(options) and options[-1][0] == "codec"
 
 
 def parse_format(item: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -598,7 +616,7 @@ def convert_words(item: str) -> list[str]:
     name, options = parse_format(item)
     words = ["--to", name]
     for key, value in options:
-        if key in OF_VALUES or key in ("codec", SHARD_SIZE):
+        if key in OF_VALUES or key in ("codec", "chunk-samples", SHARD_SIZE):
             words += [f"--{key}", value]
         else:
             words += ["--format-option", f"{key}={value}"]

@@ -48,7 +48,9 @@ ROOMS = {
         "storage",
     },
     "storage": {"files", "json_files", "recording"},
-    "stores": {"coordinates", "files", "json_files", "recording", "registry", "samples"},
+    "stores": {
+        "chunks", "coordinates", "files", "json_files", "recording", "registry", "samples",
+    },
     "chunks": {"coordinates", "cpus", "files", "json_files", "samples", "sizes"},
     "datasets": {
         "chunks", "coordinates", "cpus", "files", "json_files", "recording", "samples", "sizes",

@@ -110,7 +110,9 @@ class NumpyFormat:
     ) -> NumpyWriter:
         """Return a writer of shard number ``shard`` of the store at ``path``."""
         if options:
-            raise OptionError(f"format numpy has no options, got {sorted(options)[0]!r}")
+            raise OptionError(
+                f"format numpy has no options, got {sorted(options)[0]!r}; --to zarr has some"
+            )
         return NumpyWriter(path, spec, shard=shard, n_samples=n_samples)
 
     def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:

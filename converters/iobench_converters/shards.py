@@ -117,6 +117,7 @@ class Conversion:
             finish=finish,
             is_over=is_over,
             notice=notice,
+            at_once=self.plan.chunk_samples,
         )
 
     def writer(self, folder: Path, number: int) -> Writer:

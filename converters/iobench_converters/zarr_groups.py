@@ -1,14 +1,13 @@
 """Zarr v3: a group of sharded arrays, readable by zarr-python, xarray, tensorstore and others.
 
-An inner chunk is one sample (or a patch of one, with ``inner-chunk``), a shard of the plan is the
-file ``c.0.0.0`` in the folder of each array. Raw by default: a sample is an extent of each array
-and needs no decoding; ``codec=blosc-lz4`` compresses each chunk.
+An inner chunk is one sample (``chunk-samples``: several; ``inner-chunk``: a patch), a shard of the
+plan is the file ``c.0.0.0`` in the folder of each array. Raw by default: a sample is an extent of
+each array and needs no decoding; ``codec`` encodes each chunk.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ from iobench.coordinates import Meteorology
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
     ChunkedArray,
+    ChunkedStore,
     Encode,
     ExtentStore,
     ExtentTable,
@@ -33,9 +33,7 @@ from iobench.stores import (
     storage_errors,
     write_atomically,
 )
-from iobench_converters.zarr_chunks import decompress
 from iobench_converters.zarr_layout import (
-    BLOSC_LZ4,
     OPTION_DEFAULTS,
     OPTION_NAMES,
     ArrayLayout,
@@ -58,8 +56,7 @@ from iobench_converters.zarr_metadata import (
 from iobench_converters.zarr_shards import (
     ZarrWriter,
     encoder,
-    read_chunk_lengths,
-    read_shard_index,
+    read_extents,
     shard_name,
     shard_place,
     shard_shape,
@@ -72,14 +69,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.samples import SampleSpec
-    from iobench.stores import Shard, StoreLabels
+    from iobench.stores import StoreLabels
 
 
 @dataclass(frozen=True, slots=True)
 class ZarrFormat:
     """The format ``zarr``: version 3, an array for each variable, a chunk for each sample.
 
-    Option ``codec`` is ``none`` (default) or ``blosc-lz4``, which compresses each chunk.
+    Option ``codec`` is ``none`` (default), or what encodes each chunk: ``zstd``,
+    ``blosc:cname=zstd,clevel=3``, ``shuffle,lz4``; ``bitround:keepbits=10,zstd`` rounds before.
+
+    Option ``chunk-samples`` is how many samples a chunk holds: 1 (default) or more.
 
     Option ``inner-chunk`` cuts samples into chunks, as ``inner-chunk=y=256,x=256``.
     """
@@ -111,7 +111,7 @@ class ZarrFormat:
             raise StoreError(
                 f"{path}: its manifest says what zarr does not hold: {error}"
             ) from error
-        box = _check_metadata(path, manifest, arrays, codec=options.codec)
+        box = _check_metadata(path, manifest, arrays)
         room, grid = math.prod(box), [*manifest.sample_grid.values()]
         offsets, lengths = [], []
         for number, shard in enumerate(manifest.shards):
@@ -119,22 +119,23 @@ class ZarrFormat:
             if [file.name for file in shard.files] != [shard_name(a, place) for a in arrays]:
                 raise StoreError(f"{path}: shard {number} is not one file for each array")
             found = [
-                read_shard_index(path, file, array, n_samples=shard.n_samples, room=room)
+                read_extents(path, file, array, n_samples=shard.n_samples, room=room)
                 for file, array in zip(shard.files, arrays, strict=True)
             ]
-            offsets.append(np.stack([offset for offset, _ in found], axis=1))
-            lengths.append(np.stack([length for _, length in found], axis=1))
+            offsets.append(np.concatenate([offset for offset, _ in found], axis=1))
+            lengths.append(np.concatenate([length for _, length in found], axis=1))
         counts = [shard.n_samples for shard in manifest.shards]
         first = np.repeat(np.arange(len(counts)) * len(arrays), counts)[:, None]
+        files = np.repeat(np.arange(len(arrays)), [array.n_extents for array in arrays])
         table = ExtentTable(
             files=tuple(path / file.name for shard in manifest.shards for file in shard.files),
-            file=(first + np.arange(len(arrays))).astype(np.uint32),
+            file=(first + files).astype(np.uint32),
             offset=np.concatenate(offsets),
             length=np.concatenate(lengths),
         )
-        decode = ChunkDecoder(manifest.spec, arrays, options.codec, (path, manifest.shards, room))
-        store = ExtentStore(path, manifest, table=table, decode=decode)
-        store.codec = options.codec
+        kind = ChunkedStore if options.chunk_samples > 1 else ExtentStore
+        store = kind(path, manifest, table=table, decode=ChunkDecoder(manifest.spec, arrays))
+        store.codec = manifest.options.get("codec", "none")
         return store
 
     def writer(
@@ -155,14 +156,16 @@ class ZarrFormat:
             arrays,
             shard=shard,
             n_samples=n_samples,
-            codec=chosen.codec,
             place=shard_place(shard, self.grid, self.box),
         )
 
     def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
         """Return what encodes samples side by side, in any thread."""
-        chosen = ZarrOptions.parse(options)
-        return encoder(plan_arrays(spec, chosen), chosen.codec)
+        return encoder(plan_arrays(spec, ZarrOptions.parse(options)))
+
+    def chunk_samples(self, options: Mapping[str, str]) -> int:
+        """Return how many samples a chunk holds; shards begin at multiples of it."""
+        return ZarrOptions.parse(options).chunk_samples
 
     def check_options(self, options: Mapping[str, str]) -> None:
         """Raise OptionError for a value that there is not."""
@@ -194,7 +197,7 @@ class ZarrFormat:
             is_free=lambda name: is_free(name, arrays),
         )
         box = shard_shape([*manifest.sample_grid.values()], n_samples)
-        described = _described(arrays, labels, codec=options.codec, box=box)
+        described = _described(arrays, labels, box)
         texts = {f"{name}/{METADATA_NAME}": to_bytes(each) for name, each in described.items()}
         for each in labels.coordinates:
             described[each.name] = coordinate_metadata(each)
@@ -220,144 +223,133 @@ def _stored_options(manifest: Manifest) -> ZarrOptions:
 
 
 class ChunkDecoder:
-    """Turns the stored chunks of one sample into its arrays; views where nothing is compressed."""
+    """Turns the stored chunks of one sample into its arrays; views where nothing is encoded.
 
-    def __init__(
-        self,
-        spec: SampleSpec,
-        arrays: tuple[ArrayLayout, ...],
-        codec: str,
-        shards: tuple[Path, tuple[Shard, ...], int],
-    ) -> None:
-        self.spec = spec
-        self.arrays = arrays
-        self.codec = codec
-        self._shards = shards
+    Where chunks hold several samples, of all of these side by side.
+    """
+
+    def __init__(self, spec: SampleSpec, arrays: tuple[ArrayLayout, ...]) -> None:
+        self.spec, self.arrays = spec, arrays
         # What does not change from sample to sample is worked out once: small samples notice.
-        self._n_stored = [array.n_chunks * array.chunk_nbytes for array in arrays]
-        self._rooms = _Rooms()
+        self.chunk_samples = arrays[0].n_samples
+        self._is_encoded = arrays[0].is_encoded
+        ends = np.cumsum([array.n_extents for array in arrays]).tolist()
+        self._firsts = [end - array.n_extents for end, array in zip(ends, arrays, strict=True)]
+        self._places = [
+            (array, box)
+            for array in arrays
+            for box in (array.boxes() if array.is_encoded else [()])
+        ]
         self._whole = [
-            (array.variable.name, array.dtype, array.shape)
-            if codec != BLOSC_LZ4 and array.n_chunks == 1
+            (array.dtype, array.shape, array.nbytes)
+            if not array.is_encoded and array.n_chunks == 1
             else None
             for array in arrays
         ]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ChunkDecoder, (self.spec, self.arrays, self.codec, self._shards)
+        return ChunkDecoder, (self.spec, self.arrays)
 
     def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
         """Return the arrays; raise StoreError where the bytes are not those of a sample."""
         found: dict[str, NDArray[Any]] = {}
-        for number, data in enumerate(raw):
-            whole = self._whole[number]
+        for name, array, first, whole in zip(
+            self.spec.names, self.arrays, self._firsts, self._whole, strict=True
+        ):
             if whole is None:
-                array = self.arrays[number]
-                found[array.variable.name] = self._decoded(array, data)
-            elif len(data) == self._n_stored[number]:
-                name, dtype, shape = whole
-                found[name] = np.frombuffer(data, dtype).reshape(shape)
-            else:
-                raise _wrong_size(self.arrays[number], data)
-        return {name: found[name] for name in self.spec.names}
+                rows = self._rows(array, first, raw[first : first + array.n_extents])
+                found[name] = rows if array.n_samples > 1 else rows[0]
+                continue
+            dtype, shape, nbytes = whole
+            if len(raw[first]) != nbytes:
+                raise _wrong_size(array, raw[first])
+            found[name] = np.frombuffer(raw[first], dtype).reshape(shape)
+        return found
 
     def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
-        """Return where the arrays lie, None where chunks are compressed or several a sample."""
-        if self.codec != "none" or any(array.n_chunks > 1 for array in self.arrays):
+        """Return where the arrays lie, None where chunks are encoded or several a sample."""
+        if None in self._whole:
             return None
         return FieldLayout.of_views(raw, self(raw), is_tagged=False)
 
     def chunked_arrays(self) -> tuple[ChunkedArray, ...]:
-        """Return what each extent holds; `iobench.stores.fields.ChunkedDecoder`."""
+        """Return the variables; `iobench.stores.fields.ChunkedDecoder`."""
         return tuple(
-            ChunkedArray(array.variable.name, array.shape, array.chunk, array.dtype.str)
-            for array in self.arrays
-        )
-
-    def chunk_lengths(self, number: int) -> NDArray[np.int64] | None:
-        """Return the bytes of each chunk of one array, None where none is compressed."""
-        if self.codec != BLOSC_LZ4:
-            return None
-        path, shards, room = self._shards
-        array = self.arrays[number]
-        return np.concatenate(
-            [
-                read_chunk_lengths(
-                    path, shard.files[number], array, n_samples=shard.n_samples, room=room
-                )
-                for shard in shards
-            ]
-        )
+            ChunkedArray(
+                array.variable.name, array.shape, array.chunk, array.dtype.str, first,
+                array.is_encoded,
+            )
+            for array, first in zip(self.arrays, self._firsts, strict=True)
+        )  # fmt: skip
 
     def decode_chunk(self, number: int, data: memoryview, out: NDArray[np.uint8]) -> None:
-        """Write the numbers of one compressed chunk of an array."""
-        decompress(data, 1, self.arrays[number].chunk_nbytes, out)
+        """Write the numbers of one encoded chunk."""
+        array, _ = self._places[number]
+        array.codecs.decode(data, array.dtype.itemsize, out)
+
+    def decode_array(self, name: str, chunks: Sequence[memoryview]) -> NDArray[Any]:
+        """Return a variable of all samples of its chunks, side by side."""
+        number = self.spec.names.index(name)
+        return self._rows(self.arrays[number], self._firsts[number], chunks)
 
     def decode_into(self, number: int, data: memoryview, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Write one array to its row; `iobench.stores.RowDecoder`."""
-        array = self.arrays[number]
+        """Write one extent to its row; `iobench.stores.RowDecoder`."""
+        array, box = self._places[number]
         row = rows[array.variable.name]
-        if self.codec == BLOSC_LZ4 and array.n_chunks == 1:
-            decompress(data, 1, array.chunk_nbytes, row.reshape(-1).view(np.uint8))
-            return
-        if self.codec == BLOSC_LZ4:
-            chunks = self._rooms.octets(self._n_stored[number])
-            decompress(data, array.n_chunks, array.chunk_nbytes, chunks)
-        elif len(data) != self._n_stored[number]:
-            raise _wrong_size(array, data)
+        if not self._is_encoded:
+            _join(array, data, row[None])
+        elif array.n_chunks == 1:
+            self.decode_chunk(number, data, row.reshape(-1).view(np.uint8))
         else:
-            chunks = np.frombuffer(data, dtype=np.uint8)
-        numbers = chunks.view(array.dtype).reshape(-1, *array.chunk)
-        for box, chunk in zip(array.boxes(), numbers, strict=True):
-            here: tuple[Any, ...] = (*box, ...)
-            target = row[here]
-            target[...] = chunk[tuple(slice(0, n) for n in target.shape)]
+            self._decode_box(number, data, row[None], box)
 
-    def _decoded(self, array: ArrayLayout, data: memoryview) -> NDArray[Any]:
-        """Return one sample of an array that is cut or compressed."""
-        if self.codec == BLOSC_LZ4:
-            chunks = decompress(data, array.n_chunks, array.chunk_nbytes).view(array.dtype)
-        elif len(data) != array.n_chunks * array.chunk_nbytes:
-            raise _wrong_size(array, data)
-        else:
-            chunks = np.frombuffer(data, dtype=array.dtype)
-        return chunks.reshape(array.shape) if array.n_chunks == 1 else _joined(array, chunks)
+    def _rows(self, array: ArrayLayout, first: int, chunks: Sequence[memoryview]) -> NDArray[Any]:
+        rows = np.empty((array.n_samples, *array.shape), dtype=array.dtype)
+        if not array.is_encoded:
+            _join(array, chunks[0], rows)
+            return rows
+        for number, data in enumerate(chunks, first):
+            if array.n_chunks == 1:
+                self.decode_chunk(number, data, rows.reshape(-1).view(np.uint8))
+            else:
+                self._decode_box(number, data, rows, self._places[number][1])
+        return rows
+
+    def _decode_box(
+        self, number: int, data: memoryview, rows: NDArray[Any], box: tuple[slice, ...]
+    ) -> None:
+        array = self._places[number][0]
+        numbers = np.empty((len(rows), *array.chunk), dtype=array.dtype)
+        self.decode_chunk(number, data, numbers.reshape(-1).view(np.uint8))
+        _place(numbers, rows, box)
 
 
-class _Rooms(threading.local):
-    """Memory of each thread for chunks before they are where they belong."""
+def _join(array: ArrayLayout, data: memoryview, rows: NDArray[Any]) -> None:
+    """Write a sample from its chunks, without what is beyond its edges."""
+    if len(data) != array.n_chunks * array.chunk_nbytes:
+        raise _wrong_size(array, data)
+    chunks = np.frombuffer(data, dtype=array.dtype).reshape(-1, 1, *array.chunk)
+    for chunk, box in zip(chunks, array.boxes(), strict=True):
+        _place(chunk, rows, box)
 
-    def __init__(self) -> None:
-        self._room = np.empty(0, dtype=np.uint8)
 
-    def octets(self, nbytes: int) -> NDArray[np.uint8]:
-        """Return so many bytes, until they are asked for again."""
-        if self._room.size < nbytes:
-            self._room = np.empty(nbytes, dtype=np.uint8)
-        return self._room[:nbytes]
+def _place(chunk: NDArray[Any], rows: NDArray[Any], box: tuple[slice, ...]) -> None:
+    target = rows[(slice(None), *box)]
+    target[...] = chunk[(slice(None), *(slice(0, n) for n in target.shape[1:]))]
 
 
 def _wrong_size(array: ArrayLayout, data: memoryview) -> StoreError:
     return StoreError(f"{len(data)} bytes are not one sample of {array.folder}")
 
 
-def _joined(array: ArrayLayout, chunks: NDArray[Any]) -> NDArray[Any]:
-    """Return one sample of an array from its chunks, without what is beyond its edges."""
-    whole = np.empty(array.shape, dtype=array.dtype)
-    for chunk, box in zip(chunks.reshape(-1, *array.chunk), array.boxes(), strict=True):
-        target = whole[box]
-        target[...] = chunk[tuple(slice(0, n) for n in target.shape)]
-    return whole
-
-
 def _described(
-    arrays: Sequence[ArrayLayout], labels: StoreLabels, *, codec: str, box: Sequence[int]
+    arrays: Sequence[ArrayLayout], labels: StoreLabels, box: Sequence[int]
 ) -> dict[str, dict[str, Any]]:
-    return {array.folder: array_metadata(array, labels, codec=codec, shard=box) for array in arrays}
+    return {array.folder: array_metadata(array, labels, shard=box) for array in arrays}
 
 
 def _check_metadata(
-    path: Path, manifest: Manifest, arrays: Sequence[ArrayLayout], *, codec: str
+    path: Path, manifest: Manifest, arrays: Sequence[ArrayLayout]
 ) -> tuple[int, ...]:
     """Return for how many samples a shard has room, after comparing every ``zarr.json``.
 
@@ -376,7 +368,7 @@ def _check_metadata(
     labels = label_store(
         {array.folder: array.labels for array in arrays}, Meteorology(), manifest.n_samples, grid
     )
-    described = _described(arrays, labels, codec=codec, box=box)
+    described = _described(arrays, labels, box)
     expected = {f"{name}/{METADATA_NAME}": each for name, each in described.items()}
     for name, file in listed.items():
         open_file_size(path / name, expected=file.nbytes)

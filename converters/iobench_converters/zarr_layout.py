@@ -1,6 +1,7 @@
 """How the variables of a sample become arrays of a Zarr group: names, dimensions, chunks, options.
 
-A leading dimension ``sample`` is added; a chunk never spans two samples. One array per variable.
+A leading dimension ``sample`` is added; a chunk spans one sample, or ``chunk-samples``. One array
+per variable.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import OptionError, SampleError, StoreError
-from iobench.stores import ArrayLabels, is_local
+from iobench.stores import (
+    MOST_NBYTES,
+    NO_CODECS,
+    ArrayLabels,
+    CodecChain,
+    is_local,
+    parse_codecs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +31,12 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec, Variable
     from iobench.stores import Manifest
 
-BLOSC_LZ4: Final = "blosc-lz4"
-CODECS: Final = ("none", BLOSC_LZ4)
+CODEC: Final = "codec"
 INNER_CHUNK: Final = "inner-chunk"
-OPTION_NAMES: Final = ("codec", INNER_CHUNK)
-OPTION_DEFAULTS: Final = {"codec": CODECS[0]}
-MAX_BLOSC_NBYTES: Final = (1 << 31) - 1 - 16
-"""What c-blosc takes at once (``BLOSC_MAX_BUFFERSIZE``)."""
+CHUNK_SAMPLES: Final = "chunk-samples"
+OPTION_NAMES: Final = (CODEC, INNER_CHUNK, CHUNK_SAMPLES)
+OPTION_DEFAULTS: Final = {CODEC: "none", CHUNK_SAMPLES: "1"}
+_WHOLE = re.compile(r"[1-9][0-9]{0,17}")
 MAX_FOLDER_NBYTES: Final = 200
 """Of a folder's name; file systems take 255."""
 _TAKEN = re.compile(r"(iobench|zarr)\..*|variable-[0-9]+|\..*|__.*", re.IGNORECASE)
@@ -41,22 +48,24 @@ ones, and those that Zarr reserves."""
 class ZarrOptions:
     """The format's options."""
 
-    codec: str = "none"  # of each chunk
+    codecs: CodecChain = NO_CODECS  # of each chunk
     # longest chunk along a dimension of the variables; whole dimensions by default
     inner_chunk: Mapping[str, int] = field(default_factory=dict)
+    chunk_samples: int = 1
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ZarrOptions:
-        """Return what ``codec=...`` and ``inner-chunk=y=256,x=256`` say."""
-        codec = options.get("codec", CODECS[0])
-        wrong = [] if codec in CODECS else [f"codec={codec}"]
-        wrong += sorted(set(options) - {*OPTION_NAMES})
-        if wrong:
+        """Return what ``codec=...``, ``inner-chunk=y=256,x=256``, ``chunk-samples=8`` say."""
+        if unknown := sorted(set(options) - {*OPTION_NAMES}):
             raise OptionError(
-                f"format zarr: {wrong[0]!r} is no option; there are codec=none|blosc-lz4, "
-                "inner-chunk=DIM=LENGTH,..."
+                f"format zarr: {unknown[0]!r} is no option; there are codec=NAME:PARAMETER=VALUE,"
+                "..., inner-chunk=DIM=LENGTH,..., chunk-samples=N"
             )
-        return cls(codec, _lengths(options.get(INNER_CHUNK, "")))
+        number = options.get(CHUNK_SAMPLES, "1")
+        if not _WHOLE.fullmatch(number):
+            raise OptionError(f"format zarr: chunk-samples={number}: expected a number from 1")
+        codecs = parse_codecs(options.get(CODEC, "none"))
+        return cls(codecs, _lengths(options.get(INNER_CHUNK, "")), int(number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,18 @@ class ArrayLayout:
     folder: str  # its name in the group
     variable: Variable  # what it holds
     chunk: tuple[int, ...]  # of an inner chunk
+    n_samples: int = 1  # of a chunk
+    codecs: CodecChain = NO_CODECS
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether each chunk is an extent; else all of a sample are one."""
+        return bool(self.codecs.codecs) or self.n_samples > 1
+
+    @property
+    def n_extents(self) -> int:
+        """Extents of a sample."""
+        return self.n_chunks if self.is_encoded else 1
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,7 +116,7 @@ class ArrayLayout:
     @property
     def chunk_nbytes(self) -> int:
         """Bytes of the numbers of a chunk; those at the edge are stored in full."""
-        return math.prod(self.chunk) * self.dtype.itemsize
+        return self.n_samples * math.prod(self.chunk) * self.dtype.itemsize
 
     @property
     def labels(self) -> ArrayLabels:
@@ -137,11 +158,11 @@ def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ArrayLayout, ..
             min(length, options.inner_chunk.get(name, length))
             for length, name in zip(variable.shape, variable.dims, strict=True)
         )
-        array = ArrayLayout(folder, variable, chunk)
-        if options.codec == BLOSC_LZ4 and array.chunk_nbytes > MAX_BLOSC_NBYTES:
+        array = ArrayLayout(folder, variable, chunk, options.chunk_samples, options.codecs)
+        if options.codecs.codecs and array.chunk_nbytes > MOST_NBYTES:
             raise OptionError(
                 f"format zarr: a chunk of {array.chunk_nbytes} bytes of {folder} is more than "
-                "Blosc takes; choose codec=none or a smaller inner-chunk"
+                "codecs take; choose codec=none, or a smaller inner-chunk or chunk-samples"
             )
         arrays.append(array)
     return tuple(arrays)
@@ -157,7 +178,7 @@ def _lengths(text: str) -> dict[str, int]:
     lengths: dict[str, int] = {}
     for part in text.split(",") if text else ():
         name, _, length = part.partition("=")
-        if not name or name in lengths or not re.fullmatch(r"[1-9][0-9]{0,17}", length):
+        if not name or name in lengths or not _WHOLE.fullmatch(length):
             raise OptionError(
                 f"format zarr: inner-chunk={text}: expected dimensions and lengths from 1, as "
                 "inner-chunk=y=256,x=256"

@@ -15,14 +15,13 @@ import numpy as np
 
 from iobench.errors import StoreError
 from iobench.stores import (
+    SHUFFLES,
     canonical_json,
     decodable_attributes,
     open_file_size,
     read_json,
     storage_errors,
 )
-from iobench_converters.zarr_chunks import BLOSC_LEVEL
-from iobench_converters.zarr_layout import BLOSC_LZ4
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,27 +35,23 @@ if TYPE_CHECKING:
 METADATA_NAME: Final = "zarr.json"
 MAX_METADATA_NBYTES: Final = 1 << 28
 MAX_LENGTH: Final = 1 << 40
+NATIVE: Final = ("blosc", "gzip", "zstd")
+"""Codecs that Zarr's specification names; others are numcodecs'."""
 _LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
 
 
 def array_metadata(
-    array: ArrayLayout, labels: StoreLabels, *, codec: str, shard: Sequence[int]
+    array: ArrayLayout, labels: StoreLabels, *, shard: Sequence[int]
 ) -> dict[str, Any]:
     """Return the metadata of an array."""
     dtype = array.dtype
     codecs: list[dict[str, Any]] = [_LITTLE if dtype.itemsize > 1 else {"name": "bytes"}]
-    if codec == BLOSC_LZ4:
-        configuration = {
-            "cname": "lz4",
-            "clevel": BLOSC_LEVEL,
-            "shuffle": "shuffle",
-            "typesize": dtype.itemsize,
-            "blocksize": 0,
-        }
-        codecs.append({"name": "blosc", "configuration": configuration})
+    codecs += [
+        _described(codec.configuration(dtype.itemsize), dtype) for codec in array.codecs.codecs
+    ]
     outer = [n * c for n, c in zip(array.grid, array.chunk, strict=True)]
     sharding = {
-        "chunk_shape": [*(1 for _ in shard), *array.chunk],
+        "chunk_shape": [*(1 for _ in shard[1:]), array.n_samples, *array.chunk],
         "codecs": codecs,
         "index_codecs": [_LITTLE, {"name": "crc32c"}],
         "index_location": "end",
@@ -80,6 +75,18 @@ def array_metadata(
         ),
         "dimension_names": [*labels.sample_dims, *labels.dims[array.folder]],
     }
+
+
+def _described(values: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return a codec of numcodecs as Zarr knows it."""
+    name = values.pop("id")
+    if name == "blosc":
+        values |= {"shuffle": SHUFFLES[values["shuffle"]], "typesize": dtype.itemsize}
+    elif name == "zstd":
+        values |= {"checksum": False}
+    elif name == "lzma":
+        values |= {"format": 1, "check": -1, "filters": None}
+    return {"name": name if name in NATIVE else f"numcodecs.{name}", "configuration": values}
 
 
 def coordinate_metadata(each: Coordinate) -> dict[str, Any]:

@@ -7,6 +7,7 @@ CRC-32C of that.
 
 from __future__ import annotations
 
+import math
 from array import array
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,11 +25,9 @@ from iobench.stores import (
     row_checksums,
     storage_errors,
 )
-from iobench_converters.zarr_chunks import compressor
-from iobench_converters.zarr_layout import BLOSC_LZ4
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -82,7 +81,6 @@ class ZarrWriter(ShardWriter):
         *,
         shard: int,
         n_samples: int | None,
-        codec: str,
         place: tuple[int, ...],
     ) -> None:
         self._full_n_samples = n_samples
@@ -93,7 +91,8 @@ class ZarrWriter(ShardWriter):
             spec,
             shard=shard,
             files=[shard_name(layout, place) for layout in arrays],
-            encode=encoder(arrays, codec),
+            encode=encoder(arrays),
+            at_once=arrays[0].n_samples,
         )
 
     def wrote(self, stack: EncodedStack) -> None:
@@ -105,7 +104,8 @@ class ZarrWriter(ShardWriter):
         """Write the indexes, with places for all samples of a full shard."""
         n_samples = self.n_samples if self._full_n_samples is None else self._full_n_samples
         for layout, file, known in zip(self._layouts, self.files, self._lengths, strict=True):
-            index = np.full((n_samples * layout.n_chunks, 2), ABSENT, dtype="<u8")
+            n_rows = -(-n_samples // layout.n_samples)
+            index = np.full((n_rows * layout.n_chunks, 2), ABSENT, dtype="<u8")
             lengths = np.array(known, dtype=np.int64)
             index[: lengths.size, 0] = np.cumsum(lengths) - lengths
             index[: lengths.size, 1] = lengths
@@ -113,13 +113,12 @@ class ZarrWriter(ShardWriter):
             file.write(data, crc32c(data).to_bytes(CHECKSUM_NBYTES, "little"))
 
 
-def encoder(arrays: Sequence[ArrayLayout], codec: str) -> Encode:
-    """Return what cuts samples side by side into the chunks of each array, and compresses them."""
-    compress = compressor() if codec == BLOSC_LZ4 else None
+def encoder(arrays: Sequence[ArrayLayout]) -> Encode:
+    """Return what cuts samples side by side into the chunks of each array, and encodes them."""
 
     def encode(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
-        stored = [_stored(each, rows[each.variable.name], compress) for each in arrays]
-        checksums = np.stack([each.checksums for each in stored], axis=1)
+        stored = [_stored(each, rows[each.variable.name]) for each in arrays]
+        checksums = np.concatenate([each.checksums for each in stored], axis=1)
         buffers = [each.buffers for each in stored]
         return EncodedStack(len(checksums), buffers, checksums, [each.lengths for each in stored])
 
@@ -131,56 +130,53 @@ class _StoredRows(NamedTuple):
 
     buffers: Sequence[Any]
     lengths: NDArray[np.int64]  # of each chunk
-    checksums: NDArray[np.uint32]  # of the chunks of each sample
+    checksums: NDArray[np.uint32]  # (samples, extents)
 
 
-def _stored(
-    layout: ArrayLayout, rows: NDArray[Any], compress: Callable[[Any], bytes] | None
-) -> _StoredRows:
+def _stored(layout: ArrayLayout, rows: NDArray[Any]) -> _StoredRows:
+    n_samples, n_each = len(rows), layout.n_samples
+    if n_samples % n_each:  # the last ones of the store: what is beyond them is zero
+        more = np.zeros((n_each - n_samples % n_each, *rows.shape[1:]), dtype=rows.dtype)
+        rows = np.concatenate([rows, more])
     chunks = rows if layout.n_chunks == 1 else _cut(layout, rows)
-    if compress is None:
+    if not layout.is_encoded:
         data = octets(chunks)
-        lengths = np.full(len(rows) * layout.n_chunks, layout.chunk_nbytes, dtype=np.int64)
-        return _StoredRows([data.reshape(-1).data], lengths, row_checksums(data))
-    flat = np.ascontiguousarray(chunks).reshape(len(rows) * layout.n_chunks, -1)
-    pieces = [compress(chunk) for chunk in flat]
-    crcs = []
-    for start in range(0, len(pieces), layout.n_chunks):
-        crc = 0
-        for piece in pieces[start : start + layout.n_chunks]:
-            crc = crc32c(piece, crc)
-        crcs.append(crc)
-    lengths = np.array(list(map(len, pieces)), dtype=np.int64)
-    return _StoredRows(pieces, lengths, np.array(crcs, dtype=np.uint32))
+        lengths = np.full(n_samples * layout.n_chunks, layout.chunk_nbytes, dtype=np.int64)
+        return _StoredRows([data.reshape(-1).data], lengths, row_checksums(data)[:, None])
+    flat = np.ascontiguousarray(chunks).reshape(-1, n_each * math.prod(layout.chunk))
+    pieces = [layout.codecs.encode(chunk) for chunk in flat]
+    lengths = np.array([len(piece) for piece in pieces], dtype=np.int64)
+    crcs = np.array(list(map(crc32c, pieces)), dtype=np.uint32).reshape(-1, layout.n_chunks)
+    return _StoredRows(pieces, lengths, np.repeat(crcs, n_each, axis=0)[:n_samples])
 
 
 def _cut(layout: ArrayLayout, rows: NDArray[Any]) -> NDArray[Any]:
-    """Return the chunks of samples, (samples, chunks, ...); what is beyond the edges is zero."""
-    chunks = np.zeros((len(rows), layout.n_chunks, *layout.chunk), dtype=layout.dtype)
+    """Return the chunks of samples, (rows of chunks, chunks, samples of one, ...).
+
+    What is beyond the edges is zero.
+    """
+    n_each = layout.n_samples
+    n_rows = len(rows) // n_each
+    chunks = np.zeros((n_rows, layout.n_chunks, n_each, *layout.chunk), dtype=layout.dtype)
     for place, box in enumerate(layout.boxes()):
         inside = rows[(slice(None), *box)]
-        chunks[:, place][(slice(None), *(slice(0, n) for n in inside.shape[1:]))] = inside
+        lengths = inside.shape[1:]
+        target = chunks[:, place][(slice(None), slice(None), *(slice(0, n) for n in lengths))]
+        target[...] = inside.reshape(n_rows, n_each, *lengths)
     return chunks
 
 
-def read_shard_index(
+def read_extents(
     path: Path, file: ShardFile, array: ArrayLayout, *, n_samples: int, room: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return offset and length of each sample's chunks in a shard, all of them together."""
-    lengths = read_chunk_lengths(path, file, array, n_samples=n_samples, room=room).sum(axis=1)
-    return np.cumsum(lengths) - lengths, lengths
+    """Return offset and length of the extents of each sample of a shard: (samples, extents).
 
-
-def read_chunk_lengths(
-    path: Path, file: ShardFile, array: ArrayLayout, *, n_samples: int, room: int
-) -> NDArray[np.int64]:
-    """Return the bytes of each chunk of the samples of a shard, in the order they lie in.
-
-    Parameters and errors as of `read_shard_index`.
+    ``room`` is for how many samples its index has places.
     """
-    name = path / file.name
+    name, n_each = path / file.name, array.n_samples
     nbytes = open_file_size(name, expected=file.nbytes)
-    index_nbytes = room * array.n_chunks * ENTRY_NBYTES
+    n_rows = -(-n_samples // n_each)
+    index_nbytes = room // n_each * array.n_chunks * ENTRY_NBYTES
     data_nbytes = nbytes - index_nbytes - CHECKSUM_NBYTES
     if data_nbytes < 0:  # before anything is allocated
         raise StoreError(f"{name}: {nbytes} bytes are less than its index; convert to a new folder")
@@ -190,7 +186,7 @@ def read_chunk_lengths(
     if len(raw) != index_nbytes or crc32c(raw) != int.from_bytes(stored, "little"):
         raise StoreError(f"{name}: checksum of its index is wrong; convert to a new folder")
     index = np.frombuffer(raw, dtype="<u8").reshape(-1, 2)
-    n_held = n_samples * array.n_chunks
+    n_held = n_rows * array.n_chunks
     offsets, lengths = index[:n_held].astype(np.int64).T
     ends = np.cumsum(lengths)
     tiles = np.array_equal(offsets, ends - lengths) and (lengths > 0).all()
@@ -199,5 +195,8 @@ def read_chunk_lengths(
             f"{name}: its index does not describe the chunks of {n_samples} samples one after "
             "another; convert to a new folder"
         )
-    by_sample: NDArray[np.int64] = lengths.reshape(n_samples, array.n_chunks)
-    return by_sample
+    starts, sizes = offsets.reshape(n_rows, -1), lengths.reshape(n_rows, -1)
+    if not array.is_encoded:  # all of a sample are one extent
+        return starts[:, :1], sizes.sum(axis=1, keepdims=True)
+    of_samples = np.arange(n_samples) // n_each
+    return starts[of_samples], sizes[of_samples]

@@ -33,14 +33,16 @@ def convert(
     out: str,
     dry_run: bool,
     codec: str | None,
+    chunk_samples: int | None,
     format_options: dict[str, str],
     json: bool,
     **values: Any,
 ) -> None:
     """Convert what is named, or print the plan of it."""
-    of_codec = {} if codec is None else {"codec": codec}
+    named = {"codec": codec, "chunk-samples": chunk_samples}
+    given = {name: str(value) for name, value in named.items() if value is not None}
     request = ConvertRequest(
-        targets=tuple(sources), out=as_path(out), format_options=of_codec | format_options, **values
+        targets=tuple(sources), out=as_path(out), format_options=given | format_options, **values
     )
     screen = TerminalScreen()
     shown: list[Block] = []

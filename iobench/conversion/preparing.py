@@ -20,7 +20,7 @@ from iobench.sources.opening import open_source
 from iobench.stores.encoding import Encoding
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.places import MARK_NAME
-from iobench.stores.plan import StoreRequest
+from iobench.stores.plan import StoreRequest, boxed_n_samples, chunk_samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,10 +55,6 @@ class PreparedConversion:
         spec = self.index.spec
         return spec.nbytes if self.encoding is None else self.encoding.stored_nbytes(spec)
 
-    def shard_n_samples(self, request: ConvertRequest) -> int:
-        """Return how many samples a shard holds."""
-        return max(1, request.shard_nbytes // max(1, self.stored_nbytes))
-
     def memory_nbytes(self, request: ConvertRequest) -> int:
         """Return what the conversion may hold of the data.
 
@@ -69,7 +65,8 @@ class PreparedConversion:
             return request.memory_nbytes
         if request.scheduler is not None:
             return LEAST_NBYTES
-        step = self.shard_n_samples(request)
+        n_samples = request.shard_nbytes // max(1, self.stored_nbytes)
+        step = boxed_n_samples(n_samples, {}, chunk_samples(self.fmt, request.format_options))
         parts = [self.samples[at : at + step] for at in range(0, len(self.samples), step)]
         with self.producer(request, max(LEAST_NBYTES, shared_memory_nbytes())) as producer:
             return max(LEAST_NBYTES, producer.needed_nbytes(parts))
@@ -83,6 +80,7 @@ class PreparedConversion:
             memory_nbytes=memory_nbytes,
             scratch=request.scratch,
             passes=request.passes,
+            at_once=chunk_samples(self.fmt, request.format_options),
         )
 
     def store_request(self, request: ConvertRequest, memory_nbytes: int) -> StoreRequest:
@@ -116,7 +114,8 @@ def existing_folder(out: Path) -> Path:
 def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
     """Return what a request asks for, ready to be converted or planned."""
     check_target(request.out)
-    encoding = Encoding.parse(dtype=request.dtype, ranges=request.ranges)
+    codec = request.format_options.get("codec")
+    encoding = Encoding.parse(dtype=request.dtype, ranges=request.ranges, codec=codec)
     fmt = find_format(request.to)
     source, dataset, index = open_samples(request, screen)
     samples: Sequence[int] = range(len(index))

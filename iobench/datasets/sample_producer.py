@@ -77,7 +77,10 @@ class WindowPlan(msgspec.Struct, frozen=True):
 
 
 class SampleProducer:
-    """Makes the samples of a dataset; a context manager, which ends its threads."""
+    """Makes the samples of a dataset; a context manager, which ends its threads.
+
+    Stacks, and the windows they are made in, begin at multiples of ``at_once`` in their part.
+    """
 
     def __init__(
         self,
@@ -92,6 +95,7 @@ class SampleProducer:
         passes: int = MOST_PASSES,
         is_over: Callable[[], bool] | None = None,
         notice: Callable[[str], None] | None = None,
+        at_once: int = 1,
     ) -> None:
         self._dataset, self._index = dataset, index
         self._steps = sample_steps(dataset)
@@ -104,7 +108,10 @@ class SampleProducer:
         # the same whatever these are.
         is_chunked = bool(SampledFiles(dataset, index.where[:1]))
         most = MANY_N_SAMPLES if is_chunked else MOST_N_SAMPLES
-        self._stack_length = max(1, min(most, STACK_NBYTES // max(1, index.spec.nbytes)))
+        length = min(most, STACK_NBYTES // max(1, index.spec.nbytes))
+        # Samples of which so many are stored in a chunk are handed on by whole chunks.
+        self._at_once = at_once
+        self._stack_length = max(1, length // at_once) * at_once
         self._held = 0  # bytes that making a sample took at the most
         is_safe = bool(getattr(dataset, "thread_safe", False))
         self._workers = max(1, workers) if is_safe else 1
@@ -157,12 +164,13 @@ class SampleProducer:
         chunk, one = files.chunk_nbytes, files.sample_nbytes
         stacks = 0 if self._is_as_decoded else self._ahead(self._stack_nbytes) * self._stack_nbytes
         # A sample is always taken, whatever its size: bands of it are decoded.
-        least = chunk
+        least = chunk if self._at_once == 1 else chunk + self._at_once * one
         if least > self._memory_nbytes:
+            and_stored = "" if self._at_once == 1 else f", {self._at_once} samples {least - chunk}"
             raise OptionError(
                 f"--memory {mebibytes(self._memory_nbytes)} is too little for {self._dataset.name}:"
-                f" a chunk takes {chunk} bytes as it is decoded; the smallest that works is "
-                f"--memory {mebibytes(least)}"
+                f" a chunk takes {chunk} bytes as it is decoded{and_stored}; the smallest that "
+                f"works is --memory {mebibytes(least)}"
             )
         room = self._memory_nbytes - min(stacks, self._memory_nbytes - least)
         n_decoding = max(1, min(self._workers, room // 2 // max(1, chunk)))
@@ -170,7 +178,7 @@ class SampleProducer:
         window_nbytes = max(one, band_nbytes)
         shared = files.shared_nbytes()
         lengths = [len(part) for part in parts]
-        cuts = cut_stacks(lengths, self._stack_length, shared.edges)
+        cuts = cut_stacks(lengths, self._stack_length, shared.edges, self._at_once)
 
         def planned(nbytes: int) -> tuple[list[tuple[int, int]], float]:
             most, least = nbytes // one, max(1, LEAST_WINDOW // one)

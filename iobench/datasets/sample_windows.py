@@ -153,17 +153,21 @@ class _FileSamples(NamedTuple):
 
 
 def cut_stacks(
-    lengths: Sequence[int], stack_length: int, edges: NDArray[np.intp] | None = None
+    lengths: Sequence[int],
+    stack_length: int,
+    edges: NDArray[np.intp] | None = None,
+    at_once: int = 1,
 ) -> list[int]:
     """Return where stacks of samples end, over parts of these lengths.
 
     A stack has as many as ``stack_length`` samples of one part, and ends where rows of chunks do
-    if it can. That depends on nothing but its part.
+    if it can, at a multiple of ``at_once``. That depends on nothing but its part.
     """
     ends: list[int] = []
-    known = np.empty(0, dtype=np.intp) if edges is None else edges
+    every = np.empty(0, dtype=np.intp) if edges is None else edges
     start = 0
     for stop in np.cumsum(lengths, dtype=np.int64).tolist():
+        known = every[(every - start) % at_once == 0] if at_once > 1 else every
         while start < stop:
             end = min(start + stack_length, stop)
             place = int(np.searchsorted(known, end, side="right")) - 1

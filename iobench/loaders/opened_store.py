@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local
+from iobench.stores.chunked_store import ChunkedStore
 from iobench.stores.extents import ExtentStore
 from iobench.stores.finished_store import open_store as open_finished
 from iobench.stores.manifest import MANIFEST_NAME
@@ -23,26 +24,19 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
 
 
-class OpenedStore(ExtentStore):
-    """What `iobench.open_store` returns: its samples side by side, and in a loader."""
+class _InLoader(ExtentStore):
+    """A store whose samples are read side by side, and in a loader."""
 
     _rows: SourceSamples | None = None
-
-    @classmethod
-    def of(cls, store: ExtentStore) -> OpenedStore:
-        """Return the same store, as opened by a script."""
-        opened = cls(store.path, store.manifest, table=store.table, decode=store.decoder)
-        opened.codec = store.codec
-        return opened
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
         if not is_local(self.path):
             return super().__getitems__(indices)
         from iobench.loaders.ring.sample_source import SourceSamples
-        from iobench.loaders.ring.store_source import StoreSource
+        from iobench.loaders.ring.store_source import source_of_store
 
         if self._rows is None:
-            self._rows = SourceSamples(StoreSource(self))
+            self._rows = SourceSamples(source_of_store(self))
         return self._rows.__getitems__(indices)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -58,6 +52,26 @@ class OpenedStore(ExtentStore):
         """Close the files; the store reopens them when used again."""
         super().close()
         self._rows = None
+
+
+class OpenedStore(_InLoader):
+    """What `iobench.open_store` returns."""
+
+
+class OpenedChunkedStore(_InLoader, ChunkedStore):
+    """What `iobench.open_store` returns of a store whose chunks hold several samples."""
+
+
+def _opened(store: Store) -> Store:
+    """Return the same store, as opened by a script; a class of a format's own is left as it is."""
+    if not isinstance(store, ExtentStore):
+        return store
+    kind = {ExtentStore: OpenedStore, ChunkedStore: OpenedChunkedStore}.get(type(store))
+    if kind is None:
+        return store
+    opened = kind(store.path, store.manifest, table=store.table, decode=store.decoder)
+    opened.codec = store.codec
+    return opened
 
 
 def open_store(path: str | os.PathLike[str]) -> Store:
@@ -86,5 +100,4 @@ def open_store(path: str | os.PathLike[str]) -> Store:
             f"{error}; iobench.open_dataset loads other GRIB, NetCDF and Zarr files as they are, "
             f"'iobench convert {shlex.quote(str(place.absolute()))} OUT --to zarr' makes a store"
         ) from error
-    # A class of a format's own is left as it is.
-    return OpenedStore.of(store) if type(store) is ExtentStore else store
+    return _opened(store)

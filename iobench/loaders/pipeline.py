@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 import numpy as np
 
 from iobench.recording.kinds import Kind
+from iobench.stores.chunked_store import ChunkedStore, StoredSamples
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, PlannedDataset, SampleIndex
@@ -96,8 +97,16 @@ def dataset_pipeline(
     return Pipeline(index.spec, where, steps, planned)
 
 
-def store_pipeline(store: Store) -> Pipeline:
-    """Return the steps ``read`` and ``decode`` of a store: its samples are preprocessed already."""
+def store_pipeline(store: Store, *, verify: bool = False) -> Pipeline:
+    """Return the steps ``read`` and ``decode`` of a store: its samples are preprocessed already.
+
+    ``verify`` is of stores whose samples share chunks; others are verified by their extents.
+    """
+    if isinstance(store, ChunkedStore):
+        samples = StoredSamples(store, verify=verify)
+        read = Step(Kind.READ, "", samples.read)
+        decode = Step(Kind.DECODE, "", samples.decode, takes_out=True)
+        return Pipeline(store.spec, range(len(store)), (read, decode), samples)
     return Pipeline(
         store.spec,
         Addresses(store.extents, range(len(store))),

@@ -54,7 +54,10 @@ class FormatChoice(msgspec.Struct, frozen=True):
     @property
     def encoding(self) -> Encoding | None:
         """What is stored with fewer bits; None without loss."""
-        return Encoding.parse(dtype=self._values("dtype"), ranges=self._values("range"))
+        codec = self.format_options.get("codec")
+        return Encoding.parse(
+            dtype=self._values("dtype"), ranges=self._values("range"), codec=codec
+        )
 
     @property
     def format_options(self) -> dict[str, str]:

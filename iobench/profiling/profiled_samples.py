@@ -24,7 +24,7 @@ from iobench.datasets.selection import (
 from iobench.errors import IobenchError, OptionError, StoreError, UnknownNameError
 from iobench.files.urls import as_path
 from iobench.loaders.ring.sample_source import SampleSource
-from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.store_source import source_of_store
 from iobench.loaders.windowed import windowed_pipeline
 from iobench.masking import mask_values
 from iobench.profiling.config import DEFAULT_BATCHES
@@ -152,7 +152,7 @@ class SampleSelection(msgspec.Struct, frozen=True):
 
     def over_store(self, store: Store, samples: Sequence[int], places: ArrayLike) -> BatchSource:
         """Return what the ring fills batches with, from a store that has samples at places."""
-        extents = StoreSource(store)
+        extents = source_of_store(store)
         if self.placement is None:
             return extents
         table = self._among(self.placement, samples, places)

@@ -61,7 +61,7 @@ STYLES: Final[Mapping[Verdict, Style]] = {
     Verdict.PARTLY_HIDDEN: "fair",
     Verdict.IO_BOUND: "bad",
 }
-STORE: Final = "OpenedStore"
+STORES: Final = ("OpenedStore", "OpenedChunkedStore")
 """What loaders of a script call a store that they load."""
 ALWAYS_SHOWN: Final = (Kind.READ, Kind.DECODE, Kind.PREPROCESS, Kind.H2D)
 STAGES_LEAD: Final = (
@@ -194,7 +194,8 @@ def _absent_stages(report: RunReport, shown: Sequence[StageExposure]) -> Iterato
     mixed = [row.stage for row in shown if row.kind in MIXED_KINDS]
     used = [each for each in exposure.loaders if each.n_batches and facts.format is None]
     is_stored = facts.format not in (None, SOURCE) or (
-        bool(used) and all(each.name == STORE or each.kind.endswith("StoreLoader") for each in used)
+        bool(used)
+        and all(each.name in STORES or each.kind.endswith("StoreLoader") for each in used)
     )
     for kind in (kind for kind in ALWAYS_SHOWN if kind not in kinds):
         # A stage of several has their names, one that nobody looked into has none.

@@ -17,6 +17,12 @@ from iobench.files.uploads import remove_tree as remove_tree
 from iobench.json_files import parse_json as parse_json
 from iobench.json_files import read_json as read_json
 from iobench.recording.clocks import Budget as Budget
+from iobench.stores.chunked_store import ChunkedStore as ChunkedStore
+from iobench.stores.codec_chain import MOST_NBYTES as MOST_NBYTES
+from iobench.stores.codec_chain import NO_CODECS as NO_CODECS
+from iobench.stores.codec_chain import SHUFFLES as SHUFFLES
+from iobench.stores.codec_chain import CodecChain as CodecChain
+from iobench.stores.codec_chain import parse_codecs as parse_codecs
 from iobench.stores.contract import ExactWriter as ExactWriter
 from iobench.stores.contract import Format as Format
 from iobench.stores.contract import GriddedFormat as GriddedFormat

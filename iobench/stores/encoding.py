@@ -1,4 +1,4 @@
-"""Fewer bits on purpose: ``--dtype``, ``--range``, and what they cost.
+"""Fewer bits on purpose: ``--dtype``, ``--range``, ``--codec bitround``, and what they cost.
 
 An `Encoding` is what was asked for. With the spec of a dataset it gives the spec of what is stored
 and an `Encoder`, which turns sample after sample into that and measures the errors. Nothing lossy
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from iobench.errors import OptionError
 from iobench.samples import SampleSpec, Variable
+from iobench.stores.codec_chain import kept_bits
 from iobench.stores.encoding_steps import DTYPES, FLOATS, EncodingStep, finite_range
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Encoding(msgspec.Struct, frozen=True):
     dtypes: Mapping[str, str] = msgspec.field(default_factory=dict)  # ``"float16"`` or ``"int16"``
     # lowest and highest value of variables stored as int16
     ranges: Mapping[str, tuple[float, float]] = msgspec.field(default_factory=dict)
+    keepbits: int | None = None  # of the mantissa of all of them; None: they are not rounded
 
     @classmethod
     def parse(
@@ -64,13 +66,15 @@ class Encoding(msgspec.Struct, frozen=True):
         *,
         dtype: str | Sequence[str] | None = None,
         ranges: str | Sequence[str] | None = None,
+        codec: str | None = None,
     ) -> Encoding | None:
         """Return what these options ask for, None where they ask for nothing."""
         found = cls(
             dtypes=dict(_pairs("--dtype", dtype, _dtype_name)),
             ranges=dict(_pairs("--range", ranges, _value_range, needs_name=True)),
+            keepbits=kept_bits(codec),
         )
-        if found.dtypes:
+        if found.dtypes or (found.keepbits is not None and not found.ranges):
             return found
         if found.ranges:
             raise OptionError("--range needs --dtype int16: without it nothing is lossy")
@@ -81,8 +85,8 @@ class Encoding(msgspec.Struct, frozen=True):
         return {
             "dtype": dict(self.dtypes),
             "range": {name: list(pair) for name, pair in self.ranges.items()},
-            # Of options that are gone: with them the digest of a store made before is the same.
-            "keep_bits": {},
+            "keep_bits": {} if self.keepbits is None else {ALL: self.keepbits},
+            # Of an option that is gone: with it the digest of a store made before is the same.
             "max_error": {},
         }
 
@@ -135,10 +139,13 @@ class Encoding(msgspec.Struct, frozen=True):
         steps = []
         for variable in spec:
             dtype = self.dtypes.get(variable.name, self.dtypes.get(ALL))
-            if dtype is not None and variable.dtype in FLOATS:
-                steps.append(EncodingStep(variable, dtype, self.ranges.get(variable.name)))
+            if variable.dtype in FLOATS and (dtype or self.keepbits is not None):
+                limits = self.ranges.get(variable.name)
+                keepbits = None if dtype == "int16" else self.keepbits
+                steps.append(EncodingStep(variable, dtype, limits, keepbits))
         if not steps:
-            raise OptionError(f"--dtype: none of {', '.join(spec.names)} is floating-point")
+            option = "--dtype" if self.dtypes else "--codec bitround"
+            raise OptionError(f"{option}: none of {', '.join(spec.names)} is floating-point")
         packed = {step.name for step in steps if step.dtype == "int16"}
         for name in sorted({*self.ranges} - packed):
             raise OptionError(f"--range {name}=...: it is not stored as int16; leave it out")

@@ -16,6 +16,7 @@ from iobench.stores.rounding import (
     PIECE,
     largest_errors,
     pack_linearly,
+    round_bits,
     scale_and_offset,
     unpack,
 )
@@ -37,8 +38,9 @@ class EncodingStep(msgspec.Struct, frozen=True):
     """What is done to one floating-point variable."""
 
     variable: Variable  # as the dataset makes it
-    dtype: str  # one of `DTYPES`
-    limits: tuple[float, float] | None  # lowest and highest value, for int16
+    dtype: str | None  # one of `DTYPES`; None: its own
+    limits: tuple[float, float] | None = None  # lowest and highest value, for int16
+    keepbits: int | None = None  # of the mantissa; None: it is not rounded
 
     @property
     def name(self) -> str:
@@ -51,9 +53,14 @@ class EncodingStep(msgspec.Struct, frozen=True):
         return self.dtype == "int16" and self.limits is None
 
     @property
+    def stored_dtype(self) -> str:
+        """Dtype of the numbers in the store."""
+        return self.variable.dtype if self.dtype is None else DTYPES[self.dtype]
+
+    @property
     def stored_nbytes(self) -> int:
         """Bytes of one array as it is stored."""
-        return math.prod(self.variable.shape) * np.dtype(DTYPES[self.dtype]).itemsize
+        return math.prod(self.variable.shape) * np.dtype(self.stored_dtype).itemsize
 
     def stored(self) -> Variable:
         """Return the variable as it is stored; raise OptionError if its range is unknown."""
@@ -66,7 +73,7 @@ class EncodingStep(msgspec.Struct, frozen=True):
                 )
             scale, offset = scale_and_offset(*self.limits)
             packed = Packed(self.variable.dtype, scale, offset)
-        return replace(self.variable, dtype=DTYPES[self.dtype], packed=packed)
+        return replace(self.variable, dtype=self.stored_dtype, packed=packed)
 
     def encode(
         self, values: NDArray[Any], stored: Variable, label: Callable[[int], str]
@@ -86,6 +93,8 @@ class EncodingStep(msgspec.Struct, frozen=True):
         for start in range(0, flat.size, PIECE):
             piece = flat[start : start + PIECE]
             encoded = _numbers(piece, stored)
+            if self.keepbits is not None:
+                encoded = round_bits(encoded, self.keepbits)
             numbers[start : start + PIECE] = encoded
             if stored.packed is None:
                 back = encoded.astype(flat.dtype, copy=False)
@@ -114,8 +123,8 @@ class EncodingStep(msgspec.Struct, frozen=True):
         first = np.array(np.unravel_index(start + int(np.argmax(inside)), values.shape))
         raise SampleError(
             f"{self._named(values, first, label)} is beyond the largest "
-            f"number of {self.dtype}; convert to a new folder with --dtype {self.name}=int16, or "
-            "with --dtype VAR=float16 for each of the other variables"
+            f"number of {self.dtype or 'its dtype'}; convert to a new folder with --dtype "
+            f"{self.name}=int16, or with --dtype VAR=float16 for each of the other variables"
         )
 
     def _check_range(self, values: NDArray[Any], label: Callable[[int], str]) -> None:

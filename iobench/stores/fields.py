@@ -124,34 +124,51 @@ class RowDecoder(Protocol):
 
 
 class ChunkedArray(msgspec.Struct, frozen=True):
-    """What an extent of a sample holds: chunks of one shape, in C order, numbers in C order."""
+    """A variable in chunks of one shape, in C order, numbers in C order."""
 
     name: str  # of the variable
     shape: tuple[int, ...]
     chunk: tuple[int, ...]  # of the whole array, and of each chunk; those at the edge are as large
     dtype: str  # as stored
+    extent: int  # the first of its extents of a sample
+    is_encoded: bool  # then each chunk is an extent; else one has them all, as memory has them
 
     @property
     def chunk_nbytes(self) -> int:
         """Bytes of the numbers of a chunk."""
         return math.prod(self.chunk) * np.dtype(self.dtype).itemsize
 
+    @property
+    def n_chunks(self) -> int:
+        """Chunks of a sample."""
+        return math.prod(-(-n // c) for n, c in zip(self.shape, self.chunk, strict=True))
+
 
 @runtime_checkable
 class ChunkedDecoder(Protocol):
-    """A decoder of samples whose extents are chunks, each to be had without the others."""
+    """A decoder of samples in chunks, each to be had without the others."""
 
     def chunked_arrays(self) -> tuple[ChunkedArray, ...]:
-        """Return what each extent of a sample holds."""
-        ...
-
-    def chunk_lengths(self, number: int) -> NDArray[np.int64] | None:
-        """Return the bytes of each chunk of extent ``number``: (samples, chunks).
-
-        None where chunks are stored as memory has them. Raises StoreError as opening does.
-        """
+        """Return the variables of a sample."""
         ...
 
     def decode_chunk(self, number: int, data: memoryview, out: NDArray[np.uint8]) -> None:
-        """Write the numbers of a chunk of extent ``number``; raise StoreError where damaged."""
+        """Write the numbers of the chunk that is extent ``number`` of a sample.
+
+        Raises StoreError where it is damaged.
+        """
+        ...
+
+
+class SharedChunkDecoder(ChunkedDecoder, Protocol):
+    """A decoder of chunks that several samples share."""
+
+    chunk_samples: int
+
+    def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
+        """Return the arrays of all samples of some chunks, side by side."""
+        ...
+
+    def decode_array(self, name: str, chunks: Sequence[memoryview]) -> NDArray[Any]:
+        """Return one of these arrays, from its own chunks."""
         ...

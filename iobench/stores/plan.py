@@ -56,6 +56,7 @@ class ConversionPlan:
     encoding: Encoding | None = None
     # see `iobench.stores.Manifest`; shards are boxes of it
     sample_grid: Mapping[str, int] = field(default_factory=dict)
+    chunk_samples: int = 1  # samples of a chunk, as the options say
     _digest: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,8 +102,9 @@ class ConversionPlan:
 
     @property
     def full_n_samples(self) -> int:
-        """Samples of a full shard, or of the only one."""
-        return min(self.shard_n_samples, len(self.samples))
+        """Samples of a full shard, or of the only one: of whole chunks."""
+        n_chunks = -(-min(self.shard_n_samples, len(self.samples)) // self.chunk_samples)
+        return n_chunks * self.chunk_samples
 
     def shard(self, number: int) -> Sequence[int]:
         """Return the samples of one shard."""
@@ -181,38 +183,55 @@ class StoreRequest(msgspec.Struct, frozen=True):
         if self.files:
             provenance["fingerprints"] = [fingerprint(file) for file in self.files]
         grid = {} if self.limit_s is not None else sample_grid(index, chosen)
+        unit = chunk_samples(self.fmt, self.options)
+        if grid and (last := [*grid.items()][-1])[1] % unit:
+            raise OptionError(
+                f"--chunk-samples {unit}: chunks lie along {last[0]}, whose {last[1]} it does not "
+                "divide"
+            )
         return ConversionPlan(
             dataset=dataset.name,
             format=self.fmt.name,
             format_version=self.fmt.version,
             spec=index.spec,
             samples=chosen,
-            shard_n_samples=boxed_n_samples(max(1, self.shard_nbytes // max(1, nbytes)), grid),
+            shard_n_samples=boxed_n_samples(
+                max(1, self.shard_nbytes // max(1, nbytes)), grid, unit
+            ),
             options=dict(self.options),
             provenance=provenance,
             normalisation=normalisation,
             limit_s=self.limit_s,
             encoding=encoding,
             sample_grid=grid,
+            chunk_samples=unit,
         )
 
 
-def boxed_n_samples(n_samples: int, grid: Mapping[str, int]) -> int:
+def chunk_samples(fmt: Format, options: Mapping[str, str]) -> int:
+    """Return how many samples a format puts into a chunk."""
+    of_format = getattr(fmt, "chunk_samples", None)
+    return 1 if of_format is None else int(of_format(options))
+
+
+def boxed_n_samples(n_samples: int, grid: Mapping[str, int], unit: int = 1) -> int:
     """Return how many samples to a shard, about as many as wanted, are boxes of a grid.
 
     Consecutive samples are one where they are whole rows of the fastest dimensions, or an even
-    share of one.
+    share of one; of the fastest a multiple of ``unit``.
     """
     below = 1
     for length in reversed([*grid.values()][1:]):
         if n_samples < below * length:
-            shares = [n for n in range(1, length + 1) if length % n == 0]
-            fitting = [below * n for n in shares if below * n <= n_samples]
+            step = unit if below == 1 else 1
+            shares = [n for n in range(step, length + 1, step) if length % n == 0]
+            fitting = [below * n for n in shares if below * n <= n_samples] or [below * shares[0]]
             larger = [below * n for n in shares if below * n > n_samples]
             # Of a prime length the shares are one and all: shards of one sample are too small.
             is_small = fitting[-1] * 4 < n_samples and larger[0] <= 2 * n_samples
             return larger[0] if is_small else fitting[-1]
         below *= length
+    below = max(below, unit)
     return max(1, n_samples // below) * below
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.stores.codec_chain import load_numcodecs
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -35,6 +37,18 @@ def pack_linearly(values: NDArray[Any], packed: Packed) -> NDArray[np.int16]:
     np.rint(codes, out=codes)
     np.clip(codes, -MAX_CODE, MAX_CODE, out=codes)
     return codes.astype(np.int16)
+
+
+def round_bits(values: NDArray[Any], keepbits: int) -> NDArray[Any]:
+    """Return floating-point numbers of which so many bits of the mantissa are kept.
+
+    As of numcodecs' BitRound, to nearest, ties to even; but NaNs stay as they are.
+    """
+    if keepbits >= np.finfo(values.dtype).nmant:
+        return values
+    rounded: NDArray[Any] = load_numcodecs().BitRound(keepbits).encode(values).view(values.dtype)
+    np.copyto(rounded, values, where=np.isnan(values))
+    return rounded
 
 
 def unpack(numbers: NDArray[Any], packed: Packed, out: NDArray[Any] | None = None) -> NDArray[Any]:

@@ -79,12 +79,15 @@ class ShardWriter:
         shard: int,
         files: Sequence[str],
         encode: Encode | None = None,
+        at_once: int = 1,
     ) -> None:
         self.spec = spec
         self.n_samples = 0
         self.checksums = array("I")
         self.files: list[ShardFileWriter] = []
         self._shard, self._encode = shard, encode
+        self._at_once = at_once  # samples that are encoded together
+        self._waiting: list[Sample] = []
         try:
             for name in files:
                 self.files.append(ShardFileWriter(path / name, below=path))
@@ -107,14 +110,23 @@ class ShardWriter:
 
     def append(self, sample: Sample) -> None:
         """Write one sample; raise SampleError or StorageError."""
-        self.spec.check(sample, where=f"sample {self.n_samples} of shard {self._shard}")
+        number = self.n_samples + len(self._waiting)
+        self.spec.check(sample, where=f"sample {number} of shard {self._shard}")
         if self._encode is not None:
-            self.append_stack(self._encode({n: sample[n][None] for n in self.spec.names}))
+            self._waiting.append({name: sample[name][None].copy() for name in self.spec.names})
+            if len(self._waiting) == self._at_once:
+                self._append_waiting()
             return
         if not self.n_samples:
             self.begin()
         self.n_samples += 1
         self.write_sample(sample)
+
+    def _append_waiting(self) -> None:
+        assert self._encode is not None
+        waiting, self._waiting = self._waiting, []
+        rows = {name: np.concatenate([each[name] for each in waiting]) for name in waiting[0]}
+        self.append_stack(self._encode(rows))
 
     def append_stack(self, stack: EncodedStack) -> None:
         """Write samples that are encoded."""
@@ -129,6 +141,8 @@ class ShardWriter:
     def close(self) -> ShardInfo:
         """Flush to disk, rename into place, and return what was written."""
         try:
+            if self._waiting:
+                self._append_waiting()
             if not self.n_samples:
                 self.begin()
             self.finish()

@@ -122,18 +122,15 @@ class PlainExtent(msgspec.Struct, frozen=True, eq=False):
 
 
 class ChunkedExtent(msgspec.Struct, frozen=True, eq=False):
-    """A variable that is in an extent of each sample in chunks, whose bytes are known."""
+    """A variable that is in chunks: each an extent of a sample, or all of them one."""
 
-    extent: int
     cut: PatchCut
     array: ChunkedArray
-    lengths: NDArray[np.int64] | None  # (samples, chunks); None where none is compressed
-    starts: NDArray[np.int64] | None
 
     def cost(self, call_nbytes: int) -> int:
         """Return what reading a box costs, in bytes; of the first corner."""
         n_chunks = sum(1 for _ in self._chunks([0] * (1 + max(self.cut.columns, default=0))))
-        factor = 1 if self.lengths is None else 1 + DECODE_FACTOR
+        factor = 1 + DECODE_FACTOR * self.array.is_encoded
         return n_chunks * (max(call_nbytes, COPY_NBYTES) + factor * self.array.chunk_nbytes)
 
     def _chunks(
@@ -157,18 +154,22 @@ class ChunkedExtent(msgspec.Struct, frozen=True, eq=False):
             yield number, tuple(inner), tuple(outer)
 
     def ranges(
-        self, sample: int, place: tuple[int, int, int], corner: list[int], target: NDArray[Any]
+        self,
+        sample: int,
+        places: Sequence[tuple[int, int, int]],
+        corner: list[int],
+        target: NDArray[Any],
     ) -> Iterator[BoxRange]:
-        """Yield the chunks of an extent that a box touches."""
-        file, offset, _ = place
+        """Yield the chunks of a sample, given by its extents, that a box touches."""
+        array = self.array
         for number, inner, outer in self._chunks(corner):
-            nbytes = self.array.chunk_nbytes
-            at = offset + number * nbytes
-            if self.lengths is not None and self.starts is not None:
-                at = offset + int(self.starts[sample, number])
-                nbytes = int(self.lengths[sample, number])
+            extent = array.extent + number * array.is_encoded
+            file, offset, nbytes = places[extent]
+            if not array.is_encoded:
+                nbytes = array.chunk_nbytes
+                offset += number * nbytes
             part: Any = (*outer, ...)
-            yield BoxRange(file, at, nbytes, target[part], (), (), self.extent, inner, sample)
+            yield BoxRange(file, offset, nbytes, target[part], (), (), extent, inner, sample)
 
 
 def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[PlainExtent | ChunkedExtent] | None:
@@ -187,11 +188,10 @@ def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[PlainExtent | Ch
         for number, parts in enumerate(layout.extents):
             arrays += [PlainExtent(number, cuts[p.name], p.start) for p in parts if p.name]
     elif layout is None and isinstance(store.decoder, ChunkedDecoder):
-        for number, array in enumerate(store.decoder.chunked_arrays()):
-            lengths = store.decoder.chunk_lengths(number)
-            starts = None if lengths is None else np.cumsum(lengths, axis=1) - lengths
-            arrays.append(ChunkedExtent(number, cuts[array.name], array, lengths, starts))
-            whole_cost += 0 if lengths is None else DECODE_FACTOR * cuts[array.name].variable.nbytes
+        for array in store.decoder.chunked_arrays():
+            cut = cuts[array.name]
+            arrays.append(ChunkedExtent(cut, array))
+            whole_cost += DECODE_FACTOR * array.is_encoded * cut.variable.nbytes
     else:
         return None
     call_nbytes = REQUEST_NBYTES if source.files is None else 0
@@ -215,7 +215,12 @@ class StoredBoxReader:
         assert isinstance(store, ExtentStore)
         self._store, self._table, self._files = store, store.table, source.files
         self._arrays, self._whole = arrays, whole
-        self._chunked = {one.extent: one for one in arrays if isinstance(one, ChunkedExtent)}
+        self._chunked = {
+            one.array.extent + number: one.array
+            for one in arrays
+            if isinstance(one, ChunkedExtent)
+            for number in range(one.array.n_chunks if one.array.is_encoded else 1)
+        }
         self._packed = [
             (sizes.cut(v).part, v.packed) for v in store.manifest.spec if v.packed is not None
         ]
@@ -287,7 +292,7 @@ class StoredBoxReader:
         for array in self._arrays:
             target = stored[array.cut.variable.name][row, ...].reshape(array.cut.sizes)
             if isinstance(array, ChunkedExtent):
-                yield from array.ranges(sample, places[array.extent], corner, target)
+                yield from array.ranges(sample, places, corner, target)
             else:
                 split = array.n_split(call_nbytes) if call_nbytes else 0
                 yield from array.ranges(places[array.extent], corner, target, split)
@@ -305,9 +310,8 @@ class StoredBoxReader:
             target[...] = np.ndarray(one.shape, target.dtype, buffer, offset, one.strides)
             watch.end(Kind.READ, target.nbytes)
             return
-        chunked = self._chunked[one.chunk_of]
-        array = chunked.array
-        if chunked.lengths is None:
+        array = self._chunked[one.chunk_of]
+        if not array.is_encoded:
             target[...] = np.ndarray(array.chunk, array.dtype, buffer, offset)[one.inner]
             watch.end(Kind.READ, target.nbytes)
             return

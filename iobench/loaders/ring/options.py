@@ -24,7 +24,7 @@ from iobench.loaders.ring.presenting import ChannelStack, Presenter, float_cast
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.sample_patches import PatchPlaces, PatchSizes
 from iobench.loaders.ring.sample_source import SampleSource, SourceSamples
-from iobench.loaders.ring.store_source import REMOTE_THREADS, StoreSource
+from iobench.loaders.ring.store_source import REMOTE_THREADS, source_of_store
 from iobench.samples import Window
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _items_of(store: Any, config: LoaderConfig) -> tuple[BatchSource, SampleFact
         source: BatchSource = store
         return source, None
     if not isinstance(store, NumberedSamples):
-        return StoreSource(store, config.verify), SampleFacts(store)
+        return source_of_store(store, config.verify), SampleFacts(store)
     is_alone = not getattr(store.dataset, "thread_safe", False)
     if is_alone and config.processes is None:
         logger.warning(
@@ -120,7 +120,7 @@ def _items_of(store: Any, config: LoaderConfig) -> tuple[BatchSource, SampleFact
 def _read_ahead(items: BatchSource, config: LoaderConfig, depth: int) -> dict[str, int]:
     """Return threads and buffers: what is given, else by where the samples are."""
     threads = config.threads
-    if isinstance(items, StoreSource) and items.is_remote:
+    if getattr(items, "is_remote", False):
         threads = threads or REMOTE_THREADS
         depth = max(depth, threads + HELD_BY_LOOP)
     depth = depth if config.depth is None else config.depth

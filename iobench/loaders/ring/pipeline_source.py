@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class PipelineSource:
     """Makes the samples of a batch one after the other, each into its row."""
 
+    is_remote = False  # whether it waits for a store elsewhere
+
     def __init__(
         self,
         pipeline: Pipeline,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.files.atomic import is_local
+from iobench.loaders.pipeline import store_pipeline
 from iobench.loaders.ring.box_reader import SCRATCH_NBYTES, StoredBoxReader, find_arrays
 from iobench.loaders.ring.checks import ExtentChecks
 from iobench.loaders.ring.decode_reader import DecodeReader
 from iobench.loaders.ring.gather import MIN_RUN, ExtentGrid, find_grid
+from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.plain_reader import PlainReader
 from iobench.loaders.ring.sample_patches import CutReader
+from iobench.stores.chunked_store import ChunkedStore
 from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:
@@ -23,6 +26,15 @@ if TYPE_CHECKING:
 
 REMOTE_THREADS: Final = 4
 """That read a store elsewhere by default: they wait, whatever CPUs there are."""
+
+
+def source_of_store(store: Store, verify: bool = False) -> StoreSource | PipelineSource:
+    """Return the samples of a store: by extents, or by the chunks that several of them share."""
+    if not isinstance(store, ChunkedStore):
+        return StoreSource(store, verify)
+    source = PipelineSource(store_pipeline(store, verify=verify))
+    source.is_remote = not is_local(store.path)
+    return source
 
 
 class StoreSource:

@@ -1,0 +1,167 @@
+"""Stores whose chunks hold several samples each: what is decoded is kept for the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.chunks.decode_counts import count_decoded, count_used
+from iobench.chunks.decoded_chunks import ChunkRow, DecodedChunks
+from iobench.errors import StoreError
+from iobench.files.crc32c import crc32c
+from iobench.samples import SharedBytes
+from iobench.stores.extents import ExtentStore
+from iobench.stores.finished_store import read_checksums
+from iobench.stores.rounding import unpack
+from iobench.stores.verification import wrong_extent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.chunks.decoded_chunks import ChunkKey, DecodedChunk, Stored
+    from iobench.stores.fields import SharedChunkDecoder
+
+
+class ChunkedStore(ExtentStore):
+    """A store read through chunks that samples share.
+
+    The extents of a sample are the chunks it is in, which are those of its neighbours as well;
+    ``decode`` returns the arrays of all of them, a row each.
+    """
+
+    _samples: StoredSamples | None = None
+    _last: tuple[int, _StoredChunks | None] = (-1, None)
+
+    @property
+    def chunk_decoder(self) -> SharedChunkDecoder:
+        """What decodes its chunks."""
+        decoder: Any = self._decode
+        shared: SharedChunkDecoder = decoder
+        return shared
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+        self.extents(index)  # raises IndexError beyond the last
+        if self._samples is None:
+            self._samples = StoredSamples(self)
+        row = index // self.chunk_decoder.chunk_samples
+        last, raw = self._last
+        if raw is None or last != row:  # neighbours come one after another, as to xarray
+            raw = self._samples.read(index)
+            self._last = row, raw
+        return self._samples.decode(raw, index)
+
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
+        return [self[index] for index in indices]
+
+    def close(self) -> None:
+        """Close the files, and let go of what is decoded."""
+        super().close()
+        self._samples, self._last = None, (-1, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_samples": None, "_last": (-1, None)}
+
+
+class _StoredChunks(SharedBytes, frozen=True):
+    """What was read for a sample, and all the chunks it takes: those of each variable."""
+
+    chunks: Sequence[DecodedChunk]
+
+
+class StoredSamples:
+    """The samples of a chunked store by the two steps read and decode; picklable.
+
+    It is told the order of a pass, by which it keeps decoded chunks (`iobench.datasets.
+    PlannedDataset`). With ``verify`` chunks are compared with their checksums when they are read.
+    """
+
+    has_chunks = True
+
+    def __init__(self, store: ChunkedStore, *, verify: bool = False) -> None:
+        self._store, self._verify = store, verify
+        decoder = store.chunk_decoder
+        self._n_each = decoder.chunk_samples
+        self._extents = {
+            each.name: slice(each.extent, each.extent + each.n_chunks)
+            for each in decoder.chunked_arrays()
+        }
+        self._cache = DecodedChunks()
+        self._checksums: NDArray[np.uint32] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _samples_of, (self._store, self._verify)
+
+    def expect(self, where: Sequence[int], *, follows: bool = False) -> None:
+        """Say which samples will be asked for, in order."""
+        numbers = np.asarray(where, dtype=np.int64)
+        self._cache.expect(np.zeros_like(numbers), numbers, follows=follows)
+
+    def chunking(self) -> None:
+        """Return nothing: how a store is cut says its own name."""
+
+    def read(self, where: int) -> _StoredChunks:
+        """Read what a sample needs and no thread has read or decoded already."""
+        row = (where // self._n_each,)
+        keys = [(ChunkRow(0, name, (self._n_each,), row), ()) for name in self._extents]
+        chunks, own = self._cache.take(keys, (0, where), self._read)
+        return _StoredChunks(own, chunks)
+
+    def _read(self, keys: Sequence[ChunkKey]) -> Sequence[Stored]:
+        first = keys[0][0].numbers[0] * self._n_each
+        extents = self._store.extents(first)
+        numbers = [range(len(extents))[self._extents[row.variable]] for row, _ in keys]
+        raw = self._store.read([extents[number] for some in numbers for number in some])
+        contents = iter(raw)
+        found = [[next(contents) for _ in some] for some in numbers]
+        for some, stored in zip(numbers, found, strict=True) if self._verify else ():
+            for number, content in zip(some, stored, strict=True):
+                if crc32c(content) != self._known(len(extents))[first, number]:
+                    raise StoreError(wrong_extent(self._store, first, number))
+        return found
+
+    def _known(self, n_extents: int) -> NDArray[np.uint32]:
+        if self._checksums is None:
+            every = read_checksums(self._store.path, len(self._store) * n_extents)
+            self._checksums = every.reshape(-1, n_extents)
+        return self._checksums
+
+    def decode(
+        self, raw: _StoredChunks, where: int, out: Mapping[str, NDArray[Any]] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a sample, copied to ``out`` where it is given."""
+        arrays = {}
+        of_each = dict(zip(self._extents, raw.chunks, strict=True))
+        for variable, stored in zip(self._store.spec, self._store.manifest.spec, strict=True):
+            name = variable.name
+            row = self._rows(name, of_each[name], where)[where % self._n_each]
+            count_used(row.nbytes, of_each[name].n_chunks)
+            target = out[name] if out is not None else np.empty(variable.shape, variable.dtype)
+            if stored.packed is None:
+                target[...] = row
+            else:
+                unpack(np.ascontiguousarray(row), stored.packed, target)
+            arrays[name] = target
+        return arrays
+
+    def _rows(self, name: str, chunk: DecodedChunk, where: int) -> NDArray[Any]:
+        """Return a variable of all samples of some chunks; decoded by whoever is first."""
+
+        def decoded(_: Any, stored: Stored, __: Any) -> NDArray[Any]:
+            present = [content for content in stored if content is not None]
+            rows = self._store.chunk_decoder.decode_array(name, present)
+            count_decoded(rows.nbytes)
+            return rows
+
+        try:
+            rows = chunk.values(decoded)
+        except StoreError as error:
+            raise StoreError(f"{self._store.path}: sample {where}: {error}") from error
+        assert rows is not None, "all chunks are written"
+        return rows
+
+
+def _samples_of(store: ChunkedStore, verify: bool) -> StoredSamples:
+    return StoredSamples(store, verify=verify)
