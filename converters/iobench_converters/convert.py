@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from iobench.datasets import Progress, no_progress
 from iobench.errors import OptionError, StorageError, StoreError
 from iobench.stores import (
+    LOCK_NAME,
     MANIFEST_NAME,
     Budget,
     Manifest,
@@ -240,7 +241,8 @@ def convert(
         progress=progress or no_progress,
         notice=notice or _say_nothing,
     )
-    if not run.is_finished() or run.journal.exists():
+    # What is finished may still have what a killed process had to remove.
+    if not run.is_finished() or run.journal.exists() or (run.path / LOCK_NAME).exists():
         is_part = request.limit_s is not None or len(plan.samples) < len(request.index)
         try:
             make_item(run.path, kind="probe" if is_part else "store", title=plan.title)

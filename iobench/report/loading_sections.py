@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from iobench.analysis.processes import ProcessWork
     from iobench.report.document import Cell, Style
     from iobench.report.run_report import RunReport
+    from iobench.runs.run_facts import StoreFacts
 
 WAIT_UNIT: Final = "ms"
 """Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
@@ -365,15 +366,25 @@ def _process_table(process: ProcessWork) -> Table:
     )
 
 
+def _disk_nbytes(store: StoreFacts | None) -> int | None:
+    """Return the bytes that a store of all samples takes, by those of the store that is loaded."""
+    if store is None or not store.n_samples or store.nbytes is None:
+        return None
+    return store.nbytes * (store.n_samples_all or store.n_samples) // store.n_samples
+
+
 def comparison_section(reports: Sequence[RunReport]) -> Section:
     """Return the verdicts, and one row for each run; in steady state if all of them have one."""
     names = [report.facts.label or units.UNKNOWN for report in reports]
     steady = all(report.exposure.steady is not None for report in reports)
     exposures = [report.exposure for report in reports]
     parts = [each.judged if steady else each.whole for each in exposures]
+    disk = [_disk_nbytes(report.facts.store) for report in reports]
+    has_stores = any(nbytes is not None for nbytes in disk)
+    heads = ("as", "samples/s", "wait, mean", "exposed", "loaded", "bytes read per byte")
     table = Table(
         "Steady state" if steady else "Whole run",
-        columns("as", "samples/s", "wait, mean", "exposed", "loaded", "bytes read per byte"),
+        columns(*heads, *["on disk"] * has_stores),
         tuple(
             (
                 name,
@@ -382,8 +393,9 @@ def comparison_section(reports: Sequence[RunReport]) -> Section:
                 Quantity(part.wait_fraction, "share"),
                 Quantity(part.bytes_per_s, "B/s"),
                 Quantity(each.whole.read_per_byte, "ratio"),
+                *[Quantity(nbytes, "B")] * has_stores,
             )
-            for name, each, part in zip(names, exposures, parts, strict=True)
+            for name, each, part, nbytes in zip(names, exposures, parts, disk, strict=True)
         ),
     )
     verdicts = (verdict_of(each.diagnosis, name) for each, name in zip(reports, names, strict=True))

@@ -117,9 +117,12 @@ def _samples_of(store: Store, shard: int) -> range:
 def wrong_extent(store: Store, sample: int, number: int) -> str:
     """Return in words that a checksum is not that of an extent of a sample."""
     extents = store.extents(sample)
-    extent = extents[number]
+    extent, last = extents[number], sample
+    while last + 1 < len(store) and store.extents(last + 1)[number] == extent:
+        last += 1  # samples that share it
+    which = f"sample {sample}" if last == sample else f"samples {sample} to {last}"
     return (
-        f"{extent.file}: checksum of shard {shard_of(store, sample)}, sample {sample}, "
+        f"{extent.file}: checksum of shard {shard_of(store, sample)}, {which}, "
         f"{_arrays_in(store, extent, number, len(extents))} is wrong ({extent.nbytes} bytes from "
         f"byte {extent.offset}); convert to a new folder"
     )

@@ -22,7 +22,7 @@ from iobench.samples import SampleSpec, Variable
 from iobench.testing.stores import flip_bit, random_sample, write_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -59,6 +59,7 @@ class LoaderTests:
     """
 
     format: ClassVar[str] = "numpy"
+    format_options: ClassVar[Mapping[str, str]] = {}
     forks: ClassVar[bool] = True
     """Whether a child that was forked may iterate over the loader of its parent."""
 
@@ -71,7 +72,12 @@ class LoaderTests:
         """Return a store of 23 numbered samples in three shards."""
         samples = [self.sample(number) for number in range(N_SAMPLES)]
         return write_store(
-            tmp_path / "store", find_format(self.format), SPEC, samples, shard_n_samples=8
+            tmp_path / "store",
+            find_format(self.format),
+            SPEC,
+            samples,
+            shard_n_samples=8,
+            options=dict(self.format_options),
         )
 
     @staticmethod

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from converting import content, convert
@@ -23,7 +24,7 @@ from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import open_store
 from iobench.stores.plan import fingerprint
 from iobench.testing import MadeUpDataset, flip_bit
-from iobench_converters import numpy_records, tfrecord
+from iobench_converters import numpy_records, tfrecord, zarr_groups
 
 SPEC = SampleSpec((Variable("x", (3, 5), "f4", ("y", "x"), "K"), Variable("t", (), "i4", ())))
 FORK = multiprocessing.get_context("fork")
@@ -34,14 +35,28 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=["tfrecord", "numpy", "zarr"])
-def fmt(request):
-    if request.param == "zarr":
-        pytest.importorskip("numcodecs", reason="Zarr stores need it")
-        from iobench_converters import zarr_groups
+class Case(NamedTuple):
+    """A container and its options."""
 
-        return zarr_groups.FORMAT
-    return {"tfrecord": tfrecord.FORMAT, "numpy": numpy_records.FORMAT}[request.param]
+    container: Any
+    options: dict[str, str]
+
+    @property
+    def name(self):
+        return self.container.name
+
+
+CASES = {
+    "tfrecord": Case(tfrecord.FORMAT, {}),
+    "numpy": Case(numpy_records.FORMAT, {}),
+    "zarr": Case(zarr_groups.FORMAT, {}),
+    "zarr of chunks": Case(zarr_groups.FORMAT, {"chunk-samples": "2", "codec": "shuffle,zstd"}),
+}
+
+
+@pytest.fixture(params=list(CASES))
+def fmt(request):
+    return CASES[request.param]
 
 
 class Acting(MadeUpDataset):
@@ -62,7 +77,8 @@ class Acting(MadeUpDataset):
 def run(path, fmt, *, dataset=None, **more):
     dataset = dataset or Acting()
     arguments = {"shard_nbytes": 2 * SPEC.nbytes, "workers": 2} | more
-    return convert(dataset, dataset.index(10), fmt, path, **arguments)
+    index = dataset.index(10)
+    return convert(dataset, index, fmt.container, path, options=fmt.options, **arguments)
 
 
 def in_a_child(function, *args):
@@ -208,7 +224,8 @@ def run_with_little_room(path, fmt, told):
     spec = SampleSpec((Variable("x", (1 << 16,), "f4", ("x",)),))
     try:
         dataset = MadeUpDataset(spec)
-        convert(dataset, dataset.index(2), fmt, path, shard_nbytes=spec.nbytes)
+        index = dataset.index(2)
+        convert(dataset, index, fmt.container, path, shard_nbytes=spec.nbytes, options=fmt.options)
     except StorageError as error:
         told.send((str(error), error.exit_code))
 

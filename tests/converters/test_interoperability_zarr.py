@@ -19,8 +19,12 @@ OPTIONS = [
     {"codec": "blosc-lz4"},
     {"inner-chunk": "y=33,x=3"},
     {"codec": "blosc-lz4", "inner-chunk": "y=33"},
+    {"codec": "zstd:level=3", "chunk-samples": "2"},
+    {"codec": "shuffle,lz4", "chunk-samples": "4", "inner-chunk": "x=33"},
 ]
+N_EACH = [int(options.get("chunk-samples", "1")) for options in OPTIONS]
 N_SAMPLES = 5
+pytestmark = pytest.mark.filterwarnings("ignore:Numcodecs codecs")  # which are not Zarr's own
 GRID = ("y", "x")
 SPEC = SampleSpec(
     (
@@ -49,7 +53,7 @@ np.savez(sys.argv[1], **found)
 """
 
 
-@pytest.fixture(params=OPTIONS, ids=["raw", "blosc", "patches", "everything"])
+@pytest.fixture(params=OPTIONS, ids=lambda options: ",".join(options.values()))
 def written(request, tmp_path, monkeypatch):
     """Return the folder of a store, and what each of its arrays should hold."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
@@ -88,8 +92,8 @@ def test_zarr_reads_equal_values(written):
     assert set(group.array_keys()) == set(expected)
     for name, (values, _) in expected.items():
         array = group[name]
-        assert array.shards[0] == 2
-        assert array.chunks[0] == 1
+        assert array.shards[0] % array.chunks[0] == 0
+        assert array.chunks[0] in N_EACH
         assert array[:].tobytes() == values.tobytes(), name
         assert array[3].tobytes() == values[3].tobytes(), name
         reopened = zarr.open_array(path / name, mode="r")  # without what the group says of it
@@ -102,6 +106,8 @@ def test_tensorstore_reads_equal_values(written, read_elsewhere):
     if find_spec("tensorstore") is None:
         pytest.skip("needs pip install tensorstore")
     path, expected = written
+    if "numcodecs" in (path / "winds/zarr.json").read_text():
+        pytest.skip("TensorStore knows no codecs of numcodecs")
     found = read_elsewhere(READ_WITH_TENSORSTORE, path)
     assert set(found) == set(expected)
     for name, (values, _) in expected.items():

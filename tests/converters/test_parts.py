@@ -16,7 +16,12 @@ from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord, zarr_groups
 
 SPEC = SampleSpec((Variable("x", (3, 5), "f4", ("y", "x"), "K"), Variable("t", (), "i4", ())))
-FORMATS = {"tfrecord": tfrecord.FORMAT, "numpy": numpy_records.FORMAT, "zarr": zarr_groups.FORMAT}
+FORMATS = {
+    "tfrecord": (tfrecord.FORMAT, {}),
+    "numpy": (numpy_records.FORMAT, {}),
+    "zarr": (zarr_groups.FORMAT, {}),
+    "zarr of chunks": (zarr_groups.FORMAT, {"chunk-samples": "2", "codec": "zstd"}),
+}
 FORK = multiprocessing.get_context("fork")
 N_SAMPLES = 15
 
@@ -49,7 +54,9 @@ class Finite(MadeUpDataset):
 def run(path, fmt="numpy", *, dataset=None, **more):
     dataset = dataset or Counting()
     arguments = {"shard_nbytes": 2 * SPEC.nbytes, "workers": 2} | more
-    return convert(dataset, dataset.index(N_SAMPLES), FORMATS[fmt], path, **arguments)
+    container, options = FORMATS[fmt]
+    index = dataset.index(N_SAMPLES)
+    return convert(dataset, index, container, path, options=options, **arguments)
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

@@ -27,6 +27,7 @@ SPEC = SampleSpec(
 )
 THREE_A_SHARD = 3 * SPEC.nbytes
 OPTIONS = {"codec": "blosc-lz4", "inner-chunk": "y=2"}
+CHUNKS = {"codec": "zstd", "chunk-samples": "3"}
 
 
 class EndingAt(MadeUpDataset):
@@ -58,7 +59,7 @@ def shapes(path):
     return {name: values["shape"] for name, values in metadata.items()}
 
 
-@pytest.mark.parametrize("options", [{}, OPTIONS], ids=["raw", "everything"])
+@pytest.mark.parametrize("options", [{}, OPTIONS, CHUNKS], ids=["raw", "everything", "chunks"])
 def test_a_store_converted_is_a_group_of_the_right_shape(tmp_path, options):
     store = run(tmp_path / "store", samples=[7, 0, 3, 9], options=options)
     assert shapes(store.path) == {"x": [4, 3, 5], "u": [4, 3, 5], "t": [4]}
@@ -68,14 +69,17 @@ def test_a_store_converted_is_a_group_of_the_right_shape(tmp_path, options):
     assert verify_store(open_store(store.path))
 
 
+@pytest.mark.parametrize("options", [{}, CHUNKS], ids=["raw", "chunks"])
 @pytest.mark.parametrize("last", [1, 2, 3, 4, 5])
-def test_a_probe_that_ends_early_has_the_shape_of_what_it_holds(tmp_path, monkeypatch, last):
+def test_a_probe_that_ends_early_has_the_shape_of_what_it_holds(
+    tmp_path, monkeypatch, last, options
+):
     zarr = pytest.importorskip("zarr", minversion="3", reason="needs pip install 'iobench[zarr]'")
 
     clock = {"ns": 0}
     monkeypatch.setattr(clocks, "now_ns", lambda: clock["ns"])
     dataset = EndingAt(last, lambda: clock.update(ns=100_000_000_000))
-    store = run(tmp_path / "store", dataset, limit_s=60)
+    store = run(tmp_path / "store", dataset, limit_s=60, options=options)
     held = len(store)
     assert 1 <= held < 10
     assert shapes(store.path) == {"x": [held, 3, 5], "u": [held, 3, 5], "t": [held]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -23,6 +24,10 @@ class TestThreadsOverTfrecord(TestThreads):
     format = "tfrecord"
 
 
+class TestThreadsOverSharedChunks(TestThreadsOverZarr):
+    format_options = MappingProxyType({"chunk-samples": "4", "codec": "shuffle,zstd"})
+
+
 class TestOneThread(TestThreads):
     def open_loader(self, store, batch_size, **options):
         return iobench.loader(store, batch_size, threads=1, depth=3, **options)
@@ -33,6 +38,11 @@ class TestProcesses(LoaderTests):
 
     def open_loader(self, store, batch_size, **options):
         return iobench.loader(store, batch_size, processes=True, **options)
+
+
+class TestProcessesOverSharedChunks(TestProcesses):
+    format = "zarr"
+    format_options = MappingProxyType({"chunk-samples": "4", "codec": "shuffle,zstd"})
 
 
 class TestTensorsOfTorch(LoaderTests):

@@ -11,7 +11,8 @@ from iobench.profiling.format_choice import FormatChoice
 
 PIECES = st.sampled_from(
     [
-        *("codec=blosc-lz4", "inner-chunk=y=256", "inner-chunk=y=8,x=8"),
+        *("codec=blosc-lz4", "inner-chunk=y=256", "inner-chunk=y=8,x=8", "chunk-samples=8"),
+        *("codec=zstd", "codec=bitround:keepbits=10,zstd", "codec=blosc:cname=zstd,clevel=3,lz4"),
         *("dtype=float16", "dtype=t=float16,u=int16", "range=u=-5:300"),
         "shard-size=64MiB",
     ]
@@ -66,6 +67,9 @@ def test_what_is_stored_otherwise() -> None:
         ("zarr:inner-chunk=y=256,codex=none", "did you mean codec"),
         ("zarr:range=t=0:1", "--range needs --dtype int16"),
         ("zarr:keep-bits=7", "unknown option"),
+        ("zarr:codec=zstd:lvl=3", "zstd has no lvl"),
+        ("zarr:chunk-samples=no", "expected a number from 1"),
+        ("numpy:codec=zstd", "unknown option"),
         ("zarr:=1", "NAME=VALUE"),
         ("zarr:", "NAME=VALUE"),
     ],

@@ -152,6 +152,19 @@ def test_splits_and_windows_of_a_store_alone(
 
 
 @pytest.mark.thorough
+def test_layouts_are_compared_in_one_table_with_their_bytes_on_disk(
+    profiled, own_file: Path, iobench_here, tmp_path: Path
+) -> None:
+    layouts = ("zarr", "zarr:chunk-samples=4,codec=bitround:keepbits=3,shuffle,zstd")
+    words = ("--format", ",".join(layouts), "--sample-dim", "time", "--batches", "6")
+    plain, packed = profiled(own_file, *words, "--digests", "--out", tmp_path / "run")
+    assert [run["as"] for run in (plain, packed)] == list(layouts)
+    assert packed["store"]["nbytes"] < plain["store"]["nbytes"] / 2
+    table = iobench_here("report", tmp_path / "run", "--full").stdout
+    assert "on disk" in table
+
+
+@pytest.mark.thorough
 def test_a_conversion_ends_with_the_command_that_profiles_it(
     own_file: Path, iobench_here, tmp_path: Path
 ) -> None:
