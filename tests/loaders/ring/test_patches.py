@@ -258,7 +258,7 @@ def test_a_damaged_chunk_is_named_where_it_is_touched(make_store: MakeStore, par
     data = bytearray(place.file.read_bytes())
     data[place.offset + 12 : place.offset + 16] = bytes(4)
     place.file.write_bytes(bytes(data))
-    with pytest.raises(StoreError, match=r"sample 1: a chunk of .* has a damaged header"):
+    with pytest.raises(StoreError, match=r"sample 1: a chunk is damaged"):
         list(iobench.loader(store, 1, patch={"y": 9, "x": 14, "level": 1}, patch_at="tiles"))
     far = iobench.loader(store, 1, patch={"y": 3, "x": 4}, patch_at="centre")
     assert all((batch["t"] == 7).all() for batch in far)
