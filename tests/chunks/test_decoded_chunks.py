@@ -291,7 +291,7 @@ def test_a_long_pass_is_told_in_parts(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         DecodedChunks,
         "expect",
-        lambda self, files, indexes, *, follows: told.append((indexes.tolist(), follows)),
+        lambda self, files, indexes, *, follows: told.append((indexes.ravel().tolist(), follows)),
     )
     loader = samples.loader(4, shuffle=True, threads=1)
     seen = [n for batch in loader for n in batch["a"][:, 0, 0].tolist()]

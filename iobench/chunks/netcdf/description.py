@@ -86,10 +86,9 @@ def _described(variable: Any, dataset: Any) -> DescribedVariable:
         return DescribedVariable(dims, shape, attributes)
     texts = None
     if dtype.kind == "S" and dtype.itemsize * dataset.size <= MAX_TEXT_NBYTES:
-        texts = _joined(np.asarray(dataset[()]))
+        texts = _texts(np.asarray(dataset[()]))
     elif dtype.kind == "O" and dtype.metadata and dataset.size * 8 <= MAX_TEXT_NBYTES:
-        read = dataset[()]
-        texts = _decoded(np.asarray(read, dtype=object))
+        texts = _texts(np.asarray(dataset[()], dtype=object))
     if texts is not None and texts.ndim < len(dims):
         dims, shape = dims[:-1], shape[:-1]
     return DescribedVariable(dims, shape, attributes, False, texts)
@@ -107,7 +106,7 @@ def _described_classic(path: Path, opened: Any) -> DescribedFile:
         nbytes = int(np.prod(shape, dtype=np.int64))
         if not is_number and "offset" in each.where and nbytes <= MAX_TEXT_NBYTES:
             content = bytes(opened.read_at(each.where["offset"], nbytes))
-            texts = _joined(np.frombuffer(content, "S1").reshape(shape))
+            texts = _texts(np.frombuffer(content, "S1").reshape(shape))
             if texts.ndim < len(dims):
                 dims, shape = dims[:-1], shape[:-1]
         variables[each.name] = DescribedVariable(dims, shape, attributes, is_number, texts)
@@ -115,20 +114,15 @@ def _described_classic(path: Path, opened: Any) -> DescribedFile:
     return DescribedFile(variables, json_attributes(plain, without=NOT_KEPT))
 
 
-def _joined(letters: NDArray[Any]) -> NDArray[np.str_]:
-    """Return texts of letters along the last axis."""
-    if letters.dtype.itemsize == 1 and letters.ndim:
-        width = letters.shape[-1]
-        whole = np.ascontiguousarray(letters).view(f"S{max(1, width)}") if width else letters
-        letters = whole.reshape(letters.shape[:-1]) if width else np.zeros(letters.shape[:-1], "S1")
-    return _decoded(letters.astype(object))
-
-
-def _decoded(texts: NDArray[Any]) -> NDArray[np.str_]:
-    flat = [
+def _texts(values: NDArray[Any]) -> NDArray[np.str_]:
+    """Return texts; those of single letters along the last axis."""
+    if values.dtype == "S1" and values.ndim:
+        width = max(1, values.shape[-1])
+        padded = np.zeros((*values.shape[:-1], width), "S1")
+        padded[..., : values.shape[-1]] = values
+        values = padded.view(f"S{width}")[..., 0]
+    texts = [
         each.decode("utf-8", "replace") if isinstance(each, bytes) else str(each)
-        for each in texts.reshape(-1)
+        for each in values.reshape(-1).tolist()
     ]
-    stripped = [each.rstrip("\0 ") for each in flat]
-    joined: NDArray[np.str_] = np.array(stripped, dtype=np.str_).reshape(texts.shape)
-    return joined
+    return np.array([each.rstrip("\0 ") for each in texts], np.str_).reshape(values.shape)

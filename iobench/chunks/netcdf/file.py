@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 from array import array
 from contextlib import contextmanager, suppress
@@ -19,7 +20,6 @@ from iobench.chunks.boxes import Box, index_box
 from iobench.chunks.chunk_codecs import UnknownFilterError, filter_name, hdf5_codec
 from iobench.chunks.chunked_variable import ChunkedVariable, check_known
 from iobench.chunks.netcdf.classic import read_classic_header
-from iobench.chunks.netcdf.remote_hdf5 import hdf5_source
 from iobench.chunks.packing import CODING, packing_of, unpack
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
 from iobench.files.open_files import OpenFile, open_files
@@ -268,15 +268,23 @@ def _groups(file: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def open_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> Iterator[tuple[Any, Any]]:
-    """Yield a NetCDF-4 file as h5netcdf opens it, and as h5py does."""
+    """Yield a NetCDF-4 file as h5netcdf opens it, and as h5py does.
+
+    Of one behind a URL metadata are read in small pages, and no garbage is collected meanwhile:
+    h5py holds its lock while it waits for the thread of requests, and were that one to collect an
+    object of h5py's, it would wait for the lock for ever.
+    """
     try:
         import h5netcdf
         import h5py
     except ImportError as error:
         raise _missing("h5py and h5netcdf") from error
+    source: Any = opened.path if isinstance(opened, OpenFile) else opened.reader()
+    collects = gc.isenabled() and source != opened.path
     try:
+        if collects:
+            gc.disable()
         with (
-            hdf5_source(opened) as source,
             h5py.File(source, "r") as raw,
             h5netcdf.File(raw, "r", phony_dims="sort") as file,
         ):
@@ -289,6 +297,9 @@ def open_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> Iterator[tuple[Any,
         if not isinstance(error, (ValueError, AttributeError)):  # those are h5netcdf's
             do = _to_open(path)
         raise FileFormatError(f"{path}: cannot be read as NetCDF: {reason}; {do}") from error
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _check_external(path: Path, name: str, dataset: Any) -> None:
