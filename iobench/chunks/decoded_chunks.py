@@ -336,7 +336,7 @@ class DecodedChunks:
         self, files: NDArray[np.int64], indexes: NDArray[np.int64], *, follows: bool
     ) -> None:
         """Say in which order samples will be asked for; ``follows``: behind those said before."""
-        each = indexes.reshape(len(files), -1)
+        each = indexes[:, None] if indexes.ndim == 1 else indexes
         numbers = files
         for along in each.T:
             numbers = numbers * (along.max(initial=0) + 1) + along

@@ -312,7 +312,7 @@ def test_parts_of_an_order_that_follow_keep_to_the_plan(
         part = [samples.index.where[n] for n in order[first : first + 8]]
         samples.dataset.expect(part, follows=first > 0)
         made(samples, order[first : first + 8])
-        assert samples.dataset._source._chunks._order is not None
+        assert samples.dataset._chunks._order is not None
 
 
 @pytest.mark.timeout(120)
@@ -346,7 +346,7 @@ def test_neighbours_of_small_chunks_are_kept_as_one(
         folder = tmp_path / str(together)
         folder.mkdir()
         samples = opened(written(folder, kind, chunk))
-        samples.dataset._source._chunks.bundle_nbytes = lambda n=together: n * 4 * np.prod(chunk)
+        samples.dataset._chunks.bundle_nbytes = lambda n=together: n * 4 * np.prod(chunk)
         n_made = []
         for _ in range(2):
             for number in range(N_TIMES):
