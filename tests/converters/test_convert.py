@@ -15,7 +15,6 @@ from converting import content, convert
 from msgspec.structs import replace
 
 from iobench.errors import OptionError, SampleError, StorageError, StoreClaimedError, StoreError
-from iobench.files.atomic import AtomicFile
 from iobench.files.locks import LOCK_NAME, locked
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import open_store
@@ -210,40 +209,6 @@ def test_finished_shard_that_changed_is_written_again(tmp_path, fmt):
         run(tmp_path / "store", fmt=fmt, dataset=Counting(5, fail(RuntimeError())))
     flip_bit(sorted((tmp_path / "store").glob("shard-00001*"))[-1], 20)
     assert verify_store(run(tmp_path / "store", fmt=fmt)) > 0
-
-
-class FullDisk:
-    """A file that takes so many bytes and no more."""
-
-    def __init__(self, stream, room):
-        self._stream, self._room = stream, room
-
-    def write(self, data):
-        if len(data) > self._room:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self._room -= len(data)
-        return self._stream.write(data)
-
-    def __getattr__(self, name):
-        return getattr(self._stream, name)
-
-
-def test_full_disk_leaves_a_resumable_store(tmp_path, fmt, monkeypatch):
-    opened = AtomicFile.__init__
-
-    def open_almost_full(self, path, **more):
-        opened(self, path, **more)
-        if "shard-00002" in path.name:
-            self._stream = FullDisk(self._stream, 10)
-
-    monkeypatch.setattr(AtomicFile, "__init__", open_almost_full)
-    with pytest.raises(StorageError, match=r"shard-00002.*disk is full.*same command") as caught:
-        run(tmp_path / "store", fmt=fmt)
-    assert caught.value.exit_code == 75
-    monkeypatch.undo()
-    run(tmp_path / "store", fmt=fmt)
-    run(tmp_path / "whole", fmt=fmt)
-    assert content(tmp_path / "store") == content(tmp_path / "whole")
 
 
 def test_too_little_room_is_told_before_the_start(tmp_path, monkeypatch):

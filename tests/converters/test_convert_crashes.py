@@ -11,7 +11,6 @@ import resource
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -133,37 +132,9 @@ def kill_at_random_moments(tmp_path, fmt, n_kills):
 
 
 @pytest.mark.long
-def test_killed_at_random_moments_it_ends_the_same(tmp_path, fmt):
-    kill_at_random_moments(tmp_path, fmt, 2)
-
-
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_at_fifty_random_moments_it_ends_the_same(tmp_path, fmt):
     kill_at_random_moments(tmp_path, fmt, 50)
-
-
-@pytest.mark.quick_cases(0, thorough=1)
-def test_killed_while_it_describes_the_whole_it_leaves_nothing_of_that(tmp_path, fmt):
-    path, code = tmp_path / "store", -signal.SIGKILL
-
-    def run_to(name):
-        """Be killed where the file of that name would take its place."""
-        replace = Path.replace
-
-        def kill(self, target):
-            if Path(target).name == name:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return replace(self, target)
-
-        Path.replace = kill
-        run(path, fmt)
-
-    names = ["iobench.crc32c", "iobench.json", *(["zarr.json"] if fmt.name == "zarr" else [])]
-    assert [in_a_child(run_to, name) for name in names] == [code] * len(names)
-    run(path, fmt)
-    run(tmp_path / "whole", fmt)
-    assert content(path) == content(tmp_path / "whole")
 
 
 @pytest.mark.quick_cases(5)
