@@ -57,9 +57,7 @@ def plan_epochs(
 ) -> Iterator[PlannedBatch]:
     """Yield batches without end: an epoch over the samples ``taken``, then those ``evaluated``.
 
-    As trainings with an evaluation do, an epoch drops what makes no whole batch; the evaluation
-    takes all of its samples, in their order. There is a whole batch at least. ``drawn`` is as of
-    `plan_batches`.
+    An epoch drops what makes no whole batch; the evaluation takes all samples, in their order.
     """
     order = BatchOrder(len(taken), BLOCK, shuffle=True, seed=seed)
     number = itertools.count()

@@ -22,11 +22,7 @@ UNITS_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """What the training loop takes for a batch besides waiting for data: its part of a step.
-
-    The consumer sleeps for it, as it would for an accelerator, and leaves the CPUs to the workers;
-    or it burns a CPU.
-    """
+    """What the training loop takes for a batch besides waiting for data: its part of a step."""
 
     forward_ns: int
     backward_ns: int
@@ -43,11 +39,7 @@ class Compute:
         return self.forward_ns + self.backward_ns
 
     def run(self, recorder: Recorder, batch: Batch, *, since_ns: int | None = None) -> None:
-        """Spend one batch's time and record it as ``forward`` and ``backward``.
-
-        ``since_ns`` is when it began, where the host has done something else meanwhile. What
-        makes ``forward`` longer, as waking up late does, is made up for in ``backward``.
-        """
+        """Spend one batch's time and record it as ``forward`` and ``backward``."""
         number, epoch = batch.planned.batch, batch.planned.epoch
         began = start = recorder.clock.now_ns() if since_ns is None else since_ns
         evaluates, forward_ns = batch.planned.evaluates, self.forward_ns
@@ -83,17 +75,14 @@ def parse_compute(
 ) -> Compute:
     """Return the compute stage that ``--compute`` asks for.
 
-    ``published`` is the dataset's published step, scaled with the samples of a step and, for
-    samples of another size (a tiny stand-in), with their bytes; ``none`` is no compute; ``25ms`` a
-    fixed time of a step, counted as forward; ``cpu:25ms`` the same as time of a CPU. A published
-    step's time is spread evenly over as many batches as were published with it.
+    A published step is scaled with the samples of a batch and, for samples of another size (a tiny
+    stand-in), with their bytes; its time is spread over as many batches as were published with it.
     """
     if text == "none":
         return Compute(0, 0, "none")
     if text == "published":
         if published is None:
-            why = "none published: 0 ms, give --compute 25ms to set one"
-            return Compute(0, 0, why)
+            return Compute(0, 0, "none published: 0 ms, give --compute 25ms to set one")
         scale = batch_size / published.batch_size / published.batches_per_step
         source = published.source
         if published.sample_nbytes and sample_nbytes != published.sample_nbytes:

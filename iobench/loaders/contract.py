@@ -24,11 +24,7 @@ IN_THREADS: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """Which samples make up a batch.
-
-    ``batch`` counts up over the whole run; ``epoch`` is the pass over the samples it belongs to.
-    One that ``evaluates`` is of the evaluation after that pass.
-    """
+    """Which samples make up a batch, counted over the whole run, and of which pass it is."""
 
     batch: int
     epoch: int
@@ -38,10 +34,7 @@ class PlannedBatch:
 
 @dataclass(frozen=True, slots=True)
 class PlacedArray:
-    """An array on a device, as its framework has it: what a measured loop asks of one.
-
-    ``cpu`` returns it in the host's memory.
-    """
+    """An array on a device, as its framework has it: what a measured loop asks of one."""
 
     value: Any
     nbytes: int
@@ -52,11 +45,7 @@ class PlacedArray:
 class Batch:
     """Stacked samples: each array has the batch as its first axis.
 
-    ``worker`` is the loading process that made it, -1 for the consumer itself, `IN_THREADS` for
-    other threads of its process. How long the arrays stay valid is the loader's own rule.
-
-    Where ``on_device``, they are arrays of the device, as its framework has them: ready for what
-    the loop's thread gives it to do next.
+    ``worker`` is the process that made it, -1 for the consumer, `IN_THREADS` for its threads.
     """
 
     planned: PlannedBatch
@@ -79,11 +68,7 @@ def refuse_below_one(**numbers: int) -> None:
 
 
 class MeasuredLoader(ABC):
-    """Turns a plan of batches into batches, ahead of the consumer, round after round.
-
-    The consumer's own wait is timed by whoever iterates (`iobench.loaders.measure`); a loader
-    records what makes its batches. A context manager; ``close`` is idempotent.
-    """
+    """Turns a plan of batches into batches, ahead of the consumer, round after round."""
 
     copied_from: str | None = "pageable"
     copied_by = ""
@@ -94,10 +79,7 @@ class MeasuredLoader(ABC):
         self._closed = False
 
     def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
-        """Yield a batch for each planned one; ends the round before, if that still goes on.
-
-        The plan is drawn from lazily, no further ahead than batches are made.
-        """
+        """Yield a batch for each planned one; ends the round before, if that still goes on."""
         self._check_open()
         if self._round is not None:
             self._round.close()  # its buffers are needed; it may have been left early

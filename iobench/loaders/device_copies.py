@@ -1,10 +1,7 @@
 """Batches to a device: ahead of the loop, in the threads that fill buffers, or by the loop itself.
 
-A thread that fills buffers starts the copies of a batch from pinned memory and sleeps until they
-are done, while another one fills the next buffer. So a buffer comes back when nothing reads it any
-more, without anybody who polls; and what is handed out is on the device.
-
-What a thread waits for copies of other batches is no copying: the link does one at a time.
+A thread starts the copies of a batch from pinned memory and sleeps until they are done, while
+another one fills the next buffer. What it waits for copies of other batches is no copying.
 """
 
 from __future__ import annotations
@@ -53,10 +50,7 @@ class DeviceCopies:
             raise self._refusal(error, f"pinning a buffer of {len(memory.pages)} bytes") from error
 
     def send(self, value: Any, log: BatchLog) -> tuple[Any, DeviceCopy | None]:
-        """Copy what was made of a batch, in a reader thread; return what `receive` is given.
-
-        When it returns, nothing reads the host's memory any more.
-        """
+        """Copy what was made of a batch, in a reader thread; return what `receive` is given."""
         accelerator = self.accelerator
         leaves: list[Any] = []
         map_leaves(value, lambda leaf: leaves.append(leaf) if accelerator.takes(leaf) else None)
@@ -66,13 +60,8 @@ class DeviceCopies:
         with self._counting:
             n_before, self._n_under_way = self._n_under_way, self._n_under_way + 1
         try:
-            copy = accelerator.copy(leaves, ahead=True)
-            if copy.last is not None:
-                accelerator.wait(copy.last)
+            copy = self._copied(leaves, ahead=True)
             self._note(log, copy, start_ns, queued=n_before > 0)
-        except RuntimeError as error:
-            nbytes = sum(leaf.nbytes for leaf in leaves)
-            raise self._refusal(error, f"copying a batch of {nbytes} bytes") from error
         finally:
             with self._counting:
                 self._n_under_way -= 1
@@ -115,17 +104,10 @@ class DeviceCopies:
         if batch.on_device or recorder is None or not names:
             return batch
         start_ns = recorder.clock.now_ns()
-        try:
-            copy = self.accelerator.copy([batch.arrays[name] for name in names], ahead=False)
-            if copy.last is not None:
-                self.accelerator.wait(copy.last)
-        except RuntimeError as error:
-            nbytes = sum(batch.arrays[name].nbytes for name in names)
-            raise self._refusal(error, f"copying a batch of {nbytes} bytes") from error
+        copy = self._copied([batch.arrays[name] for name in names], ahead=False)
         end_ns = recorder.clock.now_ns()
         recorder.emit(Kind.H2D, start_ns, end_ns, copy.nbytes, -1, planned.batch, planned.epoch)
-        region = _region(copy, start_ns, planned.batch, planned.epoch)
-        if region is not None:
+        if (region := _region(copy, start_ns, planned.batch, planned.epoch)) is not None:
             self._lane.noticed(recorder, region, end_ns)
         arrays = batch.arrays | dict(zip(names, copy.values, strict=True))
         return dataclasses.replace(batch, arrays=arrays, on_device=True)
@@ -139,6 +121,17 @@ class DeviceCopies:
             }
         except RuntimeError as error:
             raise self._refusal(error, "fetching a batch back") from error
+
+    def _copied(self, arrays: list[Any], *, ahead: bool) -> DeviceCopy:
+        """Copy arrays and wait for it."""
+        try:
+            copy = self.accelerator.copy(arrays, ahead=ahead)
+            if copy.last is not None:
+                self.accelerator.wait(copy.last)
+        except RuntimeError as error:
+            nbytes = sum(array.nbytes for array in arrays)
+            raise self._refusal(error, f"copying a batch of {nbytes} bytes") from error
+        return copy
 
     def _refusal(self, error: RuntimeError, doing: str) -> DeviceError:
         if isinstance(error, DeviceError):

@@ -25,9 +25,7 @@ FUSED: Final = "read+decode+preprocess+collate"
 class IterableLoader(MeasuredLoader):
     """Takes samples or batches pass after pass, in their own order; each batch is one stage.
 
-    Of a plan only the numbers of the batches are used. Samples that a pass leaves over are
-    completed from the next; a pass of batches may end with a short one. A batch stays valid as
-    long as it is held.
+    Samples that a pass leaves over are completed from the next.
     """
 
     is_one_stage = True

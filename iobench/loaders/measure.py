@@ -1,8 +1,4 @@
-"""The measured training loop: asks a loader for batches, computes, and records every wait.
-
-Several runs (one per format) take turns in rounds, so that whatever else the machine does hits
-all of them alike.
-"""
+"""The measured training loop: asks a loader for batches, computes, and records every wait."""
 
 from __future__ import annotations
 
@@ -56,10 +52,7 @@ class MeasuredPipeline:
 
 
 def measure(runs: Sequence[MeasuredPipeline], *, progress: RunProgress | None = None) -> None:
-    """Take every run to its end; several are interleaved in rounds of `ROUND_BATCHES`.
-
-    ``progress`` is called twice a second at most, while the accelerator computes.
-    """
+    """Take every run to its end; several are interleaved in rounds of `ROUND_BATCHES`."""
     # Worker processes are forked in the first round: before a stream has threads, whose locks a
     # child would inherit held.
     going = sorted(runs, key=lambda run: run.loader.workers == 0)
@@ -75,10 +68,8 @@ def measure(runs: Sequence[MeasuredPipeline], *, progress: RunProgress | None = 
 
 def _fill(run: MeasuredPipeline) -> int:
     """Return the batches of a round before its steady state, as `analysis` counts them."""
-    loader = run.loader
-    if not loader.workers:
-        return loader.prefetch + 1
-    return max(1, loader.workers * loader.prefetch)
+    workers, prefetch = run.loader.workers, run.loader.prefetch
+    return max(1, workers * prefetch) if workers else prefetch + 1
 
 
 def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgress | None) -> None:
@@ -151,8 +142,7 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
 def _note_samples(run: MeasuredPipeline, digests: DigestLog, batch: Batch) -> int:
     """Note the digest of a batch; return when that began.
 
-    The step's compute counts from then on, as where an accelerator is at work meanwhile: only what
-    takes longer than the step makes it longer.
+    An accelerator would be at work meanwhile: the step's compute counts from then on.
     """
     recorder, planned = run.recorder, batch.planned
     start_ns = recorder.clock.now_ns()

@@ -23,10 +23,9 @@ MOST_PLANNED = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of making a sample.
+    """One step of making a sample, of what the step before returned and where the sample is.
 
-    The first takes where the sample is, each other what the step before returned, and where the
-    sample is. One that ``takes_out`` can be given the sample's place as well.
+    One that ``takes_out`` can be given the sample's place as well.
     """
 
     kind: Kind
@@ -39,8 +38,7 @@ class Step:
 class Pipeline:
     """Everything a worker needs to make samples. Picklable.
 
-    The last step returns the sample's arrays. ``dataset`` is whom to tell the order of a pass,
-    where somebody wants to know.
+    ``dataset`` is whom to tell the order of a pass, where somebody wants to know.
     """
 
     spec: SampleSpec
@@ -73,10 +71,7 @@ class Pipeline:
 def dataset_pipeline(
     dataset: Dataset, index: SampleIndex, samples: Sequence[int] | None = None
 ) -> Pipeline:
-    """Return the steps ``read``, ``decode``, ``preprocess`` of a dataset, fused where it says so.
-
-    ``samples`` picks some of them, in that order; by default all.
-    """
+    """Return the steps ``read``, ``decode``, ``preprocess`` of a dataset, fused as it says."""
     # all of them: a script's own loaders need none
     from iobench.datasets.contract import PlannedDataset, decodes_in_place, sample_steps
 

@@ -1,7 +1,4 @@
-"""Rings under ``iobench profile``, with every stage of who makes batches.
-
-One makes the batches of the plan, the other hands on those of a loader that somebody made.
-"""
+"""Rings under ``iobench profile``, with every stage of who makes batches."""
 
 from __future__ import annotations
 
@@ -44,8 +41,7 @@ if TYPE_CHECKING:
 class PlannedRing(MeasuredLoader):
     """Fills batches ahead of the training loop, in threads of its process or in others, or in it.
 
-    Batches stay valid as long as they are held. Processes start with the first round and stay until
-    the end.
+    Processes start with the first round and stay until the end.
     """
 
     def __init__(
@@ -162,11 +158,9 @@ def _usual_start_method() -> str | None:
 
 
 class ReadyRing(MeasuredLoader):
-    """Hands on the batches of a `RingLoader` as they are, epoch after epoch.
+    """Hands on the batches of a `RingLoader` as they are, under its own numbers, epoch after epoch.
 
-    Which samples make up a batch, and when an epoch ends, is the loader's business: a plan says how
-    many batches, and their numbers and epochs are the loader's. A round ends with an epoch, as its
-    threads do.
+    A round ends with an epoch, as its threads do.
     """
 
     copied_from = None

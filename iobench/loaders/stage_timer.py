@@ -1,8 +1,7 @@
 """Runs the steps of a pipeline on one sample after another and records what each took.
 
-How finely is a matter of cost: spans per sample with CPU time while that costs under 1 % of the
-time measured, then without CPU time, then one summed span per batch and stage with one sample in
-N beside it (``iobench run --detail auto``).
+Spans per sample with CPU time while that costs under 1 % of the time measured, then without CPU
+time, then one summed span per batch and stage (``iobench run --detail auto``).
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ class Detail(Enum):
 
 
 class StageTimer:
-    """Makes the samples of one batch at a time, on one thread, into a place of the caller's.
-
-    How finely that is recorded is what the fastest batch can bear.
-    """
+    """Makes the samples of one batch at a time, on one thread, into a place of the caller's."""
 
     def __init__(
         self,

@@ -1,9 +1,4 @@
-"""Windows as samples: several items stacked into one.
-
-In a ring (`iobench.loaders.ring.sample_source`) an item is read once a batch, however many windows
-of the batch it is in. A pipeline, as torch's loader takes it, makes each sample by itself: an item
-is read once for each window.
-"""
+"""Windows as samples: several items stacked into one, of a pipeline as torch's loader takes it."""
 
 from __future__ import annotations
 
@@ -32,12 +27,7 @@ TARGET_SUFFIX: Final = "_target"
 
 
 def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> Pipeline:
-    """Return a pipeline over windows from one over items.
-
-    Each step does for all items of a window, each item once, what it does for one; a last step,
-    ``transform:window``, stacks them. So a stage of a window is what the same stage of its items
-    is, and the copy that stacking costs is told apart.
-    """
+    """Return a pipeline over windows from one over items."""
     spec = windowed_spec(pipeline.spec, window)
     table = np.asarray(items, dtype=np.int64).reshape(-1, len(window.offsets))
     if table.size and not 0 <= table.min() <= table.max() < len(pipeline):
@@ -57,15 +47,12 @@ class _PlannedItems:
 
     @property
     def has_chunks(self) -> bool:
-        """Whether there are any."""
         return self.dataset.has_chunks
 
     def expect(self, where: Sequence[Any], *, follows: bool) -> None:
-        """Say which windows will be asked for, in order."""
         self.dataset.expect([item for window in where for item in window], follows=follows)
 
     def chunking(self) -> SharedChunks | None:
-        """Return how the items are cut into chunks."""
         return self.dataset.chunking()
 
 
@@ -81,7 +68,7 @@ class _EachItem:
 
 @dataclass(frozen=True, slots=True)
 class _WindowItems:
-    """Returns where the items of a window are; made when asked for, for windows overlap."""
+    """Where the items of a window are; found when asked for, for windows overlap."""
 
     where: Sequence[Any]
     table: NDArray[np.int64]
@@ -113,68 +100,45 @@ class _Stack:
 
 
 def stacking(spec: SampleSpec, window: Window) -> list[tuple[str, str, list[int]]]:
-    """Return how the arrays of a window are stacked of those of its items.
-
-    Of each array: its name, the name of the items' variable, and which items, in which order, as
-    places in ``window.offsets``.
-    """
-    offsets = window.offsets
+    """Return of each array of a window its name, the items' variable, and which items it takes."""
     return [
-        (part.name, part.variable.name, [offsets.index(offset) for offset in part.offsets])
-        for part in _parts(spec, window)
+        (name, variable.name, [window.offsets.index(offset) for offset in offsets])
+        for name, variable, _, offsets in _parts(spec, window)
     ]
 
 
 def windowed_spec(spec: SampleSpec, window: Window) -> SampleSpec:
     """Return what a window of samples is.
 
-    A variable of role input gets a first dimension `INPUT_DIM`, as long as ``window.inputs``; one
-    of role target gets `TARGET_DIM`, as long as ``window.targets``. Where no variable is a target,
-    as in users' own files, a model is trained to continue what it reads: each variable is an
-    input under its own name, and a target under its name with `TARGET_SUFFIX`. Without target
-    offsets there are no targets.
+    Inputs get a first dimension `INPUT_DIM`, targets `TARGET_DIM`. Where no variable is a target, a
+    model is trained to continue what it reads: each is an input under its own name, and a target
+    under its name with `TARGET_SUFFIX`.
     """
     if all(variable.role == "target" for variable in spec):
         raise OptionError(f"--window: none of {', '.join(spec.names)} is an input of the model")
-    names = [part.name for part in _parts(spec, window)]
+    parts = _parts(spec, window)
+    names = [name for name, *_ in parts]
     if twice := [name for name in names if names.count(name) > 1]:
         raise OptionError(
             f"--window: a variable is called {twice[0]}, as the targets of another one would be; "
             "leave one of them out, as with --variables"
         )
-    return SampleSpec(tuple(_stacked(part) for part in _parts(spec, window)))
+    stacked = []
+    for name, variable, role, offsets in parts:
+        dims = variable.dims
+        if variable.channels and "channel" not in dims:
+            dims = ("channel", *dims[1:])  # the names are along this axis, no longer the first
+        steps = INPUT_DIM if role == "input" else TARGET_DIM
+        shape = (len(offsets), *variable.shape)
+        stacked.append(replace(variable, name=name, role=role, shape=shape, dims=(steps, *dims)))
+    return SampleSpec(tuple(stacked))
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One array of a window: which variable of the items, at which offsets."""
-
-    name: str
-    variable: Variable
-    role: Role
-    offsets: tuple[int, ...]
-
-
-def _parts(spec: SampleSpec, window: Window) -> list[_Part]:
-    """Return the arrays of a window, in order: as in the item, then targets of their own names."""
-    parts = [
-        _Part(v.name, v, v.role, window.inputs if v.role == "input" else window.targets)
-        for v in spec
+def _parts(spec: SampleSpec, window: Window) -> list[tuple[str, Variable, Role, tuple[int, ...]]]:
+    """Return name, variable, role and offsets of each array: as in the item, then targets."""
+    parts: list[tuple[str, Variable, Role, tuple[int, ...]]] = [
+        (v.name, v, v.role, window.inputs if v.role == "input" else window.targets) for v in spec
     ]
     if all(variable.role == "input" for variable in spec):
-        parts += [_Part(v.name + TARGET_SUFFIX, v, "target", window.targets) for v in spec]
-    return [part for part in parts if part.offsets]
-
-
-def _stacked(part: _Part) -> Variable:
-    variable = part.variable
-    dims = variable.dims
-    if variable.channels and "channel" not in dims:
-        dims = ("channel", *dims[1:])  # the names are along this axis, no longer the first
-    return replace(
-        variable,
-        name=part.name,
-        role=part.role,
-        shape=(len(part.offsets), *variable.shape),
-        dims=(INPUT_DIM if part.role == "input" else TARGET_DIM, *dims),
-    )
+        parts += [(v.name + TARGET_SUFFIX, v, "target", window.targets) for v in spec]
+    return [part for part in parts if part[-1]]

@@ -263,8 +263,7 @@ def print_ratios(
         rates = each.rates[-rounds * passes :]
         middle = statistics.harmonic_mean if each.by_cpu else statistics.median
         each.rates = [
-            middle(rates[start : start + passes])
-            for start in range(0, len(rates), passes)
+            middle(rates[start : start + passes]) for start in range(0, len(rates), passes)
         ]
     unit = "samples by CPU second" if contenders[0].by_cpu else "samples/s"
     print(f"\n{unit} of this checkout / of the other, by round")

@@ -140,7 +140,7 @@ def test_a_killed_worker_is_named_and_its_spans_stay(run):
     assert sum(row.kind is Kind.READ for row in rows_of(run)) >= 3
 
 
-@pytest.mark.parametrize("n_taken", range(1, 6))
+@pytest.mark.parametrize("n_taken", [1, 4])
 def test_a_worker_killed_after_any_batch_ends_the_round(run, n_taken):
     with workers_of(run) as loader:
         batches = loader.batches(planned(40))

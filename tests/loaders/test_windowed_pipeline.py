@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from span_rows import rows_by_kind
-from tiny_pipeline import SPEC, STEPS, decode, preprocess, ring_of, tiny_pipeline
+from tiny_pipeline import SPEC, STEPS, preprocess, ring_of, tiny_pipeline
 
 from iobench.errors import OptionError, SampleError
 from iobench.loaders.batch_plan import plan_batches
@@ -82,10 +82,6 @@ def test_windows_are_slices_of_the_stacked_items(text):
             np.testing.assert_array_equal(sample[name], whole[np.add(centre, window.inputs)])
             targets = whole[np.add(centre, window.targets)]
             np.testing.assert_array_equal(sample[f"{name}_target"], targets, strict=True)
-
-
-def read_and_decode(where):
-    return decode(STEPS[0].run(where), where)
 
 
 @pytest.mark.parametrize("items", [[[0, 1, 12]], [[-1, 0, 1]]])

@@ -1,9 +1,7 @@
 """Boxes of a store's samples, of which no more is read or decoded than they touch.
 
-Numbers that are stored as memory has them are copied from the page cache straight to the batch,
-row by row of the box. What is not there, or lies elsewhere, is read in ranges: from a box's first
-byte to its last, unless what lies between two of its rows is worth a call. Of arrays in chunks only
-those are read and decoded that the box is in.
+Numbers are copied from the page cache row by row of the box. What is not there, or lies elsewhere,
+is read from a box's first byte to its last, unless what lies between two rows is worth a call.
 """
 
 from __future__ import annotations
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.sample_patches import PatchCut, PatchSizes
     from iobench.loaders.ring.store_source import StoreSource
+    from iobench.samples import Variable
     from iobench.stores.fields import ChunkedArray, FieldLayout
 
 SCRATCH_NBYTES: Final = 32 << 20
@@ -51,6 +50,10 @@ COPY_NBYTES: Final = 64 << 10
 """What copying one piece of a box is worth, beside its bytes: some 5 us."""
 DECODE_FACTOR: Final = 5
 """Bytes that are copied while one is decompressed."""
+
+
+Place = tuple[int, int, int]
+"""File, offset and length of an extent."""
 
 
 class BoxRange(NamedTuple):
@@ -74,20 +77,13 @@ class PlainExtent(msgspec.Struct, frozen=True, eq=False):
     extent: int  # which of a sample's extents
     cut: PatchCut  # what boxes take of it
     start: int  # where in the extent it begins
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Bytes from a number to the next one along each axis."""
-        variable = self.cut.variable
-        itemsize = np.dtype(variable.dtype).itemsize
-        n_axes = len(variable.shape)
-        return tuple(math.prod(variable.shape[axis + 1 :]) * itemsize for axis in range(n_axes))
+    strides: tuple[int, ...]  # bytes from a number to the next one along each axis
 
     def n_split(self, call_nbytes: int) -> int:
         """Return how many leading axes are read index by index: what lies between is far more."""
         sizes, strides = self.cut.sizes, self.strides
         split = 0
-        while split < len(sizes) and (
+        while (call_nbytes and split < len(sizes)) and (
             sizes[split] == 1 or strides[split] - self._span(split + 1) >= call_nbytes
         ):
             split += 1
@@ -107,11 +103,16 @@ class PlainExtent(msgspec.Struct, frozen=True, eq=False):
         return math.prod(self.cut.sizes[:split]) * (self._span(split) + call_nbytes)
 
     def ranges(
-        self, place: tuple[int, int, int], corner: list[int], target: NDArray[Any], split: int
+        self,
+        sample: int,
+        places: Sequence[Place],
+        corner: list[int],
+        target: NDArray[Any],
+        call_nbytes: int,
     ) -> Iterator[BoxRange]:
-        """Yield the ranges of an extent, given by file, offset and length, that a box takes."""
-        file, offset, _ = place
-        strides, sizes = self.strides, self.cut.sizes
+        """Yield the ranges of a sample, given by its extents, that a box takes."""
+        file, offset, _ = places[self.extent]
+        strides, sizes, split = self.strides, self.cut.sizes, self.n_split(call_nbytes)
         first = offset + self.start
         first += sum(at * n for at, n in zip(self.cut.starts(corner), strides, strict=True))
         nbytes = self._span(split)
@@ -156,9 +157,10 @@ class ChunkedExtent(msgspec.Struct, frozen=True, eq=False):
     def ranges(
         self,
         sample: int,
-        places: Sequence[tuple[int, int, int]],
+        places: Sequence[Place],
         corner: list[int],
         target: NDArray[Any],
+        call_nbytes: int,
     ) -> Iterator[BoxRange]:
         """Yield the chunks of a sample, given by its extents, that a box touches."""
         array = self.array
@@ -172,11 +174,15 @@ class ChunkedExtent(msgspec.Struct, frozen=True, eq=False):
             yield BoxRange(file, offset, nbytes, target[part], (), (), extent, inner, sample)
 
 
+def _strides(variable: Variable) -> tuple[int, ...]:
+    steps = [*variable.shape[1:], np.dtype(variable.dtype).itemsize]
+    return tuple(math.prod(steps[axis:]) for axis in range(len(variable.shape)))
+
+
 def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[PlainExtent | ChunkedExtent] | None:
     """Return where the variables of a store lie; None where boxes are cut of whole samples.
 
-    So they are where samples are encoded as a whole, with ``verify`` (a checksum is of a whole
-    extent), and where reading in parts costs more.
+    So they are with ``verify``, where samples are encoded whole, and where parts cost more.
     """
     store, layout = source.store, source.layout
     if source.checks is not None or not isinstance(store, ExtentStore) or not len(store):
@@ -186,7 +192,11 @@ def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[PlainExtent | Ch
     whole_cost = sum(extent.nbytes for extent in store.extents(0)) + sizes.part.nbytes
     if layout is not None and not layout.varints:
         for number, parts in enumerate(layout.extents):
-            arrays += [PlainExtent(number, cuts[p.name], p.start) for p in parts if p.name]
+            arrays += [
+                PlainExtent(number, cuts[part.name], part.start, _strides(cuts[part.name].variable))
+                for part in parts
+                if part.name
+            ]
     elif layout is None and isinstance(store.decoder, ChunkedDecoder):
         for array in store.decoder.chunked_arrays():
             cut = cuts[array.name]
@@ -291,11 +301,7 @@ class StoredBoxReader:
         places = list(self._table.places(sample))
         for array in self._arrays:
             target = stored[array.cut.variable.name][row, ...].reshape(array.cut.sizes)
-            if isinstance(array, ChunkedExtent):
-                yield from array.ranges(sample, places, corner, target)
-            else:
-                split = array.n_split(call_nbytes) if call_nbytes else 0
-                yield from array.ranges(places[array.extent], corner, target, split)
+            yield from array.ranges(sample, places, corner, target, call_nbytes)
         column = 0
         for number, begin, expected in self._around:  # which say whether variables lie there
             part = around[column : column + len(expected)]

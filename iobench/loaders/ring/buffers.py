@@ -180,10 +180,7 @@ class BufferPool:
         self._free.put(memory)
 
     def lend(self, memory: BatchMemory, n_samples: int) -> tuple[int, dict[str, NDArray[Any]]]:
-        """Return key and arrays of a new lease; the arrays alone keep the buffer from coming back.
-
-        Arrays have ``n_samples`` as their first axis and are contiguous.
-        """
+        """Return key and arrays of a new lease; these alone keep the buffer from coming back."""
         owner = self._owner_type.from_buffer(memory.pages)
         key = next(self._keys)
         free, held, owners = self._free, self._held, self._owners
@@ -198,10 +195,7 @@ class BufferPool:
         return key, self._layout.arrays(owner, n_samples)
 
     def drop(self, key: int) -> None:
-        """Say that a lease will not be handed out; its buffer comes back as all others do.
-
-        Who still holds it, such as an error's traceback, counts as one who was given it.
-        """
+        """Say that a lease will not be handed out; its buffer comes back as all others do."""
         self.hand_out(key)
 
     # -- the consumer -----------------------------------------------------------------------
@@ -267,10 +261,7 @@ class ScratchRows:
         self._memory: BatchMemory | None = None
 
     def arrays(self, n_samples: int, *, at_least: int = 0) -> dict[str, NDArray[Any]]:
-        """Return rows for so many samples, valid until the next call.
-
-        ``at_least`` samples are made room for, where more will be wanted soon.
-        """
+        """Return rows for so many samples, valid until the next call."""
         if self._memory is None or n_samples > self._n_samples:
             self._n_samples = max(n_samples, at_least)
             self._layout = BatchLayout(self._spec, self._n_samples)

@@ -26,11 +26,7 @@ Present = Callable[[dict[str, NDArray[Any]]], Any]
 
 @dataclass(frozen=True, slots=True)
 class RingBatch:
-    """Which samples make up a batch.
-
-    ``batch`` counts up as batches are handed out, for whoever records them; ``epoch`` is the pass
-    it belongs to, ``position`` its place in that, where the loader knows.
-    """
+    """Which samples make up a batch: its number, that of the pass, and its place in that."""
 
     batch: int
     epoch: int
@@ -42,10 +38,7 @@ class Reader(Protocol):
     """Fills batches for one thread at a time."""
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        """Write every byte of ``rows``: row ``i`` is sample ``samples[i]``.
-
-        What it does is noted in ``log``: read, decode, verify and preprocess, apart.
-        """
+        """Write every byte of ``rows``: row ``i`` is sample ``samples[i]``."""
         ...
 
     def close(self) -> None:

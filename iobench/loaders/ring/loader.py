@@ -133,10 +133,7 @@ class RingLoader:
 
     @property
     def normalisation(self) -> dict[str, MeanStd]:
-        """What variables are normalised by: ``values * std + mean`` undoes it.
-
-        Targets of a window by their own names as well.
-        """
+        """What variables are normalised by: ``values * std + mean`` undoes it."""
         means: dict[str, MeanStd] = dict(getattr(self._inner, "means", {}))
         for name in self.spec.names:
             if (item := name.removesuffix(TARGET_SUFFIX)) in means:

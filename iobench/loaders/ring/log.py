@@ -48,10 +48,7 @@ class BatchLog:
             self.recorder.emit(Kind.STARTUP, since_ns, self.now_ns())
 
     def released(self, release_ns: int) -> None:
-        """Note that the thread had nothing to do until the training loop made room for the batch.
-
-        Waiting for room is slack: no wait of the loop is charged to what was done before it.
-        """
+        """Note that the thread had nothing to do until the loop made room for the batch."""
         if self.recorder is not None:
             self.recorder.emit(
                 Kind.SUBMIT_QUEUE, release_ns, self.now_ns(), -1, -1,
@@ -92,11 +89,9 @@ def listed_samples(samples: NDArray[np.int64]) -> str:
 
 
 class StageStopwatch:
-    """Times of one batch.
+    """Times of one batch: of each kind of work one span, one after another.
 
-    Reading and decoding take turns extent by extent, while the bytes are still in the cache of the
-    processor: a span for each turn would cost more than small ones take. So each kind gets one, one
-    after another; their sum is the time it took.
+    Reading and decoding take turns extent by extent: a span for each turn would cost too much.
     """
 
     def __init__(self, log: BatchLog) -> None:

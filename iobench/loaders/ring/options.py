@@ -48,11 +48,7 @@ def resolve_options(
     convert: Callable[[Any], Any] | None = None,
     depth: int = DEPTH,
 ) -> dict[str, Any]:
-    """Return what a `RingLoader` is made of: what is opened, in which order, how it is presented.
-
-    ``cast`` makes of ``dtype=`` what casts to it, ``convert`` of each array of a batch what the
-    framework wants.
-    """
+    """Return what a `RingLoader` is made of: what is opened, in which order, how presented."""
     check_whole("batch_size", batch_size)
     if isinstance(store, (str, os.PathLike)):
         store = open_store(store)
@@ -192,8 +188,7 @@ def _chosen(
 def find_rank(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
     """Return the rank of this process, and how many there are.
 
-    What is given counts; else ``torch.distributed`` where the script has initialised it; else
-    ``RANK`` and ``WORLD_SIZE`` of the environment, as ``torchrun`` sets them; else 0 of 1.
+    What is given counts, else what ``torch.distributed`` says, else ``RANK`` and ``WORLD_SIZE``.
     """
     if rank is not None and world_size is not None:
         return rank, world_size

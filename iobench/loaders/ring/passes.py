@@ -1,7 +1,4 @@
-"""What ``iter(loader)`` returns: one pass over the batches of an epoch, and what is recorded of it.
-
-A script's recording is told of the waits for batches, and who made them.
-"""
+"""What ``iter(loader)`` returns: one pass over an epoch, and what is recorded of it."""
 
 from __future__ import annotations
 

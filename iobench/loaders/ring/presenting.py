@@ -33,10 +33,7 @@ class Cast(Protocol):
         ...
 
     def in_place(self, array: NDArray[Any]) -> Any:
-        """Return an array of the batch in that dtype, over the same memory where it fits.
-
-        ``array`` is contiguous, and not used afterwards.
-        """
+        """Return an array of the batch in that dtype, over the same memory where it fits."""
         ...
 
 
@@ -106,9 +103,9 @@ class _Group:
         variables = [variable for variable in spec if f"{variable.role}s" == role]
         if not variables:
             raise OptionError(f"stack={role!r}: no variable is one of the {role}")
-        if len(dtypes := {variable.dtype for variable in variables}) > 1:
+        if len({variable.dtype for variable in variables}) > 1:
             kinds = ", ".join(f"{v.name} {v.dtype}" for v in variables)
-            raise OptionError(f"stack={role!r}: expected one dtype, got {kinds} ({len(dtypes)})")
+            raise OptionError(f"stack={role!r}: expected one dtype, got {kinds}")
         self._has_steps = variables[0].dims[:1] in (("step_in",), ("step_out",))
         inner = []
         for variable in variables:
@@ -127,15 +124,10 @@ class _Group:
         self._grid = tuple(length for _, length in inner[0][len(inner[0]) - shared :])
         axes = [v.dims.index("channel") + 1 if "channel" in v.dims else -1 for v in variables]
         self._parts = list(zip((v.name for v in variables), axes, strict=True))
-        self._steps = variables[0].shape[: self._has_steps]
-        self._n_channels = sum(v.nbytes for v in variables) // max(
-            1, np.dtype(variables[0].dtype).itemsize * math.prod((*self._steps, *self._grid))
-        )
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of a sample."""
-        return (*self._steps, self._n_channels, *self._grid)
+        steps = variables[0].shape[: self._has_steps]
+        n_numbers = sum(math.prod(v.shape) for v in variables)
+        n_channels = n_numbers // max(1, math.prod((*steps, *self._grid)))
+        self._shape = (*steps, n_channels, *self._grid)  # of a sample
 
     def stacked(self, batch: Any) -> NDArray[Any]:
         """Return the variables of a batch as one array; a single one shares its memory."""
@@ -155,7 +147,7 @@ class _Group:
 
     def __str__(self) -> str:
         names = ", ".join(name for name, _ in self._parts)
-        return f"{self._role} {self.shape} of {names}"
+        return f"{self._role} {self._shape} of {names}"
 
 
 class Presenter:
@@ -168,10 +160,7 @@ class Presenter:
         convert: Callable[[Any], Any] | None = None,
         stack: ChannelStack | None = None,
     ) -> None:
-        self.transform = transform
-        self.cast = cast
-        self.stack = stack
-        self._convert = convert
+        self.transform, self.cast, self.stack, self._convert = transform, cast, stack, convert
 
     def __call__(self, arrays: dict[str, NDArray[Any]]) -> Any:
         """Return the batch as it is yielded."""

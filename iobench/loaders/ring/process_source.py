@@ -1,7 +1,6 @@
 """Batches made in processes, for Python code that holds the interpreter's lock.
 
-A process fills a buffer of shared memory; only its place in that memory, and the numbers of the
-samples, go through a pipe.
+Only the place of a buffer in shared memory, and numbers of samples, go through a pipe.
 """
 
 from __future__ import annotations
@@ -49,10 +48,7 @@ START_METHODS: Final = ("forkserver", "spawn")
 
 
 class ProcessSource:
-    """Samples of another source, made and transformed in processes that reader threads feed.
-
-    Each batch goes to the process that has fewest to make, which makes them in their order.
-    """
+    """Samples of another source, made and transformed in processes that reader threads feed."""
 
     def __init__(
         self,
@@ -85,23 +81,23 @@ class ProcessSource:
         self._order = _PassOrder()
         if not self._is_forking:
             _packed(self._job)  # so that what cannot be sent is said here
-        self._processes = _Processes(processes)
-        self._end = weakref.finalize(self, self._processes.close)
+        self._most = processes
+        self._lock = threading.Lock()
+        self._there: list[_Process] = []
+        self._end = weakref.finalize(self, _end, self._there)
         self.spec: SampleSpec = source.spec
         if transform is not None:
             try:
                 samples = list(range(min(batch_size, len(source))))
                 task = (-1, -1, samples, DESCRIBE, 0)
-                self.spec = self._processes.ask(self._start, self._order, task, lambda: False)[0]
+                self.spec = self._ask(task, lambda: False)[0]
             except BaseException:
                 self.close()  # the error may be kept, and the source with it
                 raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(ProcessSource, **self._options), (
-            self.source,
-            self._job.batch_size,
-        )
+        made = functools.partial(ProcessSource, **self._options)
+        return made, (self.source, self._job.batch_size)
 
     def __len__(self) -> int:
         return self._n_samples
@@ -126,11 +122,7 @@ class ProcessSource:
 
     def pids(self) -> list[int]:
         """Return the process ids of the processes there are."""
-        return [process.process.pid or 0 for process in self._processes.there]
-
-    def start(self) -> None:
-        """Start all processes that there are to be, and not yet."""
-        self._processes.fill(self._start)
+        return [process.process.pid or 0 for process in self._there]
 
     def filler(self) -> Reader:
         """Return a filler whose batches are made in processes."""
@@ -142,39 +134,66 @@ class ProcessSource:
         """Let a process fill the buffer that these rows are of."""
         offset = self._memory.offset_of(rows[self.spec.names[0]].ctypes.data)
         task = (log.batch, log.epoch, samples.tolist(), offset, log.free_ns)
-        _, log.worker = self._processes.ask(self._start, self._order, task, log.is_ended)
+        _, log.worker = self._ask(task, log.is_ended)
+
+    def _ask(self, task: Task, is_ended: Callable[[], bool]) -> tuple[Any, int]:
+        """Return the answer to a task, and the number of the process that made it."""
+        with self._lock:
+            whole = [process for process in self._there if not process.is_broken]
+            process = min(whole, key=lambda process: len(process.asked), default=None)
+            may_add = self._most is None or len(whole) < self._most
+            if process is None or (process.asked and may_add):
+                process = self._add()
+            process.asked.append(task[0])
+        try:
+            return process.ask(self._order, task, is_ended), process.number
+        finally:
+            with self._lock:
+                process.asked.remove(task[0])
+                gone = process.is_broken and not process.asked and process in self._there
+                if gone:
+                    self._there.remove(process)
+            if gone:
+                _end([process])
+
+    def start(self) -> None:
+        """Start all that there are to be; raise WorkerError if one has ended by itself."""
+        for process in self._there:
+            process.look()
+        while self._most is not None and len(self._there) < self._most:
+            self._add()
+
+    def _add(self) -> _Process:
+        free = {process.number for process in self._there}
+        number = next(number for number in itertools.count() if number not in free)
+        self._there.append(self._start(number))
+        return self._there[-1]
 
     def _start(self, number: int) -> _Process:
         job = replace(self._job, spec=self.spec, worker=number, started_ns=now_ns())
         packed = job if self._is_forking else _packed(job)
-        try:
-            return self._started(number, packed)
-        except OSError:
-            open_files.let_go()  # files that nobody reads from here may be what is too many
-        try:
-            return self._started(number, packed)
-        except OSError as error:
-            raise WorkerError(
-                f"a loading process cannot be started ({error.strerror or error}); free processes "
-                "and memory, give TMPDIR a shorter path, or load with processes=False"
-            ) from error
-
-    def _started(self, number: int, packed: ProcessJob | bytes) -> _Process:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(  # type: ignore[attr-defined]
-            target=run_process,
-            args=(theirs, self._memory, packed),
-            name=f"worker-{number}",
-            daemon=True,
-        )
-        try:
-            process.start()
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        return _Process(process, ours, number)
+        failure: OSError | None = None
+        for _ in range(2):
+            ours, theirs = self._context.Pipe()
+            process = self._context.Process(  # type: ignore[attr-defined]
+                target=run_process,
+                args=(theirs, self._memory, packed),
+                name=f"worker-{number}",
+                daemon=True,
+            )
+            try:
+                process.start()
+                return _Process(process, ours, number)
+            except OSError as error:
+                failure = error
+                ours.close()
+                open_files.let_go()  # files that nobody reads from here may be what is too many
+            finally:
+                theirs.close()
+        raise WorkerError(
+            f"a loading process cannot be started ({failure}); free processes and memory, give "
+            "TMPDIR a shorter path, or load with processes=False"
+        ) from failure
 
     def close(self) -> None:
         """End the processes."""
@@ -305,63 +324,14 @@ class _Process:
         self.process.close()
 
 
-class _Processes:
-    """All processes of a source."""
-
-    def __init__(self, most: int | None) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._count = 0
-        self.there: list[_Process] = []
-
-    def fill(self, start: Callable[[int], _Process]) -> None:
-        """Start those that are missing; raise WorkerError if one has ended by itself."""
-        for process in self.there:
-            process.look()
-        while self._most is not None and len(self.there) < self._most:
-            self._add(start)
-
-    def _add(self, start: Callable[[int], _Process]) -> _Process:
-        free = {process.number for process in self.there}
-        number = next(number for number in itertools.count() if number not in free)
-        self.there.append(start(number))
-        return self.there[-1]
-
-    def ask(
-        self,
-        start: Callable[[int], _Process],
-        order: _PassOrder,
-        task: Task,
-        is_ended: Callable[[], bool],
-    ) -> tuple[Any, int]:
-        """Return the answer to a task, and the number of the process that made it."""
-        with self._lock:
-            whole = [process for process in self.there if not process.is_broken]
-            process = min(whole, key=lambda process: len(process.asked), default=None)
-            may_add = self._most is None or len(whole) < self._most
-            if process is None or (process.asked and may_add):
-                process = self._add(start)
-            process.asked.append(task[0])
-        try:
-            return process.ask(order, task, is_ended), process.number
-        finally:
-            with self._lock:
-                process.asked.remove(task[0])
-                gone = process.is_broken and not process.asked and process in self.there
-                if gone:
-                    self.there.remove(process)
-            if gone:
-                process.end()
-                process.join()
-
-    def close(self) -> None:
-        """End all of them."""
-        with self._lock:
-            every, self.there = self.there, []
-        for process in every:
-            process.end()
-        for process in every:
-            process.join()
+def _end(processes: list[_Process]) -> None:
+    """End processes; a list that is the source's own is empty then."""
+    every = processes.copy()
+    processes.clear()
+    for process in every:
+        process.end()
+    for process in every:
+        process.join()
 
 
 class _PassOrder:
@@ -383,8 +353,10 @@ class _PassOrder:
 
 
 class _ProcessReader:
+    """A reader whose batches are made in processes, which it leaves to other threads."""
+
     def __init__(self, source: ProcessSource) -> None:
         self.fill = source.fill
 
     def close(self) -> None:
-        """Leave the processes to other threads."""
+        """Close nothing."""

@@ -107,16 +107,15 @@ def _answer(connection: Connection, answer: Any) -> bool:
 
 def end_with_consumer() -> None:
     """End this process when the training process does, whatever it is at then."""
-    consumer = multiprocessing.parent_process()
-    if consumer is not None:
+
+    def await_end(sentinel: int) -> None:
+        wait([sentinel])
+        os._exit(1)
+
+    if (consumer := multiprocessing.parent_process()) is not None:
         threading.Thread(
-            target=_await_end, args=(consumer.sentinel,), name="iobench-parent", daemon=True
+            target=await_end, args=(consumer.sentinel,), name="iobench-parent", daemon=True
         ).start()
-
-
-def _await_end(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)
 
 
 class _Worker:
@@ -155,18 +154,15 @@ class _Worker:
                         self._job.source.expect(samples, follows=follows)
                 answer = self._make(*batch)
             except Exception as error:  # noqa: BLE001 - whatever the user's code raises travels
-                answer = self._failure(error)
+                answer = _portable(error)
+                if self._log.recorder is not None:  # of a measured loop: one that names the sample
+                    sample = getattr(self._filler, "failed_sample", -1)
+                    answer = portable_error(error, sample, self._job.worker)
             if not _answer(connection, answer):
                 break
         self._filler.close()
         if self._log.recorder is not None:
             self._log.recorder.close()
-
-    def _failure(self, error: Exception) -> Exception:
-        """Return what is answered; of a measured loop one line, that names the sample."""
-        if self._log.recorder is None:
-            return _portable(error)
-        return portable_error(error, getattr(self._filler, "failed_sample", -1), self._job.worker)
 
     def _make(
         self, batch: int, epoch: int, numbers: list[int], offset: int, free_ns: int

@@ -1,9 +1,4 @@
-"""Ways to read extents to the rows of a batch: with ``preadv``, and by requests to objects.
-
-Reading extent by extent waits for each. Told before what will be read, the system has several of
-them under way. It reads no more at a time for such a call than for its own read-ahead, so long
-extents are asked for in pieces.
-"""
+"""Ways to read extents to the rows of a batch: with ``preadv``, and by requests to objects."""
 
 from __future__ import annotations
 
@@ -30,6 +25,7 @@ if TYPE_CHECKING:
     from iobench.stores.fields import FieldPart
 
 PIECE_NBYTES: Final = 512 << 10
+"""Asked for at once: the system reads no more for one call than for its own read-ahead."""
 NEAR_NBYTES: Final = 64 << 10
 """What lies between two extents that are asked for together."""
 REQUEST_NBYTES: Final = 512 << 10
@@ -235,10 +231,7 @@ def fill_objects(paths: Sequence[Path], ranges: Sequence[RangeViews]) -> int:
 
 
 def joined(ranges: Sequence[RangeViews], dropped: memoryview) -> list[RangeViews]:
-    """Return ranges in the order they lie in, those next to each other as one.
-
-    ``dropped`` is memory for what lies between two, of which it decides how much that may be.
-    """
+    """Return ranges in the order they lie in, those next to each other as one."""
     parts = []
     places = [one.range for one in ranges]
     for whole, members in join_ranges(places, len(dropped), overlapping=False):
@@ -255,10 +248,7 @@ def joined(ranges: Sequence[RangeViews], dropped: memoryview) -> list[RangeViews
 
 
 def is_cached(table: ExtentTable, samples: NDArray[np.int64], files: FileSet) -> bool:
-    """Return whether the first bytes of the first and last of samples are in the page cache.
-
-    Where that cannot be told, they are taken to be.
-    """
+    """Return whether the first bytes of the first and last of samples are in the page cache."""
     if not hasattr(os, "RWF_NOWAIT"):
         return True
     buffer = bytearray(1)

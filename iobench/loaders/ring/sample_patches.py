@@ -32,8 +32,7 @@ class PatchCut:
     """What patches take of one variable."""
 
     variable: Variable  # the whole one
-    # for each axis which of the dimensions that are cut it is; -1 for none
-    columns: tuple[int, ...]
+    columns: tuple[int, ...]  # by axis which of the dimensions that are cut it is; -1 for none
     sizes: tuple[int, ...]  # of a patch, along each axis
 
     @property
@@ -112,15 +111,7 @@ def _size(dim: str, size: Any, lengths: Mapping[str, Mapping[int, str]]) -> tupl
 
 
 class PatchPlaces:
-    """Where patches are.
-
-    ``"random"``: one patch of each sample, another one each epoch. Where it begins is drawn along
-    each dimension from all places where it fits, each as likely as any other, by seed, epoch and
-    sample alone: whatever thread, rank or process makes it, and where a run goes on that stopped.
-    It is not laid across the ends of a dimension, so that places near these are in fewer patches.
-    ``"centre"``: the middle of each sample, always. ``"tiles"``: samples are the tiles that cover
-    each sample, sample after sample; the last ones are moved back to the edge.
-    """
+    """Where patches are; see ``patch_at`` of `LoaderConfig`."""
 
     def __init__(self, sizes: PatchSizes, at: str, seed: int) -> None:
         self.sizes = sizes

@@ -1,8 +1,7 @@
 """The samples a loader hands out, made of the items of a source.
 
-Which items fill which row is arithmetic on numbers: a split, windows, tiles. The source's reader
-fills items, or boxes of them; what comes after it, normalising and stacking to windows, is done on
-the rows it filled. ItemNumbers are cut and normalised before they are stacked: each once a batch.
+Which items fill which row is arithmetic on numbers: a split, windows, tiles. Items are cut and
+normalised before they are stacked to windows: each once a batch.
 """
 
 from __future__ import annotations
@@ -198,8 +197,7 @@ class _SampleReader:
 class SourceSamples:
     """The samples of a source by number, as a map-style dataset; several are read side by side.
 
-    Each thread, and each process after a fork, has its own reader; buffers are those of batches
-    that nobody holds any more.
+    Each thread, and each process after a fork, has its own reader.
     """
 
     def __init__(self, source: BatchSource) -> None:

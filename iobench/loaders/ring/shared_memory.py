@@ -22,8 +22,7 @@ class SharedFile:
     """An unnamed file in memory (memfd) that grows by a buffer at a time. Picklable to a child.
 
     A killed process leaves nothing behind, and ``/dev/shm``, which containers keep small, is not
-    used. Where the system has no memfd it is a file in the folder for temporary ones. The place of
-    a buffer that is gone is used again. A forked child sees what its parent writes here.
+    used. Where the system has no memfd it is a file in the folder for temporary ones.
     """
 
     def __init__(self) -> None:

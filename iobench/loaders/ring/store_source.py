@@ -40,9 +40,8 @@ def source_of_store(store: Store, verify: bool = False) -> StoreSource | Pipelin
 class StoreSource:
     """The samples of a store; see `BatchSource`.
 
-    Numbers that are stored as memory has them are read to their rows: from mappings where the page
-    cache has them and they lie at equal distances, else with ``preadv``, after the system was asked
-    for all of a batch. What is encoded is decoded to its rows.
+    Numbers as memory has them are read to their rows: from mappings where the page cache has them
+    and they lie at equal distances, else with ``preadv``. What is encoded is decoded there.
     """
 
     def __init__(self, store: Store, verify: bool = False) -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "support"))
-
 from number_stores import write_numbers
 from ring_sources import NumberSource
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "support"))
-
 from number_stores import nothing_left, write_numbers
 
 import iobench
