@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
 
 ROUND_BATCHES: Final = 25
-"""Batches a run gets before the next run's turn, when several are interleaved; more where so many
-workers are at work that filling them takes half of it: a round has to reach its steady state."""
+"""Batches a run gets before the next run's turn; more where filling many workers takes half."""
 PROGRESS_EVERY_NS: Final = 500_000_000
 """Drawing a bar takes a millisecond or two: at every step it would be what a short step takes."""
 RunProgress = Callable[["MeasuredPipeline"], None]

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
 
 DEPTH: Final = 4
-"""Two that the training loop holds (this batch, and the last one until it is overwritten), two
-that are filled meanwhile."""
+"""Two that the loop holds (this batch, and the last one until then), two that are filled."""
 MAX_THREADS: Final = 4
 """By default: a copy from the page cache is bound by memory long before that."""
 
@@ -85,7 +84,6 @@ class RingLoader:
         self._recorded = RecordedLoader(
             f"{type(self).__module__}.{type(self).__qualname__}",
             type(self.dataset).__name__,
-            source.spec.nbytes,
             threads=self.threads,
             prefetch=depth,
             batch_size=order.batch_size,
@@ -200,6 +198,7 @@ class RingLoader:
             taken=self._took,
             ended=self._idle.put_back,
             recorded=self._recorded.begin,
+            sample_nbytes=self.spec.nbytes,
         )
         self._passes.add(begun)
         return begun
@@ -218,7 +217,7 @@ class RingLoader:
             self._n_taken = 0
         self._is_begun, self._is_resumed, self._is_over = True, False, False
         if log is not None:
-            log.of_epoch(self.epoch)
+            log.epoch = self.epoch
         return RingRun(
             self.source,
             self._batches(self.epoch, self._n_taken, log),
@@ -240,7 +239,7 @@ class RingLoader:
                 places = range(place, min(place + n_planned, len(order)))
                 drawn = np.concatenate([order.samples(epoch, each) for each in places])
                 planned.expect(drawn, follows=place > first)
-            number = epoch * len(order) + place if log is None else log.next_batch()
+            number = epoch * len(order) + place if log is None else log.recording.next_batch()
             yield RingBatch(number, epoch, order.samples(epoch, place), place)
 
     def _took(self, batch: RingBatch | None) -> None:

@@ -45,10 +45,12 @@ class RingPass:
         taken: Callable[[RingBatch | None], None],
         ended: Callable[[RingRun], None],
         recorded: Callable[[], RecordedPass | None] = _nothing,
+        sample_nbytes: int = 0,
     ) -> None:
         self._starting = threading.RLock()  # another thread may close meanwhile
         self._begin: Callable[[RecordedPass | None], RingRun] | None = begin
         self._recorded = recorded
+        self._sample_nbytes = sample_nbytes
         self._log: RecordedPass | None = None
         self._run: RingRun | None = None
         self._receive = receive
@@ -83,7 +85,7 @@ class RingPass:
             log.fail()
             self._log = None
             raise
-        log.deliver(batch)
+        log.hand_over(batch, len(batch.samples) * self._sample_nbytes)
         return value
 
     def _taken_next(self) -> tuple[RingBatch, Any]:
@@ -141,9 +143,8 @@ def _finish(run: RingRun, ended: Callable[[RingRun], None], patience_s: float | 
 class RecordedLoader:
     """A loader that a script's recording knows of, once it is asked for a batch."""
 
-    def __init__(self, kind: str, name: str, sample_nbytes: int, **settings: Any) -> None:
+    def __init__(self, kind: str, name: str, **settings: Any) -> None:
         self._kind, self._name, self._settings = kind, name, settings
-        self._sample_nbytes = sample_nbytes
         self._known: tuple[Recording, LoaderFacts] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -157,55 +158,37 @@ class RecordedLoader:
         if self._known is None or self._known[0] is not recording:
             facts = recording.add_loader("native", self._kind, self._name, **self._settings)
             self._known = recording, facts
-        return RecordedPass(recording, self._known[1], self._sample_nbytes)
+        return RecordedPass(recording, self._known[1])
 
 
-class RecordedPass:
-    """One pass of a training loop over a ring, which the first ``next`` begins."""
-
-    def __init__(self, recording: Recording, loader: LoaderFacts, sample_nbytes: int) -> None:
-        self._recording, self._sample_nbytes = recording, sample_nbytes
-        self._log = DeliveryLog(recording, loader)
-
-    def next_batch(self) -> int:
-        """Return the number of the next batch, none of any other loader."""
-        return self._recording.next_batch()
+class RecordedPass(DeliveryLog):
+    """One pass of a training loop over a ring, as long as the recording goes on."""
 
     def recorder(self) -> Recorder | None:
         """Return where reader threads note the batch they begin; None if that is not recorded."""
-        return None if self._recording.closed else self._recording.recorder
+        return None if self.recording.closed else self.recording.recorder
 
-    @property
-    def waits(self) -> bool:
-        """Whether the loop waits for a batch at present."""
-        return self._log.waits
-
-    def ask(self) -> None:
+    def ask(self, batch: int = -1) -> None:
         """Note that the loop waits from now on."""
-        if not self._recording.closed:
-            self._log.ask()
+        if not self.recording.closed:
+            super().ask(batch)
 
-    def of_epoch(self, epoch: int) -> None:
-        """Say which epoch it turned out to be."""
-        self._log.epoch = epoch
-
-    def deliver(self, batch: RingBatch) -> None:
+    def hand_over(self, batch: RingBatch, nbytes: int) -> None:
         """Note that the loop holds a batch."""
-        if not self._recording.closed:
-            nbytes = len(batch.samples) * self._sample_nbytes
-            self._log.deliver(batch.batch, nbytes=nbytes, maker=MADE_BY)
+        if not self.recording.closed:
+            self.deliver(batch.batch, nbytes=nbytes, maker=MADE_BY)
 
     def end(self) -> None:
         """Note that there was none."""
-        if not self._recording.closed:
-            self._log.end()
+        if not self.recording.closed:
+            super().end()
 
     def fail(self) -> None:
         """Note that the wait ended with an exception."""
-        if not self._recording.closed:
-            self._log.fail()
+        if not self.recording.closed:
+            super().fail()
 
     def leave(self) -> None:
         """Note that nobody asks any more. Idempotent."""
-        if not self._recording.closed:
-            self._log.leave()
+        if not self.recording.closed:
+            super().leave()

@@ -38,10 +38,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.shared_memory import SharedFile
 
 Task = tuple[int, int, list[int], int, int]
-"""Batch, epoch, samples, where in the memory, and since when there was room for it.
-
-Of plain numbers: pickling anything else takes longer than all the rest of a hand-over.
-"""
+"""Batch, epoch, samples, place in the memory, and since when there was room: quick to pickle."""
 
 USUAL_PROCESSES: Final = 4
 """As many as a loader has threads by default, at most."""

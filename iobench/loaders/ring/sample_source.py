@@ -45,13 +45,10 @@ class ItemNumbers:
         if numbers is None:
             numbers = range(n_items)
         self._numbers = numbers if isinstance(numbers, range) else np.asarray(numbers, np.int64)
-        ends = self._numbers
-        if len(ends):
-            first, last = (
-                (min(ends[0], ends[-1]), max(ends[0], ends[-1]))
-                if isinstance(ends, range)
-                else (int(ends.min()), int(ends.max()))
-            )
+        if len(self._numbers):
+            ends = self._numbers
+            ends = np.array([ends[0], ends[-1]]) if isinstance(ends, range) else ends
+            first, last = int(ends.min()), int(ends.max())
             if not 0 <= first <= last < n_items:
                 raise OptionError(f"the items of samples are {first} to {last} of {n_items}")
 
@@ -86,7 +83,9 @@ class SampleSource:
             )
         self.source = source
         self.window, self.patches, self.means = window, patches, dict(means or {})
-        self.items = ItemNumbers(len(source), _table(items, window))
+        if window is not None and items is not None:
+            items = np.asarray(items, dtype=np.int64).reshape(-1, len(window.offsets))
+        self.items = ItemNumbers(len(source), items)
         spec = source.spec if patches is None else patches.sizes.part
         self.item_spec: SampleSpec = normalised_spec(spec, self.means)
         self.spec = self.item_spec if window is None else windowed_spec(self.item_spec, window)
@@ -116,12 +115,6 @@ class SampleSource:
     def filler(self) -> Reader:
         """Return a reader for one more thread."""
         return _SampleReader(self)
-
-
-def _table(items: range | ArrayLike | None, window: Window | None) -> range | ArrayLike | None:
-    if window is None or items is None:
-        return items
-    return np.asarray(items, dtype=np.int64).reshape(-1, len(window.offsets))
 
 
 class _SampleReader:

@@ -52,7 +52,7 @@ class SharedFile:
                 f"others ({error.strerror or error}); take a smaller batch_size or depth"
             ) from error
         self._nbytes = max(self._nbytes, offset + size)
-        self._offsets[_address(pages)] = offset
+        self._offsets[np.frombuffer(pages, dtype=np.uint8).ctypes.data] = offset
         weakref.finalize(pages, self._unused.append, (size, offset)).atexit = False
         return BatchMemory(nbytes, pages)
 
@@ -89,10 +89,6 @@ class SharedFile:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._descriptor = state["_dup"].detach()
         self._pid = -1  # maps what there is, and makes nothing new
-
-
-def _address(pages: mmap.mmap) -> int:
-    return int(np.frombuffer(pages, dtype=np.uint8).ctypes.data)
 
 
 def _unnamed_file() -> int:
