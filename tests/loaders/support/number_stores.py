@@ -76,8 +76,8 @@ def nothing_left() -> Iterator[WeakSet[BatchMemory]]:
     class CountedMemory(BatchMemory):
         __slots__ = ()
 
-        def __init__(self, nbytes: int) -> None:
-            super().__init__(nbytes)
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
             alive.add(self)
 
     with patch.object(buffers, "BatchMemory", CountedMemory):
