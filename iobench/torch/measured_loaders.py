@@ -24,6 +24,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.measured_loop import MeasuredRecording
 from iobench.recording.stages import stage
 from iobench.torch.observing import DataLoader, observed_iter
+from iobench.torch.stage_methods import STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -342,12 +343,7 @@ def _original(error: IobenchError) -> str:
 # -- a pipeline as the dataset that a script would give to torch's DataLoader ---
 
 
-METHODS: Final = {
-    Kind.READ: "read",
-    Kind.DECODE: "decode",
-    Kind.PREPROCESS: "preprocess",
-    Kind.TRANSFORM: "transform",
-}
+METHODS: Final = {kind: name for name, kind in STAGES.items()}
 """Which method does the steps of a kind: `iobench.torch.DataLoader` times it."""
 
 

@@ -57,13 +57,8 @@ class StageMethods:
     """The stages of one dataset; ``with`` it, they are timed."""
 
     def __init__(self, dataset: Any) -> None:
-        stage_sum = dict.fromkeys(
-            place
-            for part in _parts(dataset)
-            for name in STAGES
-            if (place := _defined(type(part), name)) is not None
-        )
-        self._places = tuple(stage_sum)
+        places = (_defined(type(part), name) for part in _parts(dataset) for name in STAGES)
+        self._places = tuple(dict.fromkeys(place for place in places if place is not None))
         self._is_timed = False
 
     def __len__(self) -> int:
