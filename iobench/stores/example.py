@@ -202,7 +202,7 @@ def _delimited(number: int, pieces: list[Any]) -> list[Any]:
 class ExampleLayout:
     """Where the arrays of one parsed example lie, and the bytes around them.
 
-    Tags, names and lengths are what a example is parsed by: in another one that has the same bytes
+    Tags, names and lengths are what an example is parsed by: in another one that has the same bytes
     around its values the values lie at the same places. Nothing fits where a value was no plain
     contiguous view of the example (varints, unpacked floats).
     """
@@ -232,7 +232,7 @@ class ExampleLayout:
         )
 
     def arrays(self, example: memoryview) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a example that fits."""
+        """Return the arrays of an example that fits."""
         return {
             name: np.frombuffer(example, dtype, size, start).reshape(shape)
             for name, (dtype, size, start, shape) in self._where.items()
