@@ -6,6 +6,7 @@ overrides the few methods in which it is unlike others. See ``plugins/README.md`
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import string
@@ -445,29 +446,16 @@ class Recipe(PublishedFiles, ChunkedFields):
             slabs = self._slabs(where)
             return {each.name or each.variable: _through_library(each, f, self.sample_dim)
                     for each, f in slabs}  # fmt: skip
-        if not self._is_of_indexes:
-            boxes = [_box(each, file, self.sample_dim) for each, file in self._slabs(where)]
-            return read_boxes(self._chunks, boxes, (where[0], where[1]))
-        index, rows = where[1], [self._rows(number) for number in self.files_of(where)]
-        if all(rows):
-            return read_extents([each.at(index) for some in rows for each in some])
-        boxes = [
-            index_box(range_file(file.path), each, each.axis(self.sample_dim), index)
-            for file in map(self._file, self.files_of(where))
-            for each in file.variables.values()
-        ]
-        return read_boxes(self._chunks, boxes, (where[0], index))
+        if rows := self._rows(where):
+            return read_extents([each.at(where[1]) for each in rows])
+        boxes = [_box(each, file, self.sample_dim) for each, file in self._slabs(where)]
+        return read_boxes(self._chunks, boxes, (where[0], where[1]))
 
     def decode(self, raw: Raw, where: Any) -> Arrays:
         """Return the sample's arrays by name, as ``xarray.open_dataset`` decodes them."""
         if not isinstance(raw, StoredArrays):
-            every = (each for number in self.files_of(where) for each in self._rows(number))
-            return {each.name: each.values(data) for each, data in zip(every, raw, strict=True)}
-        if self._is_of_indexes:
-            files = map(self._file, self.files_of(where))
-            pairs = (pair for file in files for pair in file.variables.items())
-            stored = zip(pairs, raw.arrays(), strict=True)
-            return {name: unpack(numbers, each.packing) for (name, each), numbers in stored}
+            pairs = zip(self._rows(where), raw, strict=True)
+            return {each.name: each.values(data) for each, data in pairs}
         arrays = {}
         for (slab, file), numbers in zip(self._slabs(where), raw.arrays(), strict=True):
             variable = file.variables[slab.variable]
@@ -484,11 +472,14 @@ class Recipe(PublishedFiles, ChunkedFields):
             for each in self.hyperslabs(where)
         ]
 
-    def _rows(self, number: int) -> tuple[_Row, ...]:
-        """Return where the indexes of the variables of a file lie; none where they need more."""
-        if number not in self._known_rows:
-            self._known_rows[number] = _rows_of(self._file(number), self.sample_dim)
-        return self._known_rows[number]
+    def _rows(self, where: Any) -> tuple[_Row, ...]:
+        """Return where the variables of a sample lie that is read as it lies; none of another."""
+        if not self._is_of_indexes:
+            return ()
+        if where[0] not in self._known_rows:
+            every = [_rows_of(self._file(n), self.sample_dim) for n in self.files_of(where)]
+            self._known_rows[where[0]] = tuple(itertools.chain(*every)) if all(every) else ()
+        return self._known_rows[where[0]]
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
@@ -517,9 +508,8 @@ class Recipe(PublishedFiles, ChunkedFields):
     def chunks_of(self, where: Any) -> list[tuple[SampledVariable, Place]]:
         """Return the chunks that a sample takes; none of parts of an index along the dimension."""
         number, index = where[:2]
-        if self.fused or not self.has_chunks or not self._is_of_indexes:
-            return []
-        if len(self.files_of(where)) > 1:
+        of_one = self._is_of_indexes and len(self.files_of(where)) == 1
+        if self.fused or not self.has_chunks or not of_one:
             return []
         if number not in self._sampled:
             file = self._file(number)
