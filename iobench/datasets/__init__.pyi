@@ -4,6 +4,7 @@ from iobench.chunks.chunked_fields import ChunkedFields as ChunkedFields
 from iobench.chunks.chunked_fields import SharedChunks as SharedChunks
 from iobench.chunks.chunked_variable import ChunkedVariable as ChunkedVariable
 from iobench.chunks.grib.decoding import decode_message as decode_message
+from iobench.chunks.grib.decoding import load_eccodes as load_eccodes
 from iobench.chunks.grib.grid_description import describe_grid as describe_grid
 from iobench.chunks.grib.message_index import GribIndex as GribIndex
 from iobench.chunks.netcdf.file import NetcdfFile as NetcdfFile
@@ -63,8 +64,8 @@ from iobench.datasets.recipe_data import RecipeVariable as RecipeVariable
 from iobench.datasets.recipe_data import Split as Split
 from iobench.datasets.recipe_items import file_times as file_times
 from iobench.datasets.recipe_stand_ins import define_axes as define_axes
-from iobench.datasets.recipe_stand_ins import netcdf4 as netcdf4
 from iobench.datasets.recipe_stand_ins import smooth_values as smooth_values
+from iobench.datasets.recipe_stand_ins import writing_library as writing_library
 from iobench.datasets.recipes import Recipe as Recipe
 from iobench.datasets.recipes import only_variables as only_variables
 from iobench.datasets.sample_producer import SampleProducer as SampleProducer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from iobench.errors import MissingExtraError
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from types import ModuleType
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
@@ -30,7 +30,7 @@ NOISE_BITS = {2: 16, 4: 24, 8: 53}
 def write_netcdf(recipe: Recipe, plan: StandIn, key: Mapping[str, str], path: Path) -> None:
     """Write one file: axes with their coordinates, then the variables, each in one piece."""
     axes = {axis.name: _coordinate(recipe, plan, key, axis.name) for axis in recipe.axes}
-    with netcdf4(recipe.name).Dataset(path, "w", format="NETCDF4") as file:
+    with writing_library("netCDF4", recipe.name).Dataset(path, "w") as file:
         file.setncatts(dict(recipe.attributes))
         define_axes(file, axes, calendar="proleptic_gregorian")
         for each in recipe.fields:
@@ -118,11 +118,9 @@ def _coordinate(
     return axis.first + axis.step * numbers.astype(np.float64), axis.units
 
 
-def netcdf4(dataset: str) -> ModuleType:
-    """Return the NetCDF library, which stand-ins are written with."""
+def writing_library(name: str, dataset: str) -> Any:
+    """Return a library that stand-ins are written with: ``netCDF4`` or ``h5py``."""
     try:
-        import netCDF4
+        return import_module(name)
     except ImportError as error:
-        raise MissingExtraError(f"{dataset} needs NetCDF: pip install 'iobench[netcdf]'") from error
-    module: Any = netCDF4
-    return module  # type: ignore[no-any-return]
+        raise MissingExtraError(f"{dataset} needs {name}: pip install 'iobench[netcdf]'") from error

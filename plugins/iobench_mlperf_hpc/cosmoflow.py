@@ -32,11 +32,12 @@ from iobench.datasets import (
     inflated_file,
     range_file,
     read_whole_files,
+    writing_library,
 )
 from iobench.errors import FileFormatError, StoreError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench.stores import FeatureKind, frame_data, frame_example, parse_example
-from iobench_mlperf_hpc.split_folders import SplitFolders, Where, h5py_library
+from iobench_mlperf_hpc.split_folders import SplitFolders, Where
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -193,7 +194,7 @@ class CosmoFlow(SplitFolders):
         counts = random.poisson(density).astype("<i2")
         parameters = random.uniform(-1, 1, PARAMETERS).astype("<f4")
         if self.is_hdf5:
-            with h5py_library(self.name).File(path, "w") as file:
+            with writing_library("h5py", self.name).File(path, "w") as file:
                 compression = "gzip" if self.layout == "hdf5-gzip" else None
                 file.create_dataset("x", data=counts, compression=compression)
                 file.create_dataset("y", data=parameters)

@@ -27,10 +27,11 @@ from iobench.datasets import (
     inspect_files,
     smooth_values,
     whole_variable,
+    writing_library,
 )
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_mlperf_hpc.split_folders import SplitFolders, Where, h5py_library
+from iobench_mlperf_hpc.split_folders import SplitFolders, Where
 
 GROUP: Final = "climate"
 DATA, LABELS, RELAXED_LABELS = "data", "labels_0", "labels_1"
@@ -188,7 +189,7 @@ class DeepCam(SplitFolders):
         The dtype of labels is not published: of 4 bytes in both sets of them, all files take 8.8
         TiB, which are the 8.8 TB of https://mlcommons.org/en/news/mlperf-hpc-v07.
         """
-        with h5py_library(self.name).File(path, "w") as file:
+        with writing_library("h5py", self.name).File(path, "w") as file:
             group = file.create_group(GROUP)
             if "split" not in key:
                 low, high = np.array([*CHANNELS.values()], dtype=np.float32).T

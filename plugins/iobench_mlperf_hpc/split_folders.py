@@ -34,7 +34,7 @@ from iobench.datasets import (
     read_boxes,
     where_slab,
 )
-from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
@@ -95,7 +95,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
             spec=spec,
             where=LazySequence(len(files), _only_sample),
             splits=splits,
-            coordinate=LazySequence(len(files), [file.stem for file in files].__getitem__),
+            coordinate=[file.stem for file in files],
             provenance={**self.facts(files), **facts, "stand_in": locator.stand_in},
             meteorology=Meteorology(("sample",), left_out=self.left_out),
         )
@@ -179,12 +179,3 @@ class SplitFolders(PublishedFiles, ChunkedFields):
 
 def _only_sample(number: int) -> Where:
     return number, 0
-
-
-def h5py_library(dataset: str) -> Any:
-    """Return h5py, which stand-ins are written with."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError(f"{dataset} needs HDF5: pip install 'iobench[netcdf]'") from error
-    return h5py

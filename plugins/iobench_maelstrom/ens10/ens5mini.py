@@ -24,10 +24,10 @@ from iobench.datasets import (
     RecipeVariable,
     SampleIndex,
     define_axes,
-    netcdf4,
     range_file,
     smooth_values,
     whole_variable,
+    writing_library,
 )
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
@@ -106,7 +106,7 @@ def write_month(plan: Ensemble, month: str, path: Path, advance: Callable[[int],
         "latitude": (60.0 - latitudes, "degrees_north"),
         "longitude": (longitudes, "degrees_east"),
     }
-    with netcdf4("maelstrom-ens5mini").Dataset(path, "w", format="NETCDF4") as file:
+    with writing_library("netCDF4", "maelstrom-ens5mini").Dataset(path, "w") as file:
         define_axes(file, axes, calendar="proleptic_gregorian")
         for variable in PRESSURE_VARIABLES:
             stored = file.createVariable(

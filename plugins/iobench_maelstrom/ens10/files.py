@@ -13,8 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from iobench.datasets import PlannedFile, StandIn, define_axes, in_mirror, netcdf4, smooth_values
-from iobench.errors import MissingExtraError
+from iobench.datasets import (
+    PlannedFile,
+    StandIn,
+    define_axes,
+    in_mirror,
+    load_eccodes,
+    smooth_values,
+    writing_library,
+)
 
 BUCKET_URL = "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
 PACKAGE = "climetlab-maelstrom-ens10"
@@ -307,7 +314,7 @@ def _write_target(
     }
     field = next(each for each in plan.fields if each.name == task.target)
     bounds, name = (field.low, field.high), task.target_variable
-    with netcdf4("maelstrom-ens10").Dataset(path, "w", format="NETCDF4") as file:
+    with writing_library("netCDF4", "maelstrom-ens10").Dataset(path, "w") as file:
         define_axes(file, axes, calendar="gregorian")
         stored = file.createVariable(name, "f4", tuple(axes), contiguous=True)
         stored.setncatts({"units": task.target_units, "long_name": LONG_NAMES[name]})
@@ -332,7 +339,7 @@ def write_forecasts(
     plan: Ensemble, dtype: str, date: str, path: Path, advance: Callable[[int], None]
 ) -> None:
     """Write one date's file in the order year, step, member, level, parameter."""
-    codes = _eccodes()
+    codes = load_eccodes()
     handles = [_new_handle(codes, plan, dtype, field) for field in plan.fields]
     try:
         with path.open("wb") as stream:
@@ -381,13 +388,3 @@ def _new_handle(codes: ModuleType, plan: Ensemble, dtype: str, field: GribField)
     for key, value in keys.items():
         codes.codes_set(handle, key, value)
     return handle
-
-
-def _eccodes() -> ModuleType:
-    try:
-        import eccodes
-    except ImportError as error:
-        raise MissingExtraError(
-            "maelstrom-ens10 needs ecCodes and NetCDF: pip install 'iobench[grib,netcdf]'"
-        ) from error
-    return eccodes  # type: ignore[no-any-return]

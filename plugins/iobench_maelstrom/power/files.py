@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Axis, RecipeVariable, StandIn, define_axes, netcdf4, smooth_values
+from iobench.datasets import (
+    Axis,
+    RecipeVariable,
+    StandIn,
+    define_axes,
+    smooth_values,
+    writing_library,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -224,7 +231,7 @@ def write_run(
         axes["level"] = np.array(level_type.levels, dtype="i4"), level_type.level_units
     hours = n_hours + np.arange(N_STEPS, dtype="i4")
     axes["time"] = hours, "hours since 1900-01-01 00:00:00.0"
-    with netcdf4(NAME).Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
+    with writing_library("netCDF4", NAME).Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
         file.set_fill_off()
         file.Conventions = "CF-1.6"
         file.history = "iobench stand-in, laid out as grib_to_netcdf writes"
@@ -276,7 +283,7 @@ def write_production(plan: StandIn, turbine: Turbine, path: Path, advance: Advan
         "latitude": (np.array([turbine.latitude]), "degrees_north"),
         "longitude": (np.array([turbine.longitude]), "degrees_east"),
     }
-    with netcdf4(NAME).Dataset(path, "w", format="NETCDF4") as file:
+    with writing_library("netCDF4", NAME).Dataset(path, "w") as file:
         file.setncatts(
             {
                 "wind plant": f"stand-in {turbine.number}",
@@ -319,7 +326,7 @@ def write_constants(path: Path, advance: Advance) -> None:
     b = pressure * pressure * pressure
     a = 101325.0 * (pressure - b)
     axes = {"dim0": (np.arange(1), ""), "dim0_0": (np.arange(HALF_LEVELS), "")}
-    with netcdf4(NAME).Dataset(path, "w", format="NETCDF4") as file:
+    with writing_library("netCDF4", NAME).Dataset(path, "w") as file:
         define_axes(file, axes)
         for name, values in {"hyai": a, "hybi": b, "hyam": a, "hybm": b}.items():
             created = file.createVariable(name, "f8", tuple(axes), contiguous=True)

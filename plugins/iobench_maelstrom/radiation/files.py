@@ -18,8 +18,8 @@ from iobench.datasets import (
     PublishedStep,
     RecipeVariable,
     StandIn,
-    netcdf4,
     smooth_values,
+    writing_library,
 )
 from iobench.errors import OptionError
 from iobench.stores import FeatureKind, frame_example
@@ -89,7 +89,7 @@ def write_pair_file(
     """Write the file of inputs or outputs of a patch."""
     fields = FILES[is_inputs]
     numbers = (plan.seed, STAND_IN_VERSION, *(int(key[n]) for n in ("date", "timestep", "patch")))
-    with netcdf4("maelstrom-radiation").Dataset(path, "w", format="NETCDF4") as file:
+    with writing_library("netCDF4", "maelstrom-radiation").Dataset(path, "w") as file:
         file.createDimension("column", plan.n_steps)
         for each in fields.values():
             _define(file, each)
@@ -161,7 +161,7 @@ def write_norms(plan: StandIn, name: str, path: Path, advance: Advance) -> None:
     values = _features(NORM_COLUMNS, plan.seed, STAND_IN_VERSION)[name]
     values = values.reshape(-1, values.shape[-1])
     mean, deviation = values.mean(axis=0), values.std(axis=0)
-    with netcdf4("maelstrom-radiation-tf").Dataset(path, "w", format="NETCDF4") as file:
+    with writing_library("netCDF4", "maelstrom-radiation-tf").Dataset(path, "w") as file:
         file.createDimension("variable", len(mean))
         file.createVariable(f"{name}_mean", "f4", ("variable",), contiguous=True)[:] = mean
         # Of what is constant, the deviation is told as 1, so that it stays a number.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import StandIn, netcdf4, smooth_values
+from iobench.datasets import StandIn, smooth_values, writing_library
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -207,7 +207,7 @@ def write_file(plan: YrPlan, date: str, path: Path, advance: Advance) -> None:
         what: tuple[int | str, ...] = (plan.seed, STAND_IN_VERSION, name, date, *key)
         return smooth_values(shape, low, high, *what, noise=NOISE[plan.size][name])
 
-    with netcdf4("maelstrom-yr").Dataset(path, "w", format="NETCDF4") as file:
+    with writing_library("netCDF4", "maelstrom-yr").Dataset(path, "w") as file:
 
         def put(
             name: str, dims: tuple[str, ...], values: Any, dtype: str, **attributes: Any
