@@ -47,25 +47,7 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.climetlab_plugin import PluginFiles, plugin_baseline
-from iobench_maelstrom.ens10.files import (
-    ALL_DATES,
-    CITATION,
-    GRID,
-    LEAD_HOURS,
-    PACKAGE,
-    STAND_IN_VERSION,
-    TASKS,
-    TERMS,
-    Ensemble,
-    Task,
-    forecast_url,
-    forecasts_nbytes,
-    plan_of_size,
-    start_date,
-    target_files,
-    valid_time,
-    write_forecasts,
-)
+from iobench_maelstrom.ens10 import files as archive
 from iobench_maelstrom.ens10.point_statistics import PointStatistics, normalisation_of
 
 if TYPE_CHECKING:
@@ -97,17 +79,19 @@ class Layout:
         return self.shape[0] * self.shape[1]
 
 
-def find_messages(index: GribIndex, task: Task) -> tuple[Layout, list[list[FileRange[str]]]]:
+def find_messages(
+    index: GribIndex, task: archive.Task
+) -> tuple[Layout, list[list[FileRange[str]]]]:
     """Return what samples are like, and where the messages of each are, by variable and member."""
     parameters = [field.param_id for field in task.fields]
     place: dict[str, Any] = {"typeOfLevel": "surface"}
     if task.level:
         place = {"typeOfLevel": "isobaricInhPa", "level": task.level}
-    rows = index.rows(paramId=parameters, step=LEAD_HOURS, dataTime=0, **place)
+    rows = index.rows(paramId=parameters, step=archive.LEAD_HOURS, dataTime=0, **place)
     if not rows.size:
         kind = f"field at {task.level} hPa" if task.level else "surface field"
         raise FileFormatError(
-            f"{index.files[0]}: no {kind} of ENS-10 at step {LEAD_HOURS} h among "
+            f"{index.files[0]}: no {kind} of ENS-10 at step {archive.LEAD_HOURS} h among "
             f"{len(index)} messages in {len(index.files)} file(s); expected files "
             f"output.{task.dtype}.2018*"
         )
@@ -126,8 +110,8 @@ def find_messages(index: GribIndex, task: Task) -> tuple[Layout, list[list[FileR
         day = str(starts[start])
         raise FileFormatError(
             f"{file}: the forecast of {day[:4]}-{day[4:6]}-{day[6:]} lacks "
-            f"{task.fields[variable].name} of member {members[member]} at step {LEAD_HOURS} h "
-            f"({len(missing)} message(s) missing in all); fetch the file again"
+            f"{task.fields[variable].name} of member {members[member]} at step "
+            f"{archive.LEAD_HOURS} h ({len(missing)} message(s) missing in all); fetch the file again"
         )
     repeated = rows[table[slots] != rows]
     if repeated.size:
@@ -162,7 +146,7 @@ class Target:
     """Where the target's fields are: one of each time, one after another."""
 
     path: Path
-    task: Task
+    task: archive.Task
     times: NDArray[np.datetime64]
     offset: int
     dtype: str
@@ -170,12 +154,12 @@ class Target:
 
     def range_of(self, start: str) -> FileRange[str]:
         """Return where the field valid at the end of the forecast of ``start`` is."""
-        time = valid_time(start)
+        time = archive.valid_time(start)
         places = np.flatnonzero(self.times == time)
         if places.size != 1:
             raise FileFormatError(
                 f"{self.path}: expected the time {time} once (forecast of {start} + "
-                f"{LEAD_HOURS} h), found it {places.size} times; fetch it for all forecasts"
+                f"{archive.LEAD_HOURS} h), found it {places.size} times; fetch it for all forecasts"
                 f"{self.task.or_without}"
             )
         nbytes = self.shape[0] * self.shape[1] * np.dtype(self.dtype).itemsize
@@ -186,7 +170,7 @@ class Target:
         return (place.offset - self.offset) // place.nbytes
 
 
-def open_target(path: Path, task: Task, cache_dir: Path) -> Target:
+def open_target(path: Path, task: archive.Task, cache_dir: Path) -> Target:
     """Return where the fields of an ERA5 target file are; what it holds is kept."""
     [file], name = inspect_files([path], cache_dir=cache_dir), task.target_variable
     dims = ("time", "latitude", "longitude")
@@ -225,7 +209,7 @@ PUBLISHED = PublishedStep(
     batch_size=1,
     source="MAELSTROM D2.3, table 4: U-Net, PyTorch 1.12.1, one A100 40 GB",
     exposed_io_s=(0.02158, 0.10881, 0.10577, 6.02123, 0.22815),
-    sample_nbytes=(22 + 1) * GRID[0] * GRID[1] * 4,
+    sample_nbytes=(22 + 1) * archive.GRID[0] * archive.GRID[1] * 4,
     tables={
         "D2.3 table 4, PyTorch, NumPy": {
             "epoch": (178.54078, 189.92810, 184.69046, 214.2706, 14.18365),
@@ -246,7 +230,7 @@ PUBLISHED_PL = msgspec.structs.replace(
     source=f"{PUBLISHED.source}; 22 channels, of which 14 take 98 % of the operations",
     exposed_io_s=None,
     tables={},
-    sample_nbytes=(14 + 1) * GRID[0] * GRID[1] * 4,
+    sample_nbytes=(14 + 1) * archive.GRID[0] * archive.GRID[1] * 4,
 )
 
 
@@ -256,8 +240,8 @@ def _meteorology(starts: Sequence[str], message: memoryview) -> Meteorology:
     return Meteorology(
         ("time",),
         (
-            *forecast_times(_days(starts), LEAD_HOURS * 3600),
-            Coordinate("step", (), np.asarray(LEAD_HOURS), step),
+            *forecast_times(_days(starts), archive.LEAD_HOURS * 3600),
+            Coordinate("step", (), np.asarray(archive.LEAD_HOURS), step),
             *describe_grid(message, ("latitude", "longitude")),
         ),
     )
@@ -270,43 +254,45 @@ def _days(starts: Sequence[str]) -> NDArray[np.datetime64]:
 class Ens10(PluginFiles):
     """ENS-10's fields as the D2.3 U-Net read them."""
 
-    package = PACKAGE
+    package = archive.PACKAGE
     example = "date=0101,0104"
 
     name = "maelstrom-ens10"
-    keys = (Key("date", ALL_DATES),)
-    terms_of_use = TERMS
-    citation = CITATION
-    synthesis_version = STAND_IN_VERSION
+    keys = (Key("date", archive.ALL_DATES),)
+    terms_of_use = archive.TERMS
+    citation = archive.CITATION
+    synthesis_version = archive.STAND_IN_VERSION
     options = (
         Option(
             "date",
             "Start dates as upstream, MMDD or YYYYMMDD (the year is ignored), separated by commas. "
             "By default all whose files are found.",
             (),
-            ALL_DATES,
+            archive.ALL_DATES,
             many=True,
-            parse=start_date,
+            parse=archive.start_date,
         ),
-        Option("dtype", "Surface fields, or those at a pressure level.", "sfc", tuple(TASKS)),
+        Option(
+            "dtype", "Surface fields, or those at a pressure level.", "sfc", tuple(archive.TASKS)
+        ),
         Option(
             "target",
             "For sfc whether samples have the target, ERA5's t2m; for pl which target they have, "
             "which says the level, too. The first of each is the default.",
-            values=tuple(target for targets in TASKS.values() for target in targets),
+            values=tuple(target for targets in archive.TASKS.values() for target in targets),
         ),
     )
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        dtype, targets = self.chosen["dtype"], TASKS[self.chosen["dtype"]]
+        dtype, targets = self.chosen["dtype"], archive.TASKS[self.chosen["dtype"]]
         target = self.chosen["target"] or next(iter(targets))
         if target not in targets:
             raise OptionError(
                 f"target {target!r}: of dtype {dtype}, expected {' or '.join(targets)}"
             )
         self.has_target = target != "none"
-        self.task: Task = targets[target]
+        self.task: archive.Task = targets[target]
         level = self.task.level
         fields = f"fields at {level} hPa" if level else "surface fields"
         self.title = f"ENS-10 ensemble forecasts, {fields} at step 48 h (MAELSTROM A4)"
@@ -327,7 +313,7 @@ class Ens10(PluginFiles):
         return self._layout
 
     def file_url(self, key: FileKey) -> str:
-        return forecast_url(key["date"], self.task.dtype)
+        return archive.forecast_url(key["date"], self.task.dtype)
 
     def files(self, locator: Locator) -> list[Path]:
         paths = self._own_files(locator) or super().files(locator)
@@ -339,7 +325,7 @@ class Ens10(PluginFiles):
             raise MissingFileError(
                 f"{self.name}: the target era5/{url.rpartition('/')[2]} was not found in "
                 f"{locator.searched()}; it holds ERA5's {self.task.target} on the forecasts' grid "
-                f"at start + {LEAD_HOURS} h (Climate Data Store): put it there"
+                f"at start + {archive.LEAD_HOURS} h (Climate Data Store): put it there"
                 f"{self.task.or_without}"
             )
         return [*paths, target]
@@ -355,7 +341,9 @@ class Ens10(PluginFiles):
                 "{month} and {day} for the digits of it"
             )
         present = {file.month + file.day for file in own}
-        missing = [forecast_url(date, self.task.dtype) for date in dates if date not in present]
+        missing = [
+            archive.forecast_url(date, self.task.dtype) for date in dates if date not in present
+        ]
         if missing:
             raise MissingFileError(
                 f"{self.name}: {', '.join(missing)} not found in {locator.searched()}; fetch the "
@@ -407,7 +395,7 @@ class Ens10(PluginFiles):
             provenance={
                 **self.facts(index.files),
                 "dtype": self.task.dtype,
-                "step_hours": LEAD_HOURS,
+                "step_hours": archive.LEAD_HOURS,
                 "members": list(self._layout.members),
                 "starts": list(starts),
                 "target": target_text,
@@ -499,9 +487,9 @@ class Ens10(PluginFiles):
     ) -> list[VariablePart]:
         """Return what xarray has to read of a sample: out of files, or of a plugin's sources."""
         layout, start = self.layout, starts[where[0]]
-        labels: dict[str, Any] = {"time": start.astype(np.int64), "step": LEAD_HOURS}
+        labels: dict[str, Any] = {"time": start.astype(np.int64), "step": archive.LEAD_HOURS}
         if sources:  # whose times are decoded
-            labels = {"time": start, "step": np.timedelta64(LEAD_HOURS, "h")}
+            labels = {"time": start, "step": np.timedelta64(archive.LEAD_HOURS, "h")}
         if self.task.level:
             labels["isobaricInhPa"] = self.task.level
         parts = []
@@ -532,14 +520,14 @@ class Ens10(PluginFiles):
         others = (self.task.target_url,) if self.has_target else ()
         return msgspec.structs.replace(super().downloads(), others=others)
 
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:
-        return plan_of_size(self.task.dtype, scale=scale, tiny=tiny, seed=seed)
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> archive.Ensemble:
+        return archive.plan_of_size(self.task.dtype, scale=scale, tiny=tiny, seed=seed)
 
     def planned_files(self, plan: Any) -> list[PlannedFile]:
-        return [*target_files(plan, self.task.dtype), *super().planned_files(plan)]
+        return [*archive.target_files(plan, self.task.dtype), *super().planned_files(plan)]
 
     def file_nbytes(self, key: FileKey, plan: Any) -> int:
-        return forecasts_nbytes(plan)
+        return archive.forecasts_nbytes(plan)
 
     def write(self, plan: Any, key: FileKey, path: Path, advance: Advance) -> None:
-        write_forecasts(plan, self.task.dtype, key["date"], path, advance)
+        archive.write_forecasts(plan, self.task.dtype, key["date"], path, advance)

@@ -32,21 +32,7 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
 from iobench_maelstrom.climetlab_plugin import PluginRecipe
-from iobench_maelstrom.ens10.files import (
-    ALL_DATES,
-    ALL_MONTHS,
-    CITATION,
-    LEVELS,
-    PACKAGE,
-    PRESSURE_VARIABLES,
-    TERMS,
-    TOY_CHANNELS,
-    TOY_LEAD_HOURS,
-    Ensemble,
-    month_url,
-    share_of,
-    start_month,
-)
+from iobench_maelstrom.ens10 import files as archive
 from iobench_maelstrom.ens10.point_statistics import PointStatistics, normalisation_of
 
 if TYPE_CHECKING:
@@ -68,32 +54,34 @@ DEFAULT_YEARS: tuple[int, ...] = (1998, 1999)
 NOISE = 0.86
 
 
-def plan_of_months(*, scale: float | None, tiny: bool, seed: int) -> Ensemble:
+def plan_of_months(*, scale: float | None, tiny: bool, seed: int) -> archive.Ensemble:
     """Return the plan of a size: tiny, the profile's default, or a share of all samples."""
     years, n_members, shape = DEFAULT_YEARS, MEMBERS, SHAPE
     if tiny or scale is None:
-        by_month = [_in_month(ALL_DATES, month) for month in DEFAULT_MONTHS]
+        by_month = [_in_month(archive.ALL_DATES, month) for month in DEFAULT_MONTHS]
         dates = tuple(date for some in by_month for date in some[: 2 if tiny else None])
     else:
-        dates, years = share_of(scale, ALL_YEARS)
+        dates, years = archive.share_of(scale, ALL_YEARS)
     if tiny:
         n_members, shape = 3, (10, 20)
-    keys = tuple({"date": month} for month in ALL_MONTHS if _in_month(dates, month))
-    return Ensemble(seed, keys, 0, tiny, dates, years, STEPS, n_members, shape)
+    keys = tuple({"date": month} for month in archive.ALL_MONTHS if _in_month(dates, month))
+    return archive.Ensemble(seed, keys, 0, tiny, dates, years, STEPS, n_members, shape)
 
 
 def _in_month(dates: tuple[str, ...], month: str) -> tuple[str, ...]:
     return tuple(date for date in dates if date[:2] == month)
 
 
-def month_nbytes(plan: Ensemble, month: str) -> int:
+def month_nbytes(plan: archive.Ensemble, month: str) -> int:
     """Return about the bytes of a month's file."""
     n_starts = len(plan.years) * len(_in_month(plan.dates, month))
-    n_fields = len(PRESSURE_VARIABLES) * plan.n_members * len(STEPS) * len(LEVELS)
+    n_fields = len(archive.PRESSURE_VARIABLES) * plan.n_members * len(STEPS) * len(archive.LEVELS)
     return n_starts * n_fields * plan.shape[0] * plan.shape[1] * 4 + (32 << 10)
 
 
-def write_month(plan: Ensemble, month: str, path: Path, advance: Callable[[int], None]) -> None:
+def write_month(
+    plan: archive.Ensemble, month: str, path: Path, advance: Callable[[int], None]
+) -> None:
     """Write one month's file as xarray writes what cfgrib decodes: contiguous float32."""
     starts = [(year, date) for year in plan.years for date in _in_month(plan.dates, month)]
     times = [np.datetime64(f"{year}-{date[:2]}-{date[2:]}", "s") for year, date in starts]
@@ -102,28 +90,30 @@ def write_month(plan: Ensemble, month: str, path: Path, advance: Callable[[int],
         "number": (np.arange(plan.n_members), "1"),
         "time": (np.array(times).astype(np.int64), "seconds since 1970-01-01"),
         "step": (np.array(STEPS, dtype=np.float64), "hours"),
-        "isobaricInhPa": (np.array(LEVELS, dtype=np.float64), "hPa"),
+        "isobaricInhPa": (np.array(archive.LEVELS, dtype=np.float64), "hPa"),
         "latitude": (60.0 - latitudes, "degrees_north"),
         "longitude": (longitudes, "degrees_east"),
     }
     with writing_library("netCDF4", "maelstrom-ens5mini").Dataset(path, "w") as file:
         define_axes(file, axes, calendar="proleptic_gregorian")
-        for variable in PRESSURE_VARIABLES:
+        for variable in archive.PRESSURE_VARIABLES:
             stored = file.createVariable(
                 variable.name, "f4", tuple(axes), contiguous=True, fill_value=np.float32(np.nan)
             )
             stored.setncatts({"units": variable.units, "long_name": variable.long_name})
         for number, (year, date) in enumerate(starts):
-            for variable, (step, hours) in itertools.product(PRESSURE_VARIABLES, enumerate(STEPS)):
+            for variable, (step, hours) in itertools.product(
+                archive.PRESSURE_VARIABLES, enumerate(STEPS)
+            ):
                 what = plan.seed, STAND_IN_VERSION, variable.name, year, int(date), hours
                 low, high = np.array(variable.ranges)[:, :, None, None].swapaxes(0, 1)
-                shape = (plan.n_members, len(LEVELS), *plan.shape)
+                shape = (plan.n_members, len(archive.LEVELS), *plan.shape)
                 fields = smooth_values(shape, low, high, *what, noise=NOISE)
                 file[variable.name][:, number, step] = fields
             advance(month_nbytes(plan, month) // len(starts))
 
 
-NAMES = tuple(each.name for each in PRESSURE_VARIABLES)
+NAMES = tuple(each.name for each in archive.PRESSURE_VARIABLES)
 HOURS = {"nanosecond": 1 / 3.6e12, "second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}
 """Of the units that a step may have."""
 
@@ -131,33 +121,33 @@ HOURS = {"nanosecond": 1 / 3.6e12, "second": 1 / 3600, "minute": 1 / 60, "hour":
 class Ens5mini(PluginRecipe):
     """The toy data set of ENS-10."""
 
-    package = PACKAGE
+    package = archive.PACKAGE
     example = "date=01"
 
     name = "maelstrom-ens5mini"
     title = "ENS5-mini ensemble forecasts over Europe, pressure levels, step 24 h (MAELSTROM A4)"
-    url = month_url("{date}")
-    keys = (Key("date", ALL_MONTHS),)
+    url = archive.month_url("{date}")
+    keys = (Key("date", archive.ALL_MONTHS),)
     options = (
         Option(
             "date",
             "Months as upstream, MM (or MMDD, YYYYMMDD, of which the month counts), separated by "
             "commas. By default all whose files are found.",
             (),
-            ALL_MONTHS,
+            archive.ALL_MONTHS,
             many=True,
-            parse=start_month,
+            parse=archive.start_month,
         ),
         Option("dtype", "Pressure levels; there are no others.", "pl", ("pl",)),
     )
     axes = tuple(
         Axis(dim) for dim in ("number", "time", "step", "isobaricInhPa", "latitude", "longitude")
     )
-    fields = tuple(RecipeVariable(each.name, each.units) for each in PRESSURE_VARIABLES)
+    fields = tuple(RecipeVariable(each.name, each.units) for each in archive.PRESSURE_VARIABLES)
     sample_dim = "time"
     time_unit = "D"
-    terms_of_use = TERMS
-    citation = CITATION
+    terms_of_use = archive.TERMS
+    citation = archive.CITATION
     synthesis_version = STAND_IN_VERSION
 
     def __init__(self, **options: str) -> None:
@@ -176,10 +166,11 @@ class Ens5mini(PluginRecipe):
         """Raise FileFormatError where a file is of another schema, or has other levels or steps."""
         super().check(file, first)
         levels = whole_variable(file, "isobaricInhPa").tolist()
-        if levels != list(LEVELS):
+        if levels != list(archive.LEVELS):
             text = " ".join(f"{level:g}" for level in levels)
             raise FileFormatError(
-                f"{file.path}: isobaricInhPa is {text}, expected {' '.join(map(str, LEVELS))}"
+                f"{file.path}: isobaricInhPa is {text}, expected "
+                + " ".join(map(str, archive.LEVELS))
             )
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
@@ -229,9 +220,11 @@ class Ens5mini(PluginRecipe):
         return members
 
     def spec(self) -> SampleSpec:
-        shape = (len(TOY_CHANNELS), *self.shape[2:])
+        shape = (len(archive.TOY_CHANNELS), *self.shape[2:])
         dims = ("channel", "latitude", "longitude")
-        return SampleSpec((Variable("inputs", shape, "<f4", dims, "1", channels=TOY_CHANNELS),))
+        return SampleSpec(
+            (Variable("inputs", shape, "<f4", dims, "1", channels=archive.TOY_CHANNELS),)
+        )
 
     def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return ``inputs``: normalised mean and deviation by variable and level."""
@@ -244,13 +237,13 @@ class Ens5mini(PluginRecipe):
         for number, name in enumerate(NAMES):
             self._statistics.score(number, _flat(arrays[name]), scored)
             inputs[number] = scored.reshape(2, n_levels, n_points).transpose(1, 0, 2)
-        return {"inputs": inputs.reshape(len(TOY_CHANNELS), n_latitudes, n_longitudes)}
+        return {"inputs": inputs.reshape(len(archive.TOY_CHANNELS), n_latitudes, n_longitudes)}
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         return {
             **self.facts([file.path for file in files]),
             "dtype": "pl",
-            "step_hours": TOY_LEAD_HOURS,
+            "step_hours": archive.TOY_LEAD_HOURS,
             "target": "none",
             "sample": "as ENS-10's U-Net reads; no training code of ens5mini is published",
         }
@@ -258,7 +251,7 @@ class Ens5mini(PluginRecipe):
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         return self.calls_by_key(keys, "date", {})
 
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> archive.Ensemble:
         return plan_of_months(scale=scale, tiny=tiny, seed=seed)
 
     def file_nbytes(self, key: FileKey, plan: Any) -> int:
@@ -279,9 +272,12 @@ def _lead_index(file: NetcdfFile) -> int:
     hours = HOURS.get(units.removesuffix("s"))
     if hours is None:
         raise FileFormatError(f"{file.path}: step has units {units!r}, expected 'hours'")
-    places = np.flatnonzero(np.isclose(whole_variable(file, "step") * hours, TOY_LEAD_HOURS))
+    places = np.flatnonzero(
+        np.isclose(whole_variable(file, "step") * hours, archive.TOY_LEAD_HOURS)
+    )
     if places.size != 1:
         raise FileFormatError(
-            f"{file.path}: expected the step {TOY_LEAD_HOURS} h once, found it {places.size} times"
+            f"{file.path}: expected the step {archive.TOY_LEAD_HOURS} h once, found it "
+            f"{places.size} times"
         )
     return int(places[0])

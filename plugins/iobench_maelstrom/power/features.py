@@ -30,19 +30,7 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError
 from iobench.samples import SampleSpec, Variable
-from iobench_maelstrom.power.files import (
-    CONSTANTS_FILE,
-    HALF_LEVELS,
-    HEADER_NBYTES,
-    HOURS_PER_RUN,
-    MODEL,
-    PRODUCTION_FILE,
-    SURFACE,
-    TURBINES,
-    production_nbytes,
-    write_constants,
-    write_production,
-)
+from iobench_maelstrom.power import files as archive
 from iobench_maelstrom.power.weather import (
     DATE,
     ModelLevels,
@@ -83,7 +71,7 @@ class LevelConstants(Recipe):
     """Coefficients A and B of the model levels' bounds: an input of the features."""
 
     name = "constants"
-    axes = (Axis("dim0", 1), Axis("dim0_0", HALF_LEVELS))
+    axes = (Axis("dim0", 1), Axis("dim0_0", archive.HALF_LEVELS))
     fields = tuple(RecipeVariable(name) for name in ("hyai", "hybi", "hyam", "hybm"))
 
 
@@ -92,14 +80,17 @@ class PowerFeatures(PowerFiles):
 
     name = "maelstrom-power"
     title = "Wind power forecast: nearest-point features, hourly production (MAELSTROM A6)"
-    prefixes = (MODEL.prefix, SURFACE.prefix)
+    prefixes = (archive.MODEL.prefix, archive.SURFACE.prefix)
     axes, fields = ModelLevels.axes, ModelLevels.fields
     options = (
-        Option("wind_turbine_id", "Which turbine.", "1", [str(each.number) for each in TURBINES]),
+        Option(
+            "wind_turbine_id", "Which turbine.", "1",
+            [str(each.number) for each in archive.TURBINES],
+        ),
         DATE,
         Option(
             "model_level", "Where the wind is taken: 133 is about 100 m above ground.", "133",
-            [str(level) for level in MODEL.levels],
+            [str(level) for level in archive.MODEL.levels],
         ),
     )  # fmt: skip
 
@@ -107,7 +98,8 @@ class PowerFeatures(PowerFiles):
         super().__init__(**options)
         self.number: str = self.chosen["wind_turbine_id"]
         self.others = tuple(
-            {"file": name} for name in (CONSTANTS_FILE, PRODUCTION_FILE.format(self.number))
+            {"file": name}
+            for name in (archive.CONSTANTS_FILE, archive.PRODUCTION_FILE.format(self.number))
         )
         self.model_level = int(self.chosen["model_level"])
         self.n_runs = 0
@@ -138,8 +130,8 @@ class PowerFeatures(PowerFiles):
         return tuple(every)
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        model = run_times(files[: self.n_runs], HOURS_PER_RUN)
-        surface = run_times(files[self.n_runs : 2 * self.n_runs], HOURS_PER_RUN)
+        model = run_times(files[: self.n_runs], archive.HOURS_PER_RUN)
+        surface = run_times(files[self.n_runs : 2 * self.n_runs], archive.HOURS_PER_RUN)
         for run, (times, others) in enumerate(zip(model, surface, strict=True)):
             if not np.array_equal(times, others):
                 raise FileFormatError(
@@ -170,7 +162,7 @@ class PowerFeatures(PowerFiles):
         run, _, start, stop, _ = where
         place = self.ranges(where)
         return [
-            *(Hyperslab(name, place) for name in MODEL.required),
+            *(Hyperslab(name, place) for name in archive.MODEL.required),
             Hyperslab("sp", place, file=self.n_runs + run),
             Hyperslab("production", {"time": slice(start, stop)}, file=-1, of_all=True),
         ]
@@ -211,13 +203,17 @@ class PowerFeatures(PowerFiles):
         place = in_mirror(self.file_url(constants))
         turbines = [
             PlannedFile(
-                in_mirror(self.file_url({"file": PRODUCTION_FILE.format(turbine.number)})),
-                production_nbytes(plan),
-                partial(write_production, plan, turbine),
+                in_mirror(self.file_url({"file": archive.PRODUCTION_FILE.format(turbine.number)})),
+                archive.production_nbytes(plan),
+                partial(archive.write_production, plan, turbine),
             )
-            for turbine in TURBINES
+            for turbine in archive.TURBINES
         ]
-        return [*weather, PlannedFile(place, HEADER_NBYTES, write_constants), *turbines]
+        return [
+            *weather,
+            PlannedFile(place, archive.HEADER_NBYTES, archive.write_constants),
+            *turbines,
+        ]
 
     def _place(self, model: NetcdfFile, surface: NetcdfFile, turbine: NetcdfFile) -> None:
         """Find the model level and the grid point nearest to the turbine."""

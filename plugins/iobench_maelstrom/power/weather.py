@@ -31,27 +31,7 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
 from iobench_maelstrom.climetlab_plugin import PluginRecipe
-from iobench_maelstrom.power.files import (
-    ALL_DAYS,
-    BUCKET_URL,
-    CITATION,
-    CLUSTERING_LEVELS,
-    CLUSTERING_VARIABLES,
-    FIRST_DAYS,
-    HOURS_PER_RUN,
-    INSTALL,
-    LEVEL_TYPES,
-    MODEL,
-    PACKAGE,
-    PRESSURE,
-    RUNS,
-    STAND_IN_VERSION,
-    SURFACE,
-    TERMS,
-    LevelType,
-    run_nbytes,
-    write_run,
-)
+from iobench_maelstrom.power import files as archive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,7 +54,7 @@ DATE = Option(
     "date",
     "Days, YYYY-MM-DD, separated by commas. By default all whose files are found.",
     (),
-    ALL_DAYS,
+    archive.ALL_DAYS,
     many=True,
 )
 
@@ -85,17 +65,17 @@ class PowerFiles(PluginRecipe):
     Without days chosen it is those at hand; a day at hand only in part is an error.
     """
 
-    package = PACKAGE
-    install = INSTALL
+    package = archive.PACKAGE
+    install = archive.INSTALL
     example = "date=2019-01-01,2019-01-02"
     prefixes: tuple[str, ...]
     others: tuple[FileKey, ...] = ()
-    keys = (Key("date", ALL_DAYS), Key("hour", RUNS))
-    tiny = FIRST_DAYS
-    ordinary = FIRST_DAYS[:1]
-    terms_of_use = TERMS
-    citation = CITATION
-    synthesis_version = STAND_IN_VERSION
+    keys = (Key("date", archive.ALL_DAYS), Key("hour", archive.RUNS))
+    tiny = archive.FIRST_DAYS
+    ordinary = archive.FIRST_DAYS[:1]
+    terms_of_use = archive.TERMS
+    citation = archive.CITATION
+    synthesis_version = archive.STAND_IN_VERSION
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
@@ -109,16 +89,16 @@ class PowerFiles(PluginRecipe):
         runs = [
             {"prefix": prefix, "date": day, "hour": hour}
             for prefix in self.prefixes
-            for day in self.days or ALL_DAYS
-            for hour in RUNS
+            for day in self.days or archive.ALL_DAYS
+            for hour in archive.RUNS
         ]
         return [*runs, *self.others]
 
     def file_url(self, key: FileKey) -> str:
         if "file" in key:
-            return f"{BUCKET_URL}/{key['file']}"
+            return f"{archive.BUCKET_URL}/{key['file']}"
         prefix = key.get("prefix", self.prefixes[0])
-        return f"{BUCKET_URL}/{prefix}_{key['date'].replace('-', '')}_{key['hour']}.nc"
+        return f"{archive.BUCKET_URL}/{prefix}_{key['date'].replace('-', '')}_{key['hour']}.nc"
 
     def needs_all(self, locator: Locator) -> bool:
         """Return True: of the days that there are."""
@@ -148,20 +128,20 @@ class PowerFiles(PluginRecipe):
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         facts = super().provenance(files, fitted)
         options = {**facts["options"], "date": list(self.days)}
-        return {**facts, "options": options, "hours_per_run": HOURS_PER_RUN}
+        return {**facts, "options": options, "hours_per_run": archive.HOURS_PER_RUN}
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         calls = []
         for prefix in self.prefixes:
             own = [key for key in keys if key.get("prefix") == prefix]
             days = list(dict.fromkeys(key["date"] for key in own))
-            name = f"maelstrom-weather-{LEVEL_TYPES[prefix].kind}-level"
+            name = f"maelstrom-weather-{archive.LEVEL_TYPES[prefix].kind}-level"
             calls.append(self.call({"date": days}, own, name))
         return calls
 
     def joined_length(self, file: NetcdfFile) -> int:
         """Return how much of a run the plugin takes."""
-        return HOURS_PER_RUN
+        return archive.HOURS_PER_RUN
 
 
 def run_times(files: Sequence[NetcdfFile], n_steps: int | None) -> list[NDArray[np.datetime64]]:
@@ -197,8 +177,8 @@ OPTIONS = (
     Option(
         "levels",
         "Of which files: those on pressure levels, on model levels 128 to 137, of the surface.",
-        PRESSURE.kind,
-        (PRESSURE.kind, MODEL.kind, SURFACE.kind),
+        archive.PRESSURE.kind,
+        (archive.PRESSURE.kind, archive.MODEL.kind, archive.SURFACE.kind),
     ),
     Option(
         "sample",
@@ -220,9 +200,9 @@ class WeatherFields(PowerFiles):
     """Weather files of one kind of level; of each forecast the first 12 hours are samples."""
 
     name = "maelstrom-weather-pressure-level"
-    level_type: LevelType
+    level_type: archive.LevelType
     options = OPTIONS
-    n_taken: int | None = HOURS_PER_RUN
+    n_taken: int | None = archive.HOURS_PER_RUN
 
     def __init_subclass__(cls, **more: Any) -> None:
         level_type = cls.level_type
@@ -253,28 +233,28 @@ class WeatherFields(PowerFiles):
         return {**super().provenance(files, fitted), "levels": self.levels}
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        return run_nbytes(plan, self.level_type)
+        return archive.run_nbytes(plan, self.level_type)
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        write_run(plan, self.level_type, key["date"], key["hour"], path, advance)
+        archive.write_run(plan, self.level_type, key["date"], key["hour"], path, advance)
 
 
 class ModelLevels(WeatherFields):
     """Fields on the lowest model levels."""
 
-    level_type = MODEL
+    level_type = archive.MODEL
 
 
 class PressureLevels(WeatherFields):
     """Fields on pressure levels."""
 
-    level_type = PRESSURE
+    level_type = archive.PRESSURE
 
 
 class SurfaceLevels(WeatherFields):
     """Fields of the surface."""
 
-    level_type = SURFACE
+    level_type = archive.SURFACE
 
 
 ERA5_NAMES = ("era5_pl_1964_2023_12.nc", "era5_pl_2000_2023_12.nc")
@@ -319,9 +299,9 @@ Where = tuple[int, int, int, int]
 
 def weather_pressure_level(**options: str) -> WeatherFields:
     """Return the dataset ``maelstrom-weather-pressure-level``: fields, or clustering's channels."""
-    levels = options.get("levels", PRESSURE.kind)
+    levels = options.get("levels", archive.PRESSURE.kind)
     if options.get("sample") == "clustering":
-        if levels != PRESSURE.kind:
+        if levels != archive.PRESSURE.kind:
             raise OptionError(f"levels {levels}: sample=clustering is of pressure levels")
         return ClusteringFields(**options)
     kinds = {each.level_type.kind: each for each in (ModelLevels, SurfaceLevels)}
@@ -335,7 +315,7 @@ class ClusteringFields(PressureLevels):
     of each forecast the first 12 hours.
     """
 
-    level_type = replace(PRESSURE, required=CLUSTERING_VARIABLES)
+    level_type = replace(archive.PRESSURE, required=archive.CLUSTERING_VARIABLES)
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
@@ -347,7 +327,7 @@ class ClusteringFields(PressureLevels):
         own = [file.path for file in own_files(locator) or () if is_era5(file.path)]
         if own:
             return own
-        for path in locator.find([f"{BUCKET_URL}/{name}" for name in ERA5_NAMES]):
+        for path in locator.find([f"{archive.BUCKET_URL}/{name}" for name in ERA5_NAMES]):
             if path is not None:
                 return [path]
         try:
@@ -358,12 +338,14 @@ class ClusteringFields(PressureLevels):
     def channel_groups_of(self, first: NetcdfFile) -> tuple[ChannelGroup, ...]:
         """Take no other fields."""
         channel_groups = super().channel_groups_of(first)
-        self.fields = tuple(each for each in self.fields if each.name in CLUSTERING_VARIABLES)
+        self.fields = tuple(
+            each for each in self.fields if each.name in archive.CLUSTERING_VARIABLES
+        )
         return channel_groups
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         first = files[0]
-        self.n_taken = None if is_era5(first.path) else HOURS_PER_RUN
+        self.n_taken = None if is_era5(first.path) else archive.HOURS_PER_RUN
         items = super().items(files)
         self.parts = _channels(first, self.levels)
         *_, rows, columns = first.variables["z"].shape
@@ -414,7 +396,7 @@ class ClusteringFields(PressureLevels):
         options = {**facts["options"], "crop": self.size.kind}
         if is_era5(files[0].path):
             options["date"] = list(self.chosen["date"])
-        return {**facts, "options": options, "levels": list(CLUSTERING_LEVELS)}
+        return {**facts, "options": options, "levels": list(archive.CLUSTERING_LEVELS)}
 
     def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
         if is_era5(files[0]):
@@ -426,7 +408,7 @@ class ClusteringFields(PressureLevels):
 
     def spec(self) -> SampleSpec:
         units_of = {each.name: each.units for each in self.fields}
-        units = [f"{name} {units_of[name]}".strip() for name in CLUSTERING_VARIABLES]
+        units = [f"{name} {units_of[name]}".strip() for name in archive.CLUSTERING_VARIABLES]
         shape, dims = (len(self.parts), *self.size.shape), ("channel", "latitude", "longitude")
         channels = tuple(part for part, _, _ in self.parts)
         fields = Variable("fields", shape, "<f4", dims, ", ".join(units), channels=channels)
@@ -440,7 +422,7 @@ def is_era5(path: Path) -> bool:
 
 def _channels(file: NetcdfFile, levels: Sequence[int]) -> tuple[tuple[str, str, int], ...]:
     """Return channel, variable and place of the level: level by level, as upstream."""
-    missing = [level for level in CLUSTERING_LEVELS if level not in levels]
+    missing = [level for level in archive.CLUSTERING_LEVELS if level not in levels]
     if missing:
         raise FileFormatError(
             f"{file.path}: variable 'level' is {', '.join(map(str, levels))}, deep clustering "
@@ -448,6 +430,6 @@ def _channels(file: NetcdfFile, levels: Sequence[int]) -> tuple[tuple[str, str, 
         )
     return tuple(
         (f"{name}{level}", name, levels.index(level))
-        for level in CLUSTERING_LEVELS
-        for name in CLUSTERING_VARIABLES
+        for level in archive.CLUSTERING_LEVELS
+        for name in archive.CLUSTERING_VARIABLES
     )

@@ -32,34 +32,8 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.climetlab_plugin import PluginRecipe
-from iobench_maelstrom.radiation.columns import (
-    CHANNELS,
-    FLUXES,
-    GROUPS,
-    INPUTS,
-    LENGTHS,
-    POSITIONS,
-    PRESSURE,
-    SHARED,
-    group_inputs,
-    heating_rate,
-    is_assumed,
-    shape_of,
-)
-from iobench_maelstrom.radiation.files import (
-    BUCKET_URL,
-    DATES_2020,
-    HR_SCALES,
-    HR_UNITS,
-    LICENCE,
-    SCHEME,
-    SPLITS_2019,
-    TIMESTEPS,
-    RadiationFiles,
-    Starts,
-    pair_file_nbytes,
-    write_pair_file,
-)
+from iobench_maelstrom.radiation import columns
+from iobench_maelstrom.radiation import files as archive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,14 +52,14 @@ PREFIXES = {
     "spartacus": "spartacus_outputs",
 }
 """How the names of a scheme's outputs begin; inputs are all schemes' own."""
-DATES = tuple(sorted((*DATES_2020, *SPLITS_2019)))
+DATES = tuple(sorted((*archive.DATES_2020, *archive.SPLITS_2019)))
 PATCHES = tuple(map(str, range(16)))
 BANDS = ("sw", "lw")
 GROUP_UNITS = {"pressure_hl": "Pa", "inter_inputs": "1"}
 """The other groups mix quantities."""
 
 
-class Radiation(RadiationFiles, PluginRecipe):
+class Radiation(archive.RadiationFiles, PluginRecipe):
     """Columns of the raw radiation files; options as upstream's.
 
     Each of ``file_numbers`` is a pair of files: those of inputs come first, then the outputs.
@@ -93,25 +67,25 @@ class Radiation(RadiationFiles, PluginRecipe):
 
     name = "maelstrom-radiation"
     title = "Atmospheric columns and their radiative fluxes, NetCDF (MAELSTROM A3)"
-    keys = (Key("date", DATES), Key("timestep", TIMESTEPS), Key("patch", PATCHES))
+    keys = (Key("date", DATES), Key("timestep", archive.TIMESTEPS), Key("patch", PATCHES))
     left_out: Mapping[str, str] = {
         "time": "files are named by date and time step of the model; none has a time"
     }
-    axes = (Axis(COLUMN), *(Axis(name) for name in LENGTHS))
-    fields = (*INPUTS.values(), *POSITIONS.values(), *FLUXES.values())
+    axes = (Axis(COLUMN), *(Axis(name) for name in columns.LENGTHS))
+    fields = (*columns.INPUTS.values(), *columns.POSITIONS.values(), *columns.FLUXES.values())
     subsets: Mapping[str, tuple[Sequence[str], ...]] = {
         "tier-1": (("20200101",), ("0",), PATCHES[::2]),
-        "2020": (DATES_2020, TIMESTEPS, PATCHES),
+        "2020": (archive.DATES_2020, archive.TIMESTEPS, PATCHES),
     }
     stand_in_subsets = ("tier-1",)
-    columns = (128, 4096, 16960)
+    n_columns = (128, 4096, 16960)
     options = (
-        SCHEME,
+        archive.SCHEME,
         Option(
             "date", "Days: every 30 days of 2020, and four of 2019.", ("20200101",), DATES,
             many=True,
         ),
-        Option("timestep", "", ("0",), TIMESTEPS, many=True),
+        Option("timestep", "", ("0",), archive.TIMESTEPS, many=True),
         Option("patch", "", PATCHES[::2], PATCHES, many=True),
         Option("subset", "Instead of date, timestep and patch.", values=tuple(subsets)),
         Option(
@@ -121,7 +95,7 @@ class Radiation(RadiationFiles, PluginRecipe):
             False,
         ),
         Option("heating_rate", "Whether samples have hr_sw and hr_lw.", True),
-        HR_UNITS,
+        archive.HR_UNITS,
         Option("gather_fluxes", "sw and lw, downward and upward side by side.", False),
     )  # fmt: skip
 
@@ -129,13 +103,17 @@ class Radiation(RadiationFiles, PluginRecipe):
         super().__init__(**options)
         if "hr_units" in options and not self.chosen["heating_rate"]:
             raise OptionError("hr_units needs heating_rate=true")
-        self.inputs = (*INPUTS, *POSITIONS) if self.chosen["raw_inputs"] else tuple(INPUTS)
-        pressure = (PRESSURE.name,) if self.chosen["heating_rate"] else ()
-        self.outputs = (*FLUXES, *pressure)
+        self.inputs = (
+            (*columns.INPUTS, *columns.POSITIONS)
+            if self.chosen["raw_inputs"]
+            else tuple(columns.INPUTS)
+        )
+        pressure = (columns.PRESSURE.name,) if self.chosen["heating_rate"] else ()
+        self.outputs = (*columns.FLUXES, *pressure)
 
     def file_url(self, key: FileKey) -> str:
         name = f"{key['prefix']}_{key['date']}00_{key['timestep']}c{key['patch']}.nc"
-        return f"{BUCKET_URL}/{name}"
+        return f"{archive.BUCKET_URL}/{name}"
 
     def file_keys(self) -> list[FileKey]:
         prefixes = (INPUTS_PREFIX, PREFIXES[self.solver])
@@ -181,13 +159,13 @@ class Radiation(RadiationFiles, PluginRecipe):
         if COLUMN not in file.dims or variable is None:
             lacks = f"variable {name!r}" if COLUMN in file.dims else f"dimension {COLUMN!r}"
             raise FileFormatError(f"{file.path}: lacks the {lacks}; fetch the file again")
-        field = {**INPUTS, **POSITIONS, **FLUXES}[name]
+        field = {**columns.INPUTS, **columns.POSITIONS, **columns.FLUXES}[name]
         dims = dict(zip(variable.dims, variable.shape, strict=True))
         inner = {dim: length for dim, length in dims.items() if dim != COLUMN}
-        expected = dict(zip(field.dims, shape_of(field), strict=True))
-        by_shape = is_assumed(field) and tuple(inner.values()) == shape_of(field)
+        expected = dict(zip(field.dims, columns.shape_of(field), strict=True))
+        by_shape = columns.is_assumed(field) and tuple(inner.values()) == columns.shape_of(field)
         # Upstream broadcasts a scalar irradiance; one that comes by column needs no help.
-        is_by_column = COLUMN in dims or name == SHARED
+        is_by_column = COLUMN in dims or name == columns.SHARED
         is_like_first = variable.dims == first.variables[name].dims
         is_float32 = np.dtype(variable.packing.dtype) == np.float32
         if not (is_float32 and is_by_column and is_like_first and (by_shape or inner == expected)):
@@ -199,7 +177,7 @@ class Radiation(RadiationFiles, PluginRecipe):
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         lengths = [file.dims[COLUMN] for file in files[: len(self.file_numbers)]]
-        starts = Starts(lengths)
+        starts = archive.Starts(lengths)
         names = functools.partial(_column_name, self.file_numbers, starts)
         return Items(
             LazySequence(len(starts), starts.locate),
@@ -209,8 +187,8 @@ class Radiation(RadiationFiles, PluginRecipe):
 
     @property
     def sample_fields(self) -> tuple[RecipeVariable, ...]:
-        fields = {**INPUTS, **POSITIONS, **FLUXES}
-        return tuple(fields[name] for name in (*self.inputs, *FLUXES))
+        fields = {**columns.INPUTS, **columns.POSITIONS, **columns.FLUXES}
+        return tuple(fields[name] for name in (*self.inputs, *columns.FLUXES))
 
     @property
     def holds_as_stored(self) -> bool:
@@ -225,7 +203,7 @@ class Radiation(RadiationFiles, PluginRecipe):
         return {
             **super().provenance(files, fitted),
             "columns_per_file": [file.dims[COLUMN] for file in files[: len(self.file_numbers)]],
-            "licence": LICENCE,
+            "licence": archive.LICENCE,
         }
 
     # ---- a sample
@@ -241,40 +219,46 @@ class Radiation(RadiationFiles, PluginRecipe):
             sample.update((name, arrays[name]) for name in self.inputs)
         else:
             aerosols = arrays["aerosol_mmr"]
-            if len(aerosols) == LENGTHS["aerosol_type"]:  # as upstream found them
+            if len(aerosols) == columns.LENGTHS["aerosol_type"]:  # as upstream found them
                 arrays = {**arrays, "aerosol_mmr": aerosols.T}
-            sample.update(group_inputs(arrays))
+            sample.update(columns.group_inputs(arrays))
         if not self.chosen["gather_fluxes"]:
-            sample.update((name, arrays[name]) for name in FLUXES)
+            sample.update((name, arrays[name]) for name in columns.FLUXES)
         for band in BANDS:
             down, up = arrays[f"flux_dn_{band}"], arrays[f"flux_up_{band}"]
             if self.chosen["gather_fluxes"]:
                 sample[band] = np.stack([down, up], axis=-1)
             if self.chosen["heating_rate"]:
-                scale = HR_SCALES[self.chosen["hr_units"]]
-                sample[f"hr_{band}"] = heating_rate(down, up, arrays[OUTPUT_PRESSURE], scale)
+                scale = archive.HR_SCALES[self.chosen["hr_units"]]
+                sample[f"hr_{band}"] = columns.heating_rate(
+                    down, up, arrays[OUTPUT_PRESSURE], scale
+                )
         return sample
 
     def spec(self) -> SampleSpec:
         variables = [
-            Variable(name, shape, "<f4", dims, GROUP_UNITS.get(name, ""), channels=CHANNELS[name])
-            for name, (dims, shape) in GROUPS.items()
+            Variable(
+                name, shape, "<f4", dims, GROUP_UNITS.get(name, ""), channels=columns.CHANNELS[name]
+            )
+            for name, (dims, shape) in columns.GROUPS.items()
         ]
         if self.chosen["raw_inputs"]:
             variables = []
             for name in self.inputs:
                 dims, shape = self._inner(self.opened[0], name)
-                units = {**INPUTS, **POSITIONS}[name].units
+                units = {**columns.INPUTS, **columns.POSITIONS}[name].units
                 variables.append(Variable(name, shape, "<f4", dims, units))
-        half, units = LENGTHS["half_level"], self.chosen["hr_units"]
+        half, units = columns.LENGTHS["half_level"], self.chosen["hr_units"]
         targets: list[tuple[str, dict[str, int], str]]
-        targets = [(name, {"half_level": half}, "W m-2") for name in FLUXES]
+        targets = [(name, {"half_level": half}, "W m-2") for name in columns.FLUXES]
         if self.chosen["gather_fluxes"]:
             targets = [(band, {"half_level": half, "channel": 2}, "W m-2") for band in BANDS]
         if self.chosen["heating_rate"]:
-            targets += [(f"hr_{band}", {"level": LENGTHS["level"]}, units) for band in BANDS]
+            targets += [
+                (f"hr_{band}", {"level": columns.LENGTHS["level"]}, units) for band in BANDS
+            ]
         for name, axes, units in targets:
-            channels = CHANNELS.get(name, ())
+            channels = columns.CHANNELS.get(name, ())
             shape = tuple(axes.values())
             variables.append(Variable(name, shape, "<f4", tuple(axes), units, "target", channels))
         return SampleSpec(tuple(variables))
@@ -293,19 +277,19 @@ class Radiation(RadiationFiles, PluginRecipe):
         return [{**key, "prefix": prefix} for key in keys for prefix in prefixes]
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        return pair_file_nbytes(plan.n_steps, is_inputs=key["prefix"] == INPUTS_PREFIX)
+        return archive.pair_file_nbytes(plan.n_steps, is_inputs=key["prefix"] == INPUTS_PREFIX)
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        write_pair_file(plan, key, path, advance, is_inputs=key["prefix"] == INPUTS_PREFIX)
+        archive.write_pair_file(plan, key, path, advance, is_inputs=key["prefix"] == INPUTS_PREFIX)
 
 
 def _named_apart(outputs: NetcdfFile) -> NetcdfFile:
-    names = {PRESSURE.name: OUTPUT_PRESSURE}
+    names = {columns.PRESSURE.name: OUTPUT_PRESSURE}
     variables = {names.get(name, name): each for name, each in outputs.variables.items()}
     return msgspec.structs.replace(outputs, variables=variables)
 
 
-def _column_name(pairs: Sequence[FileKey], starts: Starts, number: int) -> str:
+def _column_name(pairs: Sequence[FileKey], starts: archive.Starts, number: int) -> str:
     """Return the name of a column: that of its pair, and its number in it."""
     place, column = starts.locate(number)
     pair = pairs[place]

@@ -24,18 +24,7 @@ from iobench.datasets import (
 from iobench.errors import OptionError
 from iobench.stores import FeatureKind, frame_example
 from iobench_maelstrom.climetlab_plugin import PluginFiles
-from iobench_maelstrom.radiation.columns import (
-    COLUMN_CHANNELS,
-    FLUXES,
-    GROUPS,
-    INPUTS,
-    LENGTHS,
-    POSITIONS,
-    PRESSURE,
-    SCALAR_CHANNELS,
-    SHARED,
-    shape_of,
-)
+from iobench_maelstrom.radiation import columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,27 +38,33 @@ STORED_AEROSOLS = ("aerosol_type", "level")
 EXAMPLE_NBYTES = 20_576
 NORM_COLUMNS, NORM_NBYTES = 2048, 16 << 10
 FILES: dict[bool, dict[str, RecipeVariable]] = {
-    True: {**INPUTS, **POSITIONS},
-    False: {**FLUXES, PRESSURE.name: PRESSURE},
+    True: {**columns.INPUTS, **columns.POSITIONS},
+    False: {**columns.FLUXES, columns.PRESSURE.name: columns.PRESSURE},
 }
 """Variables of a file of inputs, and of outputs."""
 
 
 def _bounds(channels: tuple[str, ...]) -> tuple[list[float], list[float]]:
     """Return the bounds of channels, one of a variable's being ``name_number``."""
-    fields = [INPUTS.get(name) or INPUTS[name.rpartition("_")[0]] for name in channels]
+    fields = [
+        columns.INPUTS.get(name) or columns.INPUTS[name.rpartition("_")[0]] for name in channels
+    ]
     return [each.low for each in fields], [each.high for each in fields]
 
 
 FEATURES: dict[str, tuple[tuple[int, ...], Any, Any, float]] = {
-    "sca_inputs": (GROUPS["sca_inputs"][1], *_bounds(SCALAR_CHANNELS), 0.97),
-    "col_inputs": (GROUPS["col_inputs"][1], *_bounds(COLUMN_CHANNELS), 0.77),
-    "hl_inputs": (GROUPS["hl_inputs"][1], *_bounds(("temperature_hl", "pressure_hl")), 0.96),
-    "inter_inputs": (GROUPS["inter_inputs"][1], *_bounds(("overlap_param",)), 0.71),
-    "sw": ((LENGTHS["half_level"], 2), 0.0, 1407.0, 0.51),
-    "lw": ((LENGTHS["half_level"], 2), 0.0, 500.0, 0.95),
-    "hr_sw": ((LENGTHS["level"], 1), -3.4e-3, 1.8e-2, 0.48),
-    "hr_lw": ((LENGTHS["level"], 1), -1.1e-2, 8e-4, 0.95),
+    "sca_inputs": (columns.GROUPS["sca_inputs"][1], *_bounds(columns.SCALAR_CHANNELS), 0.97),
+    "col_inputs": (columns.GROUPS["col_inputs"][1], *_bounds(columns.COLUMN_CHANNELS), 0.77),
+    "hl_inputs": (
+        columns.GROUPS["hl_inputs"][1],
+        *_bounds(("temperature_hl", "pressure_hl")),
+        0.96,
+    ),
+    "inter_inputs": (columns.GROUPS["inter_inputs"][1], *_bounds(("overlap_param",)), 0.71),
+    "sw": ((columns.LENGTHS["half_level"], 2), 0.0, 1407.0, 0.51),
+    "lw": ((columns.LENGTHS["half_level"], 2), 0.0, 500.0, 0.95),
+    "hr_sw": ((columns.LENGTHS["level"], 1), -3.4e-3, 1.8e-2, 0.48),
+    "hr_lw": ((columns.LENGTHS["level"], 1), -1.1e-2, 8e-4, 0.95),
 }
 """Of an example: shape, bounds and noise of each but pressure; heating rates in K s-1."""
 
@@ -80,7 +75,7 @@ def pair_file_nbytes(n_columns: int, *, is_inputs: bool) -> int:
 
 
 def _column_nbytes(fields: Mapping[str, RecipeVariable]) -> int:
-    return sum(4 * int(np.prod(shape_of(each))) for each in fields.values())
+    return sum(4 * int(np.prod(columns.shape_of(each))) for each in fields.values())
 
 
 def write_pair_file(
@@ -96,13 +91,13 @@ def write_pair_file(
         for start in range(0, plan.n_steps, AT_ONCE):
             stop = min(start + AT_ONCE, plan.n_steps)
             for name, each in fields.items():
-                if name == PRESSURE.name:
+                if name == columns.PRESSURE.name:
                     values = _pressure(stop - start, *numbers, start)
                 else:
-                    shape = (stop - start, *file[name].shape[1:]) if name != SHARED else ()
+                    shape = (stop - start, *file[name].shape[1:]) if name != columns.SHARED else ()
                     what: tuple[int | str, ...] = (*numbers, name, start)
                     values = smooth_values(shape, each.low, each.high, *what, noise=each.noise)
-                if name != SHARED:
+                if name != columns.SHARED:
                     file[name][start:stop] = values
                 elif not start:
                     file[name][...] = values
@@ -112,9 +107,9 @@ def write_pair_file(
 
 def _pressure(n_columns: int, *key: int) -> NDArray[np.float32]:
     """Return pressure at half levels, which grows downwards to that at the surface."""
-    bounds = PRESSURE.high / 2, PRESSURE.high
-    surface = smooth_values((n_columns, 1), *bounds, *key, noise=PRESSURE.noise)
-    height = np.arange(LENGTHS["half_level"]) / LENGTHS["level"]
+    bounds = columns.PRESSURE.high / 2, columns.PRESSURE.high
+    surface = smooth_values((n_columns, 1), *bounds, *key, noise=columns.PRESSURE.noise)
+    height = np.arange(columns.LENGTHS["half_level"]) / columns.LENGTHS["level"]
     pressure: NDArray[np.float32] = (
         surface.astype(np.float64) * (1e-5 + 0.99999 * height**2)
     ).astype(np.float32)
@@ -122,12 +117,12 @@ def _pressure(n_columns: int, *key: int) -> NDArray[np.float32]:
 
 
 def _define(file: Any, field: RecipeVariable) -> None:
-    sizes = dict(zip(field.dims, shape_of(field), strict=True))
+    sizes = dict(zip(field.dims, columns.shape_of(field), strict=True))
     inner = STORED_AEROSOLS if field.name == "aerosol_mmr" else field.dims
     for dim in inner:
         if dim not in file.dimensions:
             file.createDimension(dim, sizes[dim])
-    dims = () if field.name == SHARED else ("column", *inner)
+    dims = () if field.name == columns.SHARED else ("column", *inner)
     stored = file.createVariable(field.name, "f4", dims, contiguous=bool(dims))
     stored.units = field.units
 
@@ -152,7 +147,7 @@ def _features(n_columns: int, *key: int) -> dict[str, NDArray[np.float32]]:
     }
     features["pressure_hl"] = _pressure(n_columns, *key)[..., None]
     features["hl_inputs"][..., 1:] = features["pressure_hl"]
-    order = (*GROUPS, "sw", "hr_sw", "lw", "hr_lw")
+    order = (*columns.GROUPS, "sw", "hr_sw", "lw", "hr_lw")
     return {name: features[name] for name in order}
 
 
@@ -222,7 +217,7 @@ class RadiationFiles(PluginFiles):
     synthesis_version = STAND_IN_VERSION
     subsets: Mapping[str, tuple[Sequence[str], ...]]
     stand_in_subsets: tuple[str, ...]
-    columns: tuple[int, int, int]
+    n_columns: tuple[int, int, int]
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
@@ -276,7 +271,7 @@ class RadiationFiles(PluginFiles):
         first = [
             key for name in self.stand_in_subsets for key in self._combined(self.subsets[name])
         ]
-        few, some, all_columns = self.columns
+        few, some, all_columns = self.n_columns
         keys, n_columns = first, few if tiny else some
         if scale is not None and not tiny:
             every = self._combined(self.subsets["2020"])

@@ -53,23 +53,8 @@ from iobench.stores import (
     parse_example,
     scan_frames,
 )
+from iobench_maelstrom.radiation import files as archive
 from iobench_maelstrom.radiation.columns import CHANNELS, G_CP, GROUPS, LENGTHS
-from iobench_maelstrom.radiation.files import (
-    BUCKET_URL,
-    EXAMPLE_NBYTES,
-    HR_SCALES,
-    HR_UNITS,
-    INSTALL,
-    LICENCE,
-    NORM_NBYTES,
-    SCHEME,
-    SPLITS_2019,
-    TIMESTEPS,
-    RadiationFiles,
-    Starts,
-    write_examples,
-    write_norms,
-)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,7 +121,9 @@ def _header_at(path: Path, offset: int) -> bytes:
         return stream.read(HEADER_NBYTES)
 
 
-def _place(files: Sequence[_FileFrames], starts: Starts, number: int) -> tuple[str, int, int]:
+def _place(
+    files: Sequence[_FileFrames], starts: archive.Starts, number: int
+) -> tuple[str, int, int]:
     """Return path, offset and length of an example with its frame."""
     file, inside = starts.locate(number)
     return files[file].place(inside)
@@ -252,7 +239,7 @@ PREFIXES = {
 }
 """How the names of a scheme's files begin in the bucket."""
 VALIDATION, TEST = (
-    tuple(f"{day}00" for day, split in SPLITS_2019.items() if split == name)
+    tuple(f"{day}00" for day, split in archive.SPLITS_2019.items() if split == name)
     for name in ("validation", "test")
 )
 IN_2020, IN_2019 = (tuple(map(str, range(count))) for count in (52, 116))
@@ -268,13 +255,13 @@ VIEW_OPTIONS = (
         "nonormsolar", "With norm: not for the cosine of the zenith angle and the irradiance.",
         False,
     ),
-    HR_UNITS,
+    archive.HR_UNITS,
 )  # fmt: skip
 SOLAR_CHANNELS = [1, -1]
 """Of ``sca_inputs``: what ``nonormsolar`` leaves as it is."""
 
 
-class RadiationTf(RadiationFiles):
+class RadiationTf(archive.RadiationFiles):
     """Columns of the radiation TFRecords, beside a ``tf.data`` pipeline; options as upstream's.
 
     Where the files are (upstream's ``path``) and their order (``shuffle_files``) are the locator's
@@ -283,28 +270,28 @@ class RadiationTf(RadiationFiles):
 
     name = "maelstrom-radiation-tf"
     title = "Atmospheric columns and their radiative fluxes, TFRecord (MAELSTROM A3)"
-    install = f"{INSTALL} && pip install 'iobench[tensorflow]'"
+    install = f"{archive.INSTALL} && pip install 'iobench[tensorflow]'"
     keys = (
-        Key("timestep", (*TIMESTEPS, *(f"{day}00" for day in SPLITS_2019))),
+        Key("timestep", (*archive.TIMESTEPS, *(f"{day}00" for day in archive.SPLITS_2019))),
         Key("filenum", IN_2019),
     )
     subsets: Mapping[str, tuple[Sequence[str], ...]] = {
         "tier-1": (("0",), ("0",)),
         "tier-1-val": (VALIDATION[:1], ("0",)),
         "tier-1-test": (TEST[:1], ("0",)),
-        "2020": (TIMESTEPS, IN_2020),
-        **{f"{day}00": ((f"{day}00",), IN_2019) for day in SPLITS_2019},
-        "tier-2": (TIMESTEPS, IN_2020[::5]),
+        "2020": (archive.TIMESTEPS, IN_2020),
+        **{f"{day}00": ((f"{day}00",), IN_2019) for day in archive.SPLITS_2019},
+        "tier-2": (archive.TIMESTEPS, IN_2020[::5]),
         "tier-2-val": (VALIDATION, ("0", "25", "50")),
         "tier-2-test": (TEST, ("0", "25", "50")),
-        "tier-3": (TIMESTEPS[::8], IN_2020[::5]),
+        "tier-3": (archive.TIMESTEPS[::8], IN_2020[::5]),
         "tier-3-val": (VALIDATION, ("0", "25", "50")),
         "tier-3-test": (TEST, ("0", "25", "50")),
     }
     stand_in_subsets = ("tier-1", "tier-1-val", "tier-1-test")
-    columns = (256, 12_288, 67_840)
+    n_columns = (256, 12_288, 67_840)
     options = (
-        SCHEME,
+        archive.SCHEME,
         Option("subset", "Instead of timestep and filenum.", values=tuple(subsets)),
         Option(
             "timestep", "Those of 2020, and four dates of 2019.", ("0",), keys[0].values, many=True
@@ -316,7 +303,7 @@ class RadiationTf(RadiationFiles):
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
         for key in self.file_numbers:
-            last = (IN_2020 if key["timestep"] in TIMESTEPS else IN_2019)[-1]
+            last = (IN_2020 if key["timestep"] in archive.TIMESTEPS else IN_2019)[-1]
             if int(key["filenum"]) > int(last):
                 raise OptionError(
                     f"filenum {key['filenum']}: time step {key['timestep']} has files 0 to {last}"
@@ -339,9 +326,9 @@ class RadiationTf(RadiationFiles):
 
     def file_url(self, key: FileKey) -> str:
         if "norm" in key:
-            return f"{BUCKET_URL}/{key['norm']}.nc"
+            return f"{archive.BUCKET_URL}/{key['norm']}.nc"
         prefix = PREFIXES[key.get("scheme", self.solver)]
-        return f"{BUCKET_URL}/{prefix}{key['timestep']}.{key['filenum']}.tfrecord"
+        return f"{archive.BUCKET_URL}/{prefix}{key['timestep']}.{key['filenum']}.tfrecord"
 
     def file_keys(self) -> list[FileKey]:
         norms = self.view["input_fields"] if self.view["norm"] else ()
@@ -360,7 +347,7 @@ class RadiationTf(RadiationFiles):
             files[:n_files], FRAMES, cache_dir=locator.cache_dir, progress=locator.progress
         ).found
         lengths = [each.count for each in frames]
-        starts = Starts(lengths)
+        starts = archive.Starts(lengths)
         if view["norm"]:
             self.norms = read_norms(files[n_files:], names, locator.cache_dir)
             if view["nonormsolar"]:
@@ -375,7 +362,7 @@ class RadiationTf(RadiationFiles):
                 "solver": self.solver,
                 "columns": len(starts),
                 **{name: view[name] for name in ("netflux", "norm", "nonormsolar", "hr_units")},
-                "licence": LICENCE,
+                "licence": archive.LICENCE,
                 "stand_in": locator.stand_in,
             },
             meteorology=Meteorology(
@@ -434,7 +421,7 @@ class RadiationTf(RadiationFiles):
 
     def hr_factor(self) -> np.float32:
         """Return what heating rates are multiplied by."""
-        scale = np.float32(HR_SCALES[self.view["hr_units"]])
+        scale = np.float32(archive.HR_SCALES[self.view["hr_units"]])
         # mcica's files hold the divergence of the flux, as upstream knows and mends.
         return np.float32(G_CP) * scale if self.solver == "mcica" else scale
 
@@ -464,13 +451,13 @@ class RadiationTf(RadiationFiles):
         return [*files, *({"norm": name} for name in INPUT_FIELDS)]
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        return NORM_NBYTES if "norm" in key else plan.n_steps * EXAMPLE_NBYTES
+        return archive.NORM_NBYTES if "norm" in key else plan.n_steps * archive.EXAMPLE_NBYTES
 
     def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
         if "norm" in key:
-            write_norms(plan, key["norm"], path, advance)
+            archive.write_norms(plan, key["norm"], path, advance)
         else:
-            write_examples(plan, key, path, advance)
+            archive.write_examples(plan, key, path, advance)
 
 
 def read_norms(files: Sequence[Path], names: Sequence[str], cache_dir: Path) -> Norms:

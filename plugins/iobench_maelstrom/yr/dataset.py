@@ -37,29 +37,14 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.climetlab_plugin import PluginRecipe
-from iobench_maelstrom.yr.files import (
-    ALL_DATES,
-    BUCKET_URL,
-    CHANNELS,
-    CITATION,
-    LAST_TRAINING_DATE,
-    PREDICTORS,
-    RAW_FORECAST,
-    SIZES,
-    STATIC_PREDICTORS,
-    TERMS_OF_USE,
-    VALIDATION_DATES,
-    YrPlan,
-    start_name,
-    write_file,
-)
+from iobench_maelstrom.yr import files as archive
 
 if TYPE_CHECKING:
     from iobench.datasets import Advance, NetcdfFile, PluginCall
 
 ROWS_AT_ONCE = 16
 FIELD = ("leadtime", "y", "x")
-KNOWN = {"predictor": PREDICTORS, "static_predictor": STATIC_PREDICTORS}
+KNOWN = {"predictor": archive.PREDICTORS, "static_predictor": archive.STATIC_PREDICTORS}
 
 
 def as_range(text: str) -> tuple[int, int]:
@@ -177,13 +162,13 @@ class Yr(PluginRecipe):
     plugin_workers = 1
     name = "maelstrom-yr"
     title = "Nordic temperature forecasts, patches of one lead time (MAELSTROM A1)"
-    keys = (Key("dates", ALL_DATES),)
+    keys = (Key("dates", archive.ALL_DATES),)
     axes = (
         Axis("leadtime"),
         Axis("y"),
         Axis("x"),
-        Axis("predictor", len(PREDICTORS)),
-        Axis("static_predictor", len(STATIC_PREDICTORS)),
+        Axis("predictor", len(archive.PREDICTORS)),
+        Axis("static_predictor", len(archive.STATIC_PREDICTORS)),
     )
     fields = (
         RecipeVariable("predictors", dims=(*FIELD, "predictor")),
@@ -192,13 +177,13 @@ class Yr(PluginRecipe):
         RecipeVariable("target_std", "celsius", dims=FIELD),
     )
     options = (
-        Option("size", "Which of the two data sets.", "5TB", tuple(SIZES)),
+        Option("size", "Which of the two data sets.", "5TB", tuple(archive.SIZES)),
         Option("parameter", "The only one.", "air_temperature", ("air_temperature",)),
         Option(
             "dates",
             "YYYY-MM-DD, separated by commas. By default all whose files are found.",
             (),
-            ALL_DATES,
+            archive.ALL_DATES,
             many=True,
             parse=operator.methodcaller("replace", "-", ""),
         ),
@@ -214,9 +199,9 @@ class Yr(PluginRecipe):
         Option("probabilistic_target", "Whether the target has its deviation, too.", False),
     )
     splits = (
-        Split("train", [date for date in ALL_DATES if date <= LAST_TRAINING_DATE]),
-        Split("validation", VALIDATION_DATES),
-        Split("test", [date for date in ALL_DATES if date > LAST_TRAINING_DATE]),
+        Split("train", [date for date in archive.ALL_DATES if date <= archive.LAST_TRAINING_DATE]),
+        Split("validation", archive.VALIDATION_DATES),
+        Split("test", [date for date in archive.ALL_DATES if date > archive.LAST_TRAINING_DATE]),
     )
     published: PublishedStep | None = PublishedStep(
         forward_ns=117_010_000,
@@ -224,7 +209,7 @@ class Yr(PluginRecipe):
         batch_size=32,
         source="MAELSTROM D2.3, table 1: U-Net, TensorFlow 2.6, one A100 40 GB, median batch "
         "(forward and backward in one, with I/O that was not separated: at most)",
-        sample_nbytes=256 * 256 * (len(CHANNELS) + 1) * 4,
+        sample_nbytes=256 * 256 * (len(archive.CHANNELS) + 1) * 4,
         tables={
             "D2.3 table 1, TensorFlow": {
                 "epoch": (226.96571, 228.82088, 227.65208, 234.10900, 2.97469),
@@ -232,8 +217,8 @@ class Yr(PluginRecipe):
             },
         },
     )
-    terms_of_use = TERMS_OF_USE
-    citation = CITATION
+    terms_of_use = archive.TERMS_OF_USE
+    citation = archive.CITATION
     grid: PatchGrid
     """The patches; known, as what follows, once the files are open."""
     leadtimes: tuple[float, ...]
@@ -258,8 +243,8 @@ class Yr(PluginRecipe):
         return f"{self.name}-{self.size}"
 
     def file_url(self, key: FileKey) -> str:
-        name = start_name(key["dates"])
-        return f"{BUCKET_URL}/{self.chosen['parameter']}/{self.size}/{name}.nc"
+        name = archive.start_name(key["dates"])
+        return f"{archive.BUCKET_URL}/{self.chosen['parameter']}/{self.size}/{name}.nc"
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         names = ("parameter", "normalize", "predict_diff", "probabilistic_target")
@@ -354,7 +339,7 @@ class Yr(PluginRecipe):
         """
         (y, y_end), (x, x_end) = self.grid.y_range, self.grid.x_range
         features = (self.leadtimes, range(x_end - x), range(y_end - y))
-        known = (*PREDICTORS, *STATIC_PREDICTORS)
+        known = (*archive.PREDICTORS, *archive.STATIC_PREDICTORS)
         mean = [each.mean for each in known] + [float(np.mean(values)) for values in features]
         std = [each.std for each in known] + [float(np.std(values)) or 1.0 for values in features]
         return np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)
@@ -379,8 +364,8 @@ class Yr(PluginRecipe):
     def preprocess(self, arrays: Arrays, where: Patch) -> Sample:
         """Return ``predictors`` with all 17 channels, normalised, and ``targets``."""
         shape = self.grid.shape
-        inputs = np.empty((1, *shape, len(CHANNELS)), dtype=np.float32)
-        n_dynamic, n_static = len(PREDICTORS), len(STATIC_PREDICTORS)
+        inputs = np.empty((1, *shape, len(archive.CHANNELS)), dtype=np.float32)
+        n_dynamic, n_static = len(archive.PREDICTORS), len(archive.STATIC_PREDICTORS)
         mean, std = (np.tile(each, shape[1]) for each in (self.mean, self.std))
         lead, x, y = self.coordinates(where)
         # Some rows at a time, filled and normalised while they are in the processor's cache.
@@ -401,16 +386,16 @@ class Yr(PluginRecipe):
         if self.n_targets == 2:
             targets[0, ..., 1] = arrays["target_std"]
         if self.chosen["predict_diff"]:
-            targets[0, ..., 0] -= arrays["predictors"][..., RAW_FORECAST]
+            targets[0, ..., 0] -= arrays["predictors"][..., archive.RAW_FORECAST]
         return {"predictors": inputs, "targets": targets}
 
     def spec(self) -> SampleSpec:
         shape, dims = (1, *self.grid.shape), ("leadtime", "y", "x", "channel")
         units, targets = "1" if self.chosen["normalize"] else "", ("mean", "std")[: self.n_targets]
-        inputs_shape, targets_shape = ((*shape, n) for n in (len(CHANNELS), self.n_targets))
+        inputs_shape, targets_shape = ((*shape, n) for n in (len(archive.CHANNELS), self.n_targets))
         return SampleSpec(
             (
-                Variable("predictors", inputs_shape, "<f4", dims, units, channels=CHANNELS),
+                Variable("predictors", inputs_shape, "<f4", dims, units, channels=archive.CHANNELS),
                 Variable("targets", targets_shape, "<f4", dims, "celsius", "target", targets),
             )
         )
@@ -428,11 +413,11 @@ class Yr(PluginRecipe):
 
     # ---- the stand-in
 
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> YrPlan:
-        return YrPlan.of_size(self.size, scale=scale, tiny=tiny, seed=seed)
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> archive.YrPlan:
+        return archive.YrPlan.of_size(self.size, scale=scale, tiny=tiny, seed=seed)
 
     def write(self, plan: Any, key: FileKey, path: Path, advance: Advance) -> None:
-        write_file(plan, key["dates"], path, advance)
+        archive.write_file(plan, key["dates"], path, advance)
 
     def file_nbytes(self, key: FileKey, plan: Any) -> int:
         return int(plan.file_nbytes)
