@@ -111,7 +111,7 @@ def find_messages(
         raise FileFormatError(
             f"{file}: the forecast of {day[:4]}-{day[4:6]}-{day[6:]} lacks "
             f"{task.fields[variable].name} of member {members[member]} at step "
-            f"{archive.LEAD_HOURS} h ({len(missing)} message(s) missing in all); fetch the file again"
+            f"{archive.LEAD_HOURS} h ({len(missing)} message(s) missing in all); fetch it again"
         )
     repeated = rows[table[slots] != rows]
     if repeated.size:
