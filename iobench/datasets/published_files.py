@@ -112,9 +112,16 @@ class PublishedFiles:
     def files(self, locator: Locator) -> list[Path]:
         """Return the files: all that were chosen, else those at hand."""
         keys = self.file_keys()
-        paths = find_files(
-            self.name, list(map(self.file_url, keys)), locator, all_needed=self.needs_all(locator)
-        )
+        urls = list(map(self.file_url, keys))
+        paths = locator.find(urls)
+        missing = [url for url, path in zip(urls, paths, strict=True) if path is None]
+        if missing and (self.needs_all(locator) or len(missing) == len(urls)):
+            more = len(missing) - LISTED_URLS
+            listed = ", ".join(missing[:LISTED_URLS]) + (f" and {more} more" if more > 0 else "")
+            raise MissingFileError(
+                f"{self.name}: {listed} not found in {locator.searched()}; fetch the files and "
+                "name their folder with --data-dir"
+            )
         pairs = [(key, path) for key, path in zip(keys, paths, strict=True) if path is not None]
         self.keys_at_hand = tuple(key for key, _ in pairs)
         return [path for _, path in pairs]
@@ -200,19 +207,3 @@ class PublishedFiles:
             processes=processes,
             progress=progress,
         )
-
-
-def find_files(
-    dataset: str, urls: Sequence[str], locator: Locator, *, all_needed: bool = True
-) -> list[Path | None]:
-    """Return the file of each URL, None of those not at hand; all or one at least is needed."""
-    paths = locator.find(urls)
-    missing = [url for url, path in zip(urls, paths, strict=True) if path is None]
-    if missing and (all_needed or len(missing) == len(urls)):
-        more = len(missing) - LISTED_URLS
-        listed = ", ".join(missing[:LISTED_URLS]) + (f" and {more} more" if more > 0 else "")
-        raise MissingFileError(
-            f"{dataset}: {listed} not found in {locator.searched()}; fetch the files and name "
-            "their folder with --data-dir"
-        )
-    return paths

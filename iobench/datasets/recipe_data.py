@@ -27,59 +27,30 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """A dimension of the files.
-
-    Parameters
-    ----------
-    name : str
-        As in the files.
-    length : int
-        That every file must have; 0 for any.
-    first, step : float
-        Of the coordinate that a stand-in has.
-    units : str
-        Of that coordinate.
-    """
+    """A dimension of the files."""
 
     name: str
-    length: int = 0
-    first: float = 0.0
+    length: int = 0  # that every file must have; 0 for any
+    first: float = 0.0  # of the coordinate that a stand-in has
     step: float = 1.0
-    units: str = ""
+    units: str = ""  # of that coordinate
 
 
 class RecipeVariable(msgspec.Struct, frozen=True):
-    """A variable of the files.
-
-    Parameters
-    ----------
-    low, high : float
-        Between which a stand-in's values lie.
-    dims : tuple of str
-        All axes by default.
-    dtype : str
-        Of a stand-in's numbers; files may hold it packed or in another floating-point dtype.
-    is_static : bool
-        Whether files may hold it once, without the sample dimension.
-    zscore : {"", "all", "point"}
-        Whether samples hold it less its mean and divided by its deviation over the files of the
-        split ``train``: of all values, or at each point.
-    role : {"input", "target"}
-        Where each variable is an array of the sample: what it is to the model.
-    noise : float
-        The share of the bits of a stand-in's numbers that are noise; see `smooth_values`.
-    """
+    """A variable of the files, which may hold it packed or in another floating-point dtype."""
 
     name: str
     units: str = ""
-    low: float = 0.0
+    low: float = 0.0  # between which a stand-in's values lie
     high: float = 1.0
-    dims: tuple[str, ...] = ()
-    dtype: str = "f4"
-    is_static: bool = False
+    dims: tuple[str, ...] = ()  # all axes by default
+    dtype: str = "f4"  # of a stand-in's numbers
+    is_static: bool = False  # whether files may hold it once, without the sample dimension
+    # whether samples hold it less its mean and divided by its deviation over the files of the
+    # split ``train``: of ``all`` values, or at each ``point``
     zscore: ZScore = ""
-    role: Role = "input"
-    noise: float = 0.7
+    role: Role = "input"  # where each variable is an array of the sample: what it is to the model
+    noise: float = 0.7  # the share of the bits of a stand-in's numbers that are noise
 
     def mistakes(self) -> Iterator[str]:
         """Yield which of these a recipe cannot have."""
@@ -111,28 +82,15 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class Hyperslab(NamedTuple):
-    """What a sample takes of a variable.
+    """What a sample takes of a variable; of dimensions without a range all."""
 
-    Parameters
-    ----------
-    variable : str
-        Its name in the file.
-    ranges : mapping of str to int or slice
-        By dimension: an index, which is then no axis of the array, or ``slice(start, stop)``;
-        dimensions that are not named are whole, and those the variable lacks do not count.
-    file : int, optional
-        The file's number; by default the sample's own.
-    name : str
-        Of the array; by default the variable's.
-    of_all : bool
-        Whether the file is one that samples of all files need.
-    """
-
-    variable: str
+    variable: str  # its name in the file
+    # by dimension: an index, which is then no axis of the array, or ``slice(start, stop)``; those
+    # that the variable lacks do not count
     ranges: Mapping[str, int | slice]
-    file: int | None = None
-    name: str = ""
-    of_all: bool = False
+    file: int | None = None  # the file's number; by default the sample's own
+    name: str = ""  # of the array; by default the variable's
+    of_all: bool = False  # whether the file is one that samples of all files need
 
 
 class Items(msgspec.Struct, frozen=True, eq=False):

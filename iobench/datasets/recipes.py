@@ -25,7 +25,6 @@ from iobench.chunks.netcdf.file import (
     NetcdfFile,
     box_through_library,
     make_box,
-    read_through_library,
 )
 from iobench.chunks.packing import is_plain, unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
@@ -87,37 +86,17 @@ class Recipe(PublishedFiles, ChunkedFields):
     arrays are the channel groups, or else each variable by itself, float32, unless `spec` and
     `preprocess` do. Instances are picklable and hold what `samples` learnt.
 
-    Attributes
-    ----------
-    axes : tuple of Axis
-        All dimensions of the variables; by default the first is the samples'.
-    fields : tuple of RecipeVariable
-        The variables of the files.
-    channel_groups : tuple of ChannelGroup
-        Arrays of a sample; none where each variable is one.
-    time_unit : str
-        NumPy's, of times as they are named: one of `NUMPY_UNITS`.
-    is_distinct : bool
-        Whether a time may be there but once.
-    source : str
-        Where the schema is published.
-    step_hours : int
-        Between the times of a stand-in.
-    n_steps : int
-        Those of a real file; 0: as many as fit into its month, day or year.
-    attributes : tuple of pairs of str
-        Of the stand-in's files.
     """
 
-    axes: tuple[Axis, ...]
+    axes: tuple[Axis, ...]  # all dimensions; by default the first is the samples'
     fields: tuple[RecipeVariable, ...]
     channel_groups: tuple[ChannelGroup, ...] = ()
     splits: tuple[Split, ...] = ()
-    time_unit: str = "s"
-    is_distinct: bool = True
-    source: str = ""
-    step_hours: int = 1
-    n_steps: int = 0
+    time_unit: str = "s"  # NumPy's, of times as they are named: one of `NUMPY_UNITS`
+    is_distinct: bool = True  # whether a time may be there but once
+    source: str = ""  # where the schema is published
+    step_hours: int = 1  # between the times of a stand-in
+    n_steps: int = 0  # of a real file; 0: as many as fit into its month, day or year
     left_out: Mapping[str, str] = {}  # coordinates that files have not, and why
     attributes: tuple[tuple[str, str], ...] = (
         ("Conventions", "CF-1.6"),
@@ -180,11 +159,8 @@ class Recipe(PublishedFiles, ChunkedFields):
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return the samples of the files; see `items`.
 
-        Raises
-        ------
-        FileFormatError
-            If a file is cut short or of another schema, naming what differs, or holds a time that
-            another one has.
+        Raises FileFormatError of a file that is cut short or of another schema, or that holds a
+        time of another one.
         """
         opened = self.open(files, locator)
         watch, computed = stopwatch(), False
@@ -275,13 +251,7 @@ class Recipe(PublishedFiles, ChunkedFields):
         return type(self).preprocess is Recipe.preprocess and not self.channel_groups
 
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
-        """Return what the files hold, checked against the recipe; what was learnt is kept.
-
-        Raises
-        ------
-        FileFormatError
-            As `samples`.
-        """
+        """Return what the files hold, checked against the recipe; what was learnt is kept."""
         opened = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
         self.channel_groups = self.channel_groups_of(opened[0])
         for file in opened:
@@ -391,31 +361,20 @@ class Recipe(PublishedFiles, ChunkedFields):
 
     def spec(self) -> SampleSpec:
         """Return what `preprocess` returns; called once the files are open."""
-        if not self.channel_groups:
-            return SampleSpec(
-                tuple(
-                    Variable(each.name, shape, "<f4", dims, _scored_units(each), role=each.role)
-                    for each in self.fields
-                    for dims, shape in [self._laid_out(each)]
-                )
-            )
         by_name = {each.name: each for each in self.fields}
+        groups = self.channel_groups or [
+            ChannelGroup(each.name, (each.name,), each.role) for each in self.fields
+        ]
         variables = []
-        for group in self.channel_groups:
+        for group in groups:
             fields = [by_name[name] for name in group.fields]
             dims, shape = self._laid_out(fields[0])
-            units = {_scored_units(each) for each in fields}
-            variables.append(
-                Variable(
-                    group.name,
-                    (len(fields), *shape),
-                    "<f4",
-                    ("channel", *dims),
-                    units.pop() if len(units) == 1 else "",
-                    role=group.role,
-                    channels=group.fields,
-                )
-            )
+            units = {"1" if each.zscore else each.units for each in fields}
+            one = units.pop() if len(units) == 1 else ""
+            channels: tuple[str, ...] = ()
+            if self.channel_groups:
+                channels, dims, shape = group.fields, ("channel", *dims), (len(fields), *shape)
+            variables.append(Variable(group.name, shape, "<f4", dims, one, group.role, channels))
         return SampleSpec(tuple(variables))
 
     def _laid_out(self, each: RecipeVariable) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -444,8 +403,7 @@ class Recipe(PublishedFiles, ChunkedFields):
         """Return the bytes of the sample's hyperslabs; their arrays where the library must read."""
         if self.fused:
             slabs = self._slabs(where)
-            return {each.name or each.variable: _through_library(each, f, self.sample_dim)
-                    for each, f in slabs}  # fmt: skip
+            return {each.name or each.variable: _through_library(each, f) for each, f in slabs}
         if rows := self._rows(where):
             return read_extents([each.at(where[1]) for each in rows])
         boxes = [_box(each, file, self.sample_dim) for each, file in self._slabs(where)]
@@ -677,13 +635,8 @@ def _box(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:
     return make_box(file, slab.variable, start, stop, axis=axis, of_all=slab.of_all)
 
 
-def _through_library(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> NDArray[Any]:
+def _through_library(slab: Hyperslab, file: NetcdfFile) -> NDArray[Any]:
     variable = file.variables[slab.variable]
-    index = slab.ranges.get(sample_dim)
-    if isinstance(index, int) and sample_dim in variable.dims:
-        read = read_through_library(file, variable, dim=sample_dim, index=index)
-        inner = [dim for dim in variable.dims if dim != sample_dim]
-        return np.asarray(read[tuple(slab.ranges.get(dim, slice(None)) for dim in inner)])
     read = box_through_library(file, slab.variable, *_ends(slab, variable))
     return np.asarray(read[_indexes(slab, variable)])
 
@@ -706,10 +659,6 @@ def _indexes(slab: Hyperslab, variable: ChunkedVariable) -> tuple[Any, ...]:
     return tuple(
         0 if isinstance(slab.ranges.get(dim), int) else slice(None) for dim in variable.dims
     )
-
-
-def _scored_units(each: RecipeVariable) -> str:
-    return "1" if each.zscore else each.units
 
 
 def _json_ready(value: Any) -> Any:
