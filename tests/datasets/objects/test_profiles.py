@@ -17,58 +17,6 @@ from iobench.cli import main
 from iobench.profiling.config import RunConfig
 from iobench.profiling.profile_run import profile
 
-MODULE = """
-import numpy as np
-
-class Numbered:
-    def __len__(self):
-        return 12
-    def __getitem__(self, number):
-        return {"field": np.full((3, 4), number, "f4"), "label": number}
-
-class Parted:
-    def __len__(self):
-        return 12
-    def read(self, number):
-        return [np.full((3, 4), number, "f4").tobytes()]
-    def decode(self, raw):
-        return {"field": np.frombuffer(raw[0], "f4").reshape(3, 4)}
-    def preprocess(self, arrays):
-        return arrays
-
-class Flowing:
-    def __iter__(self):
-        for number in range(7):
-            yield np.full(5, number, "f4"), float(number)
-
-def gridded(steps=6):
-    import xarray
-    return xarray.Dataset({"t2m": (("time", "x"), np.ones((int(steps), 3), "f4"))})
-
-def signed(url="", api_key=""):
-    return Numbered()
-
-def loader():
-    import torch
-    return torch.utils.data.DataLoader(Numbered(), batch_size=4)
-
-def busy_loader():
-    import torch
-    return torch.utils.data.DataLoader(Numbered(), batch_size=4, num_workers=1)
-
-def broken():
-    raise RuntimeError("no licence")
-"""
-
-
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module in the folder the command runs in, under a name no other test has imported."""
-    monkeypatch.chdir(tmp_path)
-    name = f"own_{tmp_path.name.replace('-', '_')}"
-    Path(f"{name}.py").write_text(MODULE)
-    return name
-
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], store_dir: Path):
@@ -86,12 +34,12 @@ def stages(run: dict) -> set[str]:
     return {row["stage"] for row in run["stages"]}
 
 
-def test_map_style_object_also_as_a_store(run, module: str) -> None:
-    runs = run(f"{module}:Numbered", "--workers", "1", "--format", "source,numpy")
+def test_map_style_object_also_as_a_store(run, own_module) -> None:
+    runs = run("mydata:Squares", "--option", "n=12", "--workers", "1", "--format", "source,numpy")
     assert [each["format"] for each in runs] == ["source", "numpy"]
     assert "fused:read+decode+preprocess" in stages(runs[0])
     assert {"read"} <= stages(runs[1])
-    assert all(each["nbytes"] == each["samples"] * (3 * 4 * 4 + 8) for each in runs)
+    assert all(each["nbytes"] == each["samples"] * (2 * 3 * 4 + 8) for each in runs)
 
 
 def holds(data: bytes, secret: bytes) -> bool:
@@ -106,7 +54,7 @@ def holds(data: bytes, secret: bytes) -> bool:
 
 
 def test_no_secret_in_any_file_of_probes_runs_and_stores(
-    module: str,
+    own_module: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -116,7 +64,7 @@ def test_no_secret_in_any_file_of_probes_runs_and_stores(
     assert holds(base64.b64encode(zlib.compress(b'{"a": "QQsecretQQ"}' * 9)), secret)
     options = ["--option", "api_key=QQsecretQQ", "--option", "url=https://me:QQsecretQQ@host/x"]
     monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "places"))
-    source = f"{module}:signed"
+    source = "mydata:signed"
     quick = ("--batches", "6", "--compute", "none", "--workers", "0", "--format", "source,numpy")
     assert main(["profile", source, *options, *quick, "--out", "run"]) == 0
     assert main(["report", "run", "--html", "page.html"]) == 0
@@ -139,18 +87,18 @@ def test_no_secret_in_any_file_of_probes_runs_and_stores(
     assert "api_key" not in line
 
 
-def test_ready_data_loader(run, module: str) -> None:
+def test_ready_data_loader(run, own_module) -> None:
     pytest.importorskip("torch", reason="the object is torch's DataLoader")
-    (done,) = run(f"{module}:loader")
+    (done,) = run("mydata:loader")
     assert (done["framework"], done["batch_size"]) == ("torch", 4)
     assert {"fused", "collate"} <= stages(done)
-    (done,) = run(f"{module}:busy_loader")
+    (done,) = run("mydata:busy_loader")
     assert (done["workers"], done["batches"], done["samples"]) == (1, 6, 24)
     assert {"fused", "collate", "serialise", "unpickle"} <= stages(done)
     assert "opaque" not in stages(done)
 
 
-def test_object_handed_over(module: str, tmp_path: Path, store_dir: Path) -> None:
+def test_object_handed_over(own_module: Path, tmp_path: Path, store_dir: Path) -> None:
     class Quiet:
         def note(self, text: str) -> None: ...
 
