@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -50,6 +51,16 @@ TEXTS: Final = "not numeric"
 """Why arrays of texts are left out."""
 
 
+class SampleSet(msgspec.Struct, frozen=True, eq=False):
+    """The samples that files hold."""
+
+    files: Sequence[Any]  # in the order that samples count them by
+    names: Sequence[str]  # of the variables
+    places: SamplePlaces
+    known: Mapping[str, Sequence[NDArray[Any]]]  # of each file its coordinate along a dimension
+    agreed: Agreement
+
+
 class Container:
     """The files of a set, whose numbers are in one format."""
 
@@ -70,15 +81,8 @@ class Container:
         """Return variables of each file by name, or digests of them; None where it lacks one."""
         raise NotImplementedError
 
-    def labels(
-        self,
-        files: Sequence[Any],
-        names: Sequence[str],
-        places: SamplePlaces,
-        known: Mapping[str, Sequence[NDArray[Any]]],
-        agreed: Agreement,
-    ) -> Meteorology:
-        """Return coordinates, those along samples as ``known`` of each file, and attributes."""
+    def labels(self, samples: SampleSet) -> Meteorology:
+        """Return coordinates and attributes of the samples."""
         raise NotImplementedError
 
     def texts(self, file: Any) -> dict[str, tuple[str, ...]]:
@@ -155,18 +159,15 @@ class NetcdfFiles(Container):
         described = describe_netcdf(file.path, file.group).variables
         return {name: each.dims for name, each in described.items() if each.texts is not None}
 
-    def labels(
-        self,
-        files: Sequence[Any],
-        names: Sequence[str],
-        places: SamplePlaces,
-        known: Mapping[str, Sequence[NDArray[Any]]],
-        agreed: Agreement,
-    ) -> Meteorology:
+    def labels(self, samples: SampleSet) -> Meteorology:
         """Return coordinates and attributes of the samples."""
-        chosen, cache_dir = dict(zip(names, names, strict=True)), self.locator.cache_dir
         return netcdf_meteorology(
-            files, chosen, places, cache_dir=cache_dir, known=known, agreed=agreed
+            samples.files,
+            dict(zip(samples.names, samples.names, strict=True)),
+            samples.places,
+            cache_dir=self.locator.cache_dir,
+            known=samples.known,
+            agreed=samples.agreed,
         )
 
 
@@ -213,17 +214,16 @@ class ZarrStores(Container):
             if file.variables[name].only_library:
                 check_through_zarr(file.variables[name])
 
-    def labels(
-        self,
-        files: Sequence[Any],
-        names: Sequence[str],
-        places: SamplePlaces,
-        known: Mapping[str, Sequence[NDArray[Any]]],
-        agreed: Agreement,
-    ) -> Meteorology:
+    def labels(self, samples: SampleSet) -> Meteorology:
         """Return coordinates and attributes of the samples."""
-        chosen = dict(zip(names, names, strict=True))
-        return zarr_meteorology(files, self.whole, chosen, places, known=known, agreed=agreed)
+        return zarr_meteorology(
+            samples.files,
+            self.whole,
+            dict(zip(samples.names, samples.names, strict=True)),
+            samples.places,
+            known=samples.known,
+            agreed=samples.agreed,
+        )
 
 
 def zarr_facts(path: Path) -> dict[str, Any]:

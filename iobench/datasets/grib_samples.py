@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.grib.field_cubes import FieldCube
     from iobench.datasets.cf_coordinates import SamplePlaces
-    from iobench.datasets.file_sets import Agreement
+    from iobench.datasets.containers import SampleSet
 
 INDEX_VERSION: Final = 4
 MAX_MESSAGE_NBYTES: Final = 1 << 26
@@ -147,16 +147,10 @@ class GribMessages(Container):
         names: Sequence[str] = file.along[dim].names
         return names
 
-    def labels(
-        self,
-        files: Sequence[Any],
-        names: Sequence[str],
-        places: SamplePlaces,
-        known: Mapping[str, Sequence[NDArray[Any]]],
-        agreed: Agreement,
-    ) -> Meteorology:
+    def labels(self, samples: SampleSet) -> Meteorology:
         """Return coordinates and attributes of the samples."""
-        return grib_meteorology(self._fields, files[0].variables, self._along, places)
+        variables = samples.files[0].variables
+        return grib_meteorology(self._fields, variables, self._along, samples.places)
 
 
 def _values(fields: Sequence[FieldCube], dim: str, dims: Sequence[str]) -> list[Any]:

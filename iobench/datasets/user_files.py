@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from iobench.datasets.catalogue import catalogued
 from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.chunked_samples import ChunkedSamples
-from iobench.datasets.containers import Container, NetcdfFiles, ZarrStores, zarr_facts
+from iobench.datasets.containers import Container, NetcdfFiles, SampleSet, ZarrStores, zarr_facts
 from iobench.datasets.contract import KeepsDecoded, SampleIndex
 from iobench.datasets.file_kinds import FACTS, split_group
 from iobench.datasets.file_sets import (
@@ -111,8 +111,8 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per index along the sample dimension, or per combination of several."""
-        known, _ = catalogued(files, FACTS, cache_dir=locator.cache_dir)
-        container = _container(files, known)(self._selection, locator)
+        facts, _ = catalogued(files, FACTS, cache_dir=locator.cache_dir)
+        container = _container(files, facts)(self._selection, locator)
         self._kind = container.kind
         inspected = container.inspect(files)
         dims = check_sample_dims(self._selection.sample_dim, dict(inspected[0].dims), files)
@@ -144,24 +144,22 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
         rows = SampleRows(dims, along, indexes)
         self._files = tuple(inspected[number] for number in rows.order)
         number_of_file, *places = rows.where.rows.T
+        known = {dim: [parts[number] for number in rows.order] for dim, parts in stored.items()}
+        where = SamplePlaces(dims, number_of_file, dict(zip(dims, places, strict=True)))
         labels = container.labels(
-            self._files,
-            self._names,
-            SamplePlaces(dims, number_of_file, dict(zip(dims, places, strict=True))),
-            {dim: [parts[number] for number in rows.order] for dim, parts in stored.items()},
-            self._agreement,
+            SampleSet(self._files, self._names, where, known, self._agreement)
         )
         names = self._sample_names(container, rows)
-        facts: dict[str, Any] = {
+        provenance: dict[str, Any] = {
             "kind": self._kind,
-            "files": [_facts(path, each) for path, each in zip(files, known, strict=True)],
+            "files": [_facts(path, each) for path, each in zip(files, facts, strict=True)],
             "sample_dim": ",".join(dims),
             "skipped": skipped,
             **({"notes": list(self.notes)} if self.notes else {}),
         }
         spec = SampleSpec(tuple(sample_variable(each, self._selection, dims) for each in variables))
         index = SampleIndex(
-            spec, rows.where, coordinate=names, provenance=facts, meteorology=labels
+            spec, rows.where, coordinate=names, provenance=provenance, meteorology=labels
         )
         if len(dims) > 1:
             return replace(index, axes=rows.axes)
