@@ -36,6 +36,7 @@ class DecodedSamples:
         self.inner = inner
         self.spec = spec
         self.name = inner.name
+        self.source_name = getattr(inner, "source_name", inner.name)
         self.title = inner.title
         self.fused = tuple(inner.fused)
         self.published: PublishedStep | None = inner.published

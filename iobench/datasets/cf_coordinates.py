@@ -31,7 +31,7 @@ from iobench.datasets.file_sets import (
 )
 from iobench.datasets.file_variables import numbers_of
 from iobench.datasets.inspected_netcdf import whole_variables
-from iobench.datasets.positions import decode_times
+from iobench.datasets.positions import decode_times, seconds_since_1970
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:
@@ -373,15 +373,6 @@ def _in_seconds(
 
 def _seconds(times: NDArray[Any]) -> NDArray[Any]:
     """Return times as seconds since 1970 of their calendar: whole, or fractions with NaN."""
-    if times.dtype.kind == "M":
-        micro = times.astype("datetime64[us]").astype(np.int64)
-        if (missing := np.isnat(times)).any():
-            return np.where(missing, np.nan, micro / 1e6)
-    else:
-        epoch = type(times[0])(1970, 1, 1) if len(times) else None
-        since = [time - epoch for time in times]
-        micro = np.array(
-            [(each.days * 86400 + each.seconds) * 10**6 + each.microseconds for each in since],
-            dtype=np.int64,
-        )
-    return micro // 10**6 if not (micro % 10**6).any() else micro / 1e6
+    seconds = seconds_since_1970(times.astype("M8[us]") if times.dtype.kind == "M" else times)
+    is_whole = bool((seconds % 1 == 0).all())  # NaN is none
+    return seconds.astype(np.int64) if is_whole else seconds

@@ -194,6 +194,8 @@ class Dataset(Protocol):
         first of them does the work of all and the others are not called. Empty: all separate.
     published : PublishedStep or None
         The published step time, if any.
+    source_name : str, optional
+        Instead of ``name`` what the plan of a store has, where names depend on the place.
     thread_safe : bool, optional
         True: threads may call the three steps at once, and a conversion uses all cores. Without
         it they are called by one thread at a time.

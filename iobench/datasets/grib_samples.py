@@ -212,9 +212,9 @@ def grib_meteorology(
     """Return what GRIB messages say of samples made of them."""
     coordinates: dict[str, Coordinate] = {}
     for dim, values in along.items():
+        attributes = NAMED.get(_level(fields) if dim == "level" else dim, {})
         for name, axis in _axes(dim, values).items():
             taken = axis[places.indices[dim]]
-            attributes = NAMED.get(_axis_name(fields, dim), {})
             coordinates[name] = Coordinate(name, (SAMPLE_DIM,), taken, attributes)
     for name, values in _shared(fields).items():
         if name in coordinates or (name == _level(fields) and "level" in along):
@@ -258,10 +258,6 @@ def _value(dim: str, value: Any) -> Any:
     if dim != "time":
         return value
     return int(np.datetime64(spell_value("time", value)[5:], "s").astype(np.int64))
-
-
-def _axis_name(fields: Sequence[FieldCube], dim: str) -> str:
-    return _level(fields) if dim == "level" else dim
 
 
 def _level(fields: Sequence[FieldCube]) -> str:

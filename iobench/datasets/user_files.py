@@ -79,6 +79,7 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
     ) -> None:
         super().__init__()
         self.name = _name_of(paths, target)
+        self.source_name = paths[0].name if len(paths) == 1 else f"{len(paths)} files"
         self.notes: tuple[str, ...] = ()  # for users, a line each
         self._kind = ""
         self._paths = tuple(paths)

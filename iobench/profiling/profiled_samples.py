@@ -273,7 +273,8 @@ def _identity(
 ) -> dict[str, Any]:
     """Return what tells samples of one source from those of another, by name."""
     return {
-        "dataset": dataset,
+        # Of files, and of objects, the facts tell which they are, wherever they lie.
+        **({} if "kind" in facts else {"dataset": dataset}),
         "variables": {variable.name: list(variable.shape) for variable in spec},
         "stage": facts.get("request", {}).get("stage", "preprocessed"),
         "normalisation": dict(normalisation),

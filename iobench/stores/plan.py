@@ -57,12 +57,14 @@ class ConversionPlan:
     # see `iobench.stores.Manifest`; shards are boxes of it
     sample_grid: Mapping[str, int] = field(default_factory=dict)
     chunk_samples: int = 1  # samples of a chunk, as the options say
+    # instead of the dataset's name, which may be that of a folder: a copy gives the same store
+    source: str = ""
     _digest: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON-ready values."""
         return {
-            "dataset": self.dataset,
+            "dataset": self.source or self.dataset,
             "format": self.format,
             "format_version": self.format_version,
             "samples": [list(run) for run in count_runs(self.samples)],
@@ -205,6 +207,7 @@ class StoreRequest(msgspec.Struct, frozen=True):
             encoding=encoding,
             sample_grid=grid,
             chunk_samples=unit,
+            source=getattr(dataset, "source_name", dataset.name),
         )
 
 

@@ -100,6 +100,19 @@ def test_a_folder_stands_for_the_files_below_it_each_of_which_may_hold_one_time(
     assert (run["n_samples"], run["dataset"]) == (3, "my data")
 
 
+def test_a_copy_of_a_folder_gives_the_same_store(write) -> None:
+    for day in range(2):
+        units = {"units": f"days since 201{day}-01-01"}
+        write(f"one/{day}.nc", {"time": 1, **GRID}, time=units)
+    shutil.copytree("one", "two")
+    for folder in ("one", "two"):
+        assert main(["convert", folder, "out", "--to", "numpy"]) == 0
+    assert iobench.open_store("out").manifest.dataset == "one"
+    assert main(["verify", "out", "--against", "two"]) == 0
+    quick = ("--batches", "2", "--pipeline", "own", "--compute", "none", "--out", "run")
+    assert main(["profile", "two", "out", *quick]) == 0
+
+
 def test_messages_of_grib_are_counted_by_time(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copy(GRIB, "x.grib")
