@@ -12,9 +12,8 @@ import queue
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, TypeVar, cast
 
 from iobench.cpus import available_cpus
@@ -65,58 +64,48 @@ def run_jobs(
             yield number, function(job, advance)
         return
     numbered = list(enumerate(jobs))
-    with _children([(function, numbered[start::count]) for start in range(count)]) as messages:
-        running = count
-        while running:
-            what, number, value = messages.get()
-            if what == "advance":
-                advance(number)
-            elif what == "asked":
-                request_counts.add(value)
-            elif what == "outcome":
-                yield number, cast(Outcome, value)
-            elif what == "error":
-                raise cast(IobenchError, value)
-            elif number:
-                raise WorkerError(
-                    f"a process doing set-up work ended with exit code {number}; its own message "
-                    "is above (killed for memory if there is none): run the command again"
-                )
-            else:
-                running -= 1
-
-
-@contextmanager
-def _children(shares: Sequence[Any]) -> Iterator[queue.Queue[tuple[str, int, Any]]]:
-    """Start one child per share of the work; yield where their messages arrive."""
+    shares = [pickle.dumps((function, numbered[start::count])) for start in range(count)]
     messages: queue.Queue[tuple[str, int, Any]] = queue.Queue()
     children: list[subprocess.Popen[bytes]] = []
-    threads: list[threading.Thread] = []
-    try:
-        for share in shares:
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-            children.append(child)
-            thread = threading.Thread(target=_converse, args=(child, share, messages), daemon=True)
-            thread.start()
-            threads.append(thread)
-        yield messages
-    finally:
-        for child in children:
-            child.kill()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(count) as threads:
+        try:
+            for share in shares:
+                command = [sys.executable, "-P", "-c", CHILD]
+                child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                children.append(child)
+                threads.submit(_converse, child, share, messages)
+            running = count
+            while running:
+                what, number, value = messages.get()
+                if what == "advance":
+                    advance(number)
+                elif what == "asked":
+                    request_counts.add(value)
+                elif what == "outcome":
+                    yield number, cast(Outcome, value)
+                elif what == "error":
+                    raise cast(IobenchError, value)
+                elif number:
+                    raise WorkerError(
+                        f"a process doing set-up work ended with exit code {number}; its own "
+                        "message is above (killed for memory if there is none): run the command "
+                        "again"
+                    )
+                else:
+                    running -= 1
+        finally:
+            for child in children:
+                child.kill()
 
 
 def _converse(
-    child: subprocess.Popen[bytes], share: Any, messages: queue.Queue[tuple[str, int, Any]]
+    child: subprocess.Popen[bytes], share: bytes, messages: queue.Queue[tuple[str, int, Any]]
 ) -> None:
     """Send a child its share, pass on what it says, and report its exit code last."""
     try:
         with child:
             requests = cast(IO[bytes], child.stdin)
-            requests.write(pickle.dumps(sys.path) + pickle.dumps(share))
+            requests.write(pickle.dumps(sys.path) + share)
             requests.close()
             while True:
                 messages.put(pickle.load(cast(IO[bytes], child.stdout)))
