@@ -113,23 +113,6 @@ def test_stores_follow_their_times_whatever_the_units(tmp_path, open_user_files)
     assert made.index.coordinate[4] == "late time=2020-01-03"
 
 
-def test_stores_of_the_same_times_are_rows_in_the_order_given(tmp_path, open_user_files):
-    paths = [
-        write(tmp_path / name, dataset(3, "2020-01-02") * factor)
-        for name, factor in (("b", 1), ("a", 2))
-    ]
-    made = open_user_files(*paths, sample_dim="time")
-    assert_as_xarray(made, paths)
-    assert list(made.index.rows) == [0, 0, 0, 1, 1, 1]
-
-
-def test_a_dimension_without_coordinate_is_counted(tmp_path, open_user_files):
-    path = write(tmp_path / "s")
-    made = open_user_files(path, sample_dim="y", variables=["t", "n"])
-    assert_as_xarray(made, [path], "y", ["t", "n"])
-    assert (list(made.index.positions), made.index.position_units) == ([0, 1, 2, 3], "")
-
-
 def test_dates_as_numpy_has_them(tmp_path, open_user_files):
     group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
     named = {"attributes": {"_ARRAY_DIMENSIONS": ["time"]}}

@@ -56,16 +56,13 @@ class IterableObject:
         self._batched = ring is not None or (self._is_torch and value.batch_sampler is not None)
         self.title = "an iterable dataset, its steps cannot be separated"
         if self._is_torch:
-            n = value.num_workers
-            workers = f"with {n} worker{'s' if n > 1 else ''}" if n else "without workers"
-            self.kind, self.title = "DataLoader", f"a ready DataLoader {workers}"
+            self.kind = "DataLoader"
+            self.title = f"a ready DataLoader, workers: {value.num_workers}"
         if ring is not None:
             self.kind = "loader of iobench" if ring is value else self.kind
-            threads = f"{ring.threads} thread{'s' if ring.threads > 1 else ''}"
-            through = "" if ring is value else ", through its framework"
-            self.title = (
-                f"a ready loader of iobench with {threads} and {ring.depth} buffers{through}"
-            )
+            through = "" if ring is value else " through its framework"
+            figures = f"threads: {ring.threads}, buffers: {ring.depth}"
+            self.title = f"a ready loader of iobench{through}, {figures}"
             sizes = getattr(ring.dataset, "file_sizes", {})
             self.files = tuple(file for file in sizes if is_local(file))
         self.batch_size: int | None = None

@@ -91,7 +91,7 @@ def test_a_data_loader_can_be_asked_by_who_looks_into_it(opened):
         numbered(6), batch_size=3, num_workers=1, persistent_workers=True
     )
     dataset, _ = opened(loader)
-    assert dataset.title == "a ready DataLoader with 1 worker"
+    assert dataset.title == "a ready DataLoader, workers: 1"
     assert (dataset.ready.loader, dataset.ready.workers, dataset.ready.prefetch) == (loader, 1, 2)
     # Workers that were started to see the first batch are not those that are looked into.
     assert loader._iterator is None
