@@ -53,13 +53,9 @@ class Box(NamedTuple):
 
     def shape_of(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of the array for the box's `lengths`, where they are at hand."""
-        axes = self.axes
         if not self.drops_axes:
             return lengths
-        if len(axes) == 1:
-            axis = axes[0]
-            return lengths[:axis] + lengths[axis + 1 :]
-        return tuple(length for axis, length in enumerate(lengths) if axis not in axes)
+        return tuple([length for axis, length in enumerate(lengths) if axis not in self.axes])
 
     @property
     def is_of_one(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,11 +142,7 @@ def _shard(store: str, name: str, path: str, keys: ChunkKeys) -> tuple[NDArray[A
     except MissingFileError:
         return None, 0  # not kept: it may be written yet
     index = _shard_index(store, name, path, opened.version, keys)
-    return index, opened.nbytes - keys.index_at_end * _index_nbytes(keys)
-
-
-def _index_nbytes(keys: ChunkKeys) -> int:
-    return math.prod(keys.chunks_per_shard) * 16 + 4 * keys.index_checksum
+    return index, opened.nbytes - keys.index_at_end * keys.index_nbytes
 
 
 @functools.lru_cache(maxsize=SHARD_INDEXES)
@@ -158,7 +153,7 @@ def _shard_index(
 
     Of shape ``(*chunks_per_shard, 2)``; both are 2**64 - 1 of chunks that were never written.
     """
-    stored_nbytes = _index_nbytes(keys)
+    stored_nbytes = keys.index_nbytes
     opened = cached_source_file(path)
     where = f"{store}: array {name!r}: shard {path}"
     if opened.nbytes < stored_nbytes:

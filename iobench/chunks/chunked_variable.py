@@ -48,6 +48,11 @@ class ChunkKeys(msgspec.Struct, frozen=True):
         """Whether a file holds several chunks."""
         return bool(self.chunks_per_shard)
 
+    @property
+    def index_nbytes(self) -> int:
+        """Bytes of the index of a shard."""
+        return math.prod(self.chunks_per_shard) * 16 + 4 * self.index_checksum
+
     def file_key(self, place: Sequence[int]) -> str:
         """Return the name of the file that a chunk is in."""
         if not place:

@@ -206,11 +206,6 @@ def read_objects(urls: Sequence[URL]) -> list[Any]:
     return contents
 
 
-def read_whole_remote(urls: Sequence[URL]) -> list[memoryview | None]:
-    """Return the content of objects, None for those that are not there."""
-    return [each if each is None else memoryview(each) for each in read_objects(urls)]
-
-
 class ObjectReader(io.RawIOBase):
     """An object as a stream of bytes that keeps the pages read last.
 

@@ -19,7 +19,7 @@ from iobench.files.objects import (
     ObjectReader,
     fetched,
     fill_remote,
-    read_whole_remote,
+    read_objects,
     remote_sizes,
 )
 from iobench.files.open_files import SOURCE_FILE, OpenFile, not_opened, open_files
@@ -185,7 +185,8 @@ def read_whole_files(paths: Sequence[str]) -> list[memoryview | None]:
     Not through the table of open files: of many thousands each is read once an epoch.
     """
     if paths and is_url(paths[0]):
-        return read_whole_remote([cast(URL, as_path(path)) for path in paths])
+        contents = read_objects([cast(URL, as_path(path)) for path in paths])
+        return [each if each is None else memoryview(each) for each in contents]
     return list(map(_whole_local, paths))
 
 

@@ -59,19 +59,15 @@ def describe_grid(message: memoryview | bytes, dims: Sequence[str]) -> list[Coor
         if shape is None:
             return [mapping]
         lat, lon = latitudes.reshape(shape), longitudes.reshape(shape)
+        lat_dims = lon_dims = tuple(dims)
         if set(dims) == {"latitude", "longitude"}:
-            by_rows = tuple(dims) == ("latitude", "longitude")
-            lat, lon = (lat[:, 0], lon[0]) if by_rows else (lat[0], lon[:, 0])
-            places = [
-                Coordinate("latitude", ("latitude",), lat, LATITUDE),
-                Coordinate("longitude", ("longitude",), lon, LONGITUDE),
-            ]
-        else:
-            places = [
-                Coordinate("latitude", tuple(dims), lat, LATITUDE),
-                Coordinate("longitude", tuple(dims), lon, LONGITUDE),
-            ]
-        return [*places, mapping]
+            lat, lon = (lat[:, 0], lon[0]) if dims[0] == "latitude" else (lat[0], lon[:, 0])
+            lat_dims, lon_dims = ("latitude",), ("longitude",)
+        return [
+            Coordinate("latitude", lat_dims, lat, LATITUDE),
+            Coordinate("longitude", lon_dims, lon, LONGITUDE),
+            mapping,
+        ]
     finally:
         codes.codes_release(handle)
 
@@ -137,16 +133,15 @@ def _mapping(get: Callable[[str, type], Any]) -> dict[str, Any]:
 
 def _rotation(get: Callable[[str, type], Any]) -> dict[str, float]:
     """Return where the north pole of a rotated grid is: opposite to the south pole it tells."""
-    south = [
+    lat, lon = (
         _number(get(f"{axis}OfSouthernPoleInDegrees", float)) for axis in ("latitude", "longitude")
-    ]
-    angle = _number(get("angleOfRotationInDegrees", float)) or 0.0
-    if south[0] is None or south[1] is None:
+    )
+    if lat is None or lon is None:
         return {}
     return {
-        "grid_north_pole_latitude": -south[0],
-        "grid_north_pole_longitude": (south[1] + 360) % 360 - 180,
-        "north_pole_grid_longitude": angle,
+        "grid_north_pole_latitude": -lat,
+        "grid_north_pole_longitude": (lon + 360) % 360 - 180,
+        "north_pole_grid_longitude": _number(get("angleOfRotationInDegrees", float)) or 0.0,
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -155,22 +154,21 @@ def _describer(codes: ModuleType, opened: SourceBytes) -> Callable[[GribMessage]
     """
     parameters: dict[tuple[int, str], dict[str, Any]] = {}
     grids: dict[tuple[int, bytes], dict[str, Any]] = {}
-    known: dict[bytes, _Known] = {}
+    known: dict[bytes, dict[str, Any]] = {}
+    is_certain: set[bytes] = set()  # that of another date ecCodes says the same
 
     def describe(message: GribMessage) -> dict[str, Any]:
         dated = dated_headers(message)
         if dated is None or not _is_date(dated.date, dated.time):
             return describe_message(message)
-        entry = known.get(dated.others)
-        at = {"offset": message.offset, "length": message.length}
-        when = {"dataDate": dated.date, "dataTime": dated.time}
-        if entry is not None and entry.is_certain:
-            return entry.row | at | when
+        own = {"offset": message.offset, "length": message.length}
+        own |= {"dataDate": dated.date, "dataTime": dated.time}
+        if dated.others in is_certain:
+            return known[dated.others] | own
         row = describe_message(message)
-        if entry is None:
-            known[dated.others] = _Known(row)
-        elif entry.row["dataDate"] != dated.date:
-            entry.is_certain = entry.row | at | when == row
+        first = known.setdefault(dated.others, row)
+        if first["dataDate"] != dated.date and first | own == row:
+            is_certain.add(dated.others)
         return row
 
     def describe_message(message: GribMessage) -> dict[str, Any]:
@@ -225,14 +223,6 @@ def _problem(row: Mapping[str, Any]) -> str:
         return f"its date is {row['dataDate']}, {row['dataTime']:04d}"
     large = [name for name, dtype in GRIB_COLUMNS.items() if dtype == "<i4" and row[name] >> 31 > 0]
     return f"its {large[0]} is {row[large[0]]}" if large else ""
-
-
-@dataclass(slots=True)
-class _Known:
-    """What ecCodes said of a message; ``is_certain``: and of another date the same."""
-
-    row: dict[str, Any]
-    is_certain: bool = False
 
 
 def _message_keys(codes: ModuleType, handle: int, edition: int) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from iobench.errors import FileFormatError, IobenchError
@@ -30,7 +29,7 @@ TYPES_5 = {7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
 UNKNOWN_RECORDS = {1: 0xFFFFFFFF, 2: 0xFFFFFFFF, 5: 0xFFFFFFFFFFFFFFFF}
 
 
-class ClassicVariable(msgspec.Struct, frozen=True):
+class ClassicVariable(NamedTuple):
     """A variable of a classic file, with where its numbers lie."""
 
     name: str
@@ -49,7 +48,7 @@ class ClassicHeader(NamedTuple):
     attributes: dict[str, Any]
 
 
-class _Described(msgspec.Struct, frozen=True):
+class _Described(NamedTuple):
     """A variable as the header has it."""
 
     name: str
@@ -57,6 +56,10 @@ class _Described(msgspec.Struct, frozen=True):
     attributes: dict[str, Any]
     dtype: np.dtype[Any]
     begin: int
+
+    def nbytes(self, lengths: list[int], first: int = 0) -> int:
+        """Return its bytes, those along its dimensions from ``first`` on."""
+        return math.prod(lengths[dim] for dim in self.dims[first:]) * self.dtype.itemsize
 
 
 class _EndOfBuffer(Exception):
@@ -155,7 +158,9 @@ def _parsed(path: Path, header: _Header, size: int) -> ClassicHeader:
     if any(lengths[dim] == 0 for each in described for dim in each.dims[1:]):
         raise ValueError("the unlimited dimension is not the first of a variable")
     in_records = [each for each in described if each.dims and lengths[each.dims[0]] == 0]
-    record_nbytes = _record_nbytes(in_records, lengths)
+    # one variable alone is not padded to four bytes
+    parts = [each.nbytes(lengths, 1) for each in in_records]
+    record_nbytes = parts[0] if len(parts) == 1 else sum(part + -part % 4 for part in parts)
     if n_records == UNKNOWN_RECORDS[header.version]:
         first = min((each.begin for each in in_records), default=size)
         n_records = (size - first) // record_nbytes if record_nbytes else 0
@@ -187,18 +192,8 @@ def _check_places(
     for each in (*fixed, *in_records):
         if each.begin < end:
             raise ValueError(f"variable {each.name!r} begins at byte {each.begin}, before {end}")
-        inner = each.dims[1:] if each in in_records else each.dims
-        nbytes = math.prod(lengths[dim] for dim in inner) * each.dtype.itemsize
+        nbytes = each.nbytes(lengths, int(each in in_records))
         end = each.begin + nbytes + -nbytes % 4
-
-
-def _record_nbytes(in_records: list[_Described], lengths: list[int]) -> int:
-    """Return the size of a record: one variable alone is not padded to four bytes."""
-    parts = [
-        math.prod(lengths[dim] for dim in each.dims[1:]) * each.dtype.itemsize
-        for each in in_records
-    ]
-    return parts[0] if len(parts) == 1 else sum(part + -part % 4 for part in parts)
 
 
 def _where(
