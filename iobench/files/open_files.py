@@ -34,6 +34,10 @@ from iobench.json_files import open_regular
 T = TypeVar("T")
 MAX_VIEWS: Final = 1024
 """What ``preadv`` takes at once (``IOV_MAX`` of Linux)."""
+SHARE: Final = 1 / 2
+"""Of the descriptors that this process may have; the training script needs some as well."""
+MAX_DESCRIPTORS: Final = 1 << 15
+"""Linux allows a process 65,530 mappings."""
 NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -208,11 +212,6 @@ def cut_views(
         left -= len(view)
     return views, []
 
-
-SHARE: Final = 1 / 2
-"""Of the descriptors that this process may have; the training script needs some as well."""
-MAX_DESCRIPTORS: Final = 1 << 15
-"""Linux allows a process 65,530 mappings."""
 
 FileIdentity = tuple[int, int]
 """Size in bytes, and when the file was modified, in ns."""
