@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.chunks.boxes import fits, in_chunks
+from iobench.chunks.boxes import fits, in_chunks, places_touched
 from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
 from iobench.chunks.chunked_variable import ChunkedVariable, Place, decode_chunk
 from iobench.chunks.packing import is_plain, unpack
@@ -79,8 +79,7 @@ class SampledVariable:
 
     def places(self, start: Place, stop: Place) -> list[Place]:
         """Return the chunks that a box of a sample's array touches, as the row of them counts."""
-        ends = zip(start, stop, self.steps, strict=True)
-        return list(itertools.product(*(range(a // n, -(-b // n)) for a, b, n in ends)))
+        return list(places_touched(self.steps, start, stop))
 
     def place(self, row: Place, inner: Place) -> Place:
         """Return the place of a chunk of a row in the grid of all."""
@@ -98,9 +97,7 @@ class SampledVariable:
         offsets, sizes = self.variable.offsets, self.variable.sizes
         if offsets is None or sizes is None or self.variable.numbers is not None:
             return
-        rows = self.chunk_rows(indexes)
-        order, starts = row_groups(rows)
-        for row in map(tuple, rows[order[starts]].tolist()):
+        for row, _ in self.parts(indexes):
             starts, lengths = offsets[self._index(row)], sizes[self._index(row)]
             written = starts >= 0
             if not written.any():
@@ -119,9 +116,9 @@ class SampledVariable:
 
     def stored_nbytes(self, row: Place) -> int:
         """Return the bytes that a row of chunks has in storage."""
-        inner = self.places((0,) * len(self.shape), self.shape)
         if self.variable.sizes is not None:
             return int(np.maximum(self.variable.sizes[self._index(row)], 0).sum())
+        inner = self.places((0,) * len(self.shape), self.shape)
         return sum(chunk_nbytes(self.file, self.variable, self.place(row, each)) for each in inner)
 
     def put(
