@@ -107,7 +107,7 @@ def decode_bytes(
         except DECODING_ERRORS as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise DamagedChunkError(f"{step.name} cannot decode it: {reason}") from error
-    flat = as_bytes(content)
+    flat = content if isinstance(content, np.ndarray) and content is out else as_bytes(content)
     if flat.nbytes != nbytes:
         raise DamagedChunkError(f"it holds {flat.nbytes} bytes, expected {nbytes}")
     return flat
@@ -202,7 +202,7 @@ def _stream(step: _Step) -> Any:
 def _inflated(step: _Step, content: Any, limit: int) -> bytes:
     """Inflate all streams of a chunk, up to one byte more than it may hold."""
     whole = b""
-    left = as_bytes(content).data
+    left = content if isinstance(content, memoryview) else as_bytes(content).data
     while len(left) or not whole:
         stream = _stream(step)
         try:
@@ -238,11 +238,12 @@ def unshuffle(
     count = len(flat) // itemsize
     whole = count * itemsize
     values = out if out is not None and len(out) == len(flat) else for_one_sample(len(flat))
-    numbers, planes = values[:whole].reshape(-1, itemsize), flat[:whole].reshape(itemsize, -1)
-    values[whole:] = flat[whole:]
+    if whole < len(flat):
+        values[whole:] = flat[whole:]
+    planes = flat[:whole].reshape(itemsize, -1)
     if whole < FRAMED_LEAST_NBYTES or itemsize >= MAX_ITEMSIZE:
-        for byte in range(itemsize):  # a quarter of the time that the transposed takes
-            numbers[:, byte] = planes[byte]
+        for byte, plane in enumerate(planes):  # a quarter of the time that the transposed takes
+            values[byte:whole:itemsize] = plane
         return values
     blosc, step = _numcodecs().blosc, FRAMED_NBYTES // itemsize
     begin = BLOSC_HEADER_NBYTES + 8
