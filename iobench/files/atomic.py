@@ -16,8 +16,6 @@ from iobench.files.objects import TEMPORARY_SUFFIX as TEMPORARY_SUFFIX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.files.uploads import Upload
-
 
 EXIT_RESUMABLE = 75
 OTHER_FOLDER = "choose another folder"
@@ -191,17 +189,6 @@ class AtomicFile:
             self._stream.close()
         with suppress(OSError):
             self._temporary.unlink(missing_ok=True)
-
-
-def new_file(
-    path: Path, *, resumable: bool = False, folder: Path | None = None
-) -> AtomicFile | Upload:
-    """Return a file that only ``commit`` makes appear; the arguments are those of `AtomicFile`."""
-    if is_local(path):
-        return AtomicFile(path, resumable=resumable, folder=folder)
-    from iobench.files.uploads import Upload
-
-    return Upload(path)  # type: ignore[arg-type]
 
 
 def write_atomically(path: Path, data: bytes | str, *, resumable: bool = False) -> None:

@@ -21,7 +21,7 @@ from importlib import import_module
 from importlib.machinery import ExtensionFileLoader, PathFinder
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from iobench.errors import (
@@ -37,7 +37,17 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Coroutine, Sequence
 
-    from iobench.files.urls import URL
+    class _Address(Protocol):
+        """What is asked of a `iobench.files.urls.URL`, whose text shows no secret."""
+
+        @property
+        def protocol(self) -> str: ...
+
+        @property
+        def path(self) -> str: ...
+
+        def with_secrets(self) -> str: ...
+
 
 WEB: Final = ("http", "https")
 S3: Final = ("s3", "s3a")
@@ -104,7 +114,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def ask(
-    urls: Sequence[URL],
+    urls: Sequence[_Address],
     requests: Sequence[Coroutine[Any, Any, Any]],
     *,
     in_flight: int = AT_ONCE,
@@ -164,7 +174,7 @@ def _await_answers() -> None:
         pause.wait(0.001)
 
 
-def library(url: URL, module: str = "obstore") -> Any:
+def library(url: _Address, module: str = "obstore") -> Any:
     """Return a module of obstore, by which a URL is asked."""
     if url.protocol not in (*WEB, *S3, *GCS, *AZURE):
         raise OptionError(
@@ -179,7 +189,7 @@ def library(url: URL, module: str = "obstore") -> Any:
         ) from error
 
 
-def store_of(url: URL) -> tuple[Any, str]:
+def store_of(url: _Address) -> tuple[Any, str]:
     """Return the obstore store that a URL is of, one for each bucket, and the name in it."""
     stores = library(url, "obstore.store")
     if url.protocol in WEB:
@@ -232,7 +242,7 @@ def _credentials() -> Any:
         raise StorageError(mask_line(str(error))) from None
 
 
-def _web_place(stores: Any, url: URL) -> tuple[Any, str]:
+def _web_place(stores: Any, url: _Address) -> tuple[Any, str]:
     parts = urlsplit(url.with_secrets())
     exact = _EXACT.match(parts.path)
     assert exact is not None
@@ -272,7 +282,7 @@ def _options(tries: int, **client: Any) -> dict[str, Any]:
     }
 
 
-def _error(url: URL, error: BaseException) -> BaseException:
+def _error(url: _Address, error: BaseException) -> BaseException:
     """Return what a request raised as an error of one line that names the URL and no secret.
 
     A missing object stays a FileNotFoundError: what it means depends on the caller.

@@ -87,6 +87,8 @@ class RequestCounts(msgspec.Struct):
         return RequestCounts(*(now - then for now, then in counts))
 
 
+sealed: Final[dict[URL, Any]] = {}
+"""Committed uploads (`iobench.files.uploads`), by the paths in scratch that stand for them."""
 _counting = threading.Lock()
 request_counts = RequestCounts()
 """Of this process, and of those that told it."""

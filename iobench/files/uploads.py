@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import StorageError
-from iobench.files.atomic import EXIT_RESUMABLE, TEMPORARY_SUFFIX, storage_errors
+from iobench.files.atomic import EXIT_RESUMABLE, TEMPORARY_SUFFIX, AtomicFile, storage_errors
 from iobench.files.memory import for_one_sample
 from iobench.files.object_requests import ask, library, store_of
-from iobench.files.objects import put, remove
+from iobench.files.objects import put, remove, sealed
 from iobench.files.urls import URL
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ AT_ONCE = 4
 
 _stores: dict[URL, URL] = {}
 """The store of each scratch folder of this process."""
-_sealed: dict[URL, Upload] = {}
-"""Committed uploads of this process, by the path in scratch that stands for them."""
 
 
 class Upload:
@@ -105,7 +103,7 @@ class Upload:
     def commit(self) -> None:
         """Make it appear unless it is in scratch."""
         if self._target != self.path:
-            _sealed[self.path] = self
+            sealed[self.path] = self
             return
         try:
             with _resumable():
@@ -148,12 +146,11 @@ def _resumable() -> Iterator[None]:
         raise again from error
 
 
-def take_sealed(path: URL) -> Upload:
-    """Return the committed upload of a path in scratch, to be completed by the caller."""
-    upload = _sealed.pop(path, None)
-    if upload is None:
-        raise FileNotFoundError(2, "no finished upload", str(path))
-    return upload
+def new_file(path: Path, *, folder: Path | None = None) -> AtomicFile | Upload:
+    """Return a file that only ``commit`` makes appear; ``folder`` is that of `AtomicFile`."""
+    if isinstance(path, URL):
+        return Upload(path)
+    return AtomicFile(path, resumable=True, folder=folder)
 
 
 def open_scratch(folder: Path, store: Path) -> None:
@@ -170,8 +167,8 @@ def clear_scratch(folder: Path) -> None:
     """Remove a folder of files that were not moved into a store, and what was sent of them."""
     if isinstance(folder, URL):
         _stores.pop(folder, None)
-        for path in [path for path in list(_sealed) if path.is_relative_to(folder)]:
-            _sealed.pop(path).abort()
+        for path in [path for path in list(sealed) if path.is_relative_to(folder)]:
+            sealed.pop(path).abort()
     remove_tree(folder)
 
 

@@ -347,9 +347,10 @@ class URL(_Base):
 
     def replace(self, target: Any) -> Any:
         """Make a finished file in scratch (`iobench.files.uploads`) appear at ``target``."""
-        from iobench.files.uploads import take_sealed
-
-        take_sealed(self).complete()
+        upload = objects.sealed.pop(self, None)
+        if upload is None:
+            raise FileNotFoundError(errno.ENOENT, "no finished upload", str(self))
+        upload.complete()
         return target
 
 

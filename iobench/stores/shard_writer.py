@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from iobench.files.atomic import new_file
 from iobench.files.crc32c import crc32c, crc32c_of_file, crc32c_of_rows
+from iobench.files.uploads import new_file
 from iobench.stores.contract import ShardInfo
 from iobench.stores.manifest import Shard, ShardFile
 
@@ -175,7 +175,7 @@ class ShardFileWriter:
     """One file of a shard, under a temporary name until ``commit``."""
 
     def __init__(self, path: Path, *, below: Path | None = None) -> None:
-        self._file = new_file(path, resumable=True, folder=below)
+        self._file = new_file(path, folder=below)
         self._path = path
         self._name = path.relative_to(below or path.parent).as_posix()
         self._small = memoryview(bytearray(BUFFER_NBYTES))  # one for all: fresh pages cost time

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from iobench.errors import OptionError, StorageError, StoreError
 from iobench.files import object_requests, objects, uploads
-from iobench.files.atomic import is_local, new_file
+from iobench.files.atomic import is_local
 from iobench.files.crc32c import crc32c
 from iobench.files.object_requests import forget_stores
 from iobench.files.objects import (
@@ -28,7 +28,7 @@ from iobench.files.objects import (
     update,
 )
 from iobench.files.ranges import FileRange
-from iobench.files.uploads import clear_scratch, open_scratch
+from iobench.files.uploads import clear_scratch, new_file, open_scratch
 from iobench.files.urls import URL, as_path, is_url
 from iobench.stores.extents import read_ranges
 from iobench.stores.shard_writer import ShardFileWriter
