@@ -7,7 +7,6 @@ import os
 import pickle
 import shutil
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,11 @@ from iobench.datasets.contract import (
     Arrays,
     Dataset,
     Locator,
-    Progress,
     Raw,
     SampleIndex,
     make_sample,
-    no_progress,
 )
+from iobench.datasets.locate import FileLocator
 from iobench.errors import IobenchError
 from iobench.testing.stores import random_sample
 
@@ -31,24 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.samples import Sample, SampleSpec
-
-
-@dataclass
-class FolderLocator:
-    """A locator that finds files by the last part of their URL in one folder."""
-
-    cache_dir: Path
-    stand_in: bool = True
-    progress: Progress = no_progress
-
-    def find(self, urls: Sequence[str]) -> list[Path | None]:
-        """Return for each URL the file of its name, or None."""
-        found = [self.cache_dir / url.rsplit("/", 1)[-1] for url in urls]
-        return [file if file.exists() else None for file in found]
-
-    def searched(self) -> str:
-        """Return where ``find`` looks."""
-        return str(self.cache_dir)
 
 
 class MadeUpDataset:
@@ -113,7 +93,7 @@ class DatasetTests:
     @pytest.fixture
     def locator(self, tmp_path: Path) -> Any:
         """Return what it may ask for a place for its indexes."""
-        return FolderLocator(tmp_path)
+        return FileLocator(data_dir=tmp_path, cache_dir=tmp_path)
 
     @pytest.fixture
     def index(self, dataset: Dataset, files: list[Path], locator: Any) -> SampleIndex:

@@ -36,26 +36,8 @@ UNKNOWN: Final = dict.fromkeys(("nbytes", "cpu_ns", "sample", "batch", "epoch"),
 class SketchedRun:
     """A run of which each span is written down.
 
-    Parameters
-    ----------
-    config : mapping, optional
-        What ``run.json`` says.
-    **more
-        Further keys of it.
-
-    Attributes
-    ----------
-    spans : list of dict
-        ``lane``, ``kind``, ``start_ns``, ``end_ns`` and fields of spans; ``label`` and ``detail``
-        are texts, ``thread`` is the number of a thread. Numbers in arrays are of many spans.
-    process : dict
-        Fields of `Process` that are others than usual in all processes: ``{"host": "node1"}``.
-    processes : dict
-        The same by lane: ``{CONSUMER: {"threads": ("MainThread", "reader")}}``.
-    loaders : list of LoaderFacts
-        Those of a script; workers of lanes ``("worker", n, number)`` are theirs.
-    facts : dict
-        Fields of `ProcessFacts` that are others than usual, of a script's training process.
+    Spans have ``lane``, ``kind``, ``start_ns``, ``end_ns`` and fields of spans; ``label`` and
+    ``detail`` are texts, ``thread`` is a number. Numbers in arrays are of many spans.
 
     Examples
     --------
@@ -67,12 +49,12 @@ class SketchedRun:
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None, **more: Any) -> None:
-        self.config: dict[str, Any] = {**(config or {}), **more}
+        self.config: dict[str, Any] = {**(config or {}), **more}  # what ``run.json`` says
         self.spans: list[dict[str, Any]] = []
-        self.process: dict[str, Any] = {}
-        self.processes: dict[Lane, dict[str, Any]] = {}
-        self.loaders: list[LoaderFacts] = []
-        self.facts: dict[str, Any] = {}
+        self.process: dict[str, Any] = {}  # fields of `Process`, where they are not the usual
+        self.processes: dict[Lane, dict[str, Any]] = {}  # the same of one process
+        self.loaders: list[LoaderFacts] = []  # of a script, whose workers have lanes of three
+        self.facts: dict[str, Any] = {}  # fields of `ProcessFacts` of its training process
 
     def add(
         self, lane: Lane, kind: Kind | Numbers, start_ns: Numbers, end_ns: Numbers, **fields: Any

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 import iobench
 from iobench.coordinates import Coordinate, Meteorology
+from iobench.datasets.locate import FileLocator
 from iobench.datasets.user_files import user_files
 from iobench.errors import StoreError
 from iobench.registry import find_format
@@ -22,7 +23,7 @@ from iobench.stores.finished_store import open_store
 from iobench.stores.index_file import INDEX_NAME
 from iobench.stores.manifest import write_manifest
 from iobench.stores.plan import boxed_n_samples
-from iobench.testing import FolderLocator, MadeUpDataset
+from iobench.testing import MadeUpDataset
 from iobench_converters.zarr_shards import shard_place, shard_shape
 
 FORMATS = ("zarr", "tfrecord", "numpy")
@@ -357,7 +358,7 @@ def test_coordinates_out_are_coordinates_in(tmp_path_factory, files, to):
     for number, each in enumerate(files):
         each.to_netcdf(folder / f"{number}.nc")
     dataset = user_files(sorted(folder.glob("*.nc")), sample_dim="time")
-    locator = FolderLocator(folder / "cache")
+    locator = FileLocator(data_dir=folder / "cache", cache_dir=folder / "cache")
     paths = dataset.files(locator)
     index = dataset.samples(paths, locator)
     store = driver(dataset, index, find_format(to), folder / "out", files=paths)

@@ -21,10 +21,10 @@ from iobench.datasets import (
     ensure_stand_in,
     make_sample,
 )
+from iobench.datasets.locate import FileLocator
 from iobench.datasets.sample_producer import samples_in_order
 from iobench.errors import FileFormatError, IobenchError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
-from iobench.testing import FolderLocator
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,7 @@ def write(path: Path, start: str, stored: dict[str, Any], **change: Any) -> Any:
 
 
 def opened(dataset: Recipe, folder: Path) -> Any:
-    locator = FolderLocator(folder)
+    locator = FileLocator(data_dir=folder, cache_dir=folder)
     return dataset.samples(dataset.files(locator), locator)
 
 
@@ -130,7 +130,7 @@ def test_its_own_stand_in_is_of_its_schema(tmp_path: Path) -> None:
     dataset = Sea()
     files = sorted(ensure_stand_in(dataset, tmp_path / "one", tiny=True, seed=1).rglob("*.nc"))
     assert [file.parent.name for file in files] == ["north", "north"]
-    index = dataset.samples(files, FolderLocator(tmp_path))
+    index = dataset.samples(files, FileLocator(data_dir=tmp_path, cache_dir=tmp_path))
     sample = make_sample(dataset, index.where[9])
     index.spec.check(sample, where="the last")
     assert 0 <= sample["height"].min() < sample["height"].max() <= 1
@@ -191,9 +191,11 @@ def test_other_coordinates_are_refused(
 
 def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path: Path) -> None:
     write(tmp_path / "2020-01-06.nc", "2020-01-06", {})
-    assert len(Sea().files(FolderLocator(tmp_path))) == 2  # of both areas, which are one here
+    assert (
+        len(Sea().files(FileLocator(data_dir=tmp_path, cache_dir=tmp_path))) == 2
+    )  # of both areas, which are one here
     with pytest.raises(MissingFileError, match=r"sea: https://sea\.example\.org/south/2020-01-01"):
-        Sea(area="south").files(FolderLocator(tmp_path))
+        Sea(area="south").files(FileLocator(data_dir=tmp_path, cache_dir=tmp_path))
     with pytest.raises(OptionError, match="area 'west': expected one of north, south, several"):
         Sea(area="west")
 

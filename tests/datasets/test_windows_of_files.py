@@ -12,13 +12,13 @@ import xarray
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from iobench.datasets.locate import FileLocator
 from iobench.datasets.selection import place_index_windows
 from iobench.datasets.user_files import user_files
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.windowed import windowed_pipeline
 from iobench.samples import Window
-from iobench.testing import FolderLocator
 from iobench.windows import place_windows
 
 ROLLOUTS = ("0:1", "0:1,2", "0:1,2,3", "0:1,2,3,4")
@@ -105,7 +105,7 @@ def test_a_window_is_what_xarray_selects_by_time(tmp_path_factory, apart, inputs
     path = write_hours(folder / "a.nc", np.cumsum(apart))
     window = Window(tuple(inputs), tuple(targets))
     dataset = user_files([path], sample_dim="time")
-    index = dataset.samples([path], FolderLocator(folder))
+    index = dataset.samples([path], FileLocator(data_dir=folder, cache_dir=folder))
     placed = place_windows(index.positions, window)
     pipeline = windowed_pipeline(dataset_pipeline(dataset, index), placed.items, window)
     with xarray.open_dataset(path) as ds:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.registry import dataset_names, find_dataset, format_names, installed_findings
-from iobench.testing import FindingTests, FolderLocator, SketchedRun
+from iobench.testing import FindingTests, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +52,7 @@ def test_both_are_found_by_name() -> None:
 
 def test_the_missing_file_is_named(stations: Dataset, tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"2024-01-06\.csv: not in .*--data-dir"):
-        stations.files(FolderLocator(tmp_path))
+        stations.files(FileLocator(data_dir=tmp_path, cache_dir=tmp_path))
 
 
 def test_a_file_cut_short_is_no_sample(stations: Dataset) -> None:
