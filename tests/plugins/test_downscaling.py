@@ -168,23 +168,6 @@ def test_the_alias_says_its_tier(roots):
     assert [file.name for file in files] == ["downscaling_tier1_2020-04.nc"]
 
 
-@pytest.mark.parametrize(
-    ("factory", "options", "message"),
-    [
-        (DownscalingTier1, {"months": "2020-10-01"}, "one of 2016-04, 2016-05 to 2020-09"),
-        (DownscalingTier2, {"months": "2019-01"}, "one of 1995-01, 1995-02 to 2018-12"),
-        (DownscalingTier2, {"months": "2018-1"}, "months '2018-1': expected one of"),
-        (DownscalingTier2, {"dataset": "training_aug"}, "of training, validation, testing$"),
-        (DownscalingTier1, {"dataset": "training", "months": "2016-04"}, "give one of them"),
-        (downscaling, {"tier": "3"}, "expected 1 or 2"),
-        (downscaling, {"tier": "1", "variant": "x"}, "tier1 knows months, dataset$"),
-    ],
-)
-def test_wrong_options_are_told_with_the_valid_ones(factory, options, message):
-    with pytest.raises(OptionError, match=message):
-        factory(**options)
-
-
 def test_what_a_stand_in_lacks_is_refused(tmp_path):
     with pytest.raises(OptionError, match="only the months 2019-04 2020-04 2020-05"):
         ensure_stand_in(DownscalingTier1(months="2016-04"), tmp_path / "s", tiny=True)

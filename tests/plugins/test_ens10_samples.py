@@ -9,7 +9,7 @@ import pytest
 
 from iobench.datasets.grib_samples import index_grib
 from iobench.datasets.locate import FileLocator
-from iobench.errors import FileFormatError, MissingFileError, OptionError, StorageError
+from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.recording.process_io import read_process_io
 from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.ens10.files import TASKS
@@ -183,18 +183,3 @@ def test_target_between_hours_is_refused_and_zones_count(copied):
         sampled(copied)
     rewrite_target(copied, times="hours since 1900-01-01 02:00 +02:00", contiguous=True)
     assert len(sampled(copied)[1]) == 4
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"date": "0102"}, "date '0102': expected one of 0101, 0104 to 1231"),
-        ({"date": "2018-01-01"}, "expected one of 0101"),
-        ({"dtype": "pl", "target": "era5"}, "of dtype pl, expected z500 or t850"),
-        ({"dtype": "pl", "target": "none"}, "of dtype pl, expected z500 or t850"),
-        ({"target": "z500"}, "of dtype sfc, expected era5 or none"),
-    ],
-)
-def test_wrong_options(options, message):
-    with pytest.raises(OptionError, match=message):
-        Ens10(**options)

@@ -9,7 +9,7 @@ import pytest
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench.errors import FileFormatError, OptionError
+from iobench.errors import FileFormatError
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
 from iobench_maelstrom.ens10.files import LEVELS, TOY_CHANNELS
 
@@ -77,12 +77,6 @@ def test_normalisation_is_computed_once_and_again_for_other_files(copied):
     assert "normalisation" in sampled(copied)[1].setup
     assert "normalisation" not in sampled(copied)[1].setup
     assert "normalisation" in sampled(copied, date="01")[1].setup
-
-
-@pytest.mark.parametrize("date", ["13", "1", "2020-01-01", "00", "ab"])
-def test_a_wrong_date_lists_the_valid_ones(date):
-    with pytest.raises(OptionError, match="one of 01, 02, 03"):
-        Ens5mini(date=date)
 
 
 def changed(file, change):

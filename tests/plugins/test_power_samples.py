@@ -11,7 +11,7 @@ import xarray
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, MissingFileError
 from iobench_maelstrom.power.features import (
     PowerFeatures,
     wind_direction,
@@ -206,17 +206,3 @@ def test_level_that_the_files_lack(copied):
         changed(copied / f"ml_20190101_{hour}.nc", lambda data: data.isel(level=slice(3, None)))
     with pytest.raises(FileFormatError, match=r"variable 'level' is 131, .*expected 128 among"):
         sampled(copied, PowerFeatures(model_level="128"))
-
-
-@pytest.mark.parametrize(
-    ("make", "options", "message"),
-    [
-        (ModelLevels, {"date": "20190101"}, "date '20190101': expected one of 2017-01-01"),
-        (ModelLevels, {"date": "2021-01-01"}, "2017-01-01, 2017-01-02 to 2020-12-31"),
-        (weather_pressure_level, {"levels": "model", "sample": "clustering"}, "of pressure levels"),
-        (weather_pressure_level, {"crop": "none"}, "option sample=clustering"),
-    ],
-)
-def test_wrong_options(make, options, message):
-    with pytest.raises(OptionError, match=message):
-        make(**options)

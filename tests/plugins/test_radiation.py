@@ -131,20 +131,6 @@ def test_dates_of_2019_validate_and_test(tiny):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dates": "20200101"}, "knows dataset, date, timestep"),
-        ({"subset": "tier-2"}, "tier-1, 2020"),
-        ({"subset": "tier-1", "patch": "0"}, "subset cannot be combined with patch"),
-        ({"hr_units": "K s-1", "heating_rate": "false"}, "hr_units needs heating_rate=true"),
-    ],
-)
-def test_wrong_options_are_told_the_valid_ones(options, message):
-    with pytest.raises(OptionError, match=message):
-        Radiation(**options)
-
-
-@pytest.mark.parametrize(
     ("number", "change", "message"),
     [
         (0, lambda d: d.rename(column="col"), r"rad4NN.*lacks the dimension 'column'"),

@@ -132,27 +132,6 @@ def test_splits_follow_the_time_steps(tiny):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"path": "x"}, "knows dataset, subset, timestep"),
-        ({"subset": "tier-4"}, "tier-1, tier-1-val"),
-        ({"subset": "tier-1", "filenum": "1"}, "cannot be combined with filenum"),
-        ({"timestep": "1"}, "0, 125 to"),
-        ({"filenum": "52"}, "filenum 52: time step 0 has files 0 to 51"),
-        ({"timestep": "2019013100", "filenum": "116"}, "filenum '116'"),
-        ({"output_fields": "sw,flux"}, "sw, lw, hr_sw, hr_lw"),
-        ({"netflux": "true", "output_fields": "hr_sw"}, "netflux needs sw or lw"),
-        ({"minimal_outputs": "true"}, "knows dataset"),
-        ({"nonormsolar": "true"}, "nonormsolar needs norm=true"),
-        ({"hr_units": "K s-1", "output_fields": "sw"}, "hr_units needs hr_sw or hr_lw"),
-    ],
-)
-def test_wrong_options_are_told_the_valid_ones(options, message):
-    with pytest.raises(OptionError, match=message):
-        RadiationTf(**options)
-
-
 @pytest.mark.parametrize("cut", [1, 15, 17, EXAMPLE_NBYTES - 5])
 def test_truncated_file_is_named_with_its_offset(file, locator, cut):
     with file.open("rb+") as stream:

@@ -139,23 +139,6 @@ def test_patches_lie_side_by_side(n_files, n_leads, n_y, n_x, data):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"dates": "2020-05-22"}, "20200522': expected one of 20200301, 20200302 to 20220228"),
-        ({"dates": "to"}, "dates 'to'"),
-        ({"patch": "9" * 5000}, "expected a whole number from 1, or whole"),
-        ({"patch": "0"}, "expected a whole number from 1, or whole"),
-        ({"x_range": "1,2"}, "both or none"),
-        ({"x_range": "1", "y_range": "1,2"}, "expected start,stop"),
-        ({"location": "here/"}, "--data-dir"),
-    ],
-)
-def test_wrong_options_name_the_valid_ones(options, words):
-    with pytest.raises(OptionError, match=words):
-        Yr(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
         ({"patch": "5"}, "expected 1 to 4, or whole"),
         ({"x_range": "0,5", "y_range": "0,4"}, "x_range 0,5: expected a range inside 0,4"),
     ],
