@@ -10,7 +10,6 @@ from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError
 from iobench_maelstrom.ens10.dataset import Ens10
 
-TASK_NAMES = ["z500", "t850"]
 NAMES = ["z", "t", "q", "w", "d", "u", "v"]
 
 

@@ -12,10 +12,7 @@ from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.recording.process_io import read_process_io
 from iobench_maelstrom.ens10.dataset import Ens10
-from iobench_maelstrom.ens10.files import TASKS
 from iobench_maelstrom.ens10.point_statistics import member_moments, normalisation_of
-
-CHANNELS = TASKS["sfc"]["era5"].channels
 
 
 @pytest.fixture

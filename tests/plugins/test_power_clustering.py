@@ -53,12 +53,6 @@ def write_era5(path, first_day="2001-05-01", n_days=6, *, levels=LEVELS, names=N
     return path
 
 
-@pytest.fixture
-def era5(tmp_path):
-    write_era5(tmp_path / ERA5)
-    return tmp_path
-
-
 def sampled(dataset, **where):
     locator = FileLocator(cache_dir=where.pop("cache_dir"), **where)
     return dataset, dataset.samples(dataset.files(locator), locator)

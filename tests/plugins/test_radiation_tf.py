@@ -18,8 +18,6 @@ from iobench.stores.tfrecord import frame_footer, frame_header
 from iobench_maelstrom.radiation.files import EXAMPLE_NBYTES
 from iobench_maelstrom.radiation.tf_dataset import FEATURES, RadiationTf
 
-N_COLUMNS = 256
-
 
 @pytest.fixture(scope="module")
 def tiny(tiny_of):
