@@ -90,17 +90,23 @@ class CodecChain(NamedTuple):
 
     def decode(self, data: memoryview, itemsize: int, out: NDArray[np.uint8]) -> None:
         """Write the bytes of a chunk's numbers; raise StoreError where they are damaged."""
-        from iobench.chunks.chunk_codecs import DamagedChunkError, decode_bytes
-
+        chunk_codecs = _chunk_codecs()
         try:
-            found = decode_bytes(data, _texts(self, itemsize), out.size, 0, out)
-        except DamagedChunkError as error:
+            found = chunk_codecs.decode_bytes(data, _texts(self, itemsize), out.size, 0, out)
+        except chunk_codecs.DamagedChunkError as error:
             raise StoreError(f"a chunk is damaged: {error}; verify the store") from error
         if found is not out:
             out[...] = found
 
 
 NO_CODECS: Final = CodecChain()
+
+
+@lru_cache(maxsize=1)
+def _chunk_codecs() -> Any:
+    from iobench.chunks import chunk_codecs  # once: an import takes as long as a small chunk
+
+    return chunk_codecs
 
 
 @lru_cache(maxsize=64)

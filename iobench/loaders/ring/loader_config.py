@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FRAMEWORKS: Final = ("numpy", "torch", "tensorflow")
 WHOLE_NUMBERS: Final = ("seed", "rank", "world_size", "threads", "depth")
 MIN_DEPTH: Final = 3
+DEPTHS: Final = "3 or more; a loop holds two batches, the last one until the next is there"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -140,47 +141,39 @@ class LoaderConfig:
         return cls(**options)
 
     def __post_init__(self) -> None:
-        if self.framework not in (None, *FRAMEWORKS):
-            raise OptionError(
-                f"framework={self.framework!r}: expected one of {', '.join(FRAMEWORKS)}"
-            )
-        if self.device is not None and self.framework not in (None, "torch"):
-            raise OptionError(f"device={self.device!r} goes with framework='torch'")
         for name in WHOLE_NUMBERS:
             check_whole(name, getattr(self, name))
-        if self.depth is not None and self.depth < MIN_DEPTH:
-            raise OptionError(
-                f"depth={self.depth}: expected {MIN_DEPTH} or more; a loop holds two batches, the "
-                "last one until the next is there, and one has to be filled"
-            )
-        if self.threads is not None and self.threads < 1:
-            raise OptionError(f"threads={self.threads}: expected 1 or more")
+        window, stack = self.window, self.stack
+        is_window = window is None or isinstance(window, (str, Window)) or hasattr(window, "among")
+        is_stack = stack is None or (not isinstance(stack, str) and stack and {*stack} <= {*ROLES})
+        for name, is_right, expected in (
+            ("framework", self.framework in (None, *FRAMEWORKS), f"one of {', '.join(FRAMEWORKS)}"),
+            ("depth", self.depth is None or self.depth >= MIN_DEPTH, DEPTHS),
+            ("threads", self.threads is None or self.threads >= 1, "1 or more"),
+            (
+                "transform",
+                self.transform is None or callable(self.transform),
+                "a function of a dict",
+            ),
+            ("split", isinstance(self.split, (str, type(None))), "the name of one split"),
+            (
+                "select",
+                isinstance(self.select, (Mapping, type(None))),
+                "values or (first, last) by coordinate",
+            ),
+            ("window", is_window, "offsets, as '-1,0:1', or a Window"),
+            ("patch_at", self.patch_at in PLACES, f"one of {', '.join(PLACES)}"),
+            ("stack", is_stack, "('inputs', 'targets'), or one of them"),
+        ):
+            if not is_right:
+                raise OptionError(f"{name}={getattr(self, name)!r}: expected {expected}")
+        if self.device is not None and self.framework not in (None, "torch"):
+            raise OptionError(f"device={self.device!r} goes with framework='torch'")
         if (self.rank is None) != (self.world_size is None):
             raise OptionError(f"rank={self.rank}, world_size={self.world_size}: give both, or none")
-        block_of(self.shuffle)
-        if self.transform is not None and not callable(self.transform):
-            raise OptionError(f"transform={self.transform!r}: expected a function of a dict")
-        if self.split is not None and not isinstance(self.split, str):
-            raise OptionError(f"split={self.split!r}: expected the name of one split")
-        if self.select is not None and not isinstance(self.select, Mapping):
-            raise OptionError(
-                f"select={self.select!r}: expected values or (first, last) by coordinate"
-            )
-        window = self.window
-        if window is not None and not (
-            isinstance(window, (str, Window)) or hasattr(window, "among")
-        ):
-            raise OptionError(f"window={window!r}: expected offsets, as '-1,0:1', or a Window")
-        if self.patch_at not in PLACES:
-            raise OptionError(f"patch_at={self.patch_at!r}: expected one of {', '.join(PLACES)}")
         if self.patch is None and self.patch_at != "random":
             raise OptionError(f"patch_at={self.patch_at!r} goes with patch")
-        if self.stack is not None and (
-            isinstance(self.stack, str) or not self.stack or {*self.stack} - {*ROLES}
-        ):
-            raise OptionError(
-                f"stack={self.stack!r}: expected ('inputs', 'targets'), or one of them"
-            )
+        block_of(self.shuffle)
 
     @property
     def samples(self) -> dict[str, str]:

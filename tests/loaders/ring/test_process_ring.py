@@ -6,13 +6,10 @@ import contextlib
 import gc
 import multiprocessing
 import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 from ring_sources import (
     Locked,
@@ -171,35 +168,6 @@ def test_a_process_that_cannot_be_started_is_one_line(monkeypatch: pytest.Monkey
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", refuse)
     with pytest.raises(WorkerError, match=r"cannot be started \(AF_UNIX.*TMPDIR a shorter path"):
         list(make())
-
-
-@pytest.mark.quick_cases(0, thorough=1)
-@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
-def test_processes_end_with_one_that_is_killed(start_method: str, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import multiprocessing\n"
-        "from ring_sources import NumberSource, endless\n"
-        "from iobench.loaders.ring.loader import RingLoader\n"
-        "from iobench.loaders.ring.order import BatchOrder\n"
-        "from iobench.loaders.ring.process_source import ProcessSource\n"
-        "if __name__ == '__main__':\n"
-        "    source = ProcessSource(NumberSource(), 4, transform=endless,\n"
-        f"                           start_method={start_method!r})\n"
-        "    iterator = iter(RingLoader(source, BatchOrder(50, 4), threads=1))\n"
-        "    next(iterator), next(iterator)\n"
-        "    print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
-        "    next(iterator)\n"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, script], env={"PYTHONPATH": ":".join(sys.path)}, stdout=subprocess.PIPE
-    )
-    assert parent.stdout is not None
-    children = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
-    parent.kill()
-    parent.communicate()
-    assert children
-    assert not psutil.wait_procs(children, timeout=60)[1]
 
 
 def test_memory_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,16 +110,6 @@ def test_views_keep_a_batch_and_its_end_gives_it_back() -> None:
     assert (view == expected).all()
 
 
-def test_an_iterator_that_is_forgotten_ends_its_threads() -> None:
-    loader = make(NumberSource(4000))
-    iterator = iter(loader)
-    next(iterator)
-    alive = weakref.ref(iterator)
-    del iterator
-    assert alive() is None
-    assert not [t for t in threading.enumerate() if "iobench-ring" in t.name]
-
-
 @pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
 def test_errors_that_are_kept_do_not_use_the_buffers_up() -> None:
     loader = make(NumberSource(broken=1))
