@@ -80,15 +80,6 @@ def is_closed(folder: Path) -> bool:
     return folder.is_dir() and not folder.stat().st_mode & 0o222
 
 
-def is_read_only(folder: Path) -> bool:
-    """Tell whether nothing can be written to a folder, by its permissions or its file system."""
-    if is_closed(folder):
-        return True
-    with suppress(OSError):
-        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
-    return False
-
-
 def free_nbytes(folder: Path) -> int | None:
     """Return the bytes free where a folder is; None where nobody tells, as of object stores."""
     if not is_local(folder):

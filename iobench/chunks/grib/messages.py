@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -39,16 +39,12 @@ class GribMessage(msgspec.Struct, frozen=True):
     grid: bytes
 
 
-class DatedHeaders(msgspec.Struct, frozen=True):
-    """The reference date of a message as yyyymmdd and hhmm, and all else its headers say.
+class DatedHeaders(NamedTuple):
+    """The reference date of a message, and all else its headers say of what it is."""
 
-    ``others`` are the headers without the date, and without the numbers that values are packed
-    with, which describe nothing.
-    """
-
-    date: int
-    time: int
-    others: bytes
+    date: int  # yyyymmdd
+    time: int  # hhmm
+    others: bytes  # without the date, and the numbers that values are packed with
 
 
 def dated_headers(message: GribMessage) -> DatedHeaders | None:
