@@ -40,6 +40,8 @@ class TerminalScreen:
 
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._is_quiet = is_quiet()
+        still = JUPYTER_KERNEL in os.environ or os.environ.get("TERM") in ("dumb", "unknown")
+        self.has_bars = not (still or self._is_quiet) and sys.stderr.isatty()
 
     def note(self, text: str) -> None:
         """Say one line."""
@@ -54,8 +56,7 @@ class TerminalScreen:
         """Yield a function of (done, total) that moves a bar named ``title``."""
         from iobench.datasets.contract import no_progress
 
-        still = JUPYTER_KERNEL in os.environ or os.environ.get("TERM") in ("dumb", "unknown")
-        if still or self._is_quiet or not sys.stderr.isatty():
+        if not self.has_bars:
             yield no_progress
             return
         from rich import progress as bars

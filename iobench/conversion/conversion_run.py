@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from iobench.conversion.convert_request import ConvertRequest
     from iobench.sources.request import Screen
-    from iobench.stores.contract import Store
+    from iobench.stores.contract import Notice, Store
 
 STATUS: Final = Path("/proc/self/status")
 
@@ -94,10 +94,16 @@ def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
     memory_nbytes = prepared.memory_nbytes(request)
     each = prepared.index.spec.nbytes
     title = f"{prepared.dataset.name} to {prepared.fmt.name}"
+    lines = _ShardLines(tally, each, None if getattr(screen, "has_bars", True) else screen.note)
     with screen.progress(title, in_bytes=True) as move:
+
+        def progress(done: int, total: int) -> None:
+            move(done * each, total * each)
+            lines.look(done, total)
+
         store = find_converter()(
             prepared.store_request(request, memory_nbytes),
-            progress=lambda done, total: move(done * each, total * each),
+            progress=progress,
             notice=screen.note,
             tally=tally,
         )
@@ -108,6 +114,29 @@ def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
     finally:
         if store is not None:
             store.close()
+
+
+class _ShardLines:
+    """Says a line for each shard that was written, where no bar moves; one a second at the most."""
+
+    def __init__(self, tally: Tally, sample_nbytes: int, say: Notice | None) -> None:
+        self._tally, self._sample_nbytes, self._say = tally, sample_nbytes, say
+        self._watch, self._before = stopwatch(), -1
+        self._said_s, self._n_said = 0.0, 0
+
+    def look(self, done: int, total: int) -> None:
+        """Say what was written since the last line, at which rate, and what is left."""
+        seconds, n_written = self._watch(), self._tally.n_written
+        if self._before < 0:
+            self._before = done
+        if self._say is None or n_written == self._n_said or seconds - self._said_s < 1:
+            return
+        self._said_s, self._n_said = seconds, n_written
+        rate = (done - self._before) * self._sample_nbytes / seconds
+        left = f", {(total - done) * self._sample_nbytes / rate:.0f} s left" if rate else ""
+        self._say(
+            f"{n_written} shards written: {done} of {total} samples, {rate / 1e6:.3g} MB/s{left}"
+        )
 
 
 def _outcome(

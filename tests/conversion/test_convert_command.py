@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from iobench.chunks.decoded_chunks import reopen_files
 from iobench.cli import main
+from iobench.conversion import conversion_run
 from iobench.conversion.forecast import measure_probe
 from iobench.recording.epoch_reads import LoadRates
 from iobench.stores.finished_store import open_store
@@ -121,6 +123,22 @@ def refused(capsys: pytest.CaptureFixture[str]):
 def content(folder: Path) -> dict[str, bytes]:
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def test_without_a_terminal_a_line_a_shard_has_rate_and_time_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("blocking.py").write_text(BLOCKING)
+    seconds = itertools.count()
+    monkeypatch.setattr(conversion_run, "stopwatch", lambda: lambda: float(next(seconds)))
+    words = ("blocking:Blocking", "out", "--to", "numpy", "--shard-size", "16KiB")
+    assert main(["convert", *words]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "shards written" in line]
+    assert len(lines) >= 9
+    pattern = r"\d+ shards written: \d+ of 12 samples, [\d.e+-]+ MB/s, \d+ s left"
+    assert all(re.fullmatch(pattern, line) for line in lines)
 
 
 @pytest.mark.quick_cases(1)
