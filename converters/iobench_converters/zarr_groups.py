@@ -38,7 +38,6 @@ from iobench_converters.zarr_layout import (
     OPTION_NAMES,
     ArrayLayout,
     ZarrOptions,
-    arrays_of,
     check_folders,
     is_free,
     plan_arrays,
@@ -99,14 +98,9 @@ class ZarrFormat:
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the file that does not fit."""
-        if manifest.options.get("pack", "none") != "none":
-            raise StoreError(
-                f"{path}: variables share arrays (pack=channels), which iobench does not read any "
-                "more; remove the store and convert its source again, without --pack"
-            )
         try:
-            options = _stored_options(manifest)
-            arrays = arrays_of(manifest, options)
+            options = ZarrOptions.parse(manifest.options)
+            arrays = plan_arrays(manifest.spec, options)
         except (OptionError, SampleError) as error:
             raise StoreError(
                 f"{path}: its manifest says what zarr does not hold: {error}"
@@ -186,11 +180,11 @@ class ZarrFormat:
         Those of coordinates, too, which are arrays of a chunk each.
         """
         options = ZarrOptions.parse(manifest.options)
-        arrays = arrays_of(manifest, options)
+        arrays = plan_arrays(manifest.spec, options)
         check_folders(path, arrays)
         known = read_meteorology(path, manifest)
         labels = label_store(
-            {array.folder: array.labels for array in arrays},
+            {array.folder: array.variable for array in arrays},
             known,
             manifest.n_samples,
             manifest.sample_grid,
@@ -215,11 +209,6 @@ class ZarrFormat:
 
 
 FORMAT: Final = ZarrFormat()
-
-
-def _stored_options(manifest: Manifest) -> ZarrOptions:
-    """Return the options of a store; earlier versions had ``pack=none`` as well."""
-    return ZarrOptions.parse({k: v for k, v in manifest.options.items() if k != "pack"})
 
 
 class ChunkDecoder:
@@ -366,7 +355,7 @@ def _check_metadata(
     grid = manifest.sample_grid
     box = read_shard_shape(path, listed[names[0]], max(1, len(grid)))
     labels = label_store(
-        {array.folder: array.labels for array in arrays}, Meteorology(), manifest.n_samples, grid
+        {array.folder: array.variable for array in arrays}, Meteorology(), manifest.n_samples, grid
     )
     described = _described(arrays, labels, box)
     expected = {f"{name}/{METADATA_NAME}": each for name, each in described.items()}

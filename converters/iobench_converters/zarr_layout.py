@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,7 +18,6 @@ from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
     MOST_NBYTES,
     NO_CODECS,
-    ArrayLabels,
     CodecChain,
     is_local,
     parse_codecs,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.samples import SampleSpec, Variable
-    from iobench.stores import Manifest
 
 CODEC: Final = "codec"
 INNER_CHUNK: Final = "inner-chunk"
@@ -118,12 +116,6 @@ class ArrayLayout:
         """Bytes of the numbers of a chunk; those at the edge are stored in full."""
         return self.n_samples * math.prod(self.chunk) * self.dtype.itemsize
 
-    @property
-    def labels(self) -> ArrayLabels:
-        """Its dimensions as its variable calls them, and the names of channels."""
-        one = self.variable
-        return ArrayLabels(one.dims, one.shape, one.channels, one.name)
-
     def boxes(self) -> Iterator[tuple[slice, ...]]:
         """Yield where in the array each chunk of a sample lies, in the order of the index."""
         for place in np.ndindex(*self.grid):
@@ -193,23 +185,6 @@ def _is_usable(name: str) -> bool:
     is_part = bool(name) and not any(part in name for part in ("/", "\\", "::"))
     is_same = unicodedata.normalize("NFC", name) == name  # some file systems compose letters
     return is_plain and is_part and is_same and len(name.encode()) <= MAX_FOLDER_NBYTES
-
-
-def arrays_of(manifest: Manifest, options: ZarrOptions) -> tuple[ArrayLayout, ...]:
-    """Return the arrays of a store by the names that its shards have.
-
-    Formerly those of variables with other letters than ASCII's were numbered.
-    """
-    arrays = plan_arrays(manifest.spec, options)
-    files = manifest.shards[0].files if manifest.shards else ()
-    if len(files) != len(arrays):
-        return arrays
-    numbered = [_numbered(number) for number in range(len(arrays))]
-    held = [file.name.partition("/")[0] for file in files]
-    return tuple(
-        replace(array, folder=name) if own == name else array
-        for array, own, name in zip(arrays, held, numbered, strict=True)
-    )
 
 
 def renamed_variables(spec: SampleSpec) -> dict[str, str]:

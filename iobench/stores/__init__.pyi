@@ -51,7 +51,6 @@ from iobench.stores.finished_store import finish_store as finish_store
 from iobench.stores.index_file import INDEX_NAME as INDEX_NAME
 from iobench.stores.index_file import read_index as read_index
 from iobench.stores.index_file import read_meteorology as read_meteorology
-from iobench.stores.labels import ArrayLabels as ArrayLabels
 from iobench.stores.labels import StoreLabels as StoreLabels
 from iobench.stores.labels import decodable_attributes as decodable_attributes
 from iobench.stores.labels import label_store as label_store

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import SampleIndex
+    from iobench.samples import Variable
 
 POINTERS: Final = frozenset(
     {"coordinates", "grid_mapping", "bounds", "climatology", "formula_terms"}
@@ -34,15 +35,6 @@ OF_SPEC: Final = frozenset({"units", "role"})
 
 UNDECODED_UNITS: Final = "time_units"
 """The attribute that has units of time which xarray cannot decode."""
-
-
-class ArrayLabels(NamedTuple):
-    """An array of a store: its dimensions and lengths without samples, channels, its variable."""
-
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    channels: Sequence[str]
-    variable: str
 
 
 class StoreLabels(msgspec.Struct, frozen=True):
@@ -120,7 +112,7 @@ def unique_dims(
 
 
 def label_store(
-    arrays: Mapping[str, ArrayLabels],
+    arrays: Mapping[str, Variable],
     meteorology: Meteorology,
     n_samples: int,
     grid: Mapping[str, int],
@@ -176,7 +168,7 @@ def _without_lost(each: Coordinate, by_name: Mapping[str, Coordinate]) -> Coordi
 
 
 def _sample_dims(
-    arrays: Mapping[str, ArrayLabels],
+    arrays: Mapping[str, Variable],
     meteorology: Meteorology,
     n_samples: int,
     grid: Mapping[str, int],
@@ -227,7 +219,7 @@ def _fits(
     each: Coordinate,
     dims: Mapping[str, int],
     extra: dict[str, int],
-    arrays: Mapping[str, ArrayLabels],
+    arrays: Mapping[str, Variable],
 ) -> bool:
     """Return whether a coordinate can stand beside the arrays; bounds have a dimension more."""
     if each.name in arrays or (each.name in dims and each.dims != (each.name,)):
@@ -245,7 +237,7 @@ def _fits(
 
 
 def _of_channels(
-    arrays: Mapping[str, ArrayLabels], dims: Mapping[str, tuple[str, ...]]
+    arrays: Mapping[str, Variable], dims: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Coordinate]:
     """Yield the names of channels along their dimension, where all arrays have the same there."""
     by_dim: dict[str, tuple[str, ...]] = {}
@@ -261,13 +253,13 @@ def _of_channels(
 
 
 def _attributes(
-    each: ArrayLabels,
+    each: Variable,
     dims: tuple[str, ...],
     meteorology: Meteorology,
     coordinates: Mapping[str, Coordinate],
 ) -> dict[str, Any]:
     """Return the attributes of an array's variable, and its coordinates."""
-    known = meteorology.variables.get(each.variable, {})
+    known = meteorology.variables.get(each.name, {})
     own = {key: value for key, value in known.items() if key not in POINTERS | OF_SPEC}
     bounds = {str(one.attributes.get("bounds", "")) for one in coordinates.values()}
     auxiliary = [

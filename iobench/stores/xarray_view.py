@@ -11,7 +11,7 @@ import numpy as np
 from iobench.coordinates import Meteorology
 from iobench.errors import MissingExtraError
 from iobench.stores.index_file import has_index, read_index
-from iobench.stores.labels import ArrayLabels, decodable_attributes, label_store
+from iobench.stores.labels import decodable_attributes, label_store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,10 +35,7 @@ def store_dataset(store: Store) -> Any:
     manifest = store.manifest
     index = read_index(store.path, manifest) if has_index(manifest) else {}
     known = index.get("meteorology", Meteorology())
-    arrays = {
-        each.name: ArrayLabels(each.dims, each.shape, each.channels, each.name)
-        for each in store.spec
-    }
+    arrays = {each.name: each for each in store.spec}
     labels = label_store(arrays, known, len(store), manifest.sample_grid)
     samples = _Samples(store, labels.sample_shape)
     variables = {}

@@ -17,7 +17,6 @@ from iobench_converters.numpy_records import (
     FORMAT,
     is_one_record,
     npy_header,
-    read_npy_header,
     record_dtype,
 )
 
@@ -108,9 +107,6 @@ def test_header_has_the_lowest_version_that_can_hold_it(tmp_path, fields, versio
     with file.open("rb") as stream:
         assert np.lib.format.read_magic(stream) == version
     assert np.load(file).dtype == array.dtype
-    with file.open("rb") as stream:
-        start = read_npy_header(stream, file, dtype=array.dtype, n_samples=2)
-    assert start == file.stat().st_size - array.nbytes
 
 
 @given(st.lists(st.sampled_from(["f4", "f8", "i2", "u8", "?"]), min_size=1, max_size=4), st.data())
@@ -141,23 +137,17 @@ class Harmful:
         return (pytest.fail, ("a pickle was executed",))
 
 
-@pytest.mark.parametrize("magic", [b"", b"\x93NUMPY\x01\x00\x76\x00"])
-def test_pickle_is_never_executed(tmp_path, magic):
+@pytest.mark.parametrize(
+    "content",
+    [
+        pickle.dumps(Harmful()),
+        b"\x93NUMPY\x01\x00\x76\x00" + pickle.dumps(Harmful()),
+        npy_header(np.dtype("O"), 1) + pickle.dumps(Harmful()),
+        b"\x93NUMPY\x03\x00\xff\xff\xff\xff",
+    ],
+)
+def test_a_header_is_compared_and_a_pickle_never_executed(tmp_path, content):
     store = write_store(tmp_path, FORMAT, LARGE, [random_sample(LARGE, 0)])
-    replace_first_file(store, magic + pickle.dumps(Harmful()))
-    with pytest.raises(StoreError, match=r"x\.npy"):
-        FORMAT.open(tmp_path, read_manifest(tmp_path))
-
-
-def test_object_array_is_refused(tmp_path):
-    store = write_store(tmp_path, FORMAT, LARGE, [random_sample(LARGE, 0)])
-    replace_first_file(store, npy_header(np.dtype("O"), 1) + pickle.dumps(Harmful()))
-    with pytest.raises(StoreError, match="holds object"):
-        FORMAT.open(tmp_path, read_manifest(tmp_path))
-
-
-def test_absurd_header_length_is_refused(tmp_path):
-    store = write_store(tmp_path, FORMAT, LARGE, [random_sample(LARGE, 0)])
-    replace_first_file(store, b"\x93NUMPY\x03\x00\xff\xff\xff\xff")
-    with pytest.raises(StoreError, match="a header of 4294967295 bytes is announced"):
+    replace_first_file(store, content)
+    with pytest.raises(StoreError, match=r"x\.npy: not an \.npy file of 1 samples"):
         FORMAT.open(tmp_path, read_manifest(tmp_path))

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import re
 import struct
 from types import MappingProxyType
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from iobench.errors import OptionError, SampleError, StoreError, UnknownNameError
 from iobench.files.crc32c import crc32c
@@ -20,7 +18,6 @@ from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import read_manifest
 from iobench.stores.verification import verify_store
 from iobench.testing import EVERY_DTYPE, StoreTests, flip_bit, random_sample, write_store
-from iobench_converters import zarr_layout
 from iobench_converters.zarr_groups import FORMAT
 
 pytest.importorskip("numcodecs", reason="needs pip install 'iobench[zarr]'")
@@ -118,15 +115,6 @@ def test_one_dimension_name_has_one_length_in_the_group(tmp_path):
     assert lengths == {"sample": 1, "c": 3, "y_3": 3, "x_5": 5, "y_80": 80, "x_80": 80}
 
 
-def test_arrays_of_an_earlier_version_that_variables_share_are_refused(tmp_path):
-    store = write_store(tmp_path, FORMAT, FIELDS, [random_sample(FIELDS, 0)])
-    alone = replace(store.manifest, options={"codec": "none", "pack": "none"})
-    assert bits(FORMAT.open(tmp_path, alone)[0]) == bits(store[0])
-    shared = replace(store.manifest, options={"pack": "channels"})
-    with pytest.raises(StoreError, match=r"pack=channels.*again, without --pack"):
-        FORMAT.open(tmp_path, shared)
-
-
 def test_names_that_are_no_nodes_stay_inside_the_folder(tmp_path):
     names = (
         "../a",
@@ -154,17 +142,6 @@ def test_names_that_are_no_nodes_stay_inside_the_folder(tmp_path):
     assert bits(store[0]) == bits(sample)
     attributes = json.loads((store.path / "variable-0/zarr.json").read_text())["attributes"]
     assert attributes["long_name"] == "../a"
-
-
-def test_stores_whose_letters_were_numbered_are_read(tmp_path, monkeypatch):
-    spec = SampleSpec(tuple(Variable(name, (2,), "f4", ("x",)) for name in ("é", "t")))
-    sample = random_sample(spec, 0)
-    with monkeypatch.context() as former:
-        former.setattr(zarr_layout, "_TAKEN", re.compile("é"))
-        written = write_store(tmp_path / "store", FORMAT, spec, [sample])
-    store = open_store(written.path)
-    assert {extent.file.parent.name for extent in store.extents(0)} == {"variable-0", "t"}
-    assert bits(store[0]) == bits(sample)
 
 
 def test_linear_packing_is_told_as_cf_does(tmp_path):

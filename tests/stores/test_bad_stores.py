@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import pickle
 import tracemalloc
 from pathlib import Path
 
@@ -213,42 +212,10 @@ def npy(descr, shape, data=b"", *, header=None, announced=None):
     return b"\x93NUMPY\x03\x00" + length.to_bytes(4, "little") + text + data
 
 
-class Bomb:
-    """Says so when it is unpickled."""
-
-    ran = False
-
-    def __reduce__(self):
-        return setattr, (Bomb, "ran", True)
-
-
-def test_a_pickle_is_not_run(tmp_path):
-    store = make(tmp_path, numpy_records.FORMAT, LARGE)
-    name = store.manifest.shards[0].files[0].name
-    bomb = pickle.dumps(np.array([Bomb()], dtype=object))
-    for data in (npy("|O", (2, 200, 201), bomb), bomb):
-        rewrite(store.path, name, data)
-        refused(store.path, match=name)
-    np.save(store.path / name, np.array([Bomb()], dtype=object), allow_pickle=True)
-    rewrite(store.path, name, (store.path / name).read_bytes())
-    refused(store.path, match=name)
-    assert not Bomb.ran
-    pickle.loads(bomb)
-    assert Bomb.ran  # it would have gone off
-    Bomb.ran = False
-
-
 @pytest.mark.parametrize(
     "data",
     [
         npy("<f4", (2, 1 << 40, 201)),
-        npy("<f4", (1 << 62, 1 << 62)),
-        npy("<f4", (-2, 200, 201)),
-        npy([("a", "<f4")] * 5000, (2,)),
-        npy([("a", "<f4", (1 << 62, 1 << 62))], (2,)),
-        npy("V" + "9" * 50, (2,)),
-        npy("", (), header=b"{}"),
-        npy("", (), header=b"-" * 4000),
         npy("", (), header=b"__import__('os').system('true')"),
         npy("", (), header=b"[" + b"0," * (1 << 20) + b"]"),
         npy("", (), header=b"", announced=(1 << 32) - 1),
