@@ -226,12 +226,6 @@ def test_a_store_that_refuses_leaves_a_resumable_state(place, begun_uploads, mon
     assert begun_uploads() == []
 
 
-def test_another_plan_is_refused(place):
-    run(place, tfrecord.FORMAT, spec=SMALL)
-    with pytest.raises(StoreError, match="made from something else"):
-        run(place, tfrecord.FORMAT, spec=SMALL, samples=[1])
-
-
 @pytest.fixture
 def source(tmp_path):
     xarray = pytest.importorskip("xarray", reason="writes the source")

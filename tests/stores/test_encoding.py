@@ -96,6 +96,7 @@ def test_what_does_not_fit_the_variables_is_refused(options, said):
 @pytest.mark.parametrize(
     ("options", "dtypes", "nbytes"),
     [
+        ({"codec": "bitround:keepbits=7"}, ["<f4", "<f8", "|u1"], 13),
         ({"dtype": "float16"}, ["<f2", "<f2", "|u1"], 5),
         ({"dtype": "int16", "ranges": ["T=0:1", "p=0:1"]}, ["<i2", "<i2", "|u1"], 5),
         ({"dtype": "T=float16"}, ["<f2", "<f8", "|u1"], 11),
@@ -118,6 +119,8 @@ def test_stored_spec_and_its_size(options, dtypes, nbytes):
     [
         ({"dtype": "T=float16"}, 2**-11),
         ({"dtype": "int16", "ranges": ["T=200:360", "p=99000:101000"]}, 160 / 65534 / 2 / 200),
+        ({"codec": "bitround:keepbits=7,zstd"}, 2**-8),
+        ({"dtype": "T=float16", "codec": "bitround:keepbits=5"}, 2**-6 * 1.02),
     ],
 )
 def test_measured_errors_are_those_of_what_is_read(options, relative):
@@ -135,8 +138,9 @@ def test_measured_errors_are_those_of_what_is_read(options, relative):
         assert found <= relative * (1 + 1e-4)
 
 
-def test_special_values_stay_what_they_are():
-    encoding = Encoding.parse(dtype="T=float16")
+@pytest.mark.parametrize("options", [{"dtype": "T=float16"}, {"codec": "bitround:keepbits=3"}])
+def test_special_values_stay_what_they_are(options):
+    encoding = Encoding.parse(**options)
     given = sample()
     given["T"].flat[:6] = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45]
     stored = encoding.encoder(SPEC).encode_sample(given, "sample 0")
@@ -155,6 +159,7 @@ def test_special_values_stay_what_they_are():
         ({"dtype": "T=int16", "ranges": "T=0:400"}, -np.inf, r"-inf of T\[1, 1\] cannot.*int16"),
         ({"dtype": "T=int16", "ranges": "T=0:400"}, 401, r"401.*of T\[1, 1\] is beyond the range"),
         ({"dtype": "T=int16", "ranges": "T=0:400"}, -1, r"-1.*of T\[1, 1\] is beyond the range"),
+        ({"codec": "bitround:keepbits=3"}, 3.4e38, r"3.*e\+38 of T\[1, 1\] is beyond the largest"),
     ],
 )
 def test_what_cannot_be_represented_is_an_error(options, value, said):
