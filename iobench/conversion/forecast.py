@@ -35,7 +35,7 @@ from iobench.stores.plan import StoreRequest, probe_samples
 from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from iobench.conversion.convert_request import ConvertRequest
     from iobench.conversion.preparing import PreparedConversion
@@ -49,8 +49,6 @@ class KnownSource:
     """What is known of the source without reading its samples."""
 
     n_samples: int  # samples to convert, at least 1
-    sample_nbytes: int  # bytes of one as the dataset makes it
-    files_nbytes: int  # bytes of all its files
     # bytes of all chunks of these samples, each counted once; None where only a probe tells
     read_nbytes: int | None = None
     times: float = 1.0  # how often chunks are decoded in the mean
@@ -69,10 +67,8 @@ class KnownSource:
 class KnownTarget:
     """What is asked for and what is there of it."""
 
-    stored_nbytes: int  # bytes of a sample's arrays as they are stored
     shard_n_samples: int  # samples of a full shard
-    memory_nbytes: int
-    workers: int  # what may be held of the data at once, and threads
+    memory_nbytes: int  # what may be held of the data at once
     free_nbytes: int | None  # on the target's file system; None where nobody tells
     free_files: int | None = None  # files that can be made there
     nbytes_there: int = 0  # bytes of the store that an earlier run left
@@ -156,26 +152,7 @@ class ConversionForecast:
 
 
 def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> ConversionForecast:
-    """Return what a conversion will take.
-
-    Examples
-    --------
-    >>> forecast = plan(
-    ...     KnownSource(n_samples=100, sample_nbytes=10, files_nbytes=500),
-    ...     KnownTarget(
-    ...         stored_nbytes=10, shard_n_samples=40, memory_nbytes=1000, workers=2,
-    ...         free_nbytes=10**6, step_s=0.0,
-    ...     ),
-    ...     MeasuredProbe(
-    ...         n_samples=10, convert_s=1.0, store_nbytes=120, sample_read_nbytes=10,
-    ...         source=LoadRates(0.0, 0.0, 0.2), store_sample_s=0.1,
-    ...     ),
-    ... )
-    >>> forecast.n_shards, forecast.in_nbytes, forecast.out_nbytes, forecast.passes
-    (3, 1000, 1200, 1)
-    >>> forecast.convert_s, forecast.saved_s, forecast.payback_epochs
-    (10.0, 10.0, 1.0)
-    """
+    """Return what a conversion will take: the probe times how much there is."""
     needed = source.read_nbytes
     if needed is None:
         needed = source.n_samples * probe.sample_read_nbytes
@@ -255,8 +232,6 @@ def known_source(
         windows = producer.plan([planned.shard(number) for number in range(planned.n_shards)])
     return KnownSource(
         n_samples=len(where),
-        sample_nbytes=prepared.index.spec.nbytes,
-        files_nbytes=_files_nbytes(prepared.source.files),
         read_nbytes=files.nbytes()[0] if files else None,
         times=windows.times,
         scratch_nbytes=windows.scratch_nbytes,
@@ -272,13 +247,11 @@ def known_target(
 ) -> KnownTarget:
     """Return what is asked for, and the room there is."""
     return KnownTarget(
-        stored_nbytes=prepared.stored_nbytes,
         shard_n_samples=planned.shard_n_samples,
         memory_nbytes=memory_nbytes,
-        workers=request.n_workers,
         free_nbytes=free_nbytes(existing_folder(request.out)),
         free_files=free_files(existing_folder(request.out)),
-        nbytes_there=_files_nbytes([request.out]) if request.out.is_dir() else 0,
+        nbytes_there=_nbytes_below(request.out) if request.out.is_dir() else 0,
         step_s=_step_s(prepared, request),
     )
 
@@ -388,14 +361,8 @@ def _load_s(source: Pipeline | Store, threads: int) -> tuple[float, float]:
     return watch(), watch() - (until_first_s or 0.0)
 
 
-def _files_nbytes(files: Sequence[Path]) -> int:
-    every = [
-        below
-        for file in files
-        for below in (file.rglob("*") if file.is_dir() else (file,))
-        if below.is_file()
-    ]
-    return sum(below.stat().st_size for below in every)
+def _nbytes_below(folder: Path) -> int:
+    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
 
 
 @contextmanager

@@ -30,26 +30,12 @@ Notice = Callable[[str], None]
 
 
 class ShardInfo(msgspec.Struct, frozen=True):
-    """One finished shard, as its writer leaves it.
+    """One finished shard, as its writer leaves it; errors and moments are added by the driver."""
 
-    Parameters
-    ----------
-    shard : Shard
-        Samples and files (name, size, CRC-32C), as the manifest will list them.
-    checksums : sequence of int
-        CRC-32C of the bytes of each extent, sample-major.
-    lossy : mapping
-        Largest errors by variable (`iobench.stores.merge_errors`), where samples were encoded;
-        the driver adds them.
-    moments : mapping
-        Of its values, for the statistics of the store (`iobench.stores.ShardStatistics`); the
-        driver adds them.
-    """
-
-    shard: Shard
-    checksums: Sequence[int]
-    lossy: Errors = msgspec.field(default_factory=dict)
-    moments: ShardMoments = msgspec.field(default_factory=dict)
+    shard: Shard  # samples and files, as the manifest will list them
+    checksums: Sequence[int]  # CRC-32C of the bytes of each extent, sample-major
+    lossy: Errors = msgspec.field(default_factory=dict)  # the largest by encoded variable
+    moments: ShardMoments = msgspec.field(default_factory=dict)  # for the store's statistics
 
 
 class Writer(Protocol):
@@ -72,23 +58,12 @@ class Store(Protocol):
     """Finished samples on disk, read by sample number. Picklable: files reopen lazily.
 
     ``store[i]`` is ``decode(read(extents(i)))``; loaders call the two apart to time them.
-
-    Attributes
-    ----------
-    path : Path
-        The store's folder.
-    spec : SampleSpec
-        What each sample is.
-    manifest : Manifest
-        Where it came from and how it is laid out.
-    codec : str
-        ``"none"``, or the name of the compressor an extent must go through.
     """
 
-    path: Path
-    spec: SampleSpec
-    manifest: Manifest
-    codec: str
+    path: Path  # the store's folder
+    spec: SampleSpec  # what each sample is
+    manifest: Manifest  # where it came from and how it is laid out
+    codec: str  # ``"none"``, or what an extent must go through
 
     def __len__(self) -> int: ...
 
@@ -109,14 +84,9 @@ class Store(Protocol):
         ...
 
     def index(self) -> SampleIndex:
-        """Return what the store keeps of its samples: times, splits, coordinates, attributes.
+        """Return times, splits, coordinates and attributes of its samples, as a dataset does.
 
-        As a dataset's index, ``where`` being numbers of the store.
-
-        Raises
-        ------
-        StoreError
-            If it keeps none, as stores of former versions, or the file of it is damaged.
+        ``where`` are numbers of the store. Raises StoreError where the file of it is damaged.
         """
         ...
 
@@ -158,6 +128,8 @@ class Format(Protocol):
         Takes the options, and raises OptionError for a value that no sample could have.
     renamed : callable, optional
         Takes the spec, and returns what variables are called whose names the container cannot have.
+    chunk_samples : callable, optional
+        Takes the options, and returns how many samples a chunk holds: shards begin at multiples.
     """
 
     name: str
@@ -194,12 +166,8 @@ class GriddedFormat(Format, Protocol):
     def on_grid(self, grid: Mapping[str, int], *, n_samples: int) -> Format:
         """Return it with writers for a store whose samples are such a grid; picklable.
 
-        Parameters
-        ----------
-        grid : mapping of str to int
-            Lengths of the samples' dimensions, the last fastest; see `iobench.stores.Manifest`.
-        n_samples : int
-            Of a full shard, which is a box of the grid.
+        ``grid`` has the lengths of the samples' dimensions, the last fastest; ``n_samples`` make
+        a full shard, which is a box of it.
         """
         ...
 
@@ -212,17 +180,8 @@ class DescribedFormat(Format, Protocol):
         """Write the metadata of a store whose shards are all there; return the files.
 
         Called once, just before the manifest is written, which then lists them. Files appear
-        complete or not at all, and the same store gets the same bytes.
-
-        Parameters
-        ----------
-        path : Path
-            The store's folder.
-        manifest : Manifest
-            The store's, but for these files. It lists the index (`iobench.stores.read_index`)
-            where the store keeps one.
-        n_samples : int
-            As the writers of its shards were told.
+        complete or not at all, and the same store gets the same bytes. ``n_samples`` is what the
+        writers of its shards were told.
         """
         ...
 
@@ -243,18 +202,9 @@ class Converter(Protocol):
     ) -> Store | None:
         """Return the finished store that is asked for, writing what is missing of it.
 
-        None where other parts of it are not finished.
-
-        Parameters
-        ----------
-        request : StoreRequest
-            What it holds, where, and how it is written.
-        progress : callable, optional
-            Called with (samples done, samples to do).
-        notice : callable, optional
-            Called with a line for the user: waiting for another process, resuming.
-        tally : Tally, optional
-            To be filled with seconds and bytes of every stage.
+        None where other parts of it are not finished. ``progress`` is called with (samples done,
+        samples to do), ``notice`` with a line for the user, ``tally`` is filled with seconds and
+        bytes of every stage.
 
         Raises
         ------

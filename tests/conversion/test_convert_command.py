@@ -223,15 +223,6 @@ def kelvin(netcdf) -> np.ndarray:
     return netcdf(np.random.default_rng(1).normal(280, 10, (6, 8, 10)).astype("f4"))
 
 
-@pytest.mark.parametrize("zlib", [False, True])
-def test_every_bit_is_kept(netcdf, converts, zlib: bool) -> None:
-    values = netcdf(zlib=zlib)
-    assert converts(*T, "plan", "--dry-run")["lossy"] == {}
-    converts(*T, "out")
-    store = open_store(Path("out"))
-    assert b"".join(store[n]["t"].tobytes() for n in range(6)) == values.tobytes()
-
-
 def test_lossy_on_request_and_measured(kelvin, converts, refused) -> None:
     done = converts(*T, "out", "--dtype", "float16")
     stored = np.stack([open_store(Path("out"))[n]["t"] for n in range(6)])
@@ -318,20 +309,6 @@ def test_the_plan_reads_each_chunk_once_as_the_conversion_does(netcdf, converts)
         assert done["in_nbytes"] == planned["in_nbytes"]
 
 
-def test_a_corrupt_chunk_is_named(netcdf, refused) -> None:
-    h5py = pytest.importorskip("h5py", reason="finds the chunk")
-    netcdf(zlib=True)
-    with h5py.File("own.nc") as file:
-        chunk = file["t"].id.get_chunk_info(1)
-    with Path("own.nc").open("r+b") as stream:
-        stream.seek(chunk.byte_offset + chunk.size // 2)
-        stream.write(b"\xff" * 16)
-    line = refused(*T, "out", "--shard-size", "320", "--memory", "20kB")
-    assert "own.nc: variable" in line
-    assert "(1, 0, 0)" in line
-    assert not Path("out/iobench.json").exists()
-
-
 @pytest.fixture
 def start():
     """Start processes that end with the test, whatever becomes of it."""
@@ -405,21 +382,3 @@ def test_a_folder_that_another_process_begins_to_mark_is_ours(converts, netcdf) 
     Path("out").mkdir()
     Path("out/..iobench-item.json.dc2bb0d5.iobench-tmp").write_text("{")
     converts("own.nc", "out", "--to", "numpy", "--sample-dim", "time")
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(110)
-def test_the_same_command_twice_at_once_shares_the_work(converts, netcdf, tmp_path: Path) -> None:
-    netcdf(zlib=True)
-    arguments = (
-        "own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--shard-size", "320",
-    )  # fmt: skip
-    command = [*COMMAND, "convert", *arguments, "--json"]
-    processes = [
-        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    outcomes = [json.loads(process.communicate(timeout=90)[0]) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    assert sum(outcome["n_written"] for outcome in outcomes) == 6
-    converts("own.nc", "alone", *arguments[2:])
-    assert content(tmp_path / "out") == content(tmp_path / "alone")

@@ -109,22 +109,6 @@ def test_header_has_the_lowest_version_that_can_hold_it(tmp_path, fields, versio
     assert np.load(file).dtype == array.dtype
 
 
-@given(st.lists(st.sampled_from(["f4", "f8", "i2", "u8", "?"]), min_size=1, max_size=4), st.data())
-def test_any_spec_round_trips(tmp_path_factory, dtypes, data):
-    shapes = [tuple(data.draw(st.lists(st.integers(1, 3), max_size=3))) for _ in dtypes]
-    spec = SampleSpec(
-        tuple(
-            Variable(f"v{number}", shape, dtype, tuple(f"d{axis}" for axis in range(len(shape))))
-            for number, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True))
-        )
-    )
-    sample = random_sample(spec, len(dtypes))
-    store = write_store(tmp_path_factory.mktemp("store"), FORMAT, spec, [sample])
-    assert {k: v.tobytes() for k, v in store[0].items()} == {
-        k: v.tobytes() for k, v in sample.items()
-    }
-
-
 def replace_first_file(store, content):
     """Put other bytes of the same length where the first shard's file is."""
     file = store.path / store.manifest.shards[0].files[0].name

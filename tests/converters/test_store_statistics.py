@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
-import multiprocessing
-import os
-import signal
 
 import numpy as np
 import pytest
 from converting import convert
 
 from iobench.datasets.contract import SampleIndex
-from iobench.files.locks import JOURNAL_NAME
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
-from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import MANIFEST_NAME
-from iobench.stores.tally import Tally
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord, zarr_groups
 
@@ -35,7 +28,6 @@ SPEC = SampleSpec(
 )
 N = 23
 SPLITS = {"train": range(14), "valid": [15, 17, 19], "none": [], "all": [1]}
-FORK = multiprocessing.get_context("fork")
 FORMATS = {"tfrecord": tfrecord.FORMAT, "numpy": numpy_records.FORMAT, "zarr": zarr_groups.FORMAT}
 
 pytestmark = [
@@ -61,15 +53,12 @@ def values_of(number):
 
 
 class Fields(MadeUpDataset):
-    """Samples of which the values are known; one may end the process."""
+    """Samples of which the values are known."""
 
-    def __init__(self, spec=SPEC, dies_at=-1):
+    def __init__(self, spec=SPEC):
         super().__init__(spec)
-        self.dies_at = dies_at
 
     def decode(self, raw, where):
-        if where == self.dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
         every = values_of(where)
         return {name: every[name] for name in self.spec.names}
 
@@ -112,13 +101,6 @@ def test_they_are_those_of_the_values(tmp_path, fmt) -> None:
         assert "by" not in statistics[split]["sst"]
 
 
-def test_they_are_told_again_by_the_store(tmp_path) -> None:
-    store = run(tmp_path / "store")
-    assert open_store(store.path).manifest.statistics == store.manifest.statistics
-    named = json.loads((store.path / MANIFEST_NAME).read_text())["statistics"]
-    assert named == store.manifest.statistics
-
-
 def told_by(path):
     return (path / MANIFEST_NAME).read_bytes()
 
@@ -128,59 +110,6 @@ def test_they_have_the_same_bytes_however_samples_are_made(tmp_path) -> None:
     for number, (workers, nbytes) in enumerate([(2, 1 << 18), (3, 1 << 30)]):
         run(tmp_path / str(number), workers=workers, memory_nbytes=nbytes)
         assert told_by(tmp_path / str(number)) == told_by(tmp_path / "one")
-
-
-def test_they_are_the_same_in_long_shards(tmp_path) -> None:
-    spec = SampleSpec((SPEC["n"], SPEC["mask"]))
-    one = run(tmp_path / "one", dataset=Fields(spec), shard_nbytes=1 << 30, workers=1)
-    run(tmp_path / "more", dataset=Fields(spec), shard_nbytes=1 << 30, workers=3)
-    assert told_by(tmp_path / "more") == told_by(tmp_path / "one")
-    assert_statistics(one.manifest.statistics["valid"]["n"], [np.array(n) for n in (15, 17, 19)])
-
-
-@pytest.mark.quick_cases(1, thorough=0)
-@pytest.mark.parametrize("fmt", FORMATS)
-def test_a_conversion_that_was_killed_ends_with_the_same_bytes(tmp_path, fmt) -> None:
-    spec = SampleSpec(tuple(v for v in SPEC if v.name != "z"))
-    run(tmp_path / "whole", fmt, dataset=Fields(spec))
-    for number in (2, 9, 22):
-        path = tmp_path / f"killed-{number}"
-        arguments = {"dataset": Fields(spec, number), "workers": 1}
-        process = FORK.Process(target=run, args=(path, fmt), kwargs=arguments)
-        process.start()
-        process.join(60)
-        assert process.exitcode == -signal.SIGKILL
-        assert (path / JOURNAL_NAME).exists()
-        run(path, fmt, dataset=Fields(spec))
-        assert told_by(path) == told_by(tmp_path / "whole")
-
-
-def test_several_processes_tell_the_same(tmp_path) -> None:
-    run(tmp_path / "alone")
-    both = [FORK.Process(target=run, args=(tmp_path / "together",)) for _ in range(2)]
-    for process in both:
-        process.start()
-    for process in both:
-        process.join(60)
-        assert process.exitcode == 0
-    assert told_by(tmp_path / "together") == told_by(tmp_path / "alone")
-
-
-def test_a_shard_that_notes_no_moments_is_written_again(tmp_path) -> None:
-    """As those were that an earlier version noted."""
-    run(tmp_path / "whole")
-    path = tmp_path / "store"
-    process = FORK.Process(target=run, args=(path,), kwargs={"dataset": Fields(dies_at=12)})
-    process.start()
-    process.join(60)
-    for entry in (path / JOURNAL_NAME).glob("shard-*.json"):
-        values = json.loads(entry.read_text())
-        del values["moments"]
-        entry.write_text(json.dumps(values))
-    tally = Tally()
-    run(path, tally=tally)
-    assert tally.n_resumed == 0
-    assert told_by(path) == told_by(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "int16"])

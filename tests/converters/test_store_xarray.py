@@ -16,12 +16,10 @@ import iobench
 from iobench.coordinates import Coordinate, Meteorology
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.user_files import user_files
-from iobench.errors import StoreError
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import open_store
 from iobench.stores.index_file import INDEX_NAME
-from iobench.stores.manifest import write_manifest
 from iobench.stores.plan import boxed_n_samples
 from iobench.testing import MadeUpDataset
 from iobench_converters.zarr_shards import shard_place, shard_shape
@@ -153,15 +151,6 @@ def test_calendars_are_kept(convert, tmp_path, calendar, units, step):
             assert list(open_store("numpy").to_xarray().time.values) == list(source.time.values)
 
 
-def test_samples_of_a_time_that_is_there_twice_are_taken_once(convert, tmp_path):
-    paths = [write(tmp_path / name) for name in ("a.nc", "b.nc")]
-    out = convert("zarr", *paths, "--sample-dim", "time")
-    alone = convert("zarr-alone", paths[0], "--sample-dim", "time")
-    with xarray.open_zarr(out) as found, xarray.open_zarr(alone) as one:
-        np.testing.assert_array_equal(found.time, one.time)
-        np.testing.assert_array_equal(found.t, one.t)
-
-
 @pytest.mark.parametrize("to", FORMATS)
 def test_a_probe_of_a_part_has_its_own_times(convert, tmp_path, to):
 
@@ -284,14 +273,6 @@ def test_samples_have_their_own_part_of_each_coordinate(tmp_path, to):
     loader.close()
 
 
-def test_linear_packing_keeps_what_is_true(convert, tmp_path):
-    path = write(tmp_path / "a.nc")
-    packed = convert("zarr-packed", path, "--sample-dim", "time", "--dtype", "int16")
-    with xarray.open_zarr(packed) as found, xarray.open_dataset(path) as source:
-        assert found.t.attrs["standard_name"] == "air_temperature"
-        np.testing.assert_allclose(found.t[2], source.t[2], atol=0.01)
-
-
 TEXTS = st.text(
     st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cs"]),
     min_size=1,
@@ -400,22 +381,6 @@ def test_shards_are_boxes_of_the_grid(grid, wanted, n_chunks):
         np.testing.assert_array_equal(numbers[box].reshape(-1), expected)
 
 
-@pytest.mark.parametrize("to", FORMATS)
-def test_a_store_without_an_index_has_samples_alone(tmp_path, to):
-    path, fmt = tmp_path / "old", find_format(to)
-    made = MadeUpDataset(SampleSpec((Variable("a", (2,), "<f4", ("x",), "K"),)))
-    store = driver(made, made.index(3), fmt, path)
-    listed = [file for file in store.manifest.metadata if file.name != INDEX_NAME]
-    write_manifest(path, replace(store.manifest, metadata=tuple(listed)))
-    (path / INDEX_NAME).unlink()
-    old = open_store(path)
-    np.testing.assert_array_equal(old[1]["a"], store[1]["a"])
-    assert old.to_xarray().a.dims == ("sample", "x")
-    np.testing.assert_array_equal(old.to_xarray().a[2], store[2]["a"])
-    with pytest.raises(StoreError, match="convert to a new folder"):
-        old.index()
-
-
 @pytest.mark.quick_cases(1, thorough=0)
 @pytest.mark.parametrize("to", FORMATS)
 def test_a_remote_store_is_read_lazily(convert, iobench_here, tmp_path, bucket, to):
@@ -430,15 +395,6 @@ def test_a_remote_store_is_read_lazily(convert, iobench_here, tmp_path, bucket, 
         np.testing.assert_array_equal(found.kind, source.kind)
     done = iobench_here("verify", address)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_damaged_coordinate_is_found(convert, iobench_here, tmp_path):
-    out = convert("zarr", write(tmp_path / "a.nc"), "--sample-dim", "time")
-    chunk = out / "latitude" / "c.0"
-    chunk.write_bytes(bytes(len(chunk.read_bytes())))
-    done = iobench_here("verify", "zarr")
-    assert done.returncode == 1
-    assert "latitude/c.0" in done.stderr.replace("\n", "")
 
 
 def test_odd_names_and_dimensions_without_coordinates(convert, tmp_path):

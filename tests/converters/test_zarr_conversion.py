@@ -6,9 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from converting import content, convert
+from converting import convert
 
-from iobench.errors import StoreError
 from iobench.recording import clocks
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import open_store
@@ -87,20 +86,3 @@ def test_a_probe_that_ends_early_has_the_shape_of_what_it_holds(
     expected = np.stack([random_sample(SPEC, number)["x"] for number in range(held)])
     assert read.tobytes() == expected.tobytes()
     verify_store(store)
-
-
-def test_interrupted_and_resumed_is_the_same_and_no_group_before(tmp_path):
-    run(tmp_path / "whole", options=OPTIONS)
-
-    def interrupt():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "resumed", EndingAt(7, interrupt), options=OPTIONS)
-    left = content(tmp_path / "resumed")
-    assert "x/c.1.0.0" in left
-    assert not [name for name in left if name.endswith("zarr.json")]
-    with pytest.raises(StoreError, match="not a finished store"):
-        open_store(tmp_path / "resumed")
-    run(tmp_path / "resumed", options=OPTIONS)
-    assert content(tmp_path / "resumed") == content(tmp_path / "whole")

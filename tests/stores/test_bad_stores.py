@@ -136,37 +136,6 @@ def test_more_samples_in_files_of_the_right_size(store, n_samples):
     refused(store.path)
 
 
-def test_samples_of_a_size_nobody_has(store):
-    def change(values):
-        values["variables"][0] |= {"shape": [1 << 19, 1 << 19]}
-
-    edit(store.path, change)
-    refused(store.path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"name": 5},
-        {"role": ["input"]},
-        {"dims": [["y"], ["x"]]},
-        {"channels": [1, 2, 3]},
-        {"dtype": "O"},
-        {"dtype": "f4,f4"},
-        {"dtype": "(1000000,1000000)f4"},
-        {"dtype": "no such dtype"},
-        {"packed": {"kind": "scaled"}},
-        {"packed": {"kind": "eval", "dtype": "<f4", "scale": 1, "offset": 0}},
-        {"packed": {"kind": "scaled", "dtype": "<f4", "scale": 1, "offset": 0}},
-        {"dtype": "<i2", "packed": {"kind": "scaled", "dtype": "O", "scale": 1, "offset": 0}},
-    ],
-    ids=str,
-)
-def test_variables_that_are_none(numpy_store, change):
-    edit(numpy_store.path, lambda values: values["variables"][0].update(change))
-    refused(numpy_store.path, match=MANIFEST_NAME)
-
-
 @pytest.mark.parametrize("name", ["no-such-format", "../numpy", "iobench.stores:open_store"])
 def test_a_format_that_is_none(numpy_store, name):
     edit(numpy_store.path, lambda values: values.update(format=name))
