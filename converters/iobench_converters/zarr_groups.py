@@ -229,6 +229,12 @@ class ChunkDecoder:
             for array in arrays
             for box in (array.boxes() if array.is_encoded else [()])
         ]
+        decoders = [array.codecs.decoder(array.dtype.itemsize) for array in arrays]
+        self._decoders = [
+            decode
+            for array, decode in zip(arrays, decoders, strict=True)
+            for _ in range(array.n_extents)
+        ]
         self._whole = [
             (array.dtype, array.shape, array.nbytes)
             if not array.is_encoded and array.n_chunks == 1
@@ -273,8 +279,7 @@ class ChunkDecoder:
 
     def decode_chunk(self, number: int, data: memoryview, out: NDArray[np.uint8]) -> None:
         """Write the numbers of one encoded chunk."""
-        array, _ = self._places[number]
-        array.codecs.decode(data, array.dtype.itemsize, out)
+        self._decoders[number](data, out)
 
     def decode_array(self, name: str, chunks: Sequence[memoryview]) -> NDArray[Any]:
         """Return a variable of all samples of its chunks, side by side."""

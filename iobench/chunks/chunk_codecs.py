@@ -167,7 +167,7 @@ def _undo(step: _Step, content: Any, nbytes: int, out: NDArray[np.uint8] | None)
         return _inflated(step, content, limit)
     if name in ("blosc", "lz4", "zstd"):
         is_flat = isinstance(content, memoryview) and content.itemsize == 1
-        stated = _stated_nbytes(name, content if is_flat else as_bytes(content).data, expected)
+        stated = stated_nbytes(name, content if is_flat else as_bytes(content).data, expected)
         if stated > limit or expected not in (None, stated):
             raise DamagedChunkError(f"it decodes to {stated} bytes, expected {nbytes}")
         target = for_one_sample(stated) if out is None else out
@@ -273,7 +273,7 @@ def _without_crc32c(content: Any) -> memoryview:
     return checked
 
 
-def _stated_nbytes(name: str, content: memoryview, expected: int | None) -> int:
+def stated_nbytes(name: str, content: memoryview, expected: int | None) -> int:
     """Return to how many bytes a codec will decode, as its stored bytes say.
 
     Sources: README_CHUNK_FORMAT of c-blosc (a header of 16 bytes, with the sizes of the numbers at
