@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BoxReader, Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.sample_patches import PatchCut, PatchSizes
-    from iobench.loaders.ring.store_source import StoreSource
+    from iobench.loaders.ring.store_access import StoreAccess
     from iobench.samples import Variable
     from iobench.stores.fields import ChunkedArray, FieldLayout
 
@@ -179,7 +179,7 @@ def _strides(variable: Variable) -> tuple[int, ...]:
     return tuple(math.prod(steps[axis:]) for axis in range(len(variable.shape)))
 
 
-def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[PlainExtent | ChunkedExtent] | None:
+def find_arrays(source: StoreAccess, sizes: PatchSizes) -> list[PlainExtent | ChunkedExtent] | None:
     """Return where the variables of a store lie; None where boxes are cut of whole samples.
 
     So they are with ``verify``, where samples are encoded whole, and where parts cost more.
@@ -216,7 +216,7 @@ class StoredBoxReader:
 
     def __init__(
         self,
-        source: StoreSource,
+        source: StoreAccess,
         sizes: PatchSizes,
         arrays: list[PlainExtent | ChunkedExtent],
         whole: BoxReader,

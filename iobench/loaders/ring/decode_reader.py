@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.store_source import StoreSource
+    from iobench.loaders.ring.store_access import StoreAccess
     from iobench.stores.extents import ExtentTable
     from iobench.stores.fields import RowDecoder
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class DecodeReader:
     """Fills rows with what a store decodes: ``of_whole`` samples, or of each extent to its rows."""
 
-    def __init__(self, source: StoreSource, *, of_whole: bool = False) -> None:
+    def __init__(self, source: StoreAccess, *, of_whole: bool = False) -> None:
         store = self._store = source.store
         self._checks, self._files = source.checks, source.files
         self._is_mapped, self._is_remote = source.can_be_mapped, source.is_remote

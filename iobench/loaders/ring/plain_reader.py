@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.reads import Reads
-    from iobench.loaders.ring.store_source import StoreSource
+    from iobench.loaders.ring.store_access import StoreAccess
 
 
 class PlainReader:
@@ -33,7 +33,7 @@ class PlainReader:
     Samples that are laid out otherwise than the first one of the store are decoded whole.
     """
 
-    def __init__(self, source: StoreSource) -> None:
+    def __init__(self, source: StoreAccess) -> None:
         store, layout = source.store, source.layout
         assert isinstance(store, ExtentStore)
         assert layout is not None
