@@ -529,7 +529,7 @@ OF_VALUES: Final = {
 """Options of `iobench convert` for how values are stored; what else may follow one, after a comma.
 """
 SHARD_SIZE: Final = "shard-size"
-_CODECS: Final = "bitround|blosc|bz2|gzip|lz4|lzma|shuffle|zlib|zstd"
+_CODECS: Final = "bitround|blosc(?:-lz4)?|bz2|gzip|lz4|lzma|shuffle|zlib|zstd"
 OF_PARTS: Final = {
     "inner-chunk": re.compile(r".+=\d+"),
     "codec": re.compile(

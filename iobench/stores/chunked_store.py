@@ -44,6 +44,7 @@ class ChunkedStore(ExtentStore):
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
         self.extents(index)  # raises IndexError beyond the last
+        index += len(self) if index < 0 else 0
         if self._samples is None:
             self._samples = StoredSamples(self)
         row = index // self.chunk_decoder.chunk_samples

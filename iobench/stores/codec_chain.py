@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BITROUND: Final = "bitround"
+SHUFFLE: Final = "shuffle"
+ZSTD_MOST: Final = 22
 CODECS: Final[Mapping[str, Mapping[str, Any]]] = {
     "blosc": {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0},
     "bz2": {"level": 1},
@@ -63,7 +65,7 @@ class Codec(NamedTuple):
     def configuration(self, itemsize: int) -> dict[str, Any]:
         """Return it as numcodecs has it, for numbers of so many bytes."""
         values: dict[str, Any] = {"id": self.name, **dict(self.parameters)}
-        if self.name == "shuffle":
+        if self.name == SHUFFLE:
             values["elementsize"] = values["elementsize"] or itemsize
         return values
 
@@ -89,6 +91,11 @@ class CodecChain(NamedTuple):
             else:
                 content = codec.encode(content)
         return memoryview(content).cast("B")
+
+    def fits(self, nbytes: int, itemsize: int) -> bool:
+        """Tell whether a chunk of so many bytes has whole elements of each shuffle."""
+        sizes = [codec.configuration(itemsize).get("elementsize", 1) for codec in self.codecs]
+        return not any(nbytes % size for size in sizes)
 
     @property
     def has_threads(self) -> bool:
@@ -134,13 +141,15 @@ def parse_codecs(text: str) -> CodecChain:
     """Return the chain that ``--codec`` spells, without its rounding; ``none`` is an empty one."""
     if text == "none":
         return NO_CODECS
-    codecs = []
+    codecs: list[Codec] = []
     for place, (name, given) in enumerate(_pieces(text)):
         if name == BITROUND:
             if place:
                 raise OptionError(f"--codec {text}: {BITROUND} rounds values; name it first")
             kept_bits(text)
         else:
+            if name == SHUFFLE and any(codec.name != SHUFFLE for codec in codecs):
+                raise OptionError(f"--codec {text}: {SHUFFLE} sorts numbers; name it before others")
             codecs.append(_codec(text, SPELLED.get(name, name), given))
     chain = CodecChain(tuple(codecs))
     try:
@@ -201,6 +210,10 @@ def _codec(text: str, name: str, given: Mapping[str, str]) -> Codec:
             raise OptionError(f"--codec {text}: {key}={value}: expected a whole number")
     if name == "blosc" and not 0 <= values["shuffle"] < len(SHUFFLES):
         raise OptionError(f"--codec {text}: shuffle: expected {', '.join(SHUFFLES)}")
+    if name == SHUFFLE and values["elementsize"] < 0:
+        raise OptionError(f"--codec {text}: elementsize: expected the bytes of a number")
+    if name == "zstd" and values["level"] > ZSTD_MOST:  # zarr-python refuses it, numcodecs does not
+        raise OptionError(f"--codec {text}: level: expected {ZSTD_MOST} or less")
     return Codec(name, tuple(values.items()))
 
 

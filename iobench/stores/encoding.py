@@ -146,6 +146,11 @@ class Encoding(msgspec.Struct, frozen=True):
         if not steps:
             option = "--dtype" if self.dtypes else "--codec bitround"
             raise OptionError(f"{option}: none of {', '.join(spec.names)} is floating-point")
+        if self.keepbits is not None and all(step.keepbits is None for step in steps):
+            raise OptionError(
+                f"--codec bitround:keepbits={self.keepbits}: all floating-point variables are "
+                "stored as int16, which is not rounded; leave bitround out, or --dtype int16"
+            )
         packed = {step.name for step in steps if step.dtype == "int16"}
         for name in sorted({*self.ranges} - packed):
             raise OptionError(f"--range {name}=...: it is not stored as int16; leave it out")

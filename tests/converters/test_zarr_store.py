@@ -34,7 +34,7 @@ FIELDS = SampleSpec(
 EVERYTHING = {"codec": "blosc-lz4", "inner-chunk": "y=2,x=64"}
 CHAINS = [
     *("none", "blosc-lz4", "blosc:cname=zstd,clevel=3,shuffle=bitshuffle", "bz2:level=9", "gzip"),
-    *("lz4:acceleration=2", "lzma:preset=1", "shuffle,zstd", "zlib", "shuffle:elementsize=2,lz4"),
+    *("lz4:acceleration=2", "lzma:preset=1", "shuffle,zstd", "zlib", "shuffle:elementsize=1,lz4"),
 ]
 
 
@@ -165,6 +165,10 @@ def test_linear_packing_is_told_as_cf_does(tmp_path):
         ({"codec": "blosc:shuffle=7"}, "shuffle: expected noshuffle"),
         ({"codec": "zstd,bitround:keepbits=3"}, "name it first"),
         ({"codec": "bitround:keepbits=60"}, "N from 0 to 52"),
+        ({"codec": "zstd:level=23"}, "level: expected 22 or less"),
+        ({"codec": "gzip,shuffle,lz4"}, "shuffle sorts numbers; name it before"),
+        ({"codec": "shuffle:elementsize=-1"}, "elementsize: expected the bytes"),
+        ({"codec": "shuffle:elementsize=2"}, "a chunk of mask has 35 bytes.*leave elementsize out"),
         ({"chunk-samples": "0"}, "chunk-samples=0: expected a number from 1"),
         ({"inner-chunk": "lat=3"}, "inner-chunk=lat=.*are channel, x, y"),
         ({"pack": "channels"}, "'pack' is no option"),

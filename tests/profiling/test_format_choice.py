@@ -12,7 +12,7 @@ from iobench.profiling.format_choice import FormatChoice
 PIECES = st.sampled_from(
     [
         *("codec=blosc-lz4", "inner-chunk=y=256", "inner-chunk=y=8,x=8", "chunk-samples=8"),
-        *("codec=zstd", "codec=bitround:keepbits=10,zstd", "codec=blosc:cname=zstd,clevel=3,lz4"),
+        *("codec=zstd", "codec=bitround:keepbits=10,zstd", "codec=shuffle,blosc-lz4,lz4"),
         *("dtype=float16", "dtype=t=float16,u=int16", "range=u=-5:300"),
         "shard-size=64MiB",
     ]

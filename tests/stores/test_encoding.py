@@ -84,6 +84,7 @@ def test_what_is_spelled_otherwise_is_refused(options, said):
         ({"dtype": "mask=float16"}, "mask is |u1.*floating-point"),
         ({"dtype": "T=int16", "ranges": "p=3:4"}, "p=.*not stored as int16"),
         ({"dtype": "int16"}, "T: its range must be known"),
+        ({"dtype": "int16", "codec": "bitround:keepbits=3"}, "not rounded; leave bitround out"),
     ],
 )
 def test_what_does_not_fit_the_variables_is_refused(options, said):
