@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FRAMEWORKS: Final = ("numpy", "torch", "tensorflow")
 WHOLE_NUMBERS: Final = ("seed", "rank", "world_size", "threads", "depth")
+SWITCHES: Final = ("drop_last", "verify", "processes")
 MIN_DEPTH: Final = 3
 DEPTHS: Final = "3 or more; a loop holds two batches, the last one until the next is there"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -145,7 +146,9 @@ class LoaderConfig:
             check_whole(name, getattr(self, name))
         window, stack = self.window, self.stack
         is_window = window is None or isinstance(window, (str, Window)) or hasattr(window, "among")
-        is_stack = stack is None or (not isinstance(stack, str) and stack and {*stack} <= {*ROLES})
+        is_stack = stack is None or (
+            isinstance(stack, (list, tuple)) and stack and all(each in ROLES for each in stack)
+        )
         for name, is_right, expected in (
             ("framework", self.framework in (None, *FRAMEWORKS), f"one of {', '.join(FRAMEWORKS)}"),
             ("depth", self.depth is None or self.depth >= MIN_DEPTH, DEPTHS),
@@ -167,6 +170,9 @@ class LoaderConfig:
         ):
             if not is_right:
                 raise OptionError(f"{name}={getattr(self, name)!r}: expected {expected}")
+        for name in SWITCHES:
+            if getattr(self, name) not in (None, False, True):
+                raise OptionError(f"{name}={getattr(self, name)!r}: expected True or False")
         if self.device is not None and self.framework not in (None, "torch"):
             raise OptionError(f"device={self.device!r} goes with framework='torch'")
         if (self.rank is None) != (self.world_size is None):

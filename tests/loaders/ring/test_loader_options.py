@@ -137,6 +137,8 @@ def test_an_environment_that_says_half_is_refused(
         ({"batch_size": 0}, "batch_size=0: expected 1 or more"),
         ({"split": ["train"]}, r"split=\['train'\]: expected the name of one split"),
         ({"window": 3}, "window=3: expected offsets"),
+        ({"stack": 3}, "stack=3: expected .'inputs', 'targets'"),
+        ({"processes": -1}, "processes=-1: expected True or False"),
         ({"store": 3}, "takes a store or the path of one, not a int"),
         ({"store": "/nowhere/at/all"}, "/nowhere/at/all"),
     ],
