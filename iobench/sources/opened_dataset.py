@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +141,14 @@ def open_dataset(
         for name in ("data_dir", "store_dir"):
             if isinstance(where.get(name), str):
                 where[name] = as_path(where[name])
+        for name in ("variables", "target_variables"):
+            given = where.get(name, ())
+            if isinstance(given, str) or not isinstance(given, Iterable):
+                raise OptionError(f"{name}={given!r}: expected a list of names")
+        if not isinstance(where.get("sample_dim"), (str, type(None))):
+            raise OptionError(
+                f"sample_dim={where['sample_dim']!r}: expected a name, or 'time,number' for several"
+            )
         if isinstance(where.get("split_by"), str):
             where["split_by"] = (where["split_by"],)
         paths = tuple(str(each) if hasattr(each, "__fspath__") else each for each in targets)

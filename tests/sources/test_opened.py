@@ -73,6 +73,9 @@ def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
         iobench.open_dataset()
     with pytest.raises(OptionError, match="no argument 'tinny'"):
         iobench.open_dataset("maelstrom-ens10", tinny=True)
+    for wrong in ({"variables": "t"}, {"sample_dim": ["time"]}):
+        with pytest.raises(OptionError, match=f"{next(iter(wrong))}=.*: expected a "):
+            iobench.open_dataset(tmp_path / "a.nc", **wrong)
     with pytest.raises(MissingFileError):
         iobench.open_dataset(tmp_path / "none.nc")
 
