@@ -121,10 +121,13 @@ class EncodingStep(msgspec.Struct, frozen=True):
     ) -> None:
         inside = np.isfinite(flat[start : start + len(back)]) & ~np.isfinite(back)
         first = np.array(np.unravel_index(start + int(np.argmax(inside)), values.shape))
+        other = "--dtype VAR=float16 for each of the other variables"
+        if self.dtype is None:
+            other = "more keepbits, which round it by less"
         raise SampleError(
             f"{self._named(values, first, label)} is beyond the largest "
-            f"number of {self.dtype or 'its dtype'}; convert to a new folder with --dtype "
-            f"{self.name}=int16, or with --dtype VAR=float16 for each of the other variables"
+            f"number of {self.dtype or 'its dtype, rounded'}; convert to a new folder with --dtype "
+            f"{self.name}=int16, or with {other}"
         )
 
     def _check_range(self, values: NDArray[Any], label: Callable[[int], str]) -> None:
