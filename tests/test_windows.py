@@ -47,7 +47,7 @@ NO_WINDOWS = ("", ":1", "0:", "0:1:2", "0;1", "0.5:1", "0,0:1", "0:1,1", "a")
 
 @pytest.mark.parametrize("text", [*NO_WINDOWS, "=0:1", "time=", "0:1=time"])
 def test_other_spellings_are_told_how(text):
-    with pytest.raises(OptionError, match="as --window=-1,0:1") as caught:
+    with pytest.raises(OptionError, match="as -1,0:1") as caught:
         Window.parse(text)
     assert str(caught.value).startswith(f"--window={text}: ")
     assert "\n" not in str(caught.value)

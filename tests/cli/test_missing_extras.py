@@ -26,7 +26,7 @@ sys.meta_path.insert(0, Hidden())
 @pytest.mark.parametrize(
     ("hidden", "arguments", "extra"),
     [
-        ("eccodes", TINY, "grib,netcdf"),
+        ("eccodes", TINY, "grib"),
         ("netCDF4", TINY, "netcdf"),
         ("h5py", TINY, "netcdf"),
         ("torch", (*TINY, "--framework", "torch"), "torch"),
