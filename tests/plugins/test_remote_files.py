@@ -30,7 +30,7 @@ OTHER_NAMES = ("maelstrom-downscaling",)
 """What gives a dataset that has a name of its own, too."""
 SHORT = ("cosmoflow", "deepcam", "maelstrom-ens10", "maelstrom-ens5mini")
 """One of each container; the others are long."""
-KEPT_WHOLE = ("maelstrom-ens5mini", "maelstrom-radiation", "maelstrom-yr")
+KEPT_WHOLE = ("maelstrom-ens5mini", "maelstrom-radiation")
 """Of these the mark of a stand-in and what one file says of itself are read again."""
 CASES = [
     *((name, OPTIONS.get(name, {})) for name in dataset_names() if name not in OTHER_NAMES),
