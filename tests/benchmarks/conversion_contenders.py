@@ -134,6 +134,7 @@ def iobench_forecast(source: Path, target: Path, memory_nbytes: int) -> None:
 @contender(*IOBENCH)
 def limit_decoder(source: Path, target: Path, memory_nbytes: int) -> None:
     """Read and decode every chunk once, in as many threads as there are CPUs, and drop it."""
+    from iobench.chunks.chunked_variable import decode_chunk
     from iobench.conversion.preparing import prepare
     from iobench.cpus import available_cpus
     from iobench.datasets.sample_windows import SampledFiles
@@ -155,7 +156,7 @@ def limit_decoder(source: Path, target: Path, memory_nbytes: int) -> None:
         for variable, places in waiting:
             for place, stored in zip(places, variable.read(places), strict=True):
                 if stored is not None:
-                    variable.decode(place, stored)
+                    decode_chunk(variable.file, variable.variable, place, stored)
 
     in_threads(work, available_cpus())
     SPENT["seconds"] = time.perf_counter() - began
