@@ -68,18 +68,22 @@ def group_moments(values: NDArray[Any]) -> NDArray[np.float64]:
     NaN and infinity count as missing. Lowest and highest are exact.
     """
     n_rows, n_groups, n_columns = values.shape
-    found = no_moments(n_groups)
     if not values.size:
-        return found
+        return no_moments(n_groups)
     columns = min(n_columns, max(LEAST_COLUMNS, PIECE // n_groups))
     rows = max(1, PIECE // (n_groups * columns))
-    for start in range(0, n_rows, rows):
-        for first in range(0, n_columns, columns):
-            piece = np.moveaxis(values[start : start + rows, :, first : first + columns], 1, 0)
-            # A signalling NaN is quiet afterwards.
-            with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-                one = _piece_moments(np.ascontiguousarray(piece).reshape(n_groups, -1))
-            found = one if not start and not first else merge_moments(found, one)
+    every = []
+    # A signalling NaN is quiet afterwards.
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        for start in range(0, n_rows, rows):
+            for first in range(0, n_columns, columns):
+                piece = values[start : start + rows, :, first : first + columns].swapaxes(0, 1)
+                every.append(_piece_moments(np.ascontiguousarray(piece).reshape(n_groups, -1)))
+    parts = np.stack(every)
+    while len(parts) > 1:  # neighbours, all pairs at once
+        merged = merge_moments(parts[: len(parts) // 2 * 2 : 2], parts[1::2])
+        parts = np.concatenate([merged, parts[len(merged) * 2 :]])
+    found: NDArray[np.float64] = parts[0]
     return found
 
 
@@ -102,7 +106,8 @@ def _piece_moments(values: NDArray[Any]) -> NDArray[np.float64]:
     else:
         near = np.add.reduce(np.where(there, values, 0.0), axis=1, dtype=np.float64)
         near /= np.maximum(n, 1)
-    exact = np.subtract(values, near[:, None], dtype=np.float64)
+    exact = values.astype(np.float64)
+    np.subtract(exact, near[:, None], out=exact)
     if there is not None:
         np.copyto(exact, 0.0, where=~there)
     off = np.add.reduce(exact, axis=1) / np.maximum(n, 1)
