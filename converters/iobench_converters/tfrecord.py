@@ -123,7 +123,7 @@ class TFRecordWriter(ShardWriter):
         if spec.nbytes + overhead > MAX_EXAMPLE_NBYTES:
             raise SampleError(
                 f"a sample of {spec.nbytes} bytes does not fit a TFRecord example of at most "
-                f"{MAX_EXAMPLE_NBYTES}; choose --format numpy"
+                f"{MAX_EXAMPLE_NBYTES}; choose the format numpy"
             )
         self._lengths = array("q")
         name = f"shard-{shard:05d}"

@@ -131,7 +131,7 @@ def plan_arrays(spec: SampleSpec, options: ZarrOptions) -> tuple[ArrayLayout, ..
         if not variable.nbytes:
             raise SampleError(
                 f"variable {variable.name!r} of shape {variable.shape} has no values, for which "
-                "Zarr has no chunks; choose --format numpy"
+                "Zarr has no chunks; choose the format numpy"
             )
         if np.dtype(variable.dtype).itemsize // (1 + (variable.dtype[1] == "c")) > 8:
             raise SampleError(

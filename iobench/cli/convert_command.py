@@ -10,6 +10,7 @@ from iobench.cli.documents import fact_table, print_answer
 from iobench.cli.screen import TerminalScreen
 from iobench.conversion.conversion_run import forecast, run
 from iobench.conversion.convert_request import ConvertRequest
+from iobench.errors import OptionError
 from iobench.files.urls import as_path
 from iobench.masking import as_typed
 from iobench.report.document import Command, Sentence
@@ -41,6 +42,8 @@ def convert(
     """Convert what is named, or print the plan of it."""
     named = {"codec": codec, "chunk-samples": chunk_samples}
     given = {name: str(value) for name, value in named.items() if value is not None}
+    for name in given.keys() & format_options.keys():
+        raise OptionError(f"--{name} and --format-option {name}= are one option; give one of them")
     request = ConvertRequest(
         targets=tuple(sources), out=as_path(out), format_options=given | format_options, **values
     )

@@ -177,6 +177,8 @@ def _pieces(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     given: dict[str, str] = {}
     for piece in text.split(","):
         before, colon, after = piece.partition(":")
+        if not before.strip():
+            raise OptionError(f"--codec {text}: expected the name of a codec, got nothing")
         if "=" not in before:
             if name:
                 yield name, given

@@ -78,6 +78,7 @@ WRONG = {
         x.grib out --to numpy --sample-dim hour | hour
         x.grib out --to numpy --sample-dim time --stage early | --stage
         x.grib out --to numpy --sample-dim time --format-option a | --format-option
+        own.nc out --to zarr --codec zstd --format-option codec=none | --codec
         x.grib out --to numpy --sample-dim time --shard-size 0 | --shard-size
         x.grib out --to numpy --sample-dim time --split train | splits
         x.grib out --to numpy --sample-dim time --dtype float8 | float16

@@ -99,7 +99,7 @@ def test_index_is_what_tfrecord2idx_writes(tmp_path):
 
 def test_sample_beyond_what_an_example_can_hold_is_refused(tmp_path):
     spec = SampleSpec((Variable("x", (1 << 29,), "f4", ("x",)),))
-    with pytest.raises(SampleError, match="--format numpy"):
+    with pytest.raises(SampleError, match="format numpy"):
         FORMAT.writer(tmp_path, spec, shard=0, options={})
 
 

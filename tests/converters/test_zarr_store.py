@@ -156,6 +156,7 @@ def test_linear_packing_is_told_as_cf_does(tmp_path):
     ("options", "message"),
     [
         ({"codec": "zst"}, "no codec 'zst'.*zstd"),
+        ({"codec": ",zstd"}, "the name of a codec, got nothing"),
         ({"codec": "pickle"}, "no codec 'pickle'"),
         ({"codec": "zstd:lvl=3"}, "zstd has no lvl; its parameters are level"),
         ({"codec": "zstd:level=high"}, "level=high: expected a whole number"),
@@ -195,7 +196,7 @@ def test_unknown_options_are_refused(tmp_path, options, message):
     ],
 )
 def test_what_zarr_cannot_hold_is_refused(tmp_path, variable, message):
-    with pytest.raises(SampleError, match=f"{message}.*--format numpy"):
+    with pytest.raises(SampleError, match=f"{message}.*format numpy"):
         FORMAT.writer(tmp_path, SampleSpec((variable,)), shard=0, options={})
 
 
