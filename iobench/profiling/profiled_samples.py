@@ -293,7 +293,7 @@ def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     pairs = [(name, one.get(name), other.get(name)) for name in names if name != "files"]
     if one["files"] and other["files"]:  # else those of one are not known
         # By what both have: a fingerprint may be of the beginning and the end of a file alone.
-        shared = one["files"][0].keys() & other["files"][0].keys()
+        shared = [key for key in one["files"][0] if key in other["files"][0]]  # the name first
         sides = ([{key: each.get(key) for key in shared} for each in side["files"]]
                  for side in (one, other))  # fmt: skip
         pairs += [("files", mine, theirs) for mine, theirs in zip_longest(*sides)]
