@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import OptionError
@@ -11,13 +12,13 @@ from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.torch import device_moves
 from iobench.torch.device import current_accelerator, find_accelerator
-from iobench.torch.training_hooks import Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
     from iobench.recording.clocks import DeviceClock
-    from iobench.recording.recorder import Recorder
 
 REGIONS_PER_FLUSH: Final = 64
 
@@ -56,35 +57,35 @@ class DeviceTimer:
             clock = find_accelerator(device)
         self._lane = None if clock is None else DeviceLane(clock)
         self._finds_device = clock is None and device is None
-        self._open: dict[str, _Region] = {}
         current_recording()  # which starts one where the environment names a run
 
-    def __call__(self, name: str) -> _Region:
-        """Return a context manager that times its body."""
-        return _Region(self, name)
-
-    def start(self, name: str, detail: str = "") -> None:
-        """Begin a region, for code that is no block; one begun before and not ended is dropped.
-
-        ``detail`` names what does it, as one of several optimizers.
-        """
-        region = self._open[name] = _Region(self, name)
-        region.begin(detail)
-
-    def end(self, name: str) -> None:
-        """End the region of that name; nothing where none was begun, or not recorded."""
-        region = self._open.pop(name, None)
-        if region is not None:
-            region.end()
-
-    def watch(
-        self, model: torch.nn.Module | None = None, *optimizers: torch.optim.Optimizer
-    ) -> Watch:
-        """Time ``forward`` of a model that trains, every ``backward``, and ``step`` of optimizers.
-
-        Until ``remove()`` of what is returned, or the end of the ``with`` block it opens.
-        """
-        return Watch(self, model, optimizers)
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Time the body of a ``with`` block."""
+        recorder = active_recorder()
+        if recorder is None:
+            yield
+            return
+        kind, label = (KINDS[name], "") if name in KINDS else (Kind.OTHER, name)
+        lane, first, last = self._device_lane(), None, None
+        put_ns = recorder.clock.now_ns()
+        if lane is not None:
+            first = lane.mark()
+        device_moves.here.is_timed |= kind is Kind.H2D
+        try:
+            with recorder.full_span(kind, label):
+                try:
+                    yield
+                finally:
+                    last = None if lane is None else lane.mark()
+        finally:
+            if kind is Kind.H2D:
+                device_moves.here.is_timed = False
+            if lane is not None and first is not None and last is not None:
+                _, batch, epoch = recorder.where()
+                region = DeviceRegion(kind, label, first, last, put_ns, batch, epoch)
+                if lane.add(recorder, region) >= self._regions_per_flush:
+                    lane.write()
 
     def flush(self) -> None:
         """Wait for the device, once, and write what it has done."""
@@ -96,52 +97,3 @@ class DeviceTimer:
             clock = current_accelerator()
             self._lane = None if clock is None else DeviceLane(clock)
         return self._lane
-
-
-class _Region:
-    """One stretch of the training loop, and of the device's queue."""
-
-    __slots__ = ("_first", "_kind", "_label", "_lane", "_put_ns", "_recorder", "_span", "_timer")
-
-    def __init__(self, timer: DeviceTimer, name: str) -> None:
-        self._timer = timer
-        self._kind = KINDS.get(name, Kind.OTHER)
-        self._label = "" if name in KINDS else name
-        self._recorder: Recorder | None = None
-
-    def begin(self, detail: str = "") -> None:
-        recorder = self._recorder = active_recorder()
-        if recorder is None:
-            return
-        self._span = recorder.full_span(self._kind, self._label, detail=detail)
-        self._lane = self._timer._device_lane()
-        if self._kind is Kind.H2D:
-            device_moves.here.is_timed = True
-        if self._lane is not None:
-            self._put_ns = recorder.clock.now_ns()
-            self._first = self._lane.mark()
-        self._span.__enter__()
-
-    def end(self) -> None:
-        recorder, self._recorder = self._recorder, None
-        if recorder is None:
-            return
-        if self._kind is Kind.H2D:
-            device_moves.here.is_timed = False
-        lane = self._lane
-        last = None if lane is None else lane.mark()
-        self._span.__exit__(None, None, None)
-        if lane is None or self._first is None or last is None:
-            return
-        _, batch, epoch = recorder.where()
-        region = DeviceRegion(
-            self._kind, self._label, self._first, last, self._put_ns, batch, epoch
-        )
-        if lane.add(recorder, region) >= self._timer._regions_per_flush:
-            lane.write()
-
-    def __enter__(self) -> None:
-        self.begin()
-
-    def __exit__(self, *error: object) -> None:
-        self.end()

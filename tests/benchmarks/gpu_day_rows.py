@@ -330,7 +330,7 @@ def _idle(asked: Asked, load_ms: int, kernel_ms: int) -> dict[str, Any]:
 
 
 def parts(asked: Asked, _: str) -> dict[str, Any]:
-    """Let a timer watch a model, beside marks of the script's own around its forward pass."""
+    """Time the parts of a step, beside marks of the script's own around its forward pass."""
     import torch
 
     from iobench.findings.devices import device_exposure
@@ -343,13 +343,17 @@ def parts(asked: Asked, _: str) -> dict[str, Any]:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     values = torch.rand(2048, 4096, device=accelerator.device)
     where = _fresh(asked.data / "runs" / "parts")
-    with iobench.record(where), DeviceTimer().watch(model, optimizer):
+    with iobench.record(where):
+        timer = DeviceTimer()
         for _number in range(100):
             first = accelerator.mark()
-            loss = model(values).sum()
+            with timer("forward"):
+                loss = model(values).sum()
             own.append((first, accelerator.mark()))
-            loss.backward()
-            optimizer.step()
+            with timer("backward"):
+                loss.backward()
+            with timer("step"):
+                optimizer.step()
             optimizer.zero_grad()
     found = device_exposure(iobench.open_profile(where))
     told = {} if found is None else {part: ns / MS for part, ns in found.busy_ns.items()}

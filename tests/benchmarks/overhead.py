@@ -368,7 +368,6 @@ def compare_parts(rounds: int, n_layers: int = 20, n_steps: int = 20) -> None:
             for name in names[number % 3 :] + names[: number % 3]:
                 if name != "plain":
                     training_hooks.install()
-                    training_hooks.see_model(net)
                 activate(recording.recorder if name == "recorded" else None)
                 steps()
                 rows[name].append(steps())

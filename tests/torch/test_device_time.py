@@ -144,29 +144,6 @@ def test_devices_without_a_clock_are_refused(device):
         DeviceTimer(regions_per_flush=0)
 
 
-def one_step(model, optimizer):
-    optimizer.zero_grad()
-    loss = model(torch.ones(2, 3)).sum()
-    loss.backward()
-    optimizer.step()
-
-
-def test_a_plain_loop_is_listened_to(tmp_path, clock):
-    original = torch.autograd.backward
-    model = torch.nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with recording(tmp_path, clock) as session:
-        timer = DeviceTimer("cpu")
-        with timer.watch(model, optimizer):
-            one_step(model, optimizer)
-            model.eval()
-            model(torch.ones(2, 3))  # no forward of a step
-        one_step(model, optimizer)
-        assert torch.autograd.backward is original
-    kinds = [row[0] for row in rows_of(session, device=False)]
-    assert kinds == ["forward", "backward", "step"]
-
-
 def test_torch_save_is_a_checkpoint_with_its_size(tmp_path, clock):
     original = torch.save
     with recording(tmp_path, clock) as session:
