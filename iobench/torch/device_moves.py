@@ -16,9 +16,9 @@ import functools
 import itertools
 import sys
 import threading
-from collections import deque
+from collections import OrderedDict
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -30,13 +30,12 @@ from iobench.recording.kinds import OTHER, Kind
 from iobench.recording.lanes import NOWHERE
 from iobench.recording.span_file import POSITION
 from iobench.torch import training_hooks
-from iobench.torch.device import TYPES, TorchAccelerator
+from iobench.torch.device import TorchAccelerator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import FrameType
 
-    from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
 
 MOVES: Final = ("to", "cuda", "xpu")
@@ -50,26 +49,16 @@ OWN: Final = "iobench."
 ON_BEHALF: Final = "__torch_function__"
 """The method that is called in between, and calls."""
 
-DELIVERIES: Final = 16
-"""Batches of which it is known where they lie."""
+MOST_LYING: Final = 256
+"""Tensors of the latest batches of which it is known where they lie."""
 MOST_FRAMES: Final = 16
 MOST_LOOKED_INTO: Final = 256
 """Parts of a batch among which its tensors are looked for."""
 
 H2D, PIN = int(Kind.H2D), int(Kind.PIN)  # of an enumeration each look-up takes as long as a call
 _own_names: Final = globals()
-NO_STORAGE: Final = (RuntimeError, NotImplementedError)
-"""What a sparse tensor raises that is asked for it, or one that a transform stands for."""
 PLAIN: Final = frozenset({torch.Tensor, Parameter})
 _n_modes: Final = torch._C._len_torch_function_stack
-
-
-class _Lies(NamedTuple):
-    """Where a batch lies, which one, and what `Lane.position` is for it."""
-
-    storage: StorageWeakRef
-    batch: int
-    position: bytes
 
 
 class _Here(threading.local):
@@ -84,10 +73,9 @@ _replaced: Final[dict[str, tuple[Any, Any]]] = {}
 """What a class had of a name, and what is there now; or around ours, if somebody has wrapped it."""
 _lanes: Final[dict[torch.device, DeviceLane]] = {}
 """Of devices that something was moved to."""
-_lying: Final[dict[int, _Lies]] = {}
-"""By the address of a storage of torch's, which none else gets meanwhile."""
-_deliveries: Final[deque[tuple[int, list[int]]]] = deque()
-"""Of the last batches: their number, and where they lie."""
+_lying: Final[OrderedDict[int, tuple[StorageWeakRef, bytes]]] = OrderedDict()
+"""By the address of a storage of torch's, which none else gets meanwhile: `Lane.position` of the
+batch that lies there, the latest ones last."""
 counts_meta = False
 """Whether torch's ``meta`` is a device: for tests, where there is no other."""
 in_use = False
@@ -122,7 +110,6 @@ def uninstall() -> None:
                 setattr(torch.Tensor, name, before)
         _lanes.clear()
         _lying.clear()
-        _deliveries.clear()
         in_use = False
 
 
@@ -142,8 +129,8 @@ def _timed(name: str, original: Any) -> Callable[..., Any]:
             if not isinstance(source, torch.Tensor) or not _is_work(source) or not source.is_cpu:
                 return original(*args, **kwargs)
         now_ns, region = recorder.clock.now_ns, None
-        if _lanes and not pins:
-            region = _begin(recorder, args[0].device if copies else _target(name, args, kwargs))
+        if _lanes and not pins and not here.is_timed and _leaves_host(name, args, kwargs):
+            region = _Region(now_ns())
         start_ns = now_ns()
         moved = original(*args, **kwargs) if kwargs else original(*args)
         if moved is not args[0] if pins else not moved.is_cpu:
@@ -176,6 +163,16 @@ def _is_work(tensor: Any) -> bool:
     return not torch._C._is_torch_function_enabled()
 
 
+def _leaves_host(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether a call may move something: not where it names a dtype alone, or the host."""
+    target: Any = args[1] if len(args) > 1 else kwargs.get("device", kwargs.get("other"))
+    if isinstance(target, torch.dtype):
+        target = kwargs.get("device")
+    if isinstance(target, torch.Tensor):
+        return type(target) not in PLAIN or not target.is_cpu
+    return name != "to" or (target is not None and not str(target).startswith("cpu"))
+
+
 def _note(
     recorder: Recorder,
     key: tuple[int, str, str],
@@ -194,23 +191,20 @@ def _note(
     if moved.is_meta:
         if not counts_meta:
             return
-    elif region is None and (moved.is_cuda or moved.is_xpu):
+    elif moved.device not in _lanes and (moved.is_cuda or moved.is_xpu):
         _lanes[moved.device] = DeviceLane(TorchAccelerator(moved.device))
     in_use = True
     frame = sys._getframe(2)
     pins = key[0] == PIN
-    try:
-        lane: Lane = recorder._local.lane
-    except AttributeError:
-        lane = recorder._open_lane()
+    lane = recorder.lane()
     if lane.quiet or _is_silent(frame) or (pins and _pins_for_loader(frame)):
         if region is not None:
             region.drop()
         return
     before = position = lane.position
-    lies = _lying.get(_address(source)) if _lying else None
-    if lies is not None:
-        position = lies.position
+    known = _lying.get(_address(source)) if _lying else None
+    if known is not None:
+        position = known[1]
     elif position == NOWHERE or training_hooks.within_part():
         key = key[0], OTHER, key[2]
     try:
@@ -224,11 +218,9 @@ def _note(
     )
     lane.position = before
     if region is not None:
-        region.keep(recorder, key[1], nbytes, position)
-    if pins and lies is not None:
-        keys: list[int] = []
-        _lie(_storage(moved), lies.batch, position, keys)
-        _keep(lies.batch, keys)
+        region.keep(recorder, moved.device, key[1], nbytes, position)
+    if pins and known is not None:
+        _lie(moved, position)
 
 
 def _is_silent(frame: FrameType) -> bool:
@@ -255,13 +247,16 @@ def _pins_for_loader(frame: FrameType | None) -> bool:
 
 
 class _Region:
-    """One move, between two marks in the queue of its device."""
+    """One move, between two marks in the queue of the device that was moved to before.
 
-    __slots__ = ("_lane", "_marks", "_put_ns")
+    Of a process that moves to several devices, moves to the others have the host's time alone.
+    """
 
-    def __init__(self, lane: DeviceLane, put_ns: int) -> None:
-        self._lane, self._put_ns = lane, put_ns
-        self._marks = [lane.mark()]
+    __slots__ = ("_device", "_lane", "_marks", "_put_ns")
+
+    def __init__(self, put_ns: int) -> None:
+        self._device, self._lane = next(iter(_lanes.items()))
+        self._put_ns, self._marks = put_ns, [self._lane.mark()]
 
     def end(self) -> None:
         """Put the second mark."""
@@ -274,10 +269,12 @@ class _Region:
             if mark is not None:
                 self._lane.clock.release(mark)
 
-    def keep(self, recorder: Recorder, label: str, nbytes: int, position: bytes) -> None:
+    def keep(
+        self, recorder: Recorder, device: torch.device, label: str, nbytes: int, position: bytes
+    ) -> None:
         """Let it become a span once the device is seen to have passed it."""
         first, last = self._marks[0], self._marks[-1]
-        if len(self._marks) < 2 or last is None:
+        if len(self._marks) < 2 or last is None or device != self._device:
             self.drop()
             return
         _, batch, epoch = POSITION.unpack(position)
@@ -292,54 +289,32 @@ def look() -> None:
         lane.look()
 
 
-def _begin(recorder: Recorder, device: torch.device | None) -> _Region | None:
-    lane = None if device is None else _lanes.get(device)
-    if lane is None or lane.failed or here.is_timed:
-        return None
-    return _Region(lane, recorder.clock.now_ns())
-
-
-def _target(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
-    """Return the device that a call moves to; None where it names none."""
-    target: Any = args[1] if len(args) > 1 else kwargs.get("device", kwargs.get("other"))
-    if isinstance(target, torch.dtype):
-        target = kwargs.get("device")
-    if type(target) in PLAIN:
-        target = target.device
-    if target is None and name != "to":
-        target = name
-    try:
-        if isinstance(target, (str, int)):
-            target = torch.device(target)
-        if not isinstance(target, torch.device):
-            return None
-        if target.index is None and target.type in TYPES:
-            return torch.device(target.type, getattr(torch, target.type).current_device())
-    except RuntimeError:
-        return None  # torch will say so itself
-    return target
-
-
 # -- where batches lie --------------------------------------------------------------------
 
 
 def deliver(data: Any, batch: int, epoch: int) -> None:
     """Note where a batch lies that a training loop was handed."""
-    keys: list[int] = []
     position = POSITION.pack(-1, batch, epoch)
     for tensor in _tensors(data):
-        _lie(_storage(tensor), batch, position, keys)
-    _keep(batch, keys)
+        _lie(tensor, position)
 
 
-def _keep(batch: int, keys: list[int]) -> None:
-    _deliveries.append((batch, keys))
-    while len(_deliveries) > DELIVERIES:
-        earliest, keys = _deliveries.popleft()
-        for key in keys:
-            lies = _lying.get(key)
-            if lies is not None and lies.batch == earliest:  # no later batch lies there
-                _lying.pop(key, None)
+def _lie(tensor: Any, position: bytes) -> None:
+    """Note which batch lies where a tensor of the host's memory does."""
+    if (type(tensor) in PLAIN or _is_work(tensor)) and tensor.is_cpu and _address(tensor):
+        reference = StorageWeakRef(tensor.untyped_storage())
+        _lying.pop(reference.cdata, None)
+        _lying[reference.cdata] = reference, position
+        if len(_lying) > MOST_LYING:
+            _lying.popitem(last=False)
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's storage; 0 of one that has none."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):  # a sparse one, or one that a transform stands for
+        return 0
 
 
 def _tensors(data: Any) -> list[Any]:
@@ -347,11 +322,10 @@ def _tensors(data: Any) -> list[Any]:
     tensors: list[Any] = []
     todo = [data]
     for each in todo:  # which grows
+        within: Iterable[Any] = ()
         if isinstance(each, torch.Tensor):
             tensors.append(each)
-            continue
-        within: Iterable[Any] = ()
-        if isinstance(each, dict):
+        elif isinstance(each, dict):
             within = dict.values(each)
         elif isinstance(each, list):
             within = list.__iter__(each)
@@ -364,29 +338,3 @@ def _tensors(data: Any) -> list[Any]:
                 continue
         todo.extend(itertools.islice(within, max(0, MOST_LOOKED_INTO - len(todo))))
     return tensors
-
-
-def _lie(storage: Any, batch: int, position: bytes, keys: list[int]) -> None:
-    if storage is None:
-        return
-    reference = StorageWeakRef(storage)
-    _lying[reference.cdata] = _Lies(reference, batch, position)
-    keys.append(reference.cdata)
-
-
-def _address(tensor: torch.Tensor) -> int:
-    """Return the address of a tensor's storage; 0 of one that has none."""
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except NO_STORAGE:
-        return 0
-
-
-def _storage(tensor: torch.Tensor) -> Any:
-    """Return where a tensor of the host's memory lies; None of one that has no place."""
-    if type(tensor) not in PLAIN and not _is_work(tensor):
-        return None
-    try:
-        return tensor.untyped_storage() if tensor.is_cpu else None
-    except NO_STORAGE:
-        return None
