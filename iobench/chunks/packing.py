@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from iobench.errors import MissingExtraError
 from iobench.files.memory import array_for_one_sample
@@ -35,9 +34,6 @@ class Packing(msgspec.Struct, frozen=True):
     fill_values: tuple[Any, ...] = ()  # stored values that mean "missing" and become NaN
     scale: Any = None
     offset: Any = None  # of the dtype their attribute has, for the arithmetic depends on it
-    # dtype that the arithmetic is done in, where numbers are made wider after it: those of another
-    # file are
-    narrow: str = ""
 
 
 def packing_of(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing:
@@ -171,9 +167,6 @@ def unpack(stored: NDArray[Any], packing: Packing, out: NDArray[Any] | None = No
     They are ``out`` where they can be: of their shape and dtype, maybe ``stored`` itself.
     Same operations in the same order and precision as xarray, so that values are equal bit by bit.
     """
-    if packing.narrow:
-        exact = unpack(stored, replace(packing, dtype=packing.narrow, narrow=""))
-        return unpack(exact, Packing(packing.narrow, packing.dtype), out)
     is_as_stored = stored.dtype == packing.dtype and stored.flags.c_contiguous
     is_scaled = packing.scale is not None or packing.offset is not None
     if (

@@ -46,7 +46,7 @@ class SampledVariable:
         self.steps = tuple(max(1, self._chunk[axis]) for axis in self._rest)
         self.dtype = np.dtype(variable.packing.dtype)
         self._order = (*self._axes, *self._rest)
-        self._is_plain = is_plain(variable.packing) and not variable.packing.narrow
+        self._is_plain = is_plain(variable.packing)
 
     @property
     def sample_nbytes(self) -> int:

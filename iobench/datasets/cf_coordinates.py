@@ -23,8 +23,6 @@ from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology,
 from iobench.datasets.file_sets import (
     HORIZONTAL,
     MAX_NBYTES,
-    NO_AGREEMENT,
-    Agreement,
     holder,
     is_far,
     same_values,
@@ -88,7 +86,7 @@ def netcdf_meteorology(
     cache_dir: Path,
     known: Mapping[str, Sequence[NDArray[Any]]] | None = None,
     windows: Mapping[str, slice] | None = None,
-    agreed: Agreement = NO_AGREEMENT,
+    same: frozenset[str] = frozenset(),
 ) -> Meteorology:
     """Return what NetCDF files of one grid say of the samples made of them.
 
@@ -102,8 +100,8 @@ def netcdf_meteorology(
         What each file is known to have of variables.
     windows : mapping of str to slice, optional
         What samples take of dimensions, where that is not all.
-    agreed : Agreement, optional
-        What was found of the order of files along their dimensions.
+    same : frozenset of str, optional
+        Coordinates that are known to be the same in all files.
     """
     paths = dict.fromkeys([files[0].path, *(each.path for each in files[0].others.values())])
     try:
@@ -111,10 +109,6 @@ def netcdf_meteorology(
     except IobenchError as error:  # the samples can be made all the same
         return Meteorology(places.dims, left_out={"all": str(error)})
     variables = {name: one for each in reversed(every) for name, one in each.variables.items()}
-    for name, one in variables.items():
-        if one.texts is not None:
-            texts = agreed.in_order(files[0], name, one.texts, one.dims)
-            variables[name] = replace(one, texts=texts)
 
     def read(some: Sequence[NetcdfFile], names: Sequence[str]) -> ByFile:
         if not files[0].others:
@@ -127,7 +121,7 @@ def netcdf_meteorology(
 
     described = replace(every[0], variables=variables)
     return _Coordinates(
-        files, described, read, chosen, places, known or {}, windows or {}, agreed
+        files, described, read, chosen, places, known or {}, windows or {}, same
     ).labels()
 
 
@@ -138,7 +132,7 @@ def zarr_meteorology(
     places: SamplePlaces,
     *,
     known: Mapping[str, Sequence[NDArray[Any]]],
-    agreed: Agreement,
+    same: frozenset[str],
 ) -> Meteorology:
     """Return likewise what Zarr stores say; ``whole`` returns numbers of arrays."""
     first = stores[0]
@@ -149,7 +143,7 @@ def zarr_meteorology(
         for name, each in numbers_of(first).items()
     }
     described = DescribedFile(variables, json_attributes(first.attributes))
-    return _Coordinates(stores, described, whole, chosen, places, known, {}, agreed).labels()
+    return _Coordinates(stores, described, whole, chosen, places, known, {}, same).labels()
 
 
 class _Coordinates:
@@ -164,11 +158,11 @@ class _Coordinates:
         places: SamplePlaces,
         known: Mapping[str, Sequence[NDArray[Any]]],
         windows: Mapping[str, slice],
-        agreed: Agreement,
+        same: frozenset[str],
     ) -> None:
         self.files, self.described, self.read_stored = files, described, read_stored
         self.variables = described.variables
-        self.chosen, self.places, self.windows, self.agreed = chosen, places, windows, agreed
+        self.chosen, self.places, self.windows, self.same = chosen, places, windows, same
         self.known = {name: parts for name, parts in known.items() if name in self.variables}
         self.has_files = bool(places.files.size) and int(places.files.max()) > 0
         self.left_out: dict[str, str] = {}
@@ -197,7 +191,7 @@ class _Coordinates:
         unread = [n for n in moving if n not in self.known and self.variables[n].is_number]
         parts: dict[str, Any] = {**dict.fromkeys(unread), **self.known}
         if unread and not is_far(self.files):
-            for name, own in self._read(self.files, unread).items():
+            for name, own in self.read_stored(self.files, unread).items():
                 parts[name] = None if any(part is None for part in own) else list(own)
         coordinates = []
         for name in names:
@@ -278,32 +272,16 @@ class _Coordinates:
         is_mapping = "grid_mapping_name" in each.attributes and not each.dims
         return is_mapping or (is_horizontal and set(each.dims) <= self.dims)
 
-    def _read(self, files: Sequence[Any], names: Sequence[str]) -> ByFile:
-        """Return variables of files, in the order that the first one lies in."""
-        by_name = self.read_stored(files, names)
-        if not self.agreed.orders:
-            return by_name
-        return {
-            name: [
-                own
-                if own is None
-                else self.agreed.in_order(file, name, own, self.variables[name].dims)
-                for file, own in zip(files, parts, strict=True)
-            ]
-            for name, parts in by_name.items()
-        }
-
     def _of_all(self, name: str) -> NDArray[Any]:
         """Return the values of a variable that all files are to agree on."""
-        files, orders = self.files, self.agreed.orders
-        as_first = [file for file in files if holder(file, name).path not in orders]
-        first = self._read((as_first or files)[:1], [name])[name][0]
+        files = self.files
+        first = self.read_stored(files[:1], [name])[name][0]
         if first is None:
             raise LeftOutError(f"not read in {files[0].path.name}")
-        compared = files[1:] if name not in self.agreed.same else []
+        compared = files[1:] if name not in self.same else []
         if first.nbytes > MAX_COMPARED_NBYTES or is_far(files):
             compared = compared[-1:]
-        others = self._read(compared, [name])[name] if compared else []
+        others = self.read_stored(compared, [name])[name] if compared else []
         for file, other in zip(compared, others, strict=True):
             if other is None or not same_values(first, other):
                 raise LeftOutError(f"{file.path.name} has others than {files[0].path.name}")

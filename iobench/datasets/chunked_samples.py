@@ -8,13 +8,12 @@ import numpy as np
 
 from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import index_box, indexes_box
-from iobench.chunks.chunk_reading import read_box
 from iobench.chunks.chunked_fields import ChunkedFields
 from iobench.chunks.netcdf.file import NetcdfFile, read_through_library
 from iobench.chunks.packing import unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
 from iobench.chunks.zarr_arrays.through_library import read_through_zarr
-from iobench.datasets.file_sets import NO_AGREEMENT, holder
+from iobench.datasets.file_sets import holder
 from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
@@ -53,7 +52,6 @@ class ChunkedSamples(ChunkedFields):
         self._axes: dict[str, tuple[int, ...]] = {}
         self._names: tuple[str, ...] = ()
         self._files: tuple[SourceFile, ...] = ()
-        self._agreement = NO_AGREEMENT
         self._sampled: dict[int, list[SampledVariable]] = {}
 
     def read(self, where: tuple[int, ...]) -> Any:
@@ -62,11 +60,10 @@ class ChunkedSamples(ChunkedFields):
         file = self._files[number]
         variables = [file.variables[name] for name in self._names]
         if self.fused:
-            values = {
+            return {
                 each.name: through_library(holder(file, each.name), each, self._dims, indexes)
                 for each in variables
             }
-            return self._in_order(file, values)
         paths, axes = self._range_files(file), self._axes
         if len(indexes) == 1:
             (index,) = indexes
@@ -86,19 +83,15 @@ class ChunkedSamples(ChunkedFields):
     ) -> Arrays:
         """Return the arrays of the sample's bytes, made in ``out`` where they can be."""
         file = self._files[where[0]]
-        is_aligned = bool(self._agreement.orders)
-        rows: list[NDArray[Any] | None] = [None] * len(self._names)
-        if out is not None and not is_aligned:
-            rows = [out[name] for name in self._names]
-        unpacked = {
+        rows: list[NDArray[Any] | None] = [None if out is None else out[n] for n in self._names]
+        return {
             name: unpack(stored, file.variables[name].packing, row)
             for name, stored, row in zip(self._names, raw.arrays(rows), rows, strict=True)
         }
-        return self._in_order(file, unpacked) if is_aligned else unpacked
 
     def chunks_of(self, where: tuple[int, ...]) -> list[tuple[SampledVariable, Place]]:
         """Return the chunks that a sample takes; none where only a library can read them."""
-        if self.fused or self._agreement.orders:
+        if self.fused:
             return []
         number, *indexes = where
         if number not in self._sampled:
@@ -108,30 +101,6 @@ class ChunkedSamples(ChunkedFields):
                 for path, name in zip(self._range_files(file), self._names, strict=True)
             ]
         return chunks_of_sample(self._sampled[number], indexes)
-
-    def _sample(self, file: SourceFile, index: int) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a sample, read by itself."""
-        sample = {}
-        for name in self._names:
-            each, held = file.variables[name], holder(file, name)
-            if each.only_library:
-                sample[name] = through_library(held, each, self._dims, [index])
-            else:
-                box = index_box(range_file(held.path), each, self._axes[name][0], index)
-                sample[name] = read_box(box)
-        return self._in_order(file, sample)
-
-    def _in_order(self, file: SourceFile, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a sample in the order of the first file's coordinates."""
-        if not self._agreement.orders:
-            return dict(arrays)
-        return {
-            name: self._agreement.in_order(
-                file, name, values,
-                [dim for dim in file.variables[name].dims if dim not in self._dims],
-            )
-            for name, values in arrays.items()
-        }  # fmt: skip
 
     def _range_files(self, file: SourceFile) -> list[str]:
         """Return the file that each variable of a sample is in."""

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.coordinates import Meteorology
     from iobench.datasets.contract import Locator
-    from iobench.datasets.file_sets import Agreement
 
 Digest = Callable[[NDArray[Any]], NDArray[Any]]
 ByFile = Mapping[str, Sequence[NDArray[Any] | None]]
@@ -58,7 +57,7 @@ class SampleSet(msgspec.Struct, frozen=True, eq=False):
     names: Sequence[str]  # of the variables
     places: SamplePlaces
     known: Mapping[str, Sequence[NDArray[Any]]]  # of each file its coordinate along a dimension
-    agreed: Agreement
+    same: frozenset[str]  # coordinates that are equal in all files
 
 
 class Container:
@@ -118,12 +117,6 @@ class Container:
             for file, own in zip(files, parts, strict=True)
         ]
 
-    def scalars(self, file: Any) -> dict[str, float]:
-        """Return the single numbers of a file."""
-        names = [name for name, each in file.variables.items() if not each.dims]
-        numbers = {name: self.whole([holder(file, name)], [name])[name][0] for name in names}
-        return {name: float(value) for name, value in numbers.items() if value is not None}
-
 
 class NetcdfFiles(Container):
     """NetCDF files."""
@@ -167,7 +160,7 @@ class NetcdfFiles(Container):
             samples.places,
             cache_dir=self.locator.cache_dir,
             known=samples.known,
-            agreed=samples.agreed,
+            same=samples.same,
         )
 
 
@@ -222,7 +215,7 @@ class ZarrStores(Container):
             dict(zip(samples.names, samples.names, strict=True)),
             samples.places,
             known=samples.known,
-            agreed=samples.agreed,
+            same=samples.same,
         )
 
 

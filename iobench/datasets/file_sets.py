@@ -7,12 +7,9 @@ units, repeated times; files that hold other variables of the same samples are m
 from __future__ import annotations
 
 import hashlib
-import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -21,14 +18,9 @@ from iobench.errors import FileFormatError
 from iobench.files.urls import URL
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from iobench.datasets.file_variables import Selection, SourceFile
-
-Order = Mapping[str, "NDArray[np.int64]"]
-"""Of a file that lies otherwise than the first: the index there of each index, by dimension."""
 
 MAX_NBYTES: Final = 1 << 28
 """Of one coordinate that is kept: two of 16 million points each make a large grid."""
@@ -40,31 +32,8 @@ HORIZONTAL: Final = frozenset({
 """Units and standard names of places (CF conventions 1.11, sections 4.1 and 4.2)."""
 ROUNDING: Final = 1e-6
 """Of a coordinate's largest value: what float32 numbers of it may differ by."""
-FORWARD: Final = slice(None)
-BACKWARD: Final = slice(None, None, -1)
-EASTWARD: Final = re.compile("degrees?_?(east|E)")
 MAX_REMOTE_FILES: Final = 64
 """Behind URLs each coordinate is a request: of more files than this the last is compared."""
-
-
-class Agreement(msgspec.Struct, frozen=True, eq=False):
-    """How files lie, which coordinates mean the same in all, and what users are to know.
-
-    ``orders`` has the path of each file that lies otherwise than the first.
-    """
-
-    orders: Mapping[Path, Order]
-    same: frozenset[str]
-    notes: Sequence[str]
-
-    def in_order(
-        self, file: Any, name: str, values: NDArray[Any], dims: Sequence[str]
-    ) -> NDArray[Any]:
-        """Return values of a variable of a file in the order that the first file has."""
-        return in_order(values, dims, self.orders.get(holder(file, name).path, {}))
-
-
-NO_AGREEMENT: Final = Agreement({}, frozenset(), ())
 
 
 def is_far(files: Sequence[Any]) -> bool:
@@ -117,102 +86,73 @@ def coordinates_of(
     }
 
 
-def agreement(
+def compare_coordinates(
     files: Sequence[Any],
     coordinates: Mapping[str, tuple[str, ...]],
     whole: Callable[..., Mapping[str, Sequence[NDArray[Any] | None]]],
     *,
     are_places: bool = False,
-) -> Agreement:
-    """Return in which order files lie, by what their coordinates say.
+) -> tuple[frozenset[str], list[str]]:
+    """Return the coordinates that are the same in all files, and notes on those that may differ.
 
-    ``whole(files, names, digest=None)`` returns by name what each file has, or digests of it.
+    ``whole(files, names, digest=None)`` returns by name what each file has, or digests of it;
+    ``are_places`` of files of one sample each, whose grids may move.
     """
-    if len(files) == 1:
-        return Agreement({}, frozenset(), [])
     compared = [files[0], *(files[-1:] if is_far(files) else files[1:])]
     by_name = whole(compared, list(coordinates), digest=digest)
-    orders: dict[Path, Order] = {}
-    notes, differing, settled = list[str](), set[str](), set[str]()
-    by_rank = sorted(coordinates.items(), key=lambda each: (len(each[1]), each[1] != each[:1]))
-    for name, dims in by_rank:
+    same, notes = set(coordinates), list[str]()
+    for name, dims in coordinates.items():
         pairs = list(zip(compared, by_name[name], strict=True))
         lacking = [file for file, own in pairs if own is None and {*dims} <= {*file.dims}]
         known = [(file, own) for file, own in pairs if own is not None]
-        turned, apart = [], []
+        moved = []
         for file, own in known[1:]:
             first, expected = known[0]
-            order = orders.get(file.path, {})
-            if order.keys().isdisjoint(dims) and own.tobytes() == expected.tobytes():
+            if own.tobytes() == expected.tobytes():
                 continue
-            values, stored = (whole([each], [name])[name][0] for each in (first, file))
+            values, other = (whole([each], [name])[name][0] for each in (first, file))
             assert values is not None
-            assert stored is not None
-            other = in_order(stored, dims, order)
-            index = _index(values, other, [dim not in settled for dim in dims])
-            if index is None and _is_east(first, name):
-                index = _index(values % 360, other % 360, [dim not in settled for dim in dims])
-            if index is not None:
-                parts = zip(dims, values.shape, index, strict=True)
-                more = {dim: np.arange(n)[part] for dim, n, part in parts if part is not FORWARD}
-                turned += [file] * bool(more)
-                if more or not same_values(values, other):  # another meridian
-                    orders[file.path] = {**order, **more}
-            elif holds_times(first, name) or (are_places and len(dims) > 1):
-                apart.append(file)
-            else:
+            assert other is not None
+            if same_values(values, other):
+                continue
+            if not (holds_times(first, name) or (are_places and len(dims) > 1)):
                 raise FileFormatError(_refusal(file, first, name, other, values))
-        settled.update(dims)
-        differing.update([name] * bool(apart or lacking))
+            moved.append(file)
+        if moved or lacking:
+            same.discard(name)
         for some, what in (
-            (turned, "lies in another order in {} than in {}, which samples have"),
-            (apart, "has other values in {} than in {}: samples are put together index by index"),
+            (moved, "has other values in {} than in {}: samples are put together index by index"),
             (lacking, "is missing in {}: it is taken to be that of {}"),
         ):
             if some and known:
                 others = f" and {len(some) - 1} more" if len(some) > 1 else ""
                 where = what.format(f"{some[0].path.name}{others}", known[0][0].path.name)
                 notes.append(f"coordinate {name!r} {where}")
-    return Agreement(orders, frozenset(by_name.keys() - differing), notes)
-
-
-def in_order(values: NDArray[Any], dims: Sequence[str], order: Order) -> NDArray[Any]:
-    """Return values along dimensions in the order that the first file has."""
-    for axis, dim in enumerate(dims):
-        if dim in order:
-            values = values.take(order[dim], axis)
-    return values
-
-
-def _index(
-    first: NDArray[Any], other: NDArray[Any], may_turn: Sequence[bool]
-) -> tuple[Any, ...] | None:
-    """Return the index that makes a coordinate the first one; None where none does."""
-    if first.shape != other.shape:
-        return None
-    directions = [(FORWARD, BACKWARD) if free else (FORWARD,) for free in may_turn]
-    indexes: list[tuple[Any, ...]] = list(itertools.product(*directions))
-    if may_turn == [True] and len(np.unique(first)) == len(first):
-        indexes.append((np.argsort(other)[np.argsort(np.argsort(first))],))
-    return next((index for index in indexes if same_values(first, other[index])), None)
-
-
-def _is_east(file: Any, name: str) -> bool:
-    return name.lower() in ("lon", "longitude") or bool(EASTWARD.fullmatch(units_of(file, name)))
+    return frozenset(same), notes
 
 
 def _refusal(file: Any, first: Any, name: str, other: NDArray[Any], values: NDArray[Any]) -> str:
     is_zarr = hasattr(file, "zarr_format")
-    opened = f"xarray.open_{'zarr' if is_zarr else 'dataset'}({str(file.path)!r})"
+    opened, expected_of = (
+        f"xarray.open_{'zarr' if is_zarr else 'dataset'}({str(each.path)!r})"
+        for each in (file, first)
+    )
     written = f"to_zarr(NEW, zarr_format={file.zarr_format})" if is_zarr else "to_netcdf(NEW)"
     actual, expected = (
         " ... ".join(f"{each:g}" if each.dtype.kind in "iuf" else f"{each}" for each in ends)
         for ends in (some.reshape(-1)[[0, -1]] for some in (other, values))
     )
+    advice = (
+        "give files of one grid and the same levels at a time, or, where its values do not "
+        f"matter, {opened}.drop_vars({name!r}).{written}"
+    )
+    if len(set(values.ravel().tolist())) == values.size and values.ndim == 1 and (
+        np.array_equal(np.sort(values), np.sort(other))
+    ):  # fmt: skip
+        advice = f"write it in that order: {opened}.sel({name}={expected_of}[{name!r}]).{written}"
     return (
         f"{file.path}: coordinate {name!r} has other values: {actual}, expected {expected} as in "
-        f"{first.path}; give files of one grid and the same levels at a time, or, where its values "
-        f"do not matter, {opened}.drop_vars({name!r}).{written}"
+        f"{first.path}; {advice}"
     )
 
 
@@ -227,65 +167,6 @@ def mixed_units(files: Sequence[SourceFile], names: Sequence[str]) -> list[str]:
                 f"{units[0][1]} ({units[0][0]!r}): numbers are kept as they are"
             )
     return notes
-
-
-def distinct_samples(
-    files: Sequence[Any],
-    times: Sequence[NDArray[Any]],
-    sample: Callable[[Any, int], Mapping[str, NDArray[Any]]],
-    scalars: Callable[[Any], Mapping[str, float]],
-    dim: str,
-) -> tuple[NDArray[np.bool_], str]:
-    """Return which samples are kept where a time is there twice, and a note of it.
-
-    Of equal ones the first; all of files that are members or forecasts: of the same times, or with
-    different values of a coordinate of one number. ``times`` are those of each file, as
-    `exact_times` has them; ``sample`` returns the arrays of a sample, ``scalars`` the single
-    numbers of a file.
-    """
-    every = np.concatenate(times)
-    distinct = np.ones(len(every), dtype=bool)
-    _, firsts, numbers = np.unique(every, return_index=True, return_inverse=True)
-    is_known = (every == every) & (every != np.iinfo(np.int64).min)
-    again = np.flatnonzero((firsts[numbers] < np.arange(len(every))) & is_known)
-    starts = np.cumsum([0, *map(len, times)])
-
-    def place(sample: int) -> tuple[int, int]:
-        number = int(np.searchsorted(starts, sample, "right")) - 1
-        return number, sample - int(starts[number])
-
-    note = ""
-    for here in again.tolist():
-        (number, index), (earlier, at) = place(here), place(int(firsts[numbers[here]]))
-        file, other = files[number], files[earlier]
-        arrays, expected = sample(file, index), sample(other, at)
-        differs = [name for name in arrays if arrays[name].tobytes() != expected[name].tobytes()]
-        distinct[here] = bool(differs)
-        if not differs:
-            note = (
-                f"{len(again)} of {len(distinct)} samples along {dim} are of a time that is there "
-                f"before, and equal to that sample bit for bit (index {index} of {file.path.name} "
-                f"as index {at} of {other.path.name}): taken once"
-            )
-        elif number != earlier and (
-            set(times[number].tolist()) == set(times[earlier].tolist())
-            or scalars(file) != scalars(other)
-        ):
-            return np.ones_like(distinct), (
-                f"{len(again)} of {len(distinct)} samples have a {dim} that is there before: all "
-                f"are kept, those of {file.path.name} and {other.path.name} as members, or "
-                "forecasts"
-            )
-        else:
-            repeated = map(place, again.tolist())
-            doubled = [each for owner, each in repeated if owner == number]
-            raise FileFormatError(
-                f"{file.path}: index {index} along {dim} is of the same time as index {at} of "
-                f"{other.path}, with other values of {differs[0]!r}; leave a file out, or write it "
-                f"again without these: xarray's isel({{{dim!r}: [at for at in "
-                f"range({len(times[number])}) if at not in {doubled}]}})"
-            )
-    return distinct, note
 
 
 def variables_of_files(
@@ -356,40 +237,3 @@ def _merged(first: Any, others: Sequence[Any]) -> Any:
         if name not in union["variables"]
     }
     return replace(first, **union, skipped=skipped, others=held)
-
-
-def with_one_dtype(
-    files: Sequence[Any], names: Sequence[tuple[str, ...]]
-) -> tuple[Sequence[Any], list[str]]:
-    """Return files whose variables have one dtype each, and a line for each that is made wider.
-
-    Where that is exact: floats of several widths, and whole numbers up to 32 bits as float64.
-    """
-    dtypes: dict[str, set[np.dtype[Any]]] = {}
-    for file, own in zip(files, names, strict=True):
-        for name in own:
-            dtypes.setdefault(name, set()).add(np.dtype(file.variables[name].packing.dtype))
-    wide = {
-        name: np.result_type(*several)
-        for name, several in dtypes.items()
-        if len(several) > 1 and all(each.kind == "f" or each.itemsize <= 4 for each in several)
-    }
-
-    def widened(each: Any) -> Any:
-        dtype = wide.get(each.name)
-        if dtype is None or each.packing.dtype == dtype.str:
-            return each
-        packing = replace(each.packing, dtype=dtype.str, narrow=each.packing.dtype)
-        return replace(each, packing=packing)
-
-    if wide:
-        files = [
-            replace(file, variables={name: widened(each) for name, each in file.variables.items()})
-            for file in files
-        ]
-    return files, [
-        f"variable {name!r} has several dtypes in files "
-        f"({', '.join(sorted(each.name for each in dtypes[name]))}): all are made {dtype.name}, "
-        "which is exact"
-        for name, dtype in wide.items()
-    ]

@@ -225,10 +225,13 @@ def check_same_schema(
         if schema == expected:
             continue
         different = next(n for n in range(len(names)) if schema[n] != expected[n])
+        own, other = schema[different], expected[different]
+        is_dtype = own and other and own[1] == other[1]
+        advice = f", or write it again with astype({other[0]!r})" if other and is_dtype else ""
         raise FileFormatError(
-            f"{file.path}: variable {names[different]!r} is {_spelled(schema[different])}, "
-            f"expected {_spelled(expected[different])} as in {first.path}; give files of one "
-            "kind at a time, or leave the variable out with --variables"
+            f"{file.path}: variable {names[different]!r} is {_spelled(own)}, expected "
+            f"{_spelled(other)} as in {first.path}; give files of one kind at a time, or leave the "
+            f"variable out with --variables{advice}"
         )
 
 

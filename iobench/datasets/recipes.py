@@ -31,7 +31,7 @@ from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
 from iobench.coordinates import Meteorology
 from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.file_sets import agreement, coordinates_of
+from iobench.datasets.file_sets import compare_coordinates, coordinates_of
 from iobench.datasets.inspected_netcdf import inspect_files, whole_variables
 from iobench.datasets.normalisation import Normalisation, normalisation_of
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop
@@ -266,11 +266,7 @@ class Recipe(PublishedFiles, ChunkedFields):
     ) -> None:
         whole = partial(whole_variables, cache_dir=cache_dir)
         coordinates = coordinates_of(files[0], names, (self.sample_dim,), {})
-        for path, order in agreement(files, coordinates, whole).orders.items():
-            raise FileFormatError(
-                f"{path}: {', '.join(order)} lies in another order than in {files[0].path}; write "
-                "it again in that order, with xarray's isel"
-            )
+        compare_coordinates(files, coordinates, whole)
 
     def keep(self, files: Sequence[NetcdfFile]) -> None:
         """Keep what reading needs: travels to the workers, what files have alike once."""

@@ -86,22 +86,13 @@ class SampleRows:
     along it mean different things, are rows of their own.
     """
 
-    def __init__(
-        self,
-        dims: Sequence[str],
-        along: Sequence[FileCoordinates],
-        indexes: Sequence[NDArray[np.int64]] | None = None,
-    ) -> None:
-        """Take the samples along ``dims``; along one, files may have them at some indexes."""
+    def __init__(self, dims: Sequence[str], along: Sequence[FileCoordinates]) -> None:
         n_files = len(along[0].values)
         orders = (each.order for each in along if each.order is not None)
         self.order = next(orders, list(range(n_files)))
         shapes = [tuple(len(each.values[number]) for each in along) for number in self.order]
         places = np.concatenate([_places(number, shape) for number, shape in enumerate(shapes)])
         self._places = places
-        if indexes is not None:
-            own = np.concatenate([indexes[number] for number in self.order])
-            places = np.stack([places[:, 0], own], axis=1)
         self.where = FileIndexes(places)
         self.dims, self.along = dims, along
         self.values = [self._spread(each, at) for at, each in enumerate(along, start=1)]

@@ -20,15 +20,12 @@ from iobench.datasets.containers import Container, NetcdfFiles, SampleSet, ZarrS
 from iobench.datasets.contract import KeepsDecoded, SampleIndex
 from iobench.datasets.file_kinds import FACTS, split_group
 from iobench.datasets.file_sets import (
-    NO_AGREEMENT,
-    agreement,
+    compare_coordinates,
     coordinates_of,
-    distinct_samples,
     holder,
     merged_files,
     mixed_units,
     variables_of_files,
-    with_one_dtype,
 )
 from iobench.datasets.file_variables import (
     Selection,
@@ -49,14 +46,13 @@ from iobench.files.urls import URL
 from iobench.samples import SampleSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Where
     from iobench.datasets.file_kinds import FileFacts
-    from iobench.datasets.file_sets import Order
     from iobench.samples import Sample
 
 CONTAINERS: Final = {each.kind: each for each in (GribMessages, NetcdfFiles, ZarrStores)}
@@ -133,23 +129,17 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
 
         stored = {dim: container.stored(inspected, dim) for dim in dims}
         along = [container.along(inspected, dim, stored[dim]) for dim in dims]
-        indexes = None
-        if len(dims) == 1 and along[0].is_time:
-            flags = self._distinct(container, inspected, along[0].values)
-            with_samples = [number for number, each in enumerate(flags) if each.any()]
-            inspected = [inspected[number] for number in with_samples]
-            stored = {dims[0]: [stored[dims[0]][number] for number in with_samples]}
-            indexes = [np.flatnonzero(flags[number]) for number in with_samples]
-            parts = zip(stored[dims[0]], indexes, strict=True)
-            along = [container.along(inspected, dims[0], [part[each] for part, each in parts])]
-        rows = SampleRows(dims, along, indexes)
+        rows = SampleRows(dims, along)
+        if rows.is_doubled and any(each.is_time for each in along):
+            self.notes += (
+                f"files have samples of the same {' and '.join(dims)}: all are kept, so leave "
+                "files out where that is not meant",
+            )
         self._files = tuple(inspected[number] for number in rows.order)
         number_of_file, *places = rows.where.rows.T
         known = {dim: [parts[number] for number in rows.order] for dim, parts in stored.items()}
         where = SamplePlaces(dims, number_of_file, dict(zip(dims, places, strict=True)))
-        labels = container.labels(
-            SampleSet(self._files, self._names, where, known, self._agreement)
-        )
+        labels = container.labels(SampleSet(self._files, self._names, where, known, self._same))
         names = self._sample_names(container, rows)
         provenance: dict[str, Any] = {
             "kind": self._kind,
@@ -179,7 +169,6 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
             )
             files = [file for file, own in zip(files, names, strict=True) if own]
             names = [own for own in names if own]
-        files, wider = with_one_dtype(files, names)
         groups: dict[tuple[str, ...], list[SourceFile]] = {}
         for file, own in zip(files, names, strict=True):
             check_dimensions(file, files[0], dims)
@@ -190,11 +179,13 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
             if len(files) > 1:
                 texts = container.texts(group[0])
                 coordinates = coordinates_of(group[0], own, dims, texts) | coordinates
-        self._agreement = NO_AGREEMENT
+        self._same: frozenset[str] = frozenset()
         if len(files) > 1:
             are_places = all(file.dims[dim] == 1 for file in files for dim in dims)
-            self._agreement = agreement(files, coordinates, container.whole, are_places=are_places)
-        self.notes += (*wider, *self._agreement.notes)
+            self._same, notes = compare_coordinates(
+                files, coordinates, container.whole, are_places=are_places
+            )
+            self.notes += tuple(notes)
 
         def places(some: Sequence[SourceFile]) -> list[bytes]:
             keys = [b""] * len(some)
@@ -206,16 +197,6 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
             return keys
 
         return merged_files(files, names, dims, places)
-
-    def _distinct(
-        self, container: Container, files: Sequence[SourceFile], times: Sequence[NDArray[Any]]
-    ) -> list[NDArray[np.bool_]]:
-        """Return which samples of each file no file before has."""
-        flags, note = distinct_samples(
-            files, exact_times(times), self._sample, container.scalars, self._dims[0]
-        )
-        self.notes += (note,) * bool(note)
-        return np.split(flags, np.cumsum([len(part) for part in times])[:-1])
 
     def _sample_names(self, container: Container, rows: SampleRows) -> Sequence[str]:
         """Return names of samples: along one dimension by their file, along several by all."""
@@ -230,11 +211,6 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
             return LazySequence(len(values), partial(_name, starts, files, values))
         if not rows.is_doubled:
             return rows.names()
-        if any(each.is_time for each in rows.along):
-            self.notes += (
-                f"files have samples of the same {' and '.join(self._dims)}: all are kept, so "
-                "leave files out where that is not meant",
-            )
         return rows.names([f"{path} " for path in paths])
 
     @property
@@ -255,11 +231,10 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
             )
         names = index.spec.names
         paths = [[str(holder(file, name).path) for name in names] for file in self._files]
-        orders = {str(path): order for path, order in self._agreement.orders.items()}
         return make_plain_loop(
             index.spec,
             index,
-            partial(_parts_of, paths, orders, self._dims, names),
+            partial(_parts_of, paths, self._dims, names),
             partial(_with_dtypes, index.spec),
             partial(open_plainly, group=self.group) if self.group else None,
         )
@@ -301,7 +276,6 @@ def _facts(path: Path, facts: FileFacts) -> dict[str, Any]:
 
 def _parts_of(
     paths: Sequence[Sequence[str]],
-    orders: Mapping[str, Order],
     dims: Sequence[str],
     names: Sequence[str],
     where: Where,
@@ -309,8 +283,7 @@ def _parts_of(
     number, *indexes = where
     at = dict(zip(dims, indexes, strict=True))
     return [
-        VariablePart(source, name, {**at, **orders.get(source, {})})
-        for source, name in zip(paths[number], names, strict=True)
+        VariablePart(source, name, at) for source, name in zip(paths[number], names, strict=True)
     ]
 
 

@@ -172,7 +172,7 @@ def test_another_schema_is_named(tmp_path: Path, change: dict[str, Any], message
 @pytest.mark.parametrize(
     ("places", "message"),
     [
-        (range(5, -1, -1), r"2020-01-06.nc: y lies in another order than in .*2020-01-01.nc"),
+        (range(5, -1, -1), r"2020-01-06.nc: coordinate 'y' has other values: 5 ... 0"),
         ([0, 1, 2, 3, 4, 6], r"2020-01-06.nc: coordinate 'y' has other values: 0 ... 6"),
     ],
 )
