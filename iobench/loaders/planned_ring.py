@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +53,7 @@ class PlannedRing(MeasuredLoader):
         prefetch: int = 2,
         recorder: Recorder,
         run_directory: Path | None = None,
-        start_method: str | None = None,
+        start_method: str = "fork",
         device: DeviceCopies | None = None,
     ) -> None:
         refuse_below_one(prefetch=prefetch, batch_size=batch_size)
@@ -77,7 +76,7 @@ class PlannedRing(MeasuredLoader):
                 source,
                 batch_size,
                 processes=workers,
-                start_method=start_method or _usual_start_method(),
+                start_method=start_method,
                 run_directory=run_directory,
             )
         self._pool = BufferPool(
@@ -151,10 +150,6 @@ class PlannedRing(MeasuredLoader):
         self._pool.discard()  # batches that are held stay valid
         if self._processes is not None:
             self._processes.close()
-
-
-def _usual_start_method() -> str | None:
-    return "fork" if "fork" in multiprocessing.get_all_start_methods() else None
 
 
 class ReadyRing(MeasuredLoader):

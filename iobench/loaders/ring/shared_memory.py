@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 import weakref
-from collections import deque
 from multiprocessing import reduction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 
 from iobench.errors import StorageError, WorkerError
 from iobench.loaders.ring.buffers import BatchMemory
@@ -22,48 +18,39 @@ class SharedFile:
     """An unnamed file in memory (memfd) that grows by a buffer at a time. Picklable to a child.
 
     A killed process leaves nothing behind, and ``/dev/shm``, which containers keep small, is not
-    used. Where the system has no memfd it is a file in the folder for temporary ones.
+    used.
     """
 
     def __init__(self) -> None:
-        self._descriptor = _unnamed_file()
+        self._descriptor = os.memfd_create("iobench-ring", os.MFD_CLOEXEC)
         self._pid = os.getpid()
         self._nbytes = 0
         self._offsets: dict[int, int] = {}  # by address here
-        self._unused: deque[tuple[int, int]] = deque()  # size and offset of buffers that are gone
+        self._unused: list[tuple[int, int]] = []  # size and offset of buffers that are gone
 
     def new_memory(self, nbytes: int) -> BatchMemory:
-        """Return a further buffer."""
+        """Return a further buffer, where one was that nobody holds any more, or at the end."""
         if self._descriptor < 0 or self._pid != os.getpid():
             whose = "is closed" if self._descriptor < 0 else "is of the process that was forked"
             raise WorkerError(f"the loader {whose}: make a new one")
-        size = -(-nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        offset = self._free_place(size)
-        free = psutil.virtual_memory().available
+        size = _whole_pages(nbytes)
+        place = next((each for each in tuple(self._unused) if each[0] == size), None)
         try:
-            if offset == self._nbytes:
-                if size > free:
-                    raise OSError(f"{free} bytes are free")
-                os.posix_fallocate(self._descriptor, offset, size)
-            pages = mmap.mmap(self._descriptor, size, offset=offset)
+            if place is None:
+                place = size, self._nbytes
+                os.posix_fallocate(self._descriptor, self._nbytes, size)
+                self._nbytes += size
+            else:
+                self._unused.remove(place)
+            pages = mmap.mmap(self._descriptor, size, offset=place[1])
         except OSError as error:
             raise StorageError(
-                f"no shared memory for a batch of {nbytes} bytes in addition to {offset} bytes of "
-                f"others ({error.strerror or error}); take a smaller batch_size or depth"
+                f"no shared memory for a batch of {nbytes} bytes in addition to {self._nbytes} "
+                f"bytes of others ({error.strerror or error}); take a smaller batch_size or depth"
             ) from error
-        self._nbytes = max(self._nbytes, offset + size)
-        self._offsets[np.frombuffer(pages, dtype=np.uint8).ctypes.data] = offset
-        weakref.finalize(pages, self._unused.append, (size, offset)).atexit = False
+        self._offsets[np.frombuffer(pages, dtype=np.uint8).ctypes.data] = place[1]
+        weakref.finalize(pages, self._unused.append, place).atexit = False
         return BatchMemory(nbytes, pages)
-
-    def _free_place(self, size: int) -> int:
-        """Return where a buffer that nobody holds any more was, else the end of the file."""
-        for _ in range(len(self._unused)):
-            place = self._unused.popleft()
-            if place[0] == size:
-                return place[1]
-            self._unused.append(place)
-        return self._nbytes
 
     def offset_of(self, address: int) -> int:
         """Return where in the file the buffer is that begins at this address."""
@@ -71,8 +58,7 @@ class SharedFile:
 
     def map(self, offset: int, nbytes: int) -> mmap.mmap:
         """Map a buffer, in a process that did not make it."""
-        size = -(-nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        return mmap.mmap(self._descriptor, size, offset=offset)
+        return mmap.mmap(self._descriptor, _whole_pages(nbytes), offset=offset)
 
     def close(self) -> None:
         """Give the file back; buffers that are mapped live as long as their mappings."""
@@ -91,9 +77,5 @@ class SharedFile:
         self._pid = -1  # maps what there is, and makes nothing new
 
 
-def _unnamed_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("iobench-ring", os.MFD_CLOEXEC)
-    descriptor, path = tempfile.mkstemp(prefix="iobench-ring-")
-    Path(path).unlink()
-    return descriptor
+def _whole_pages(nbytes: int) -> int:
+    return -(-nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
