@@ -64,9 +64,7 @@ JoinedRange = tuple[FileRange[F], list[int]]
 made of, in order of place. One that is alone is itself."""
 
 
-def join_ranges(
-    ranges: Sequence[FileRange[F]], gap_nbytes: int, *, overlapping: bool = True
-) -> list[JoinedRange[F]]:
+def join_ranges(ranges: Sequence[FileRange[F]], gap_nbytes: int) -> list[JoinedRange[F]]:
     """Return ranges, by number, joined where they lie close together, in order of place."""
     joined: list[JoinedRange[F]] = []
     file: Any = None
@@ -74,12 +72,7 @@ def join_ranges(
     members: list[int] = []
     for number in sorted(range(len(ranges)), key=ranges.__getitem__):
         next_file, offset, nbytes = ranges[number]
-        if (
-            members
-            and next_file == file
-            and offset <= end + gap_nbytes
-            and (overlapping or offset >= end)
-        ):
+        if members and next_file == file and offset <= end + gap_nbytes:
             members.append(number)
             end = max(end, offset + nbytes)
             continue

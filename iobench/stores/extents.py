@@ -7,15 +7,16 @@ A raw Zarr shard, a TFRecord and an ``.npy`` file are the same thing to a loader
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
+import numpy as np
 
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
-from iobench.files.objects import fetched, fill_views
+from iobench.files.objects import fill_views
 from iobench.files.open_files import STORE_FILE, FileSet
-from iobench.files.ranges import FileRange
+from iobench.files.ranges import FileRange, join_ranges
 from iobench.files.urls import URL
 from iobench.samples import is_number_below
 from iobench.stores.fields import FieldDecoder, RowDecoder
@@ -26,13 +27,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import SampleIndex
     from iobench.samples import SampleSpec
     from iobench.stores.fields import FieldLayout
     from iobench.stores.manifest import Manifest
+
+
+GAP_NBYTES: Final = 256 << 10
+"""What lies between two extents of an object that are asked for as one: a request costs as much."""
+IN_FLIGHT: Final = 16
+"""Requests of a thread at once."""
 
 
 class ExtentTable(msgspec.Struct, frozen=True):
@@ -205,42 +211,25 @@ def open_file_size(path: Path, *, expected: int) -> int:
 
 
 def read_ranges(extents: Sequence[FileRange[Path]]) -> list[memoryview]:
-    """Return the bytes of extents of one store, asked for at once."""
+    """Return the bytes of extents of one store in a bucket, neighbours asked for as one."""
+    joined = join_ranges(extents, GAP_NBYTES)
+    files = [cast(URL, whole.file) for whole, _ in joined]
+    starts = [whole.offset for whole, _ in joined]
+    buffers = [np.empty(whole.nbytes, dtype=np.uint8).data for whole, _ in joined]
     try:
-        read = fetched([(cast(URL, each.file), each.offset, each.nbytes) for each in extents])
+        counts = fill_views(files, starts, [[each] for each in buffers], in_flight=IN_FLIGHT)
     except FileNotFoundError as error:
-        raise _missing(error) from error
-    for extent, data in zip(extents, read, strict=True):
-        if len(data) != extent.nbytes:
-            raise _too_short(extent.file, extent.offset, extent.nbytes, len(data))
-    return [memoryview(data) for data in read]
-
-
-def fill_ranges(
-    files: Sequence[Path],
-    starts: Sequence[int],
-    targets: Sequence[Sequence[memoryview]],
-    *,
-    in_flight: int,
-) -> None:
-    """Read ranges of objects to where their bytes shall be; the arguments are `fill_views`'s."""
-    try:
-        filled = fill_views(cast("Sequence[URL]", files), starts, targets, in_flight=in_flight)
-    except FileNotFoundError as error:
-        raise _missing(error) from error
-    for file, start, views, count in zip(files, starts, targets, filled, strict=True):
-        if count != (expected := sum(map(len, views))):
-            raise _too_short(file, start, expected, count)
-
-
-def _missing(error: FileNotFoundError) -> StoreError:
-    return StoreError(
-        f"{error.filename} is missing, its store's manifest lists it; convert to a new folder"
-    )
-
-
-def _too_short(file: Path, start: int, expected: int, read: int) -> StoreError:
-    return StoreError(
-        f"{file}: the object ends at byte {start + read}, expected {expected} bytes from byte "
-        f"{start}; convert to a new folder"
-    )
+        raise StoreError(
+            f"{error.filename} is missing, its store's manifest lists it; convert to a new folder"
+        ) from error
+    read = [memoryview(b"")] * len(extents)
+    for (whole, members), buffer, count in zip(joined, buffers, counts, strict=True):
+        if count != whole.nbytes:
+            raise StoreError(
+                f"{whole.file}: the object ends at byte {whole.offset + count}, expected "
+                f"{whole.nbytes} bytes from byte {whole.offset}; convert to a new folder"
+            )
+        for number in members:
+            at = extents[number].offset - whole.offset
+            read[number] = buffer[at : at + extents[number].nbytes]
+    return read

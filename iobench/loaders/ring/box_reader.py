@@ -1,7 +1,8 @@
 """Boxes of a store's samples, of which no more is read or decoded than they touch.
 
-Numbers are copied from the page cache row by row of the box. What is not there, or lies elsewhere,
-is read from a box's first byte to its last, unless what lies between two rows is worth a call.
+Numbers are copied from mappings of files; the rows of a box that the page cache does not have are
+asked for before. From a bucket a box is read from its first byte to its last, unless what lies
+between two rows is worth a request.
 """
 
 from __future__ import annotations
@@ -10,23 +11,16 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 
 from iobench.errors import StoreError
 from iobench.files.ranges import FileRange
 from iobench.loaders.ring.buffers import ScratchBytes
 from iobench.loaders.ring.log import StageStopwatch
-from iobench.loaders.ring.reads import (
-    REQUEST_NBYTES,
-    RangeViews,
-    ask_for_ranges,
-    fill_objects,
-    is_cached,
-)
+from iobench.loaders.ring.reads import ask_for_ranges, is_cached
 from iobench.recording.kinds import Kind
 from iobench.stores.extents import ExtentStore
-from iobench.stores.fields import ChunkedDecoder
+from iobench.stores.fields import ChunkedArray, ChunkedDecoder
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
@@ -35,23 +29,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.files.open_files import FileSet
-    from iobench.loaders.ring.contract import BoxReader, Rows
+    from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.sample_patches import PatchCut, PatchSizes
-    from iobench.loaders.ring.store_access import StoreAccess
-    from iobench.samples import Variable
-    from iobench.stores.fields import ChunkedArray, FieldLayout
+    from iobench.loaders.ring.sample_patches import CutReader, PatchCut, PatchSizes
+    from iobench.loaders.ring.store_source import StoreSource
+    from iobench.stores.fields import FieldLayout
 
-SCRATCH_NBYTES: Final = 32 << 20
-"""Whole samples of a store that are in memory at once to be cut, unless one is more."""
 CALL_NBYTES: Final = 32 << 10
-"""What a call to ``preadv`` is worth, and the Python around it: some 1.5 us at 20 GB/s."""
+"""What asking for a range is worth, and the Python around it: some 1.5 us at 20 GB/s."""
+REQUEST_NBYTES: Final = 512 << 10
+"""What a request to a store of objects is worth: 1 ms of this process at 500 MB/s. How long it is
+under way counts less, since others are meanwhile."""
 COPY_NBYTES: Final = 64 << 10
 """What copying one piece of a box is worth, beside its bytes: some 5 us."""
 DECODE_FACTOR: Final = 5
 """Bytes that are copied while one is decompressed."""
-
-
 Place = tuple[int, int, int]
 """File, offset and length of an extent."""
 
@@ -63,44 +55,21 @@ class BoxRange(NamedTuple):
     offset: int
     nbytes: int
     target: NDArray[Any]
-    shape: tuple[int, ...]  # of the numbers there, in whatever strides
-    strides: tuple[int, ...]
-    # the extent whose chunk this is, and which of its numbers are taken; -1 where all are
+    strides: tuple[int, ...]  # of the numbers there
+    # the extent whose chunk has to be decoded, and which of its numbers are taken; -1 for none
     chunk_of: int = -1
     inner: tuple[slice, ...] = ()
     sample: int = -1
 
 
-class PlainExtent(msgspec.Struct, frozen=True, eq=False):
-    """A variable that lies in an extent of each sample as memory has it."""
+class StoredArray:
+    """Where a variable lies in the extents of each sample: in chunks, or in one that is all."""
 
-    extent: int  # which of a sample's extents
-    cut: PatchCut  # what boxes take of it
-    start: int  # where in the extent it begins
-    strides: tuple[int, ...]  # bytes from a number to the next one along each axis
-
-    def n_split(self, call_nbytes: int) -> int:
-        """Return how many leading axes are read index by index: what lies between is far more."""
-        sizes, strides = self.cut.sizes, self.strides
-        split = 0
-        while (call_nbytes and split < len(sizes)) and (
-            sizes[split] == 1 or strides[split] - self._span(split + 1) >= call_nbytes
-        ):
-            split += 1
-        return split
-
-    def _span(self, axis: int) -> int:
-        """Return the bytes from a box's first number to its last, from an axis on."""
-        tail = zip(self.cut.sizes[axis:], self.strides[axis:], strict=True)
-        itemsize = np.dtype(self.cut.variable.dtype).itemsize
-        return itemsize + sum((size - 1) * stride for size, stride in tail)
-
-    def cost(self, call_nbytes: int) -> int:
-        """Return what reading a box costs, in bytes; without calls in those that are copied."""
-        if not call_nbytes:
-            return self.cut.part.nbytes + COPY_NBYTES
-        split = self.n_split(call_nbytes)
-        return math.prod(self.cut.sizes[:split]) * (self._span(split) + call_nbytes)
+    def __init__(self, array: ChunkedArray, cut: PatchCut, start: int = 0) -> None:
+        self.array, self.cut = array, cut
+        self.start = start  # where in its extent it begins, if it is not encoded
+        steps = [*array.chunk[1:], np.dtype(array.dtype).itemsize]
+        self.strides = tuple(math.prod(steps[axis:]) for axis in range(len(array.chunk)))
 
     def ranges(
         self,
@@ -111,34 +80,25 @@ class PlainExtent(msgspec.Struct, frozen=True, eq=False):
         call_nbytes: int,
     ) -> Iterator[BoxRange]:
         """Yield the ranges of a sample, given by its extents, that a box takes."""
-        file, offset, _ = places[self.extent]
-        strides, sizes, split = self.strides, self.cut.sizes, self.n_split(call_nbytes)
-        first = offset + self.start
-        first += sum(at * n for at, n in zip(self.cut.starts(corner), strides, strict=True))
-        nbytes = self._span(split)
-        for index in itertools.product(*map(range, sizes[:split])):
-            at = first + sum(place * n for place, n in zip(index, strides, strict=False))
-            part: Any = (*index, ...)
-            yield BoxRange(file, at, nbytes, target[part], sizes[split:], strides[split:])
-
-
-class ChunkedExtent(msgspec.Struct, frozen=True, eq=False):
-    """A variable that is in chunks: each an extent of a sample, or all of them one."""
-
-    cut: PatchCut
-    array: ChunkedArray
-
-    def cost(self, call_nbytes: int) -> int:
-        """Return what reading a box costs, in bytes; of the first corner."""
-        n_chunks = sum(1 for _ in self._chunks([0] * (1 + max(self.cut.columns, default=0))))
-        factor = 1 + DECODE_FACTOR * self.array.is_encoded
-        return n_chunks * (max(call_nbytes, COPY_NBYTES) + factor * self.array.chunk_nbytes)
+        array = self.array
+        for number, inner, outer in self._chunks(corner):
+            part = target[outer] if outer else target
+            extent = array.extent + number * array.is_encoded
+            file, offset, nbytes = places[extent]
+            if array.is_encoded:
+                yield BoxRange(file, offset, nbytes, part, (), extent, inner, sample)
+            else:
+                offset += self.start + number * array.chunk_nbytes
+                yield from self._rows(file, offset, inner, part, call_nbytes)
 
     def _chunks(
         self, corner: list[int]
     ) -> Iterator[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
         """Yield each chunk a box touches: its number, where in it, and where in the box."""
         shape, chunk = self.array.shape, self.array.chunk
+        if chunk == shape:
+            yield 0, self.cut.box(corner), ()
+            return
         axes = list(zip(self.cut.starts(corner), self.cut.sizes, chunk, strict=True))
         counts = [-(-n // c) for n, c in zip(shape, chunk, strict=True)]
         for place in itertools.product(
@@ -154,32 +114,41 @@ class ChunkedExtent(msgspec.Struct, frozen=True, eq=False):
                 outer.append(slice(low - at, high - at))
             yield number, tuple(inner), tuple(outer)
 
-    def ranges(
+    def _rows(
         self,
-        sample: int,
-        places: Sequence[Place],
-        corner: list[int],
+        file: int,
+        offset: int,
+        inner: tuple[slice, ...],
         target: NDArray[Any],
         call_nbytes: int,
     ) -> Iterator[BoxRange]:
-        """Yield the chunks of a sample, given by its extents, that a box touches."""
-        array = self.array
-        for number, inner, outer in self._chunks(corner):
-            extent = array.extent + number * array.is_encoded
-            file, offset, nbytes = places[extent]
-            if not array.is_encoded:
-                nbytes = array.chunk_nbytes
-                offset += number * nbytes
-            part: Any = (*outer, ...)
-            yield BoxRange(file, offset, nbytes, target[part], (), (), extent, inner, sample)
+        """Yield the numbers of a chunk from first to last, apart where far more lies between."""
+        sizes, strides, split = target.shape, self.strides, 0
+        nbytes = _span(target, strides, 0)
+        while (call_nbytes and split < len(sizes)) and (
+            sizes[split] == 1 or strides[split] - _span(target, strides, split + 1) >= call_nbytes
+        ):
+            split += 1
+            nbytes = _span(target, strides, split)
+        offset += sum(one.start * each for one, each in zip(inner, strides, strict=True))
+        if not split:
+            yield BoxRange(file, offset, nbytes, target, strides)
+            return
+        for index in np.ndindex(*sizes[:split]):
+            at = offset + sum(place * each for place, each in zip(index, strides, strict=False))
+            part: Any = (*index, ...)
+            yield BoxRange(file, at, nbytes, target[part], strides[split:])
 
 
-def _strides(variable: Variable) -> tuple[int, ...]:
-    steps = [*variable.shape[1:], np.dtype(variable.dtype).itemsize]
-    return tuple(math.prod(steps[axis:]) for axis in range(len(variable.shape)))
+def _span(target: NDArray[Any], strides: tuple[int, ...], first: int) -> int:
+    """Return the bytes from the first number of a part to its last, by the axes from one on."""
+    nbytes = target.itemsize
+    for size, stride in zip(target.shape[first:], strides[first:], strict=True):
+        nbytes += (size - 1) * stride
+    return nbytes
 
 
-def find_arrays(source: StoreAccess, sizes: PatchSizes) -> list[PlainExtent | ChunkedExtent] | None:
+def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[StoredArray] | None:
     """Return where the variables of a store lie; None where boxes are cut of whole samples.
 
     So they are with ``verify``, where samples are encoded whole, and where parts cost more.
@@ -188,24 +157,35 @@ def find_arrays(source: StoreAccess, sizes: PatchSizes) -> list[PlainExtent | Ch
     if source.checks is not None or not isinstance(store, ExtentStore) or not len(store):
         return None
     cuts = {v.name: sizes.cut(v) for v in store.manifest.spec if v.nbytes}
-    arrays: list[PlainExtent | ChunkedExtent] = []
-    whole_cost = sum(extent.nbytes for extent in store.extents(0)) + sizes.part.nbytes
     if layout is not None and not layout.varints:
-        for number, parts in enumerate(layout.extents):
-            arrays += [
-                PlainExtent(number, cuts[part.name], part.start, _strides(cuts[part.name].variable))
-                for part in parts
-                if part.name
-            ]
+        arrays = [
+            StoredArray(
+                ChunkedArray(v.name, v.shape, v.shape, v.dtype, number, False),
+                cuts[v.name],
+                part.start,
+            )
+            for number, parts in enumerate(layout.extents)
+            for part in parts
+            if part.name
+            for v in (cuts[part.name].variable,)
+        ]
     elif layout is None and isinstance(store.decoder, ChunkedDecoder):
-        for array in store.decoder.chunked_arrays():
-            cut = cuts[array.name]
-            arrays.append(ChunkedExtent(cut, array))
-            whole_cost += DECODE_FACTOR * array.is_encoded * cut.variable.nbytes
+        arrays = [StoredArray(each, cuts[each.name]) for each in store.decoder.chunked_arrays()]
     else:
         return None
-    call_nbytes = REQUEST_NBYTES if source.files is None else 0
-    return arrays if sum(one.cost(call_nbytes) for one in arrays) < whole_cost else None
+    cost, whole_cost = 0, sizes.part.nbytes
+    places = list(store.table.places(0))
+    call_nbytes = 0 if source.files is not None else REQUEST_NBYTES
+    for each in arrays:
+        target = np.empty(each.cut.sizes, each.array.dtype)
+        whole_cost += each.cut.variable.nbytes * (1 + DECODE_FACTOR * each.array.is_encoded)
+        for one in each.ranges(0, places, [0] * len(sizes.dims), target, call_nbytes):
+            cost += max(call_nbytes, COPY_NBYTES)
+            if one.chunk_of >= 0:
+                cost += each.array.chunk_nbytes * (1 + DECODE_FACTOR)
+            else:
+                cost += one.nbytes if call_nbytes else one.target.nbytes
+    return arrays if cost < whole_cost else None
 
 
 class StoredBoxReader:
@@ -215,21 +195,17 @@ class StoredBoxReader:
     """
 
     def __init__(
-        self,
-        source: StoreAccess,
-        sizes: PatchSizes,
-        arrays: list[PlainExtent | ChunkedExtent],
-        whole: BoxReader,
+        self, source: StoreSource, sizes: PatchSizes, arrays: list[StoredArray], whole: CutReader
     ) -> None:
         store = source.store
         assert isinstance(store, ExtentStore)
         self._store, self._table, self._files = store, store.table, source.files
         self._arrays, self._whole = arrays, whole
-        self._chunked = {
+        self._encoded = {
             one.array.extent + number: one.array
             for one in arrays
-            if isinstance(one, ChunkedExtent)
-            for number in range(one.array.n_chunks if one.array.is_encoded else 1)
+            if one.array.is_encoded
+            for number in range(one.array.n_chunks)
         }
         self._packed = [
             (sizes.cut(v).part, v.packed) for v in store.manifest.spec if v.packed is not None
@@ -245,7 +221,7 @@ class StoredBoxReader:
     def fill(
         self, samples: NDArray[np.int64], rows: Rows, log: BatchLog, corners: NDArray[np.int64]
     ) -> None:
-        """Fill ``rows``; see `BoxReader`."""
+        """Fill ``rows`` with the boxes of samples that begin at these corners."""
         watch = StageStopwatch(log)
         stored = dict(rows)
         for part, _ in self._packed:
@@ -258,24 +234,23 @@ class StoredBoxReader:
         around = self._scratch.take("around", len(samples) * self._expected.size)
         around = around.reshape(len(samples), -1)
         order = sorted(fitting, key=lambda row: int(samples[row]))
-        from_cache = False
-        if self._files is not None:
-            from_cache = not order or is_cached(self._table, samples[order], self._files)
-        call_nbytes = REQUEST_NBYTES if self._files is None else 0 if from_cache else CALL_NBYTES
-        ranges = (
-            one
-            for row in order
-            for one in self._ranges(
-                int(samples[row]), corners[row].tolist(), row, stored, around[row], call_nbytes
-            )
-        )
+
+        def ranges(call_nbytes: int) -> Iterator[BoxRange]:
+            for row in order:
+                corner = corners[row].tolist()
+                yield from self._ranges(
+                    int(samples[row]), corner, row, stored, around[row], call_nbytes
+                )
+
         watch.start()
         if self._files is None:
-            self._fetch(list(ranges), watch)
-        elif from_cache:
-            self._copy(ranges, self._files, watch)
+            self._fetch(list(ranges(REQUEST_NBYTES)), watch)
         else:
-            self._read(list(ranges), self._files, watch)
+            if order and not is_cached(self._table, samples[order], self._files):
+                places = np.array([one[:3] for one in ranges(CALL_NBYTES)], dtype=np.int64)
+                start, nbytes = places[:, 1], places[:, 2]
+                ask_for_ranges(places[:, 0], start, start + nbytes, self._files)
+            self._copy(ranges(0), self._files, watch)
         if self._around:
             fits[fitting] = (around[fitting] == self._expected).all(axis=1)
         for part, packed in self._packed:
@@ -299,34 +274,29 @@ class StoredBoxReader:
     ) -> Iterator[BoxRange]:
         """Yield the bytes that a box takes, and where they go."""
         places = list(self._table.places(sample))
-        for array in self._arrays:
-            target = stored[array.cut.variable.name][row, ...].reshape(array.cut.sizes)
-            yield from array.ranges(sample, places, corner, target, call_nbytes)
+        for each in self._arrays:
+            target = stored[each.array.name][row, ...].reshape(each.cut.sizes)
+            yield from each.ranges(sample, places, corner, target, call_nbytes)
         column = 0
         for number, begin, expected in self._around:  # which say whether variables lie there
             part = around[column : column + len(expected)]
             column += len(expected)
             file, offset, _ = places[number]
-            yield BoxRange(file, offset + begin, part.size, part, part.shape, (1,))
+            yield BoxRange(file, offset + begin, part.size, part, (1,))
 
     def _put(self, one: BoxRange, buffer: Any, offset: int, watch: StageStopwatch) -> None:
         """Copy, or decode, the numbers that lie in a buffer."""
         target = one.target
         if one.chunk_of < 0:
-            target[...] = np.ndarray(one.shape, target.dtype, buffer, offset, one.strides)
+            target[...] = np.ndarray(target.shape, target.dtype, buffer, offset, one.strides)
             watch.end(Kind.READ, target.nbytes)
             return
-        array = self._chunked[one.chunk_of]
-        if not array.is_encoded:
-            target[...] = np.ndarray(array.chunk, array.dtype, buffer, offset)[one.inner]
-            watch.end(Kind.READ, target.nbytes)
-            return
-        chunk = self._scratch.take("chunk", array.chunk_nbytes)
-        data = memoryview(buffer)[offset : offset + one.nbytes]
-        watch.end(Kind.READ, one.nbytes)
-        decoder = self._store.decoder
+        array, decoder = self._encoded[one.chunk_of], self._store.decoder
         assert isinstance(decoder, ChunkedDecoder)
+        chunk = self._scratch.take("chunk", array.chunk_nbytes)
+        watch.end(Kind.READ, one.nbytes)
         try:
+            data = memoryview(buffer)[offset : offset + one.nbytes]
             decoder.decode_chunk(one.chunk_of, data, chunk)
         except StoreError as error:
             raise StoreError(f"{self._store.path}: sample {one.sample}: {error}") from error
@@ -334,7 +304,7 @@ class StoredBoxReader:
         watch.end(Kind.DECODE, one.nbytes)
 
     def _copy(self, ranges: Iterator[BoxRange], files: FileSet, watch: StageStopwatch) -> None:
-        """Take ranges from the page cache."""
+        """Take ranges from mappings of their files."""
         for one in ranges:
             mapped = files.mapped(one.file)
             end = one.offset + one.nbytes
@@ -342,26 +312,12 @@ class StoredBoxReader:
                 raise files.opened(one.file).ends_early(len(mapped), end)
             self._put(one, mapped, one.offset, watch)
 
-    def _read(self, ranges: Sequence[BoxRange], files: FileSet, watch: StageStopwatch) -> None:
-        """Read ranges from disk, all of them asked for before."""
-        places = np.array([each[:3] for each in ranges], dtype=np.int64).reshape(-1, 3)
-        ask_for_ranges(places[:, 0], places[:, 1], places[:, 1] + places[:, 2], files)
-        for one in ranges:
-            view = self._scratch.take("read", one.nbytes).data
-            files.opened(one.file).fill(view, one.offset)
-            self._put(one, view, 0, watch)
-
     def _fetch(self, ranges: Sequence[BoxRange], watch: StageStopwatch) -> None:
         """Read ranges by requests, many at once."""
-        memory = self._scratch.take("read", sum(one.nbytes for one in ranges)).data
-        ends = list(itertools.accumulate(one.nbytes for one in ranges))
-        parts = [
-            RangeViews(FileRange(*one[:3]), [memory[end - one.nbytes : end]])
-            for one, end in zip(ranges, ends, strict=True)
-        ]
-        fill_objects(self._table.files, parts)
-        for one, end in zip(ranges, ends, strict=True):
-            self._put(one, memory, end - one.nbytes, watch)
+        files = self._table.files
+        read = self._store.read([FileRange(files[one.file], *one[1:3]) for one in ranges])
+        for one, data in zip(ranges, read, strict=True):
+            self._put(one, data, 0, watch)
 
     def close(self) -> None:
         """Let memory go."""

@@ -46,20 +46,6 @@ class Reader(Protocol):
         ...
 
 
-class BoxReader(Protocol):
-    """A reader whose rows are boxes of samples, each from a corner of its own."""
-
-    def fill(
-        self, samples: NDArray[np.int64], rows: Rows, log: BatchLog, corners: NDArray[np.int64]
-    ) -> None:
-        """Write every byte of ``rows``: row ``i`` is a box of sample ``samples[i]``."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what the thread held open."""
-        ...
-
-
 class BatchSource(Protocol):
     """Samples that a ring can load. Used by several threads at once."""
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from iobench.loaders.ring.contract import BatchSource, BoxReader, Reader, Rows
+    from iobench.loaders.ring.box_reader import StoredBoxReader
+    from iobench.loaders.ring.contract import BatchSource, Reader, Rows
     from iobench.loaders.ring.normalising import MeanStd
     from iobench.loaders.ring.sample_patches import PatchPlaces
     from iobench.samples import SampleSpec, Window
@@ -122,7 +123,7 @@ class _SampleReader:
         self._source = source
         whole = source.source
         self._reader: Reader | None = None
-        self._boxes: BoxReader | None = None
+        self._boxes: StoredBoxReader | CutReader | None = None
         if source.patches is None:
             self._reader = whole.filler()
         elif isinstance(whole, StoreSource):

@@ -14,7 +14,6 @@ import iobench
 from iobench.errors import OptionError, StoreError
 from iobench.loaders.opened_store import open_store
 from iobench.loaders.ring import box_reader
-from iobench.loaders.ring.box_reader import StoredBoxReader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import drawn_below
 from iobench.loaders.ring.sample_patches import CutReader, PatchSizes
@@ -147,13 +146,11 @@ def test_a_patch_touches_no_other_chunk(
     fmt, spec, options, _ = STORES[name]
     store = make_store(spec, samples_of(spec), fmt, options=options)
     asked: list[int] = []
-    seen = StoredBoxReader._put
 
-    def listening(self: Any, one: Any, *others: Any) -> None:
-        asked.append(one.nbytes)
-        seen(self, one, *others)
+    def listening(files: Any, starts: Any, ends: Any, _: object) -> None:
+        asked.extend((ends - starts).tolist())
 
-    monkeypatch.setattr(StoredBoxReader, "_put", listening)
+    monkeypatch.setattr(box_reader, "ask_for_ranges", listening)
     monkeypatch.setattr(box_reader, "is_cached", lambda *_: False)
     sizes = PatchSizes({"y": 3, "x": 4}, spec)
     filler = StoreSource(store).box_filler(sizes)

@@ -34,8 +34,7 @@ PLAIN = ALL[:3]
 @pytest.fixture(params=[True, False])
 def cached(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have extents read from mappings, and as where the page cache has them not."""
-    for module in ("plain_reader", "decode_reader"):
-        monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: request.param)
+    monkeypatch.setattr("iobench.loaders.ring.store_source.is_cached", lambda *_: request.param)
 
 
 def samples(n_samples: int) -> list[dict[str, Any]]:
