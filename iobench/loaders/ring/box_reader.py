@@ -62,7 +62,7 @@ class BoxRange(NamedTuple):
     sample: int = -1
 
 
-class StoredArray:
+class StoredVariable:
     """Where a variable lies in the extents of each sample: in chunks, or in one that is all."""
 
     def __init__(self, array: ChunkedArray, cut: PatchCut, start: int = 0) -> None:
@@ -148,7 +148,7 @@ def _span(target: NDArray[Any], strides: tuple[int, ...], first: int) -> int:
     return nbytes
 
 
-def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[StoredArray] | None:
+def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[StoredVariable] | None:
     """Return where the variables of a store lie; None where boxes are cut of whole samples.
 
     So they are with ``verify``, where samples are encoded whole, and where parts cost more.
@@ -159,7 +159,7 @@ def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[StoredArray] | N
     cuts = {v.name: sizes.cut(v) for v in store.manifest.spec if v.nbytes}
     if layout is not None and not layout.varints:
         arrays = [
-            StoredArray(
+            StoredVariable(
                 ChunkedArray(v.name, v.shape, v.shape, v.dtype, number, False),
                 cuts[v.name],
                 part.start,
@@ -170,7 +170,7 @@ def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[StoredArray] | N
             for v in (cuts[part.name].variable,)
         ]
     elif layout is None and isinstance(store.decoder, ChunkedDecoder):
-        arrays = [StoredArray(each, cuts[each.name]) for each in store.decoder.chunked_arrays()]
+        arrays = [StoredVariable(each, cuts[each.name]) for each in store.decoder.chunked_arrays()]
     else:
         return None
     cost, whole_cost = 0, sizes.part.nbytes
@@ -195,7 +195,7 @@ class StoredBoxReader:
     """
 
     def __init__(
-        self, source: StoreSource, sizes: PatchSizes, arrays: list[StoredArray], whole: CutReader
+        self, source: StoreSource, sizes: PatchSizes, arrays: list[StoredVariable], whole: CutReader
     ) -> None:
         store = source.store
         assert isinstance(store, ExtentStore)
