@@ -80,7 +80,6 @@ SOURCE: Final = (
         "train:time=2010/2015-12; repeatable.",
         "texts",
     ),
-    CommandOption("--allow-gaps", "--split-by: accept intervals with missing dates.", "flag"),
     CommandOption(
         "--sample-dim",
         "Own files: the dimension along which samples lie, or several, e.g. time,number for "

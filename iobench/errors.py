@@ -54,7 +54,7 @@ __all__ = [
 
 UNAVAILABLE: Final = 69
 """Exit code of what a package or a device is missing for, as sysexits.h has it."""
-_FLAGS: Final = {"allow_gaps", "download", "tiny"}
+_FLAGS: Final = {"download", "tiny"}
 _PARAMETERS: Final = {
     "data_dir", "files", "option", "sample_dim", "scale", "seed", "split", "split_by", "store_dir",
     "target_variables", "variables", "window",

@@ -8,7 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from iobench.errors import OptionError
@@ -99,9 +99,10 @@ def test_windows_fit_where_the_definition_says(drawn, window, data):
     positions, rows, step = drawn
     split = data.draw(st.none() | st.sets(st.integers(0, len(positions) - 1)))
     allowed = range(len(positions)) if split is None else split
-    placed = place_windows(
-        positions, window, rows=rows, within=None if split is None else sorted(split), step=step
-    )
+    apart = np.diff(positions)[np.diff(rows) == 0] / step
+    assume(2 * np.isclose(apart, 1).sum() > len(apart))
+    splits = None if split is None else [sorted(split)]
+    placed = place_windows(positions, window, rows=rows, splits=splits)
     expected = [c for c in allowed if fits(positions, rows, c, window, allowed, step)]
     assert placed.centres.tolist() == sorted(expected)
     assert (placed.items == placed.centres[:, None] + np.array(window.offsets)).all()
@@ -124,8 +125,8 @@ def test_rows_may_be_mixed(apart, rows):
     if np.unique(apart).tolist() != [1, 4] or apart.count(1) <= apart.count(4):
         one = np.arange(len(apart)) * 0.1
     window = Window((-1, 0), (1,))
-    alone = place_windows(one, window, step=0.1)
-    mixed = place_windows(np.repeat(one, 3), window, rows=np.tile(rows, len(one)), step=0.1)
+    alone = place_windows(one, window)
+    mixed = place_windows(np.repeat(one, 3), window, rows=np.tile(rows, len(one)))
     expected = sorted(3 * centre + row for centre in alone.centres.tolist() for row in range(3))
     assert mixed.centres.tolist() == expected
     assert (mixed.items // 3 == mixed.centres[:, None] // 3 + np.array(window.offsets)).all()
@@ -138,17 +139,12 @@ def test_positions_may_descend():
     assert placed.gaps == (Gap(2, 3, (650.0, 350.0), 2),)
 
 
-@pytest.mark.parametrize("share", [0, TOLERANCE * 0.9, -TOLERANCE * 0.9])
-def test_spacing_has_a_tolerance(share):
+@pytest.mark.parametrize("sign", [1, -1])
+def test_spacing_has_a_tolerance(sign):
     positions = np.arange(9, dtype=float)
-    positions[5:] += share
+    positions[5:] += sign * 0.9 * TOLERANCE
     assert len(place_windows(positions, Window.parse("0:1"))) == 8
-
-
-@pytest.mark.parametrize("share", [TOLERANCE * 1.1, -TOLERANCE * 1.1])
-def test_beyond_the_tolerance_samples_are_unevenly_spaced(share):
-    positions = np.arange(9, dtype=float)
-    positions[5:] += share
+    positions[5:] += sign * 0.2 * TOLERANCE
     with pytest.raises(OptionError, match="sample 4 and sample 5 lie"):
         place_windows(positions, Window.parse("0:1"))
 
@@ -178,21 +174,10 @@ def test_what_is_no_row_is_named(positions, rows, words):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("step", [0, float("inf"), float("nan")])
-def test_a_step_is_a_number(step):
-    with pytest.raises(OptionError, match="expected a finite number"):
-        place_windows([0, 1], Window((0,)), step=step)
-
-
 @pytest.mark.parametrize("positions", [[], [3.0]])
 def test_too_few_samples_have_no_window_but_themselves(positions):
     assert len(place_windows(positions, Window.parse("0:1"))) == 0
     assert len(place_windows(positions, Window((0,)))) == len(positions)
-
-
-def test_rows_and_positions_are_as_many():
-    with pytest.raises(ValueError, match="do not fit"):
-        place_windows([0, 1, 2], Window((0,)), rows=[0, 0])
 
 
 def test_what_windows_need_and_what_a_store_holds_of_them():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from iobench.conversion.early_samples import decoded_samples
-from iobench.datasets.objects.source import ObjectDataset
+from iobench.datasets.objects.source import IterableObject
 from iobench.datasets.sample_producer import SampleProducer
 from iobench.datasets.selection import chosen_splits, select_splits
 from iobench.errors import OptionError
@@ -142,7 +142,7 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
     """Return the source, and the dataset and index of the stage that was asked for."""
     source = open_source(request, screen)
     dataset, index = source.dataset, source.index
-    if isinstance(dataset, ObjectDataset) and dataset.passes is not None:
+    if isinstance(dataset, IterableObject):
         raise OptionError(
             f"{dataset.name}: hands out samples in its own order and cannot be asked for one by "
             "its number, so a conversion could not continue where it stopped; give a dataset with "

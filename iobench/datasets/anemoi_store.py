@@ -24,7 +24,7 @@ from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint,
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology, json_attributes
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.selection import LEAST, MOST, CoordinateInterval, date_bound, date_numbers
+from iobench.datasets.selection import within_dates
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
@@ -86,14 +86,6 @@ class AnemoiDataset(ChunkedSamples):
         self._choice: dict[str, Any] = {name: options.get(name) or None for name in OPTIONS}
         self._choice["normalise"] = options.get("normalise", NORMALISATIONS[0])
         self._choice |= {"select": self._select or None, "drop": self._drop or None}
-        # The first and last date that are taken, as `date_numbers` are.
-        self._first, self._last = (
-            date_bound(CoordinateInterval("", "time", text, text, f"{name}={text}"), text, rest)
-            for name, text, rest in (
-                ("start", options.get("start", ""), LEAST),
-                ("end", options.get("end", ""), MOST),
-            )
-        )
         self._columns: list[int] | None = None
         self._scaling: tuple[NDArray[Any], NDArray[Any]] | None = None
 
@@ -118,8 +110,8 @@ class AnemoiDataset(ChunkedSamples):
         channels = tuple(names[column] for column in columns)
         if self._choice["normalise"] == "mean-std":
             self._scaling = scaling(store, data, channels, columns)
-        numbers = date_numbers(dates)
-        inside = (self._first <= numbers) & (numbers <= self._last)
+        first, last = (self._choice[name] or "" for name in ("start", "end"))
+        inside = within_dates(dates, first, last, f"start={first}, end={last}")
         chosen = np.flatnonzero(inside).tolist()
         listed = missing_dates(store)
         missing = [number for number in chosen if dates[number] in listed]

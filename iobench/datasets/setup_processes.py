@@ -19,7 +19,6 @@ from typing import IO, Any, TypeVar, cast
 from iobench.cpus import available_cpus
 from iobench.datasets.contract import Progress, no_progress
 from iobench.errors import IobenchError, WorkerError
-from iobench.files.objects import request_counts
 from iobench.recording.clocks import now_ns
 
 Advance = Callable[[int], None]
@@ -79,8 +78,6 @@ def run_jobs(
                 what, number, value = messages.get()
                 if what == "advance":
                     advance(number)
-                elif what == "asked":
-                    request_counts.add(value)
                 elif what == "outcome":
                     yield number, cast(Outcome, value)
                 elif what == "error":
@@ -132,7 +129,6 @@ def child_main(requests: IO[bytes]) -> None:
         try:
             for number, job in share:
                 say("outcome", number, function(job, lambda units: say("advance", units)))
-            say("asked", 0, request_counts.copy())
         except IobenchError as error:
             say("error", 0, error)
         except MemoryError as error:

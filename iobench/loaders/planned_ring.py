@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.errors import IobenchError, OptionError, WorkerError
+from iobench.errors import OptionError
 from iobench.loaders.contract import (
     HELD_BY_LOOP,
     IN_THREADS,
-    NOTHING,
     Batch,
     MeasuredLoader,
     PlannedBatch,
-    failure_text,
     refuse_below_one,
 )
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import PlannedSource, RingBatch
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ring_run import RingRun
-from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
 
     from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.ring.contract import BatchSource
-    from iobench.loaders.ring.loader import RingLoader
     from iobench.recording.recorder import Recorder
 
 
@@ -150,70 +145,3 @@ class PlannedRing(MeasuredLoader):
         self._pool.discard()  # batches that are held stay valid
         if self._processes is not None:
             self._processes.close()
-
-
-class ReadyRing(MeasuredLoader):
-    """Hands on the batches of a `RingLoader` as they are, under its own numbers, epoch after epoch.
-
-    A round ends with an epoch, as its threads do.
-    """
-
-    copied_from = None
-
-    def __init__(
-        self, loader: RingLoader, named: Callable[[Any], dict[str, Any]], *, recorder: Recorder
-    ) -> None:
-        super().__init__(threads=loader.threads, prefetch=max(1, loader.depth - HELD_BY_LOOP))
-        self._loader = loader
-        self._named = named
-        self._recorder = recorder
-        self._is_seen = loader.tell_spans(recorder)
-        self._epoch = 0
-        self._pass: Iterator[Any] | None = None
-
-    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        n_batches = len(self._loader)
-        for planned in plan:
-            ready = [self._take(planned)]
-            yield ready.pop()
-            if (self._loader.delivered[0] + 1) % n_batches == 0:
-                self._next()  # which ends the epoch
-                return
-
-    def _take(self, planned: PlannedBatch) -> Batch:
-        start_ns = self._recorder.clock.now_ns()
-        try:
-            batch = self._next()
-            if batch is NOTHING:
-                raise WorkerError(f"epoch {self._epoch} of the loader has no batch")
-            is_named = isinstance(batch, Mapping) and all(
-                hasattr(each, "nbytes") and hasattr(each, "ndim") for each in batch.values()
-            )
-            # Tensors stay where they are: on a device, too.
-            arrays = dict(batch) if is_named else self._named(batch)
-        except BaseException as error:
-            self.close()
-            if isinstance(error, IobenchError) or not isinstance(error, Exception):
-                raise
-            raise WorkerError(f"batch {planned.batch}: {failure_text(error)}") from error
-        number, epoch = self._loader.delivered
-        if not self._is_seen:
-            end_ns = self._recorder.clock.now_ns()
-            self._recorder.emit(Kind.OPAQUE, start_ns, end_ns, batch=number, epoch=epoch)
-        worker = IN_THREADS if self._is_seen else -1
-        return Batch(PlannedBatch(number, epoch, ()), arrays, worker)
-
-    def _next(self) -> Any:
-        """Return the next batch of an epoch, `NOTHING` at its end: another one comes next."""
-        if self._pass is None:
-            self._loader.set_epoch(self._epoch)
-            self._pass = iter(self._loader)
-        batch = next(self._pass, NOTHING)
-        if batch is NOTHING:
-            self._pass = None
-            self._epoch += 1
-        return batch
-
-    def _let_go(self) -> None:
-        self._pass = None
-        self._loader.close()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from iobench.cpus import available_cpus
 from iobench.datasets.baseline import SamplePasses
-from iobench.datasets.objects.source import ObjectDataset
+from iobench.datasets.objects.source import IterableObject
 from iobench.datasets.selection import chosen_splits, select_splits
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, StoreClaimedError, StoreError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.objects.iterables import ReadyBatches
     from iobench.loaders.ring.contract import BatchSource
     from iobench.profiling.baselines import BaselineSetup
     from iobench.profiling.config import RunConfig
@@ -77,7 +76,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     extents: BatchSource | None = None
     # samples and files of each shard of a store
     shards: tuple[tuple[int, tuple[Path, ...]], ...] = ()
-    ready: ReadyBatches | None = None  # of a DataLoader of the user's own, which is run as it is
+    ready: IterableObject | None = None  # with a DataLoader of the user's own, run as it is
     # numbers of the samples in their dataset; None where the loader has an order of its own, or a
     # sample is a window of several
     numbers: Sequence[int] | None = None
@@ -107,7 +106,7 @@ def prepare(
 ) -> list[Prepared]:
     """Return what is to be measured, over the same samples; probes are converted first."""
     source = profiled.source
-    if source is not None and isinstance(source.dataset, ObjectDataset) and source.dataset.passes:
+    if source is not None and isinstance(source.dataset, IterableObject):
         _refuse_for_passes(config)
         return [_of_passes(source.dataset, source)]
     splits = chosen_splits(config.split, config.splits_by)
@@ -192,25 +191,20 @@ def _refuse_for_passes(config: RunConfig) -> None:
         )
 
 
-def _of_passes(dataset: ObjectDataset, source: Source) -> Prepared:
+def _of_passes(dataset: IterableObject, source: Source) -> Prepared:
     """Return an object that cannot be asked for a sample by its number."""
     assert dataset.passes is not None
-    ready = dataset.ready
-    one = Prepared(
-        label=SOURCE,
-        work=dataset.passes,
-        n_samples=dataset.passes.n_samples_all,
-        files=source.files,
-        ready=ready,
-    )
-    if ready is None:
+    passes, loader = dataset.passes, dataset.loader
+    one = Prepared(label=SOURCE, work=passes, n_samples=passes.n_samples_all, files=source.files)
+    if loader is None:
         return one
+    workers = int(loader.num_workers)
     return replace(
         one,
-        framework="native" if ready.is_ours else "torch",
-        workers=ready.workers,
-        threads=ready.threads,
-        prefetch=ready.prefetch,
+        ready=dataset,
+        framework="torch",
+        workers=workers,
+        prefetch=int(loader.prefetch_factor or 1) if workers else 0,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import shlex
 from dataclasses import asdict
 from importlib.metadata import version
@@ -14,7 +13,6 @@ import psutil
 from iobench.datasets.baseline import SamplePasses
 from iobench.datasets.contract import PlannedDataset
 from iobench.datasets.expected_reads import expected_reads
-from iobench.datasets.objects.values import named_arrays
 from iobench.datasets.selection import chosen_splits
 from iobench.errors import OptionError
 from iobench.files.urls import is_url
@@ -23,7 +21,7 @@ from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.iterable_loader import IterableLoader
 from iobench.loaders.measure import MeasuredPipeline
 from iobench.loaders.pipeline import Pipeline
-from iobench.loaders.planned_ring import PlannedRing, ReadyRing
+from iobench.loaders.planned_ring import PlannedRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.stage_timer import Detail
 from iobench.masking import mask_options, mask_words
@@ -144,13 +142,10 @@ class Settings(msgspec.Struct, frozen=True):
         }
         work = one.work
         place: Any = self.device.place_for(one.framework)
-        if one.ready is not None and one.ready.is_ours:
-            named = functools.partial(named_arrays, where=f"a batch of {one.label}")
-            return ReadyRing(one.ready.loader, named, recorder=recorder)
         if one.ready is not None:
             from iobench.torch.measured_loaders import ReadyLoader
 
-            return ReadyLoader(one.ready.loader, one.ready.passes, **recorded)
+            return ReadyLoader(one.ready.loader, one.ready.one_pass, **recorded)
         if isinstance(work, SamplePasses):
             if work.framework == "tensorflow":
                 from iobench.tensorflow.measured_pipelines import TFPipelineLoader

@@ -115,7 +115,7 @@ def samples_of_stores(given: Sequence[GivenStore], config: RunConfig) -> Profile
             dataset = find_dataset(manifest.dataset)
             published, title = dataset.published, dataset.title
     if config.window or config.split or config.split_by or config.evaluate:
-        index = split_index(store.index(), config.splits_by, allow_gaps=config.allow_gaps)
+        index = split_index(store.index(), config.splits_by)
     else:
         index = SampleIndex(store.spec, range(len(store)), provenance=facts)
     tiny = bool(request.get("tiny", False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,24 +37,15 @@ def _is_store(target: Any) -> bool:
         is_file = Path(path.name).suffix.lower() in FILE_SUFFIXES
         if is_file or path.protocol in ("http", "https") or path.is_pattern():
             return False
-    elif not path.is_dir() or _is_name(target):
+        with suppress(StorageError):  # not there, where nobody may list; whoever opens it says so
+            return (path / MANIFEST_NAME).is_file()
         return False
-    try:
-        if (path / MANIFEST_NAME).is_file():
-            return True
-        is_begun = mark_of(path)[0] in ("store", "probe")
-    except StorageError:
-        if isinstance(path, URL):  # not there, where nobody may list; whoever opens it says so
-            return False
-        raise
-    if is_begun:
+    is_name = os.sep not in target and not Path(target).suffix and target in dataset_names()
+    if not path.is_dir() or is_name:
+        return False
+    if not (path / MANIFEST_NAME).is_file() and mark_of(path)[0] in ("store", "probe"):
         raise StoreError(
             f"{path} is not a finished store: it has no {MANIFEST_NAME}; run its conversion again "
             "to finish it"
         )
-    return False
-
-
-def _is_name(target: str) -> bool:
-    """Return whether the name of a dataset is meant, as it is unless it is written as a path."""
-    return os.sep not in target and not Path(target).suffix and target in dataset_names()
+    return (path / MANIFEST_NAME).is_file()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.selection import chosen_splits, place_index_windows, select_splits
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from iobench.windows import WindowPlacement
 
 logger = logging.getLogger("iobench")
+PARAMETERS: Final = sorted({*SourceRequest.__struct_fields__} - {"targets", "options"})
 
 
 class OpenDataset:
@@ -124,8 +125,8 @@ def open_dataset(
         The dataset's own.
     **where
         ``data_dir``, ``store_dir``, ``files``, ``sample_dim``, ``variables``,
-        ``target_variables``, ``split_by``, ``allow_gaps``, ``tiny``, ``scale``, ``seed``,
-        ``download``: see `SourceRequest`.
+        ``target_variables``, ``split_by``, ``tiny``, ``scale``, ``seed``, ``download``: see
+        `SourceRequest`.
 
     Raises
     ------
@@ -135,22 +136,21 @@ def open_dataset(
     with parameters_named():
         if not targets:
             raise OptionError("open_dataset: name a dataset, or files")
-        known = set(SourceRequest.__struct_fields__) - {"targets", "options"}
-        if wrong := sorted(set(where) - known):
-            raise OptionError(f"open_dataset: no argument {wrong[0]!r}; there are {sorted(known)}")
-        for name in ("data_dir", "store_dir"):
-            if isinstance(where.get(name), str):
-                where[name] = as_path(where[name])
-        for name in ("variables", "target_variables"):
-            given = where.get(name, ())
-            if isinstance(given, str) or not isinstance(given, Iterable):
-                raise OptionError(f"{name}={given!r}: expected a list of names")
-        if not isinstance(where.get("sample_dim"), (str, type(None))):
-            raise OptionError(
-                f"sample_dim={where['sample_dim']!r}: expected a name, or 'time,number' for several"
-            )
-        if isinstance(where.get("split_by"), str):
-            where["split_by"] = (where["split_by"],)
+        for name, value in where.items():
+            if name not in PARAMETERS:
+                raise OptionError(f"open_dataset: no argument {name!r}; there are {PARAMETERS}")
+            if name in ("data_dir", "store_dir") and isinstance(value, str):
+                where[name] = as_path(value)
+            elif name == "split_by" and isinstance(value, str):
+                where[name] = (value,)
+            elif name in ("variables", "target_variables"):
+                if isinstance(value, str) or not isinstance(value, Iterable):
+                    raise OptionError(f"{name}={value!r}: expected a list of names")
+                where[name] = tuple(value)
+            elif name == "sample_dim" and not isinstance(value, str | None):
+                raise OptionError(
+                    f"{name}={value!r}: expected a name, or 'time,number' for several"
+                )
         paths = tuple(str(each) if hasattr(each, "__fspath__") else each for each in targets)
         request = SourceRequest(targets=paths, options=dict(options or {}), **where)
         source = open_source(request, _LoggedNotes())

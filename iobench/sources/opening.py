@@ -21,15 +21,13 @@ from iobench.datasets.file_description import likely_sample_dim
 from iobench.datasets.file_kinds import data_files
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
-from iobench.datasets.objects.targets import is_object_target
+from iobench.datasets.objects.targets import climetlab_downloads, is_object_target
 from iobench.datasets.patterns import FilePattern
-from iobench.datasets.selection import split_index
+from iobench.datasets.selection import chosen_splits, split_index
 from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import user_files
-from iobench.errors import MissingFileError, OptionError, StorageError
-from iobench.files.atomic import write_atomically
-from iobench.files.objects import RequestCounts, request_counts
+from iobench.errors import MissingFileError, OptionError
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL, as_path, is_url
 from iobench.registry import dataset_names, find_dataset
@@ -41,7 +39,24 @@ if TYPE_CHECKING:
 
 ANEMOI: Final = "anemoi:"
 """Before the path of an anemoi-datasets store."""
-
+KINDS: Final = {
+    "named": "named datasets",
+    "files": "files",
+    "anemoi": "an anemoi store",
+    "object": "an object",
+}
+TAKES: Final = {
+    "tiny": ("named",),
+    "scale": ("named",),
+    "data_dir": ("named",),
+    "files": ("named",),
+    "download": ("named", "object"),
+    "options": ("named", "anemoi", "object"),
+    "sample_dim": ("files", "object"),
+    "variables": ("files", "object"),
+    "target_variables": ("files",),
+}
+"""Fields of a request and the kinds of sources that take them."""
 
 Request = TypeVar("Request", bound="SourceRequest")
 
@@ -53,7 +68,7 @@ class Source(msgspec.Struct, frozen=True):
     locator: FileLocator
     files: list[Path]
     index: SampleIndex
-    place: Path
+    place: Path  # where stores and stand-ins are made
     stand_in: bool
     tiny: bool
     setup_s: dict[str, float]
@@ -61,23 +76,24 @@ class Source(msgspec.Struct, frozen=True):
 
 def open_source(request: SourceRequest, screen: Screen) -> Source:
     """Find the files, or make a stand-in, and index their samples."""
-    before = request_counts.copy()
     request, note = with_sample_dim(request)
     if note:
         screen.note(note)
-    dataset = _find_dataset(request, expand_sources(request.targets))
-    check_steps(dataset)
+    targets = expand_sources(request.targets)
+    kind = _kind(targets)
+    _check_taken(request, kind)
     if isinstance(request.data_dir, Path) and not request.data_dir.is_dir():  # a URL is listed
         raise MissingFileError(
             f"--data-dir {request.data_dir}: no such folder; name the one that holds the files"
         )
     place = choose_place(store_dir=request.store_dir)
-    is_elsewhere = request.data_dir is not None or request.files is not None
-    if place.notice and _kind(request.targets) == "named" and not is_elsewhere:
+    if place.notice and kind == "named" and request.data_dir is None and request.files is None:
         screen.note(place.notice)  # a stand-in may be made there; an index alone is small
     indexes = place.path / "indexes"
     if request.download:
-        _download(dataset, indexes, screen)
+        _download(request, kind, targets[0], indexes, screen)
+    dataset = _find_dataset(request, kind, targets)
+    check_steps(dataset)
     watch = stopwatch()
     with screen.progress(f"files of {dataset.name}") as move:
         files, locator = locate_files(
@@ -107,17 +123,14 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
         raise OptionError(f"{dataset.name}: holds no sample; name files that have some")
     for note in index.provenance.get("notes", ()):
         screen.note(note)
-    index = split_index(index, request.splits_by, allow_gaps=request.allow_gaps)
+    index = split_index(index, request.splits_by)
+    for name in chosen_splits(None, request.splits_by):
+        numbers = index.splits[name]
+        ends = [index.coordinate[number] for number in (numbers[0], numbers[-1])]
+        screen.note(f"{name}: {len(numbers)} samples, {ends[0]} to {ends[1]}")
     setup_s["index"] = watch() - sum(index.setup.values())
-    requests = request_counts.since(before)
-    if requests != RequestCounts():
-        screen.note(
-            f"looking into {len(files)} files of {dataset.name}: {requests.listings} listings, "
-            f"{requests.states} questions for a file's state, {requests.ranges} ranges of "
-            f"{requests.nbytes:,} bytes in all"
-        )
     if not locator.stand_in:
-        show_terms_once(dataset.name, index.provenance, screen, terms_file())
+        show_terms_once(dataset.name, index.provenance, screen)
     return Source(
         dataset=dataset,
         locator=locator,
@@ -135,11 +148,11 @@ def with_sample_dim(request: Request) -> tuple[Request, str]:
     targets = expand_sources(request.targets)
     if request.sample_dim is not None or _kind(targets) != "files":
         return request, ""
-    place = choose_place(store_dir=request.store_dir).path
+    indexes = choose_place(store_dir=request.store_dir).path / "indexes"
     dataset = user_files(targets, sample_dim=None)
     matches = likely_sample_dim(
-        dataset.files(FileLocator(cache_dir=place / "indexes")),
-        cache_dir=place / "indexes",
+        dataset.files(FileLocator(cache_dir=indexes)),
+        cache_dir=indexes,
         names=(*request.variables, *request.target_variables),
         group=dataset.group,
     )
@@ -154,12 +167,11 @@ def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
     """Return the targets with `URL`s for texts that are URLs, and patterns of them spelled out."""
     matches: list[Any] = []
     for target in targets:
+        path = as_path(target) if isinstance(target, str) else None
         base, group = _without_group(target)
         if group:
             matches += [f"{each}#{group}" for each in expand_sources([base])]
-            continue
-        path = as_path(target) if isinstance(target, str) else None
-        if isinstance(path, URL):
+        elif isinstance(path, URL):
             matches += _matching_urls(path) if path.is_pattern() else [path]
         elif path is None:
             matches.append(target)
@@ -201,18 +213,6 @@ def _matching_urls(pattern: URL) -> list[URL]:
     return [URL(url.with_secrets()) for url in matches]
 
 
-def _download(dataset: Dataset, indexes: Path, screen: Screen) -> None:
-    """Fetch what is not at hand; the one way to the network."""
-    if not isinstance(dataset, Downloadable):
-        raise OptionError(f"--download: {dataset.name} has no CliMetLab plugin that fetches it")
-    downloads = dataset.downloads()
-    for one in downloads.calls:
-        terms = {"terms_of_use": one.terms_of_use, "citation": one.citation}
-        show_terms_once(one.name, terms, screen, terms_file())
-    with screen.progress(f"downloading {dataset.name}") as move:
-        download_missing(downloads, FileLocator(cache_dir=indexes), progress=move)
-
-
 def _kind(targets: Sequence[Any]) -> str:
     """Return what the targets are: a key of `KINDS`."""
     first = targets[0]
@@ -235,42 +235,26 @@ def _kind(targets: Sequence[Any]) -> str:
     return "files" if is_path else "named"
 
 
-KINDS: Final = {
-    "named": "named datasets",
-    "files": "files",
-    "anemoi": "an anemoi store",
-    "object": "an object",
-}
-TAKES: Final = {
-    "tiny": ("named",),
-    "scale": ("named",),
-    "data_dir": ("named",),
-    "files": ("named",),
-    "download": ("named", "object"),
-    "options": ("named", "anemoi", "object"),
-    "sample_dim": ("files", "object"),
-    "variables": ("files", "object"),
-    "target_variables": ("files",),
-}
-"""Fields of a request and the kinds of sources that take them."""
-
-
-def _find_dataset(request: SourceRequest, targets: Sequence[Any]) -> Dataset:
-    """Return the dataset of the targets; raise OptionError for what its kind does not take."""
-    kind, first, options = _kind(targets), targets[0], request.options
+def _check_taken(request: SourceRequest, kind: str) -> None:
+    """Raise OptionError for what a kind of sources does not take."""
     for field, kinds in TAKES.items():
         value = getattr(request, field)
-        if kind not in kinds and value is not None and value is not False and value not in ((), {}):
+        if kind not in kinds and value not in (None, False, (), {}):
             option = field.removesuffix("s") if field == "options" else field.replace("_", "-")
             own = "; its own options are given as --option NAME=VALUE" * (kind in TAKES["options"])
             raise OptionError(
                 f"--{option}: for {' and '.join(KINDS[each] for each in kinds)}, not for "
                 f"{KINDS[kind]}{own}"
             )
+
+
+def _find_dataset(request: SourceRequest, kind: str, targets: Sequence[Any]) -> Dataset:
+    first, options = targets[0], request.options
     if kind == "named":
         return find_dataset(first, **options)
     if kind == "anemoi":
         return anemoi_dataset(first.removeprefix(ANEMOI), **options)
+    variables = request.variables or None
     if kind == "files":
         named = request.targets[0]
         is_folder = len(request.targets) == 1 and isinstance(named, str)
@@ -278,44 +262,44 @@ def _find_dataset(request: SourceRequest, targets: Sequence[Any]) -> Dataset:
             targets,
             target=as_path(named) if is_folder else None,
             sample_dim=request.sample_dim,
-            variables=request.variables or None,
+            variables=variables,
             target_variables=request.target_variables or None,
         )
     if len(targets) > 1:
         raise OptionError("an object is profiled by itself: name one of them")
-    return object_dataset(
-        first,
-        options=options,
-        sample_dim=request.sample_dim,
-        variables=request.variables or None,
-    )
+    return object_dataset(first, options, sample_dim=request.sample_dim, variables=variables)
 
 
-def terms_file() -> Path:
-    """Return where it is remembered whose terms have been shown: in the user's cache."""
-    return user_folder() / "terms-shown"
+def _download(
+    request: SourceRequest, kind: str, target: Any, indexes: Path, screen: Screen
+) -> None:
+    """Fetch what is not at hand; the one way to the network."""
+    if kind == "object":  # which is made of what is fetched
+        downloads = climetlab_downloads(target, request.options)
+    else:
+        dataset = find_dataset(target, **request.options)
+        if not isinstance(dataset, Downloadable):
+            raise OptionError(f"--download: {target} has no CliMetLab plugin that fetches it")
+        downloads = dataset.downloads()
+    for one in downloads.calls:
+        terms = {"terms_of_use": one.terms_of_use, "citation": one.citation}
+        show_terms_once(one.name, terms, screen)
+    with screen.progress(f"downloading {target}") as move:
+        download_missing(downloads, FileLocator(cache_dir=indexes), progress=move)
 
 
-def show_terms_once(
-    dataset: str, provenance: Mapping[str, Any], screen: Screen, remember: Path
-) -> bool:
-    """Show terms of use and citation of a dataset unless that was done before, and remember it."""
+def show_terms_once(dataset: str, provenance: Mapping[str, Any], screen: Screen) -> None:
+    """Show terms of use and citation of a dataset unless this user has seen them."""
     texts = {
         "terms of use": " ".join(str(provenance.get("terms_of_use") or "").split()),
         "cite": " ".join(str(provenance.get("citation") or "").split()),
     }
     # A dash is upstream's way to say that there is none.
     terms = "; ".join(f"{what}: {text}" for what, text in texts.items() if text not in ("", "-"))
-    if not terms:
-        return False
-    line = f"{dataset} {hashlib.blake2b(terms.encode(), digest_size=16).hexdigest()}"
-    shown: list[str] = []
-    with suppress(OSError, UnicodeDecodeError):
-        shown = remember.read_text().splitlines()
-    if line in shown:
-        return False
-    screen.note(f"{dataset}: {terms} (shown once)")
-    with suppress(OSError, StorageError):
-        remember.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(remember, "".join(f"{each}\n" for each in [*shown, line]))
-    return True
+    digest = hashlib.blake2b(f"{dataset} {terms}".encode(), digest_size=16).hexdigest()
+    seen = user_folder() / "seen-terms" / digest
+    if terms and not seen.exists():
+        screen.note(f"{dataset}: {terms} (shown once)")
+        with suppress(OSError):
+            seen.parent.mkdir(parents=True, exist_ok=True)
+            seen.touch()

@@ -45,7 +45,6 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
     # splits by coordinates, as `CoordinateInterval.parse` takes them; instead of the dataset's own
     # where they have names
     split_by: tuple[str, ...] = ()
-    allow_gaps: bool = False  # whether dates may be missing in them
     tiny: bool = False
     scale: float | None = None
     seed: int = 0  # of the stand-in; ``seed`` also of the order of samples
@@ -55,8 +54,6 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed}: expected 0 or more")
-        if self.allow_gaps and not self.split_by:
-            raise OptionError("--allow-gaps needs --split-by")
         elsewhere = self.data_dir or self.files is not None or self.tiny or self.scale is not None
         if self.download and elsewhere:
             raise OptionError(

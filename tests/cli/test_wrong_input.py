@@ -53,7 +53,6 @@ WRONG = {
         own.nc --data-dir . | --data-dir
         own.nc --epochs 2 --batches 3 | --epochs
         own.nc --store-dir notes.txt/stores | --store-dir
-        own.nc --allow-gaps | --split-by
         own.nc --variables none | none
         own.nc --format zarr:codc=blosc-lz4 | codec
         own.nc --format zarr:inner-chunk=height=4 | height

@@ -282,16 +282,6 @@ REFUSALS = {
         ">>> {do}'q'{then}'new.zarr'{end}\n" + TO.format("new.zarr"),
     ),
     # Splits and windows
-    "a gap": Refusal(
-        netcdf, TO.format("a.nc") + " --split-by time=2020",
-        r"or take it with (?P<do>--allow-gaps)$",
-        TO.format("a.nc") + " --split-by time=2020 {do}",
-    ),
-    "a gap, in Python": Refusal(
-        netcdf, ">>> iobench.open_dataset('a.nc', split_by='time=2020')",
-        r"or take it with (?P<do>allow_gaps=\w+)$",
-        ">>> iobench.open_dataset('a.nc', split_by='time=2020', {do})[0]",
-    ),
     "no splits": Refusal(
         netcdf, TO.format("a.nc") + " --split train", "(?P<do>leave out --split)$",
         TO.format("a.nc"),

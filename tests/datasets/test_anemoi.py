@@ -162,7 +162,7 @@ def test_a_damaged_chunk_is_named(path, open_anemoi):
         ({"strat": "2020"}, "unknown option strat: did you mean start?"),
         ({"frequency": "6h"}, "unknown option frequency: there is start, end, select, drop, norm"),
         ({"normalise": "mean-sdt"}, "normalise=mean-sdt: did you mean mean-std?"),
-        ({"start": "yesterday"}, "start=yesterday: 'yesterday' is no date"),
+        ({"start": "yesterday"}, "start=yesterday, end=: 'yesterday' is no date"),
         ({"end": "120%"}, "end=120%: '120%' is no date"),
         ({"select": "2tt"}, "select=2tt: .* has no such variable: did you mean 2t?"),
         ({"drop": "q"}, "drop=q: .* has no such variable: it has 10u, 2t, msl, lsm"),

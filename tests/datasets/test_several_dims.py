@@ -9,7 +9,7 @@ import eccodes
 import numpy as np
 import pytest
 import xarray
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from iobench.chunks.decode_counts import take_decode_counts
@@ -156,6 +156,7 @@ def test_what_lacks_a_dimension_is_repeated_where_it_is_named(tmp_path, open_use
 )
 def test_windows_are_those_of_each_member_alone(times, n_members, cut, dims, offsets):
     """Of two files of following dates, with gaps: by the definition, member by member."""
+    assume(2 * np.diff(times).tolist().count(1) > len(times) - 1)
     parts = [part for part in (times[:cut], times[cut:]) if part]
     along = {
         "time": FileCoordinates(list(map(np.array, parts)), ["m"] * len(parts), [""] * len(parts)),
@@ -166,7 +167,7 @@ def test_windows_are_those_of_each_member_alone(times, n_members, cut, dims, off
     rows = SampleRows(dims, [along[dim] for dim in dims])
     by_axis = {axis.name: axis for axis in rows.axes}
     axis = by_axis["time"]
-    placed = place_windows(axis.positions, Window(tuple(offsets)), rows=axis.rows, step=1)
+    placed = place_windows(axis.positions, Window(tuple(offsets)), rows=axis.rows)
     there = {
         (member, time): number
         for number, (member, time) in enumerate(

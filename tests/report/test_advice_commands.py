@@ -10,7 +10,7 @@ import pytest
 from iobench.findings.advice.commands import commands_of
 from iobench.findings.advice.proposals import Evidence, Gain, Lever, change
 
-GAPS = " --allow-gaps --split-by train:time=2010/2012"
+SPLITS = " --split-by train:time=2010/2012"
 NATIVE = {"framework": "native"}
 STORED = {"store": "s.zarr", "framework": "native"}
 
@@ -20,13 +20,12 @@ STORED = {"store": "s.zarr", "framework": "native"}
     [
         (
             NATIVE,
-            GAPS,
+            SPLITS,
             'iobench.open_dataset("a.nc", "b c.nc", split="train", '
-            'split_by=["train:time=2010/2012"], allow_gaps=True, sample_dim="time", '
-            'variables=["t", "u"])'
+            'split_by=["train:time=2010/2012"], sample_dim="time", variables=["t", "u"])'
             '.loader(8, shuffle=True, window="-1,0:1")',
         ),
-        (STORED, GAPS, 'iobench.loader("s.zarr", 8, shuffle=True, window="-1,0:1")'),
+        (STORED, SPLITS, 'iobench.loader("s.zarr", 8, shuffle=True, window="-1,0:1")'),
         (STORED, "", 'iobench.loader("s.zarr", 8, shuffle=True, window="-1,0:1", split="train")'),
     ],
 )

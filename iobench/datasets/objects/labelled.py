@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray
 from msgspec.structs import replace
 
 from iobench.chunks.chunked_variable import ChunkedVariable
@@ -20,6 +20,7 @@ from iobench.datasets.file_variables import (
     choose_variables,
     sample_variable,
 )
+from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.objects.targets import dask_in_this_thread, in_one_line
 from iobench.datasets.objects.values import NUMBER_KINDS, NamedArrays
 from iobench.datasets.rows import FileCoordinates, SampleRows
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from iobench.datasets.objects.targets import Opener
 
 
-class LabelledObject:
+class LabelledObject(ObjectDataset):
     """Samples of an ``xarray.Dataset``, ``isel(...)`` and ``load()`` in one.
 
     What is lazy is opened again by each process that reads, where it has a name; what lies in
@@ -43,28 +44,28 @@ class LabelledObject:
     kind = "xarray.Dataset"
     fused = ("read", "decode")
 
-    def __init__(self, opener: Opener, value: Any, selection: Selection) -> None:
-        self._opener = opener
+    def __init__(
+        self, opener: Opener, value: Any, sample_dim: str | None, variables: tuple[str, ...]
+    ) -> None:
+        super().__init__(opener, _as_dataset(value))
+        value, selection = self._value, Selection(sample_dim, variables)
         source = _as_file(value, opener.name)
-        self._dims = check_sample_dims(selection.sample_dim, source.dims, [source.path])
-        self._names, self.skipped = choose_variables(source, selection, self._dims)
-        stored = [source.variables[name] for name in self._names]
+        self._dims = check_sample_dims(sample_dim, source.dims, [source.path])
+        names, self._skipped = choose_variables(source, selection, self._dims)
         self._spec = SampleSpec(
-            tuple(sample_variable(each, selection, self._dims) for each in stored)
+            tuple(sample_variable(source.variables[name], selection, self._dims) for name in names)
         )
         for dim in self._dims:
             if not value.sizes[dim]:
                 raise OptionError(f"{opener.name}: its dimension {dim} is empty; choose another")
         self.title = f"an {self.kind}, one sample an index of {' and '.join(self._dims)}"
-        self.files = _files(value)
-        self._value: Any = value
+        self.own_files = _files(value)
         self._pid = os.getpid()
-        in_memory = all(getattr(value.variables[name], "_in_memory", 0) for name in self._names)
+        in_memory = all(getattr(value.variables[name], "_in_memory", 0) for name in names)
         self._shared = in_memory or not opener.is_repeatable
 
-    def samples(self) -> tuple[SampleIndex, NamedArrays]:
-        """Return one sample for each index, and the first."""
-        value, dims = self._opened(), self._dims
+    def _samples(self) -> tuple[SampleIndex, NamedArrays]:
+        value, dims = self._object, self._dims
         rows = SampleRows(dims, [_coordinate(value, dim) for dim in dims])
         where = [tuple(indexes) for _, *indexes in rows.where]
         if len(dims) > 1:
@@ -77,9 +78,9 @@ class LabelledObject:
             if rows.along[0].is_comparable and _is_row(axis.positions):
                 index = replace(index, positions=axis.positions, position_units=axis.units)
         first = NamedArrays()
-        with in_one_line(f"{self._opener.name}: loading {' 0, '.join(dims)} 0 raised"):
+        with in_one_line(f"{self.name}: loading {' 0, '.join(dims)} 0 raised"):
             first.update(self.read(where[0]))
-        first.left_out.update(self.skipped)
+        first.left_out.update(self._skipped)
         if not self._shared:  # so that no forked process shares its files
             value.close()
             self._value = None
@@ -87,41 +88,32 @@ class LabelledObject:
 
     def read(self, where: tuple[int, ...]) -> dict[str, NDArray[Any]]:
         """Return the sample's arrays, loaded; without coordinates."""
-        variables, at = self._opened().variables, dict(zip(self._dims, where, strict=True))
+        variables, at = self._object.variables, dict(zip(self._dims, where, strict=True))
         sample = {}
         with dask_in_this_thread():
             for each in self._spec:
                 part = variables[each.name].isel(at, missing_dims="ignore")
                 sample[each.name] = np.asarray(part.load().values, np.dtype(each.dtype))
         place = ", ".join(f"{dim} {index}" for dim, index in at.items())
-        self._spec.check(sample, where=f"{self._opener.name} at {place}")
+        self._spec.check(sample, where=f"{self.name} at {place}")
         return sample
 
-    def decode(self, raw: Any) -> Any:
-        """Return what ``read`` did; never called."""
-        return raw
-
-    def preprocess(self, arrays: Any, where: tuple[int, ...]) -> Any:
-        """Return the arrays as they are."""
-        return arrays
-
-    def _opened(self) -> Any:
-        """Return the dataset, opened by this process where it is lazy."""
+    @property
+    def _object(self) -> Any:
+        """The dataset, opened by this process where it is lazy."""
         if self._value is None or not (self._shared or self._pid == os.getpid()):
-            self._value = as_dataset(self._opener.open())
+            self._value = _as_dataset(self._opener.make()[0])
             self._pid = os.getpid()
         return self._value
 
-    def __getstate__(self) -> dict[str, Any]:
-        if not self._opener.is_repeatable:
-            return dict(self.__dict__)
-        return {**self.__dict__, "_value": None}
+
+def is_labelled(value: Any) -> bool:
+    """Return whether it is an ``xarray.Dataset``, or an array, which is one of one variable."""
+    return isinstance(value, xarray.Dataset | xarray.DataArray)
 
 
-def as_dataset(value: Any) -> Any:
-    """Return an ``xarray.DataArray`` as a dataset of one variable, anything else as it is."""
-    xarray = sys.modules.get("xarray")
-    if xarray is not None and isinstance(value, xarray.DataArray):
+def _as_dataset(value: Any) -> Any:
+    if isinstance(value, xarray.DataArray):
         return value.to_dataset(name=value.name or "values")
     return value
 

@@ -1,4 +1,4 @@
-"""``package.module:callable`` and ``climetlab:NAME``: objects, made when they are needed."""
+"""Objects of Python: handed over, by name (``package.module:callable``), or of CliMetLab."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from iobench.datasets.download import Downloads, PluginCall
 from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.real_plugins import (
     climetlab_offline,
@@ -32,170 +36,163 @@ DECIMAL: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 WORDS: Final = {"true": True, "false": False, "none": None}
 REASON_LIMIT: Final = 500
 
-
-class HeldObject:
-    """An object that was handed over in Python."""
-
-    is_repeatable = False  # whether ``open`` makes another one each time
-
-    def __init__(self, value: Any) -> None:
-        kind = type(value)
-        self._value = value
-        self.name = kind.__name__
-        self.facts: Mapping[str, Any] = {"object": f"{kind.__module__}.{kind.__qualname__}"}
-
-    def open(self) -> Any:
-        """Return the object."""
-        return self._value
+Made = tuple[Any, dict[str, Any]]
+"""An object, and the facts of it that a store keeps."""
 
 
-class NamedObject:
-    """What ``package.module:callable`` returns; what is not callable is taken as it is.
+class Opener(msgspec.Struct, frozen=True):
+    """What makes an object, or has it; it travels to the workers instead of it."""
 
-    The folder in which it was named is importable, as with ``python -m``.
-    """
+    name: str
+    make: Callable[[], Made]
+    is_repeatable: bool = True  # whether ``make`` makes another one each time
 
-    is_repeatable = True
 
-    def __init__(self, target: str, options: Mapping[str, Any]) -> None:
-        if not TARGET.fullmatch(target):
-            raise OptionError(f"{target!r}: expected package.module:callable, e.g. mydata:train")
-        self.name = target
-        self.options = dict(options)
-        self.facts: Mapping[str, Any] = {"object": target, "options": json_options(self.options)}
-        self._folder = str(Path.cwd())
-
-    def open(self) -> Any:
-        """Import the module and call the callable."""
-        target = self._find()
-        if not callable(target):
-            if self.options:
-                raise OptionError(f"{self.name}: is not callable, so it takes no --option")
-            return target
-        arguments = self._arguments(target)
-        with in_one_line(f"{self.name} was called and raised"):
-            value = target(**arguments)
-        if value is None:
+def find_opener(target: Any, options: Mapping[str, Any]) -> Opener:
+    """Return what makes the object that is meant; an object is handed over as it is."""
+    if not isinstance(target, str):
+        name = type(target).__name__
+        if options:
             raise OptionError(
-                f"{self.name}: returned None; let it return a dataset, an iterable, an "
-                "xarray.Dataset or a DataLoader"
+                f"options {', '.join(options)}: the {name} is made already; give them to what "
+                "makes it"
             )
-        return value
-
-    def _find(self) -> Any:
-        module_name, _, path = self.name.partition(":")
-        if self._folder not in sys.path:
-            sys.path.insert(0, self._folder)
-            importlib.invalidate_caches()
-        target = self._import(module_name)
-        self.facts = {
-            "object": self.name,
-            "options": json_options(self.options),
-            "source": _fingerprint(getattr(target, "__file__", None)),
-        }
-        for attribute in path.split("."):
-            if not hasattr(target, attribute):
-                there = [name for name in vars(target) if not name.startswith("_")]
-                raise OptionError(
-                    f"{self.name}: {module_name} has no {attribute!r}; it has "
-                    f"{', '.join(sorted(there)[:20]) or 'no public names'}"
-                )
-            target = getattr(target, attribute)
-        return target
-
-    def _import(self, name: str) -> Any:
-        with in_one_line(f"{self.name}: importing {name} raised"):
-            try:
-                return importlib.import_module(name)
-            except ModuleNotFoundError as error:
-                if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                    raise  # something the module needs
-                raise OptionError(
-                    f"{self.name}: no module {error.name!r}, seen from {self._folder}; check the "
-                    "spelling, change the folder or install it"
-                ) from error
-
-    def _arguments(self, factory: Callable[..., Any]) -> dict[str, Any]:
-        """Return the options as the callable takes them."""
-        try:
-            signature = inspect.signature(factory)
-        except ValueError:  # of some built-in ones nothing is known
-            return {name: parse_value(value) for name, value in self.options.items()}
-        texts = {
-            name
-            for name, parameter in signature.parameters.items()
-            if parameter.annotation in (str, "str", "str | None")
-        }
-        arguments = {
-            name: value if name in texts else parse_value(value)
-            for name, value in self.options.items()
-        }
-        try:
-            signature.bind(**arguments)
-        except TypeError as error:
-            raise OptionError(
-                f"{self.name}{signature}: {error}; its arguments are given as --option NAME=VALUE"
-            ) from error
-        return arguments
+        return Opener(name, partial(_handed_over, target), is_repeatable=False)
+    if target.startswith(CLIMETLAB):
+        return Opener(target, partial(_load_climetlab, target, _climetlab_call(target, options)))
+    if not TARGET.fullmatch(target):
+        raise OptionError(f"{target!r}: expected package.module:callable, e.g. mydata:train")
+    return Opener(target, partial(_call, target, dict(options), str(Path.cwd())))
 
 
-class ClimetlabObject:
-    """``climetlab.load_dataset(NAME, **arguments).to_xarray()``, with the network cut off.
-
-    Files are those of ``CLIMETLAB_MIRROR`` and of CliMetLab's cache.
-    """
-
-    is_repeatable = True
-
-    def __init__(self, dataset: str, options: Mapping[str, Any]) -> None:
-        if not dataset:
-            raise OptionError(f"{CLIMETLAB}: name a dataset, e.g. {CLIMETLAB}maelstrom-yr")
-        self.name = f"{CLIMETLAB}{dataset}"
-        self.dataset = dataset
-        self.arguments = {name: parse_value(value) for name, value in options.items()}
-        self.facts: Mapping[str, Any] = {
-            "object": self.name,
-            "options": json_options(self.arguments),
-        }
-
-    def open(self) -> Any:
-        """Return the ``xarray.Dataset``."""
-        import_climetlab(self.name)
-        with (
-            in_one_line(f"{self.name}: load_dataset or to_xarray raised"),
-            climetlab_offline(self.name) as climetlab,
-            fail_fast(self._refuse),
-            dask_in_this_thread(),
-        ):
-            try:
-                loaded = climetlab.load_dataset(self.dataset, **self.arguments)
-            except NameError as error:
-                if not is_unknown_dataset(error):
-                    raise
-                raise UnknownNameError(
-                    f"{self.name}: {error}; install the plugin that brings it"
-                ) from error
-            for name in ("terms_of_use", "citation"):
-                text = getattr(loaded, name, None)
-                if isinstance(text, str) and text != "-":  # CliMetLab's way to say nothing
-                    self.facts = {**self.facts, name: text}
-            return loaded.to_xarray()
-
-    def _refuse(self, url: str) -> None:
-        raise MissingFileError(
-            f"{self.name}: {url} is neither in $CLIMETLAB_MIRROR nor in CliMetLab's cache "
-            f"{climetlab_cache_folder()}; --download fetches it"
-        )
-
-
-Opener = HeldObject | NamedObject | ClimetlabObject
-"""What makes an object, or has it; it travels to the workers instead of it."""
+def climetlab_downloads(target: Any, options: Mapping[str, Any]) -> Downloads:
+    """Return what to ask CliMetLab for; nobody knows which files that are."""
+    if not isinstance(target, str) or not target.startswith(CLIMETLAB):
+        name = target if isinstance(target, str) else type(target).__name__
+        raise OptionError(f"--download: is for CliMetLab's datasets, not for {name}")
+    return Downloads((_climetlab_call(target, options),))
 
 
 def is_object_target(text: str) -> bool:
     """Return whether a target names an object; a file of that name comes first."""
     spelled = text.startswith(CLIMETLAB) or TARGET.fullmatch(text) is not None
     return spelled and not os.path.lexists(text)
+
+
+def _handed_over(value: Any) -> Made:
+    kind = type(value)
+    return value, {"object": f"{kind.__module__}.{kind.__qualname__}"}
+
+
+def _call(name: str, options: Mapping[str, Any], folder: str) -> Made:
+    """Return what the callable returns; what is not callable is taken as it is.
+
+    The folder in which it was named is importable, as with ``python -m``.
+    """
+    module_name, _, path = name.partition(":")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+        importlib.invalidate_caches()
+    with in_one_line(f"{name}: importing {module_name} raised"):
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+                raise  # something the module needs
+            raise OptionError(
+                f"{name}: no module {error.name!r}, seen from {folder}; check the spelling, change "
+                "the folder or install it"
+            ) from error
+    facts = {"object": name, "options": _json_options(options), "source": _file_digest(module)}
+    value: Any = module
+    for attribute in path.split("."):
+        if not hasattr(value, attribute):
+            there = [each for each in vars(value) if not each.startswith("_")]
+            raise OptionError(
+                f"{name}: {module_name} has no {attribute!r}; it has "
+                f"{', '.join(sorted(there)[:20]) or 'no public names'}"
+            )
+        value = getattr(value, attribute)
+    if not callable(value):
+        if options:
+            raise OptionError(f"{name}: is not callable, so it takes no --option")
+        return value, facts
+    arguments = _arguments(name, value, options)
+    with in_one_line(f"{name} was called and raised"):
+        value = value(**arguments)
+    if value is None:
+        raise OptionError(
+            f"{name}: returned None; let it return a dataset, an iterable, an xarray.Dataset or a "
+            "DataLoader"
+        )
+    return value, facts
+
+
+def _arguments(
+    name: str, factory: Callable[..., Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the options as the callable takes them: as text where it says so."""
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:  # of some built-in ones nothing is known
+        return {option: parse_value(value) for option, value in options.items()}
+    texts = [
+        option
+        for option, parameter in signature.parameters.items()
+        if parameter.annotation in (str, "str", "str | None")
+    ]
+    arguments = {
+        option: value if option in texts else parse_value(value)
+        for option, value in options.items()
+    }
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise OptionError(
+            f"{name}{signature}: {error}; its arguments are given as --option NAME=VALUE"
+        ) from error
+    return arguments
+
+
+def _climetlab_call(target: str, options: Mapping[str, Any]) -> PluginCall:
+    dataset = target.removeprefix(CLIMETLAB)
+    if not dataset:
+        raise OptionError(f"{CLIMETLAB}: name a dataset, e.g. {CLIMETLAB}maelstrom-yr")
+    arguments = {name: parse_value(value) for name, value in options.items()}
+    return PluginCall(dataset, arguments, to_xarray=True)
+
+
+def _load_climetlab(name: str, call: PluginCall) -> Made:
+    """Return ``climetlab.load_dataset(NAME, **arguments).to_xarray()``, with the network cut off.
+
+    Files are those of ``CLIMETLAB_MIRROR`` and of CliMetLab's cache.
+    """
+
+    def refuse(url: str) -> None:
+        raise MissingFileError(
+            f"{name}: {url} is neither in $CLIMETLAB_MIRROR nor in CliMetLab's cache "
+            f"{climetlab_cache_folder()}; --download fetches it"
+        )
+
+    import_climetlab(name)
+    with (
+        in_one_line(f"{name}: load_dataset or to_xarray raised"),
+        climetlab_offline(name) as climetlab,
+        fail_fast(refuse),
+        dask_in_this_thread(),
+    ):
+        try:
+            loaded = climetlab.load_dataset(call.name, **call.arguments)
+        except NameError as error:
+            if not is_unknown_dataset(error):
+                raise
+            raise UnknownNameError(f"{name}: {error}; install the plugin that brings it") from error
+        facts = {"object": name, "options": _json_options(call.arguments)}
+        for key in ("terms_of_use", "citation"):
+            text = getattr(loaded, key, None)
+            if isinstance(text, str) and text != "-":  # CliMetLab's way to say nothing
+                facts[key] = text
+        return loaded.to_xarray(), facts
 
 
 def parse_value(value: Any) -> Any:
@@ -234,11 +231,6 @@ def in_one_line(what: str) -> Iterator[None]:
         raise clear from error
 
 
-def json_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as facts of a dataset have them: as JSON can hold them, without secrets."""
-    return mask_values(json.loads(json.dumps(dict(options), default=repr)))
-
-
 @contextlib.contextmanager
 def dask_in_this_thread() -> Iterator[None]:
     """Let dask, where there is one, compute in the thread that asks: workers are processes."""
@@ -251,8 +243,14 @@ def dask_in_this_thread() -> Iterator[None]:
         yield
 
 
-def _fingerprint(file: str | None) -> str:
-    """Return a digest of the module's file: other code may make other samples."""
+def _json_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as JSON can hold them, without secrets."""
+    return mask_values(json.loads(json.dumps(dict(options), default=repr)))
+
+
+def _file_digest(module: Any) -> str:
+    """Return a digest of a module's file: other code may make other samples."""
+    file = getattr(module, "__file__", None)
     if file is None or not Path(file).is_file():
         return ""
     return hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()

@@ -8,7 +8,7 @@ import pytest
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.objects.source import object_dataset
+from iobench.datasets.objects.targets import climetlab_downloads
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingFileError, OptionError, UnknownNameError
 from iobench_maelstrom.power.features import PowerFeatures
@@ -161,10 +161,10 @@ def test_a_file_that_is_not_at_hand_is_named_at_once(opened, tmp_path):
         opened("climetlab:maelstrom-constants-a-b", sample_dim="level")
 
 
-def test_its_download_is_the_same_call(tmp_path):
-    dataset = object_dataset("climetlab:maelstrom-yr", options={"size": "5GB", "dates": "[a]"})
-    (call,) = dataset.downloads().calls
+def test_its_download_is_the_same_call():
+    options = {"size": "5GB", "dates": "[a]"}
+    (call,) = climetlab_downloads("climetlab:maelstrom-yr", options).calls
     assert (call.name, call.arguments) == ("maelstrom-yr", {"size": "5GB", "dates": ["a"]})
     assert call.to_xarray
     with pytest.raises(OptionError, match="--download: is for CliMetLab's datasets, not for list"):
-        object_dataset([1]).downloads()
+        climetlab_downloads([1], {})

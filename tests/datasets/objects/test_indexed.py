@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from iobench.datasets.contract import make_sample, sample_steps
+from iobench.datasets.contract import make_sample
 from iobench.datasets.objects.source import object_dataset
 from iobench.errors import OptionError, SampleError, WorkerError
 from iobench.testing import DatasetTests
@@ -33,19 +33,18 @@ class TestSteps(DatasetTests):
 
 def test_samples_are_fused_and_strings_left_out(own_module, opened):
     dataset, index = opened("mydata:Squares", options={"scale": "0.5"})
-    assert [name for name, _ in sample_steps(dataset)] == ["read+decode+preprocess"]
+    assert dataset.fused == ("read", "decode", "preprocess")
     assert index.spec.names == ("x", "y")
     assert index.provenance["skipped"] == {"name": "is no number: str"}
     sample = make_sample(dataset, index.where[3])
     assert sample["y"] == 9
     np.testing.assert_array_equal(sample["x"], np.full((2, 3), 1.5, "f4"))
-    assert dataset.title == "a map-style dataset, its steps cannot be separated"
 
 
 @pytest.mark.parametrize("name", ["Steps", "Stepped"])
 def test_steps_of_our_names_are_told_apart(own_module, opened, name):
     dataset, index = opened(f"mydata:{name}")
-    assert [step for step, _ in sample_steps(dataset)] == ["read", "decode", "preprocess"]
+    assert dataset.fused == ()
     assert make_sample(dataset, index.where[2])["a"].tolist() == [0, 2, 4]
 
 

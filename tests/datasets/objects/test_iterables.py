@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+import iobench
 from iobench.datasets.objects.source import object_dataset
 from iobench.errors import OptionError, SampleError
 
@@ -50,6 +51,13 @@ def test_what_is_used_up_after_a_pass_is_an_error(opened):
         list(dataset.passes.items(0))
 
 
+def test_a_loader_of_iobench_is_refused(own_module, opened):
+    loader = iobench.open_dataset("mydata:Squares", store_dir=own_module).loader(2)
+    with pytest.raises(OptionError, match="is a loader of iobench; name its store or dataset, or"):
+        opened(loader)
+    loader.close()
+
+
 def test_samples_cannot_be_asked_for_by_number(own_module, opened):
     dataset, _ = opened("mydata:Numbers")
     with pytest.raises(OptionError, match="is iterable only"):
@@ -92,11 +100,11 @@ def test_a_data_loader_can_be_asked_by_who_looks_into_it(opened):
     )
     dataset, _ = opened(loader)
     assert dataset.title == "a ready DataLoader, workers: 1"
-    assert (dataset.ready.loader, dataset.ready.workers, dataset.ready.prefetch) == (loader, 1, 2)
+    assert dataset.loader is loader
     # Workers that were started to see the first batch are not those that are looked into.
     assert loader._iterator is None
     begun = []
-    batches = dataset.ready.passes(0, lambda each: begun.append(each) or iter(each))
+    batches = dataset.one_pass(0, lambda each: begun.append(each) or iter(each))
     assert [batch["1"].tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5]]
     assert begun == [loader]
     assert dataset.passes.in_processes  # for who does not

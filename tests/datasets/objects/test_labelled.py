@@ -120,13 +120,8 @@ def test_variables_that_are_asked_for(own_files, opened):
         "mydata:lazily",
         sample_dim="time",
         variables=["area", "station"],
-        target_variables=["t2m"],
     )
-    assert {v.name: (v.shape, v.role) for v in index.spec} == {
-        "area": ((3, 4), "input"),
-        "station": ((), "input"),
-        "t2m": ((3, 4), "target"),
-    }
+    assert {v.name: v.shape for v in index.spec} == {"area": (3, 4), "station": ()}
     assert make_sample(dataset, (4,))["station"] == 4
 
 
