@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray
 from msgspec.structs import replace
 
 from iobench.chunks.chunked_variable import ChunkedVariable
@@ -107,15 +106,11 @@ class LabelledObject(ObjectDataset):
         return self._value
 
 
-def is_labelled(value: Any) -> bool:
-    """Return whether it is an ``xarray.Dataset``, or an array, which is one of one variable."""
-    return isinstance(value, xarray.Dataset | xarray.DataArray)
-
-
 def _as_dataset(value: Any) -> Any:
-    if isinstance(value, xarray.DataArray):
-        return value.to_dataset(name=value.name or "values")
-    return value
+    """Return an ``xarray.DataArray`` as a dataset of one variable, a dataset as it is."""
+    if hasattr(value, "data_vars"):
+        return value
+    return value.to_dataset(name=value.name or "values")
 
 
 def _as_file(value: Any, name: str) -> GribFiles:

@@ -270,11 +270,11 @@ def _dataset_of(
     opener: Opener, value: Any, sample_dim: str | None, variables: tuple[str, ...]
 ) -> ObjectDataset:
     kind = type(value).__name__
-    if "xarray" in sys.modules:
-        from iobench.datasets.objects.labelled import LabelledObject, is_labelled
+    xarray = sys.modules.get("xarray")
+    if xarray is not None and isinstance(value, xarray.Dataset | xarray.DataArray):
+        from iobench.datasets.objects.labelled import LabelledObject
 
-        if is_labelled(value):
-            return LabelledObject(opener, value, sample_dim, variables)
+        return LabelledObject(opener, value, sample_dim, variables)
     if sample_dim or variables:
         raise OptionError(
             f"--sample-dim and --variables need an xarray.Dataset; {opener.name} is of type {kind}"
