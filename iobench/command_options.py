@@ -116,9 +116,9 @@ PROFILE: Final = (
     ),
     CommandOption(
         "--pipeline",
-        "What loads the original files: own (iobench), upstream (a plain loop of xarray, or of "
-        "tf.data for TFRecords) or climetlab (the real plugin). Several, separated by commas, take "
-        "turns. auto: own,upstream for your NetCDF files and Zarr stores, else own.",
+        "What loads the original files: own (iobench) or upstream (a plain loop of xarray, or of "
+        "tf.data for TFRecords). Several, separated by commas, take turns. auto: own,upstream for "
+        "your NetCDF files and Zarr stores, else own.",
         "names",
         "auto",
         field="pipelines",

@@ -12,7 +12,6 @@ from iobench.chunks.netcdf.file import where_slab as where_slab
 from iobench.chunks.packing import unpack as unpack
 from iobench.cpus import available_cpus as available_cpus
 from iobench.datasets.baseline import Baseline as Baseline
-from iobench.datasets.baseline import MapStyle as MapStyle
 from iobench.datasets.baseline import SamplePasses as SamplePasses
 from iobench.datasets.catalogue import Inspection as Inspection
 from iobench.datasets.catalogue import catalogued as catalogued
@@ -45,14 +44,11 @@ from iobench.datasets.locate import in_mirror as in_mirror
 from iobench.datasets.locate import listed_files as listed_files
 from iobench.datasets.locate import own_files as own_files
 from iobench.datasets.plain_loop import VariablePart as VariablePart
-from iobench.datasets.plain_loop import XarrayLoop as XarrayLoop
 from iobench.datasets.plain_loop import make_plain_loop as make_plain_loop
-from iobench.datasets.plain_loop import open_plainly as open_plainly
 from iobench.datasets.positions import cf_times as cf_times
 from iobench.datasets.positions import time_positions as time_positions
 from iobench.datasets.published_files import PublishedFiles as PublishedFiles
 from iobench.datasets.published_files import StandIn as StandIn
-from iobench.datasets.real_plugins import open_through_plugin as open_through_plugin
 from iobench.datasets.recipe_data import Axis as Axis
 from iobench.datasets.recipe_data import ChannelGroup as ChannelGroup
 from iobench.datasets.recipe_data import FileKey as FileKey

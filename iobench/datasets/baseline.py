@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.samples import SampleSpec
 
-PIPELINES: Final = ("own", "upstream", "climetlab")
-"""What ``--pipeline`` chooses from: our readers; a plain loop of xarray or tf.data; the real
-CliMetLab plugin."""
+PIPELINES: Final = ("own", "upstream")
+"""What ``--pipeline`` chooses from: our readers; a plain loop of xarray or tf.data."""
 
 
 class SamplePasses(msgspec.Struct, frozen=True):
@@ -34,20 +33,10 @@ class SamplePasses(msgspec.Struct, frozen=True):
     framework: str = ""
 
 
-class MapStyle(msgspec.Struct, frozen=True):
-    """A dataset whose samples are made one by one, and the loader it stands behind."""
-
-    dataset: Dataset  # its ``files`` and ``samples`` have been called where that is needed
-    index: SampleIndex  # its samples
-    framework: str = "workers"  # as in ``--framework``
-    workers: int = 0
-    prefetch: int = 0  # of the loader; 0: as many as our own reader has
-
-
 class Baseline(msgspec.Struct, frozen=True):
     """One way to load a dataset's samples beside our reader."""
 
-    pipeline: SamplePasses | MapStyle
+    pipeline: SamplePasses | Dataset  # a dataset makes the samples of our reader's index
     source: str  # what it does, and what of it is assumed; one or two sentences for reports
 
 
@@ -66,16 +55,6 @@ class UpstreamBaseline(Protocol):
         ...
 
 
-@runtime_checkable
-class PluginBaseline(Protocol):
-    """Optional face of a dataset: ``--pipeline climetlab``."""
-
-    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        """Return how the samples are taken out of what the real plugin's ``to_xarray`` returns."""
-        ...
-
-
 def pipelines_of(dataset: Dataset) -> tuple[str, ...]:
     """Return which of `PIPELINES` a dataset has; ``own`` is always one of them."""
-    faces = {"upstream": UpstreamBaseline, "climetlab": PluginBaseline}
-    return ("own", *(name for name, face in faces.items() if isinstance(dataset, face)))
+    return PIPELINES if isinstance(dataset, UpstreamBaseline) else PIPELINES[:1]

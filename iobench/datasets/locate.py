@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from iobench.datasets.contract import Locator, Progress, no_progress
@@ -137,20 +137,13 @@ class FileLocator:
         for top in tops:
             if not self._has(top / MANIFEST):
                 continue
-            try:
-                manifest = read_json(top / MANIFEST)
-                is_tiny, is_finished = bool(manifest["tiny"]), bool(manifest["files"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise StorageError(
-                    f"{top / MANIFEST}: is not iobench's list of a stand-in ({error}); delete its "
-                    "folder"
-                ) from error
-            if not is_finished:
+            manifest = stand_in_manifest(top)
+            if not manifest["files"]:
                 raise StorageError(
                     f"{top}: holds an unfinished stand-in; finish it with iobench synthesize, or "
                     "delete the folder"
                 )
-            self.stand_in, self.tiny = True, self.tiny or is_tiny
+            self.stand_in, self.tiny = True, self.tiny or bool(manifest["tiny"])
 
     def _has(self, path: Path) -> bool:
         return path in self._remote.files if isinstance(path, URL) else _readable_file(path)
@@ -216,6 +209,18 @@ class _RemoteFiles:
 
     def _keep(self, urls: Iterable[URL]) -> None:
         self.files.update((url, url) for url in urls if url.is_file())
+
+
+def stand_in_manifest(folder: Path) -> dict[str, Any]:
+    """Return what is said of the stand-in in a folder: its size, and its files once it is whole."""
+    try:
+        manifest: dict[str, Any] = read_json(folder / MANIFEST)
+        _ = manifest["tiny"], [(each["name"], each["nbytes"]) for each in manifest["files"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"{folder / MANIFEST}: is not iobench's list of a stand-in ({error}); delete its folder"
+        ) from error
+    return manifest
 
 
 def in_mirror(url: str) -> str:

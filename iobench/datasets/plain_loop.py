@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
 from iobench.chunks.netcdf.file import HDF5_MAGIC
 from iobench.chunks.zarr_arrays.store import check_for_library
-from iobench.datasets.baseline import Baseline, MapStyle
+from iobench.datasets.baseline import Baseline
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw, SampleIndex, Where
-    from iobench.samples import Sample, SampleSpec
+    from iobench.samples import Sample
 
 PLAIN_LOOP: Final = (
     "a plain loop over xarray.open_dataset(file): isel along the sample dimension, then .values, "
@@ -35,7 +35,7 @@ MOST_OPEN: Final = 64
 class VariablePart(NamedTuple):
     """What a sample takes of one variable of an xarray dataset."""
 
-    source: str  # which dataset: the path of a file
+    source: str  # the path of a file
     variable: str  # its name there
     positions: Mapping[str, Any]  # by dimension; those that the variable lacks do not count
     labels: Mapping[str, Any] = {}  # by dimension: a value of its coordinate
@@ -43,21 +43,20 @@ class VariablePart(NamedTuple):
 
 
 class XarrayLoop:
-    """A dataset whose samples xarray reads and decodes."""
+    """A dataset whose samples xarray reads and decodes; another one found files and samples."""
 
     name = "xarray loop"
     title = ""
+    fused: tuple[str, ...] = ("read", "decode")
     published: PublishedStep | None = None
 
     def __init__(
         self,
         select: Callable[[Where], Sequence[VariablePart]],
-        preprocess: Callable[[Arrays, Where], Sample] | None = None,
-        open_source: Callable[[str], Any] | None = None,
+        preprocess: Callable[[Arrays, Where], Sample],
+        **options: Any,
     ) -> None:
-        self._select, self._preprocess = select, preprocess
-        self.fused = ("read", "decode", *(() if preprocess else ("preprocess",)))
-        self._open_source = open_source or open_plainly
+        self._select, self._preprocess, self._options = select, preprocess, options
         self._opened: dict[str, Any] = {}
         self._pid = os.getpid()
 
@@ -65,8 +64,8 @@ class XarrayLoop:
         return {**self.__dict__, "_opened": {}}
 
     def files(self, locator: Locator) -> list[Path]:
-        """Refuse: our own reader finds the files."""
-        raise TypeError("the files were found by another dataset")
+        """Return none: our own reader finds the files."""
+        return []
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Refuse: our own reader finds the samples."""
@@ -97,13 +96,12 @@ class XarrayLoop:
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the sample."""
-        return arrays if self._preprocess is None else self._preprocess(arrays, where)
+        return self._preprocess(arrays, where)
 
     def close(self) -> None:
         """Close all that this process has opened; it is opened again when it is needed."""
         while self._opened:
-            _, opened = self._opened.popitem()
-            opened.close()
+            self._opened.popitem()[1].close()
 
     def _dataset(self, source: str) -> Any:
         if self._pid != os.getpid():  # handles of HDF5 do not survive a fork
@@ -111,64 +109,61 @@ class XarrayLoop:
         if source not in self._opened:
             if len(self._opened) >= MOST_OPEN:
                 self._opened.pop(next(iter(self._opened))).close()
-            self._opened[source] = self._open_source(source)
+            self._opened[source] = open_plainly(source, **self._options)
         return self._opened[source]
 
 
 def make_plain_loop(
-    spec: SampleSpec,
     index: SampleIndex,
     select: Callable[[Where], Sequence[VariablePart]],
     preprocess: Callable[[Arrays, Where], Sample],
-    open_source: Callable[[str], Any] | None = None,
+    **options: Any,
 ) -> Baseline:
-    """Return a plain loop that makes the samples of an index, without processes of its own.
+    """Return a plain loop that makes the samples of an index; the first is made at once.
 
-    The first sample is made at once. Parameters as of `XarrayLoop`; ``spec`` is our reader's.
+    Parameters
+    ----------
+    select : callable
+        Returns what xarray has to read of a sample, by where it is.
+    preprocess : callable
+        That of our reader.
+    options
+        Of ``xarray.open_dataset``.
     """
     if find_spec("xarray") is None:
         raise MissingExtraError(
             "--pipeline upstream: a plain loop needs xarray: pip install 'iobench[netcdf]'"
         )
-    loop, where = XarrayLoop(select, preprocess, open_source), index.where[0]
+    loop, where = XarrayLoop(select, preprocess, **options), index.where[0]
     try:
         sample = loop.preprocess(loop.read(where), where)
     finally:
         loop.close()
-    for each in spec:
+    for each in index.spec:
         if sample[each.name].shape != each.shape:
             shape = " x ".join(map(str, sample[each.name].shape))
             raise _not_read(select(where)[0].source, f"{each.name}: it makes {shape} of a sample")
-    return Baseline(MapStyle(loop, index), PLAIN_LOOP)
-
-
-def _is_consolidated(folder: Path) -> bool:
-    """Return whether a Zarr group's file of metadata has those of all its arrays."""
-    with contextlib.suppress(OSError, ValueError):
-        return "consolidated_metadata" in json.loads((folder / "zarr.json").read_bytes())
-    return (folder / ".zmetadata").exists()
+    return Baseline(loop, PLAIN_LOOP)
 
 
 def open_plainly(path: str, **options: Any) -> Any:
     """Return a file or Zarr store as ``xarray.open_dataset`` opens it."""
     import xarray
 
-    if Path(path).is_dir():
-        if find_spec("zarr") is None:
-            raise _not_read(path, "it needs the zarr package: pip install 'iobench[zarr]'")
-        check_for_library(Path(path))
-        options["engine"] = "zarr"
-        if not _is_consolidated(Path(path)):
-            # zarr keeps the error of looking for it, and with it the batch that is being made.
-            options["consolidated"] = False
     try:
-        magic = b"" if Path(path).is_dir() else _begin(path)
-        if magic[:8] == HDF5_MAGIC and "engine" not in options:
-            _check_for_netcdf(path)
-        if begins_as_grib(magic):
-            if find_spec("cfgrib") is None:
-                raise _not_read(path, "it needs the cfgrib package: pip install 'iobench[grib]'")
-            options = {"engine": "cfgrib", "backend_kwargs": {"indexpath": "", "squeeze": False}}
+        if Path(path).is_dir():
+            options = {**_zarr_options(Path(path)), **options}
+        else:
+            with Path(path).open("rb") as file:
+                magic = file.read(2 * BULLETIN_NBYTES)
+            if magic[:8] == HDF5_MAGIC and "engine" not in options:
+                _check_for_netcdf(path)
+            if begins_as_grib(magic):
+                if find_spec("cfgrib") is None:
+                    why = "it needs the cfgrib package: pip install 'iobench[grib]'"
+                    raise _not_read(path, why)
+                own = {"indexpath": "", "squeeze": False}
+                options = {"engine": "cfgrib", "backend_kwargs": own}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of metadata: it says nothing about the numbers
             return xarray.open_dataset(path, decode_times=False, **options)
@@ -180,9 +175,17 @@ def open_plainly(path: str, **options: Any) -> Any:
         raise _not_read(path, str(error)) from error
 
 
-def _begin(path: str) -> bytes:
-    with Path(path).open("rb") as file:
-        return file.read(2 * BULLETIN_NBYTES)
+def _zarr_options(folder: Path) -> dict[str, Any]:
+    if find_spec("zarr") is None:
+        raise _not_read(str(folder), "it needs the zarr package: pip install 'iobench[zarr]'")
+    check_for_library(folder)
+    is_consolidated = (folder / ".zmetadata").exists()
+    with contextlib.suppress(OSError, ValueError):
+        is_consolidated |= "consolidated_metadata" in json.loads(
+            (folder / "zarr.json").read_bytes()
+        )
+    # zarr keeps the error of looking for what is not there, and with it the batch that is made.
+    return {"engine": "zarr", **({} if is_consolidated else {"consolidated": False})}
 
 
 def _check_for_netcdf(path: str) -> None:

@@ -23,7 +23,6 @@ from iobench.errors import MissingFileError, OptionError
 if TYPE_CHECKING:
     from iobench.datasets.contract import Locator, PublishedStep
     from iobench.datasets.recipe_data import FileKey, Key
-    from iobench.datasets.setup_processes import Advance
 
 LISTED_URLS = 5
 
@@ -60,17 +59,14 @@ class PublishedFiles:
     def __init__(self, **options: str) -> None:
         self.chosen: dict[str, Any] = parse_options(self.name, self.all_options(), options)
         self.fused: tuple[str, ...] = ()
-        self.keys_at_hand: tuple[FileKey, ...] = ()
-        """Of the files that `files` returned, in their order."""
 
     @classmethod
     def all_options(cls) -> list[Option]:
         """Return the options: one for each key that is not among `options`, and those."""
         own = {each.name for each in cls.options}
+        text = "By default all that are found."
         of_keys = [
-            Option(
-                key.name, key.text or ("By default all that are found."), (), key.values, many=True
-            )
+            Option(key.name, key.text or text, (), key.values, many=True)
             for key in cls.keys
             if key.name not in own
         ]
@@ -86,19 +82,18 @@ class PublishedFiles:
         """What stand-ins are told apart by."""
         return self.name
 
-    def file_keys(self) -> list[FileKey]:
-        """Return the key of each file that the options choose, all where they choose none."""
-        values = [self.chosen.get(key.name) or key.values for key in self.keys]
+    def combined(self, values: Sequence[Sequence[str]]) -> list[FileKey]:
+        """Return the key of each file, of these values of each of `keys`."""
         names = [key.name for key in self.keys]
         return [dict(zip(names, each, strict=True)) for each in itertools.product(*values)]
+
+    def file_keys(self) -> list[FileKey]:
+        """Return the key of each file that the options choose, all where they choose none."""
+        return self.combined([self.chosen.get(key.name) or key.values for key in self.keys])
 
     def file_url(self, key: FileKey) -> str:
         """Return where a file is published."""
         return self.url.format(**key)
-
-    def urls(self) -> list[str]:
-        """Return the URLs of all files, those of the first samples first."""
-        return [self.file_url(key) for key in self.file_keys()]
 
     @property
     def is_chosen(self) -> bool:
@@ -111,8 +106,7 @@ class PublishedFiles:
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the files: all that were chosen, else those at hand."""
-        keys = self.file_keys()
-        urls = list(map(self.file_url, keys))
+        urls = list(map(self.file_url, self.file_keys()))
         paths = locator.find(urls)
         missing = [url for url, path in zip(urls, paths, strict=True) if path is None]
         if missing and (self.needs_all(locator) or len(missing) == len(urls)):
@@ -122,9 +116,7 @@ class PublishedFiles:
                 f"{self.name}: {listed} not found in {locator.searched()}; fetch the files and "
                 "name their folder with --data-dir"
             )
-        pairs = [(key, path) for key, path in zip(keys, paths, strict=True) if path is not None]
-        self.keys_at_hand = tuple(key for key, _ in pairs)
-        return [path for _, path in pairs]
+        return [path for path in paths if path is not None]
 
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
         """Return what every provenance says: the dataset, its files, the terms."""
@@ -135,21 +127,21 @@ class PublishedFiles:
         }
         return {**known, "citation": self.citation} if self.citation else known
 
+    # ---- the stand-in
+
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
         """Return what a stand-in holds: tiny, ordinary, or a share of all files."""
         first, *others = self.keys
-        every = tuple(first.values)
+        every, n_steps = tuple(first.values), 0
         if tiny:
             values, n_steps = self.tiny or every[:2], self.tiny_steps
         elif scale is None:
             values, n_steps = self.ordinary or every[:4], self.ordinary_steps
         else:
             count = max(1, round(scale * len(every)))
-            values, n_steps = tuple(every[n * len(every) // count] for n in range(count)), 0
-        combined = itertools.product(values, *(key.values for key in others))
-        names = [key.name for key in self.keys]
-        keys = tuple(dict(zip(names, each, strict=True)) for each in combined)
-        return StandIn(seed, keys, n_steps, tiny)
+            values = tuple(every[n * len(every) // count] for n in range(count))
+        keys = self.combined([values, *(key.values for key in others)])
+        return StandIn(seed, tuple(keys), n_steps, tiny)
 
     def check_held(self, keys: Sequence[FileKey]) -> None:
         """Raise OptionError where a stand-in of these files lacks what was asked for."""
@@ -163,8 +155,8 @@ class PublishedFiles:
                     "give --data-dir"
                 )
 
-    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        """Write a file of a stand-in; calls ``advance(nbytes)`` as it goes."""
+    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
+        """Write a file of a stand-in."""
         raise NotImplementedError
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
@@ -182,11 +174,14 @@ class PublishedFiles:
             for key in plan.keys
         ]
 
+    def _planned(self, *, scale: float | None, tiny: bool, seed: int = 0) -> list[PlannedFile]:
+        plan = self.stand_in(scale=scale, tiny=tiny, seed=seed)
+        self.check_held(plan.keys)
+        return self.planned_files(plan)
+
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""
-        plan = self.stand_in(scale=scale, tiny=tiny, seed=0)
-        self.check_held(plan.keys)
-        return sum(file.nbytes for file in self.planned_files(plan))
+        return sum(file.nbytes for file in self._planned(scale=scale, tiny=tiny))
 
     def synthesize(
         self,
@@ -196,14 +191,7 @@ class PublishedFiles:
         tiny: bool,
         seed: int,
         progress: Progress = no_progress,
-        processes: int | None = None,
     ) -> list[Path]:
         """Write the stand-in under ``root`` and return its files."""
-        plan = self.stand_in(scale=scale, tiny=tiny, seed=seed)
-        self.check_held(plan.keys)
-        return write_planned_files(
-            root,
-            self.planned_files(plan),
-            processes=processes,
-            progress=progress,
-        )
+        files = self._planned(scale=scale, tiny=tiny, seed=seed)
+        return write_planned_files(root, files, progress=progress)

@@ -13,54 +13,13 @@ import importlib
 import io
 import logging
 import socket
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from iobench.datasets.locate import in_mirror
-from iobench.errors import IobenchError, MissingExtraError, MissingFileError
-
-if TYPE_CHECKING:
-    from iobench.datasets.download import PluginCall
+from iobench.errors import IobenchError, MissingExtraError
 
 CONNECT_S, ANSWER_S = 10, 60
 TRIES, RETRY_AFTER_S = 2, 1
-
-
-def open_through_plugin(call: PluginCall, paths: Mapping[str, Path]) -> Any:
-    """Return the ``xarray.Dataset`` that the plugin makes of files by URL, lazy where it is.
-
-    Dask, where the plugin uses it, opens in this thread alone: netCDF4 fails when several open at
-    once. What plugin and CliMetLab print is kept off the terminal.
-    """
-    if missing := [str(path) for path in paths.values() if not path.exists()]:
-        raise MissingFileError(
-            f"{call.name}: the plugin needs {len(missing)} files that are gone: "
-            f"{', '.join(missing)}; fetch them again"
-        )
-    import_climetlab("--pipeline climetlab", call.install)
-    import dask
-    from climetlab.mirrors.directory_mirror import DirectoryMirror
-
-    with tempfile.TemporaryDirectory(prefix="iobench-mirror-") as folder:
-        for url, path in paths.items():
-            _link(Path(folder), url, path)
-        with (
-            climetlab_offline(f"the plugin of {call.name}") as climetlab,
-            climetlab.settings.temporary("cache-directory", str(Path(folder, "cache"))),
-            dask.config.set(scheduler="synchronous"),
-            DirectoryMirror(path=folder),
-        ):
-            try:
-                loaded = climetlab.load_dataset(call.name, **call.arguments)
-            except NameError as error:
-                if not is_unknown_dataset(error):
-                    raise
-                raise MissingExtraError(
-                    f"{call.name} needs its CliMetLab plugin: {call.install}"
-                ) from error
-            return loaded.to_xarray()
 
 
 def import_climetlab(user: str, install: str = "pip install 'iobench[climetlab]'") -> None:
@@ -130,13 +89,6 @@ def quiet_climetlab() -> Iterator[None]:
             yield
         finally:
             logger.setLevel(level)
-
-
-def _link(mirror: Path, url: str, path: Path) -> None:
-    place = mirror / in_mirror(url)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    # The mirror resolves links, so what is opened later does not need this folder any more.
-    place.symlink_to(path.absolute())
 
 
 @contextlib.contextmanager

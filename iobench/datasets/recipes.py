@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from iobench.chunks.packing import Packing
     from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import Arrays, Locator, Raw
-    from iobench.datasets.setup_processes import Advance
     from iobench.samples import Sample
 
 DATE = re.compile(r"\d{4}(-\d\d){0,2}")
@@ -439,7 +438,7 @@ class Recipe(PublishedFiles, ChunkedFields):
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
         """Return a plain xarray loop: the same parts of variables, and our `preprocess`."""
-        return make_plain_loop(index.spec, index, self._parts_of, self.preprocess)
+        return make_plain_loop(index, self._parts_of, self.preprocess)
 
     def _parts_of(self, where: Any) -> list[VariablePart]:
         """Return what xarray has to read of a sample, as `hyperslabs` says it."""
@@ -559,10 +558,9 @@ class Recipe(PublishedFiles, ChunkedFields):
         smooth = smooth_values(shape, *bounds, *numbers, noise=each.noise, dtype=each.dtype)
         return np.broadcast_to(smooth, stored)
 
-    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
         """Write a file of a stand-in."""
         write_netcdf(self, plan, key, path)
-        advance(self.file_nbytes(key, plan))
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         """Return about the bytes of a file of a stand-in."""

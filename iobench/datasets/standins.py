@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from iobench.datasets.contract import Progress, Synthesizer, no_progress
-from iobench.datasets.locate import MANIFEST, FileLocator
+from iobench.datasets.locate import MANIFEST, FileLocator, stand_in_manifest
 from iobench.datasets.setup_processes import Advance, run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.locks import locked
-from iobench.json_files import read_json
 from iobench.stores.places import make_item
 
 if TYPE_CHECKING:
@@ -39,12 +38,12 @@ SPARE_NBYTES = 64 << 20
 class PlannedFile(msgspec.Struct, frozen=True):
     """One file of a stand-in: its path below the root, with ``/``, and about its size.
 
-    ``write(path, advance)`` creates the file, calling ``advance(nbytes)`` as it goes; picklable.
+    ``write(path)`` creates the file; picklable.
     """
 
     name: str
     nbytes: int
-    write: Callable[[Path, Advance], None]
+    write: Callable[[Path], None]
 
 
 class StandInIdentity(msgspec.Struct, frozen=True):
@@ -155,58 +154,49 @@ def ensure_stand_in(
 
 
 def write_planned_files(
-    root: Path,
-    files: Sequence[PlannedFile],
-    *,
-    processes: int | None = None,
-    progress: Progress = no_progress,
+    root: Path, files: Sequence[PlannedFile], *, progress: Progress = no_progress
 ) -> list[Path]:
     """Write the files of a stand-in that are not there yet, several at once; return all of them.
 
-    Each is written under a temporary name, flushed and renamed; by default by as many processes as
-    there are usable CPUs, and one for what is written sooner than processes start. ``progress`` is
-    called with bytes written and to write.
+    Each is written under a temporary name, flushed and renamed. ``progress`` is called with bytes
+    written and to write.
     """
-    missing = [file for file in files if not (root / file.name).exists()]
-    total = sum(file.nbytes for file in missing)
-    if processes is None and total < SMALL_NBYTES:
-        processes = 1
-    jobs = [(root / file.name, file.write) for file in missing]
-    for _ in run_jobs(_write_file, jobs, processes=processes, progress=progress, total=total):
+    missing = [(root / file.name, file) for file in files if not (root / file.name).exists()]
+    total = sum(file.nbytes for _, file in missing)
+    processes = 1 if total < SMALL_NBYTES else None
+    for _ in run_jobs(_write_file, missing, processes=processes, progress=progress, total=total):
         pass
     return [root / file.name for file in files]
 
 
-def _write_file(job: tuple[Path, Callable[[Path, Advance], None]], advance: Advance) -> None:
-    path, write = job
+def _write_file(job: tuple[Path, PlannedFile], advance: Advance) -> None:
+    path, file = job
     temporary = path.with_name(f".{path.name}.partial")
     with storage_errors(path, resumable=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write(temporary, advance)
+            file.write(temporary)
             with temporary.open("rb+") as stream:
                 os.fsync(stream.fileno())
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)  # gives a full disk its space back
             raise
+    advance(file.nbytes)
 
 
 def _is_finished(root: Path, identity: StandInIdentity) -> bool:
     """Return whether a manifest lists files and all are there; refuse that of another stand-in."""
-    if not (root / MANIFEST).exists():
+    manifest = stand_in_manifest(root) if (root / MANIFEST).exists() else None
+    if manifest is None:
         return False
-    try:
-        header = read_json(root / MANIFEST)
-        files = {root / each["name"]: each["nbytes"] for each in header.pop("files")}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    files = {root / each["name"]: each["nbytes"] for each in manifest["files"]}
+    expected = identity.header()
+    if actual := {key: manifest.get(key) for key in expected if manifest.get(key) != expected[key]}:
+        differing = {key: expected[key] for key in actual}
         raise StorageError(
-            f"{root / MANIFEST}: is not iobench's list of a stand-in ({error}); delete the folder"
-        ) from error
-    if header != identity.header():
-        raise StorageError(
-            f"{root}: holds another stand-in ({_described(header)}), expected "
-            f"{_described(identity.header())}; delete it or give another folder"
+            f"{root}: holds another stand-in ({_described(actual)}), expected "
+            f"{_described(differing)}; delete it or give another folder"
         )
     for path, nbytes in files.items():
         if path.exists() and path.stat().st_size != nbytes:

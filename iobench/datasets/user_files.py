@@ -37,7 +37,7 @@ from iobench.datasets.file_variables import (
     sample_variable,
 )
 from iobench.datasets.grib_samples import GribMessages
-from iobench.datasets.plain_loop import VariablePart, make_plain_loop, open_plainly
+from iobench.datasets.plain_loop import VariablePart, make_plain_loop
 from iobench.datasets.positions import are_missing, exact_times
 from iobench.datasets.recipe_data import LazySequence
 from iobench.datasets.rows import SampleRows
@@ -232,11 +232,10 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
         names = index.spec.names
         paths = [[str(holder(file, name).path) for name in names] for file in self._files]
         return make_plain_loop(
-            index.spec,
             index,
             partial(_parts_of, paths, self._dims, names),
             partial(_with_dtypes, index.spec),
-            partial(open_plainly, group=self.group) if self.group else None,
+            **({"group": self.group} if self.group else {}),
         )
 
 

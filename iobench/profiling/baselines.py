@@ -1,4 +1,4 @@
-"""What is measured beside iobench's own reader: a plain loop, or the real plugin."""
+"""What is measured beside iobench's own reader: a plain loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from iobench.datasets.baseline import PluginBaseline, SamplePasses, UpstreamBaseline, pipelines_of
+from iobench.datasets.baseline import UpstreamBaseline, pipelines_of
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, MissingExtraError, OptionError
 from iobench.files.urls import URL
@@ -27,11 +27,6 @@ class BaselineSetup(msgspec.Struct, frozen=True):
 
     baseline: Baseline
     setup_s: float
-
-    def has_samples_of(self, source: Source) -> bool:
-        """Tell whether its samples have the numbers of our own."""
-        running = self.baseline.pipeline
-        return not isinstance(running, SamplePasses) and len(running.index) == len(source.index)
 
 
 def open_baselines(
@@ -77,8 +72,6 @@ def _open(name: str, source: Source, batch_size: int | None) -> Baseline:
         )
     if name == "upstream" and isinstance(dataset, UpstreamBaseline):
         return dataset.upstream(files, index, batch_size=batch_size)
-    if name == "climetlab" and isinstance(dataset, PluginBaseline):
-        return dataset.through_plugin(files, index)
     raise OptionError(
         f"--pipeline {name}: {dataset.name} has no such pipeline; it has "
         f"{' and '.join(pipelines_of(dataset))}"

@@ -111,7 +111,7 @@ def prepare(
         return [_of_passes(source.dataset, source)]
     splits = chosen_splits(config.split, config.splits_by)
     for name, each in baselines.items():
-        if splits and source is not None and not each.has_samples_of(source):
+        if splits and source is not None and isinstance(each.baseline.pipeline, SamplePasses):
             raise OptionError(
                 f"--split {', '.join(splits)}: cannot be combined with --pipeline {name} of "
                 f"{source.dataset.name}, which loads all samples"
@@ -255,17 +255,14 @@ def _of_baseline(
     }
     if isinstance(running, SamplePasses):
         return Prepared(work=running, n_samples=running.n_samples_all, **shared)
-    same = chosen if opened.has_samples_of(source) else None
-    work = dataset_pipeline(running.dataset, running.index, same)
-    # As many as ours, unless it comes with a number: processes are not compared with none.
-    workers = running.workers if config.workers is None and running.workers else config.n_workers
+    workers = config.n_workers
     return Prepared(
-        work=work,
-        n_samples=len(work),
-        framework=running.framework,
+        work=dataset_pipeline(running, source.index, chosen),
+        n_samples=len(chosen),
+        framework="workers",
         workers=workers,
-        prefetch=(running.prefetch or config.n_ahead) if workers else 0,
-        numbers=same,
+        prefetch=config.n_ahead if workers else 0,
+        numbers=chosen,
         **shared,
     )
 

@@ -80,7 +80,7 @@ class RunDocument(msgspec.Struct, frozen=True):
     dataset: str | None
     format: str | None
     framework: str | None
-    pipeline: str | None  # "own", "upstream" or "climetlab"; null of scripts
+    pipeline: str | None  # "own" or "upstream"; null of scripts
     label: str | None
     stand_in: bool | None
     tiny: bool

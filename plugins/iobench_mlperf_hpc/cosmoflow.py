@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.datasets import (
-    Advance,
     Arrays,
     FileKey,
     Locator,
@@ -185,7 +184,7 @@ class CosmoFlow(SplitFolders):
         nbytes = (TINY_SIDE if plan.tiny else SIDE) ** 3 * REDSHIFTS * 2
         return OVERHEAD_NBYTES + round(nbytes * (COMPRESSED if "gzip" in self.layout else 1))
 
-    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
         side = TINY_SIDE if plan.tiny else SIDE
         random = np.random.default_rng([plan.seed, *key["name"].encode()])
         density = random.lognormal(-(SPREAD**2) / 2, SPREAD, (side // CLUMP,) * 3 + (REDSHIFTS,))
@@ -204,7 +203,6 @@ class CosmoFlow(SplitFolders):
             if self.layout == "tfrecord-gzip":
                 content = gzip.compress(content, 6, mtime=0)  # TensorFlow's level
             path.write_bytes(content)
-        advance(self.file_nbytes(key, plan))
 
 
 def _content(path: str) -> memoryview:

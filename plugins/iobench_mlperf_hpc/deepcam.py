@@ -17,7 +17,6 @@ from typing import ClassVar, Final
 import numpy as np
 
 from iobench.datasets import (
-    Advance,
     Arrays,
     FileKey,
     Locator,
@@ -183,7 +182,7 @@ class DeepCam(SplitFolders):
         n_pixels = int(np.prod(TINY_GRID if plan.tiny else GRID))
         return HEADERS_NBYTES + ("split" in key) * n_pixels * 4 * (len(CHANNELS) + 2)
 
-    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
         """Write a file of a stand-in.
 
         The dtype of labels is not published: of 4 bytes in both sets of them, all files take 8.8
@@ -208,4 +207,3 @@ class DeepCam(SplitFolders):
                     np.digitize(field, np.quantile(field, SHARES))
                 ]
                 group[LABELS] = group[RELAXED_LABELS] = kinds
-        advance(self.file_nbytes(key, plan))

@@ -5,7 +5,6 @@ Which files there are is published nowhere but in the folders themselves: those 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -29,7 +28,6 @@ from iobench.datasets import (
     listed_files,
     make_plain_loop,
     only_variables,
-    open_plainly,
     range_file,
     read_boxes,
     where_slab,
@@ -114,10 +112,10 @@ class SplitFolders(PublishedFiles, ChunkedFields):
                 f"--pipeline upstream: the plain loop reads HDF5, {self.name} has {self.suffix} "
                 "files; iobench run -- python train.py measures a script that reads them"
             )
-        open_source = functools.partial(
-            open_plainly, engine="h5netcdf", group=self.group or None, phony_dims="access"
-        )
-        return make_plain_loop(index.spec, index, self._parts_of, self.preprocess, open_source)
+        return make_plain_loop(
+            index, self._parts_of, self.preprocess,
+            engine="h5netcdf", group=self.group or None, phony_dims="access",
+        )  # fmt: skip
 
     def _parts_of(self, where: Where) -> list[VariablePart]:
         file = self.opened[where[0]]

@@ -57,7 +57,7 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(
     assert len(answer["sample"]["variables"][0]["channels"]) == 154
     assert [option["name"] for option in answer["options"]] == ["date", "dtype"]
     assert answer["normalisation"]["formula"] == "(x - mean) / (std + 0.1)"
-    assert answer["pipelines"] == ["own", "upstream", "climetlab"]
+    assert answer["pipelines"] == ["own", "upstream"]
     assert answer["terms_of_use"].endswith("ENS10_LICENCE.txt")
     assert list(tmp_path.iterdir()) == []
 

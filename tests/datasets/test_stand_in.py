@@ -32,8 +32,8 @@ def test_ctrl_c_leaves_it_unfinished_and_the_next_run_goes_on(
 ) -> None:
     write = Ens10.write
 
-    def interrupted(dataset, plan, key, path, advance):
-        write(dataset, plan, key, path, advance)
+    def interrupted(dataset, plan, key, path):
+        write(dataset, plan, key, path)
         if key == plan.keys[1]:
             os.kill(os.getpid(), signal.SIGINT)
 

@@ -24,12 +24,11 @@ from iobench.errors import MissingFileError, OptionError, StorageError
 URL = "https://example.eu/B/"
 
 
-def write_text(text, path, advance):
+def write_text(text, path):
     path.write_text(text)
-    advance(len(text))
 
 
-def refuse(path, advance):
+def refuse(path):
     path.write_text("half")
     raise OSError(28, "No space left on device")
 
@@ -59,7 +58,7 @@ class Letters:
             PlannedFile(f"url/https/example.eu/B/{number}", number + 2, write)
             for number, write in enumerate(self.writes)
         ]
-        return write_planned_files(root, planned, processes=1, progress=progress)
+        return write_planned_files(root, planned, progress=progress)
 
 
 @pytest.fixture

@@ -51,17 +51,6 @@ def test_a_plain_loop_beside_ours(profile, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "upstream" / "run.json").exists()
 
 
-def test_real_plugin_beside_ours(profile) -> None:
-    pytest.importorskip("climetlab_maelstrom_ens10", reason="the plugin of ENS-10 is not installed")
-    pytest.importorskip("torch", reason="the baseline runs behind torch's loader")
-    runs, _ = profile(
-        "maelstrom-ens10", "--tiny", "--pipeline", "climetlab,own", "--batches", "3",
-        "--compute", "none", "--workers", "1",
-    )  # fmt: skip
-    assert [run["pipeline"] for run in runs] == ["climetlab", "own"]
-    assert all(run["batches"] == 3 for run in runs)
-
-
 @pytest.fixture
 def series(tmp_path: Path) -> Path:
     """Thirty steps of six hours, three of them missing."""

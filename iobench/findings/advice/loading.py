@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.runs.run_facts import RunFacts, StoreFacts
 
-TODAY: Final = ("upstream", "climetlab")
+TODAY: Final = ("upstream",)
 """Pipelines that are how an application loads now: everything is compared with them."""
 CACHED_FRACTION: Final = 0.99  # of the files in the page cache: then all was read from memory
 LONGER: Final = 1.1  # times what later epochs take: then the first one is another matter

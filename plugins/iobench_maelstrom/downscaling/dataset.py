@@ -24,12 +24,13 @@ from iobench.datasets import (
     Locator,
     Option,
     PublishedStep,
+    Recipe,
     RecipeVariable,
     Split,
     StandIn,
 )
 from iobench.errors import OptionError
-from iobench_maelstrom.climetlab_plugin import PluginRecipe
+from iobench_maelstrom.climetlab_plugin import PluginFiles
 
 if TYPE_CHECKING:
     from iobench.datasets import NetcdfFile, PluginCall
@@ -60,11 +61,10 @@ def month_of(text: str) -> str:
     return re.sub(r"^(\d{4}-\d\d)-\d\d$", r"\1", text)
 
 
-class Downscaling(PluginRecipe):
+class Downscaling(PluginFiles, Recipe):
     """What both tiers of application A5 have in common; see `Recipe`."""
 
     number: int
-    package = "climetlab-maelstrom-downscaling"
     example = "months=2016-04-01"
     upstream_splits: Mapping[str, str] = {
         "training": "train", "validation": "validation", "testing": "test"

@@ -46,14 +46,14 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.climetlab_plugin import PluginFiles, plugin_baseline
+from iobench_maelstrom.climetlab_plugin import PluginFiles
 from iobench_maelstrom.ens10 import files as archive
 from iobench_maelstrom.ens10.point_statistics import PointStatistics, normalisation_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Advance, GribIndex
+    from iobench.datasets import GribIndex
     from iobench_maelstrom.ens10.point_statistics import Members
 
 NORTH_TO_SOUTH = 0
@@ -254,7 +254,6 @@ def _days(starts: Sequence[str]) -> NDArray[np.datetime64]:
 class Ens10(PluginFiles):
     """ENS-10's fields as the D2.3 U-Net read them."""
 
-    package = archive.PACKAGE
     example = "date=0101,0104"
 
     name = "maelstrom-ens10"
@@ -462,59 +461,36 @@ class Ens10(PluginFiles):
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        select = functools.partial(self._parts_of, self._starts(index), {})
-        return make_plain_loop(index.spec, index, select, self.preprocess)
-
-    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        requests = self.requests(files)
-        sources = {
-            str(path): source for source, (_, paths) in requests.items() for path in paths.values()
-        }
-        select = functools.partial(self._parts_of, self._starts(index), sources)
-        return plugin_baseline(self, index, requests, select)
-
-    def _starts(self, index: SampleIndex) -> dict[FileRange[str], np.datetime64]:
-        """Return the start of each sample by its first message."""
-        return dict(
-            zip((where[0] for where in index.where), _days(self.layout.starts), strict=True)
-        )
+        days = _days(self.layout.starts).astype(np.int64)
+        starts = dict(zip((where[0] for where in index.where), days, strict=True))
+        return make_plain_loop(index, functools.partial(self._parts_of, starts), self.preprocess)
 
     def _parts_of(
-        self,
-        starts: Mapping[FileRange[str], np.datetime64],
-        sources: Mapping[str, str],
-        where: Sequence[FileRange[str]],
+        self, starts: Mapping[FileRange[str], np.int64], where: Sequence[FileRange[str]]
     ) -> list[VariablePart]:
-        """Return what xarray has to read of a sample: out of files, or of a plugin's sources."""
-        layout, start = self.layout, starts[where[0]]
-        labels: dict[str, Any] = {"time": start.astype(np.int64), "step": archive.LEAD_HOURS}
-        if sources:  # whose times are decoded
-            labels = {"time": start, "step": np.timedelta64(archive.LEAD_HOURS, "h")}
+        """Return what xarray has to read of a sample; ``starts`` has its time by its first part."""
+        labels: dict[str, Any] = {"time": starts[where[0]], "step": archive.LEAD_HOURS}
         if self.task.level:
             labels["isobaricInhPa"] = self.task.level
-        parts = []
+        parts, n_members = [], self.layout.n_members
         for number, each in enumerate(self.task.fields):
-            ranges = where[number * layout.n_members : (number + 1) * layout.n_members]
-            paths = {place[0] for place in ranges}
+            paths = {place[0] for place in where[number * n_members : (number + 1) * n_members]}
             if len(paths) > 1:
                 raise FileFormatError(
                     f"{self.name}: members of {each.name} are in several files, "
                     f"{' and '.join(sorted(paths))}; use --pipeline own"
                 )
-            path = paths.pop()
-            parts.append(
-                VariablePart(
-                    sources.get(path, path), each.short_name, {"surface": 0}, labels, each.name
-                )
-            )
-        if self._target is not None and not sources:
+            source, at = paths.pop(), {"surface": 0}
+            parts.append(VariablePart(source, each.short_name, at, labels, each.name))
+        if self._target is not None:
             time = {"time": self._target.number_of(where[-1])}
             variable = self.task.target_variable
             parts.append(VariablePart(where[-1][0], variable, time, name="target"))
         return parts
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        return self.calls_by_key(keys, "date", {"dtype": self.task.dtype})
+        dtype = self.task.dtype
+        return [self.call({"date": key["date"], "dtype": dtype}, [key]) for key in keys]
 
     def downloads(self) -> Downloads:
         others = (self.task.target_url,) if self.has_target else ()
@@ -529,5 +505,5 @@ class Ens10(PluginFiles):
     def file_nbytes(self, key: FileKey, plan: Any) -> int:
         return archive.forecasts_nbytes(plan)
 
-    def write(self, plan: Any, key: FileKey, path: Path, advance: Advance) -> None:
-        archive.write_forecasts(plan, self.task.dtype, key["date"], path, advance)
+    def write(self, plan: Any, key: FileKey, path: Path) -> None:
+        archive.write_forecasts(plan, self.task.dtype, key["date"], path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from iobench.datasets import (
     Items,
     Key,
     Option,
+    Recipe,
     RecipeVariable,
     SampleIndex,
     define_axes,
@@ -31,14 +32,14 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
-from iobench_maelstrom.climetlab_plugin import PluginRecipe
+from iobench_maelstrom.climetlab_plugin import PluginFiles
 from iobench_maelstrom.ens10 import files as archive
 from iobench_maelstrom.ens10.point_statistics import PointStatistics, normalisation_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Advance, Arrays, FileKey, Locator, NetcdfFile, PluginCall
+    from iobench.datasets import Arrays, FileKey, Locator, NetcdfFile, PluginCall
     from iobench.samples import Sample
     from iobench_maelstrom.ens10.point_statistics import Members
 
@@ -79,9 +80,7 @@ def month_nbytes(plan: archive.Ensemble, month: str) -> int:
     return n_starts * n_fields * plan.shape[0] * plan.shape[1] * 4 + (32 << 10)
 
 
-def write_month(
-    plan: archive.Ensemble, month: str, path: Path, advance: Callable[[int], None]
-) -> None:
+def write_month(plan: archive.Ensemble, month: str, path: Path) -> None:
     """Write one month's file as xarray writes what cfgrib decodes: contiguous float32."""
     starts = [(year, date) for year in plan.years for date in _in_month(plan.dates, month)]
     times = [np.datetime64(f"{year}-{date[:2]}-{date[2:]}", "s") for year, date in starts]
@@ -110,7 +109,6 @@ def write_month(
                 shape = (plan.n_members, len(archive.LEVELS), *plan.shape)
                 fields = smooth_values(shape, low, high, *what, noise=NOISE)
                 file[variable.name][:, number, step] = fields
-            advance(month_nbytes(plan, month) // len(starts))
 
 
 NAMES = tuple(each.name for each in archive.PRESSURE_VARIABLES)
@@ -118,10 +116,9 @@ HOURS = {"nanosecond": 1 / 3.6e12, "second": 1 / 3600, "minute": 1 / 60, "hour":
 """Of the units that a step may have."""
 
 
-class Ens5mini(PluginRecipe):
+class Ens5mini(PluginFiles, Recipe):
     """The toy data set of ENS-10."""
 
-    package = archive.PACKAGE
     example = "date=01"
 
     name = "maelstrom-ens5mini"
@@ -249,7 +246,7 @@ class Ens5mini(PluginRecipe):
         }
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        return self.calls_by_key(keys, "date", {})
+        return [self.call({"date": key["date"]}, [key]) for key in keys]
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> archive.Ensemble:
         return plan_of_months(scale=scale, tiny=tiny, seed=seed)
@@ -257,8 +254,8 @@ class Ens5mini(PluginRecipe):
     def file_nbytes(self, key: FileKey, plan: Any) -> int:
         return month_nbytes(plan, key["date"])
 
-    def write(self, plan: Any, key: FileKey, path: Path, advance: Advance) -> None:
-        write_month(plan, key["date"], path, advance)
+    def write(self, plan: Any, key: FileKey, path: Path) -> None:
+        write_month(plan, key["date"], path)
 
 
 def _flat(fields: NDArray[Any]) -> NDArray[np.float32]:

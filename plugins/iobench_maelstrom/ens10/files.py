@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +24,6 @@ from iobench.datasets import (
 )
 
 BUCKET_URL = "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
-PACKAGE = "climetlab-maelstrom-ens10"
 TERMS = "https://github.com/spcl/climetlab-maelstrom-ens10/blob/main/ENS10_LICENCE.txt"
 """Of use, as the plugin prints them; they hold for ens5mini, too."""
 CITATION = "https://arxiv.org/abs/2005.08748"
@@ -298,9 +297,7 @@ def target_files(plan: Ensemble, dtype: str) -> list[PlannedFile]:
     ]
 
 
-def _write_target(
-    plan: Ensemble, task: Task, nbytes: int, path: Path, advance: Callable[[int], None]
-) -> None:
+def _write_target(plan: Ensemble, task: Task, nbytes: int, path: Path) -> None:
     """Write the analysis at each forecast's valid time, in order of time."""
     starts = sorted((year, date) for year in plan.years for date in plan.dates)
     times = np.array([valid_time(f"{year}{date}") for year, date in starts])
@@ -321,7 +318,6 @@ def _write_target(
         for row, (year, date) in enumerate(starts):
             what = plan.seed, STAND_IN_VERSION, "target", field.name, int(date), year
             stored[row] = smooth_values(plan.shape, *bounds, *what, noise=TARGET_NOISE)
-    advance(nbytes)
 
 
 def message_nbytes(plan: Ensemble) -> int:
@@ -335,9 +331,7 @@ def forecasts_nbytes(plan: Ensemble) -> int:
     return n_messages * message_nbytes(plan)
 
 
-def write_forecasts(
-    plan: Ensemble, dtype: str, date: str, path: Path, advance: Callable[[int], None]
-) -> None:
+def write_forecasts(plan: Ensemble, dtype: str, date: str, path: Path) -> None:
     """Write one date's file in the order year, step, member, level, parameter."""
     codes = load_eccodes()
     handles = [_new_handle(codes, plan, dtype, field) for field in plan.fields]
@@ -355,7 +349,6 @@ def write_forecasts(
                     codes.codes_set_key_vals(handle, keys)
                     codes.codes_set_values(handle, values.ravel())
                     stream.write(codes.codes_get_message(handle))
-                advance(len(handles) * message_nbytes(plan))
     finally:
         for handle in handles:
             codes.codes_release(handle)

@@ -26,7 +26,6 @@ from iobench.datasets import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Advance
 
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap6"
 REPOSITORY_URL = "https://github.com/4castRenewables/climetlab-plugin-a6"
@@ -220,9 +219,7 @@ def production_nbytes(plan: StandIn) -> int:
     return HEADER_NBYTES + 8 * n_steps * (len(PRODUCTION_VARIABLES) + 1)
 
 
-def write_run(
-    plan: StandIn, level_type: LevelType, day: str, hour: str, path: Path, advance: Advance
-) -> None:
+def write_run(plan: StandIn, level_type: LevelType, day: str, hour: str, path: Path) -> None:
     """Write one forecast as grib_to_netcdf does: classic, 64-bit offsets, int16 packed."""
     start = np.datetime64(f"{day}T{hour}", "h")
     n_hours = int((start - np.datetime64("1900-01-01T00", "h")).astype(int))
@@ -249,7 +246,6 @@ def write_run(
                 stored[step] = smooth_values(
                     shape, -LARGEST, LARGEST, *what, noise=variable.noise, dtype="i2"
                 )
-                advance(2 * math.prod(shape))
 
 
 def _coordinate(axis: Axis) -> NDArray[Any]:
@@ -273,7 +269,7 @@ def _create_packed(file: Any, variable: WeatherField, dims: tuple[str, ...], n_h
     )
 
 
-def write_production(plan: StandIn, turbine: Turbine, path: Path, advance: Advance) -> None:
+def write_production(plan: StandIn, turbine: Turbine, path: Path) -> None:
     """Write ten-minute production of one turbine: NetCDF-4, contiguous, one point."""
     n_steps = _n_production_days(plan) * STEPS_PER_DAY
     first = ALL_DAYS.index(FIRST_DAYS[0]) * STEPS_PER_DAY if plan.tiny else 0
@@ -298,7 +294,6 @@ def write_production(plan: StandIn, turbine: Turbine, path: Path, advance: Advan
             )
             created.units = PRODUCTION_VARIABLES[name]
             created[:] = values.reshape(n_steps, 1, 1, 1)
-            advance(values.nbytes)
 
 
 def _turbine_series(
@@ -319,7 +314,7 @@ def _turbine_series(
     return series
 
 
-def write_constants(path: Path, advance: Advance) -> None:
+def write_constants(path: Path) -> None:
     """Write coefficients that begin and end as those of the 137 levels, smooth in between."""
     height = np.linspace(0, 1, HALF_LEVELS)
     pressure = height * (2 - height)
@@ -332,4 +327,3 @@ def write_constants(path: Path, advance: Advance) -> None:
             created = file.createVariable(name, "f8", tuple(axes), contiguous=True)
             created.units = "Pa" if name.startswith("hya") else "1"
             created[:] = values[None]
-            advance(values.nbytes)

@@ -23,6 +23,7 @@ from iobench.datasets import (
     Items,
     Key,
     Option,
+    Recipe,
     RecipeVariable,
     file_times,
     own_files,
@@ -30,21 +31,18 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
-from iobench_maelstrom.climetlab_plugin import PluginRecipe
+from iobench_maelstrom.climetlab_plugin import PluginFiles
 from iobench_maelstrom.power import files as archive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets import (
-        Advance,
         Arrays,
-        Baseline,
         ChannelGroup,
         Locator,
         NetcdfFile,
         PluginCall,
-        SampleIndex,
         StandIn,
     )
     from iobench.samples import Sample
@@ -59,13 +57,12 @@ DATE = Option(
 )
 
 
-class PowerFiles(PluginRecipe):
+class PowerFiles(PluginFiles, Recipe):
     """Weather forecasts of ``prefixes``, two runs a day, and ``others``: files of all days.
 
     Without days chosen it is those at hand; a day at hand only in part is an error.
     """
 
-    package = archive.PACKAGE
     install = archive.INSTALL
     example = "date=2019-01-01,2019-01-02"
     prefixes: tuple[str, ...]
@@ -138,10 +135,6 @@ class PowerFiles(PluginRecipe):
             name = f"maelstrom-weather-{archive.LEVEL_TYPES[prefix].kind}-level"
             calls.append(self.call({"date": days}, own, name))
         return calls
-
-    def joined_length(self, file: NetcdfFile) -> int:
-        """Return how much of a run the plugin takes."""
-        return archive.HOURS_PER_RUN
 
 
 def run_times(files: Sequence[NetcdfFile], n_steps: int | None) -> list[NDArray[np.datetime64]]:
@@ -235,8 +228,8 @@ class WeatherFields(PowerFiles):
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         return archive.run_nbytes(plan, self.level_type)
 
-    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        archive.write_run(plan, self.level_type, key["date"], key["hour"], path, advance)
+    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
+        archive.write_run(plan, self.level_type, key["date"], key["hour"], path)
 
 
 class ModelLevels(WeatherFields):
@@ -397,14 +390,6 @@ class ClusteringFields(PressureLevels):
         if is_era5(files[0].path):
             options["date"] = list(self.chosen["date"])
         return {**facts, "options": options, "levels": list(archive.CLUSTERING_LEVELS)}
-
-    def through_plugin(self, files: Sequence[Path], index: SampleIndex) -> Baseline:
-        if is_era5(files[0]):
-            raise OptionError(
-                f"--pipeline climetlab: the plugin does not know {files[0]}; give --data-dir with "
-                "the forecasts alone, or another pipeline"
-            )
-        return super().through_plugin(files, index)
 
     def spec(self) -> SampleSpec:
         units_of = {each.name: each.units for each in self.fields}

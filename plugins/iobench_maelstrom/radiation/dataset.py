@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from iobench.datasets import (
-    Advance,
     Arrays,
     Axis,
     FileKey,
@@ -25,13 +24,13 @@ from iobench.datasets import (
     Locator,
     Option,
     PluginCall,
+    Recipe,
     StandIn,
     inspect_files,
     only_variables,
 )
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.climetlab_plugin import PluginRecipe
 from iobench_maelstrom.radiation import columns
 from iobench_maelstrom.radiation import files as archive
 
@@ -59,7 +58,7 @@ GROUP_UNITS = {"pressure_hl": "Pa", "inter_inputs": "1"}
 """The other groups mix quantities."""
 
 
-class Radiation(archive.RadiationFiles, PluginRecipe):
+class Radiation(archive.RadiationFiles, Recipe):
     """Columns of the raw radiation files; options as upstream's.
 
     Each of ``file_numbers`` is a pair of files: those of inputs come first, then the outputs.
@@ -121,11 +120,6 @@ class Radiation(archive.RadiationFiles, PluginRecipe):
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         return [self.call({**self.plugin_arguments(), "raw_inputs": True}, keys)]
-
-    def joined_urls(self, call: PluginCall) -> list[list[str]]:
-        """Return the URLs of inputs, and those of outputs, each as they are joined."""
-        half = len(call.urls) // 2
-        return [sorted(call.urls[:half]), sorted(call.urls[half:])]
 
     # ---- which samples
 
@@ -279,8 +273,8 @@ class Radiation(archive.RadiationFiles, PluginRecipe):
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         return archive.pair_file_nbytes(plan.n_steps, is_inputs=key["prefix"] == INPUTS_PREFIX)
 
-    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
-        archive.write_pair_file(plan, key, path, advance, is_inputs=key["prefix"] == INPUTS_PREFIX)
+    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
+        archive.write_pair_file(plan, key, path, is_inputs=key["prefix"] == INPUTS_PREFIX)
 
 
 def _named_apart(outputs: NetcdfFile) -> NetcdfFile:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets import (
-    Advance,
     FileKey,
     Option,
     PublishedStep,
@@ -78,9 +77,7 @@ def _column_nbytes(fields: Mapping[str, RecipeVariable]) -> int:
     return sum(4 * int(np.prod(columns.shape_of(each))) for each in fields.values())
 
 
-def write_pair_file(
-    plan: StandIn, key: FileKey, path: Path, advance: Advance, *, is_inputs: bool
-) -> None:
+def write_pair_file(plan: StandIn, key: FileKey, path: Path, *, is_inputs: bool) -> None:
     """Write the file of inputs or outputs of a patch."""
     fields = FILES[is_inputs]
     numbers = (plan.seed, STAND_IN_VERSION, *(int(key[n]) for n in ("date", "timestep", "patch")))
@@ -101,8 +98,6 @@ def write_pair_file(
                     file[name][start:stop] = values
                 elif not start:
                     file[name][...] = values
-            advance((stop - start) * _column_nbytes(fields))
-    advance(HEADERS_NBYTES)
 
 
 def _pressure(n_columns: int, *key: int) -> NDArray[np.float32]:
@@ -127,7 +122,7 @@ def _define(file: Any, field: RecipeVariable) -> None:
     stored.units = field.units
 
 
-def write_examples(plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+def write_examples(plan: StandIn, key: FileKey, path: Path) -> None:
     """Write a TFRecord file: shuffled columns of all days."""
     numbers = (plan.seed, STAND_IN_VERSION, int(key["timestep"]), int(key["filenum"]))
     with path.open("wb") as stream:
@@ -136,7 +131,6 @@ def write_examples(plan: StandIn, key: FileKey, path: Path, advance: Advance) ->
             for number in range(len(features["sca_inputs"])):
                 named = [(k, FeatureKind.FLOAT, v[number]) for k, v in features.items()]
                 stream.writelines(frame_example(named))
-            advance(len(features["sca_inputs"]) * EXAMPLE_NBYTES)
 
 
 def _features(n_columns: int, *key: int) -> dict[str, NDArray[np.float32]]:
@@ -151,7 +145,7 @@ def _features(n_columns: int, *key: int) -> dict[str, NDArray[np.float32]]:
     return {name: features[name] for name in order}
 
 
-def write_norms(plan: StandIn, name: str, path: Path, advance: Advance) -> None:
+def write_norms(plan: StandIn, name: str, path: Path) -> None:
     """Write mean and deviation of a group over other columns."""
     values = _features(NORM_COLUMNS, plan.seed, STAND_IN_VERSION)[name]
     values = values.reshape(-1, values.shape[-1])
@@ -162,7 +156,6 @@ def write_norms(plan: StandIn, name: str, path: Path, advance: Advance) -> None:
         # Of what is constant, the deviation is told as 1, so that it stays a number.
         divisor = np.where(deviation > 0, deviation, 1)
         file.createVariable(f"{name}_std", "f4", ("variable",), contiguous=True)[:] = divisor
-    advance(NORM_NBYTES)
 
 
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap3"
@@ -192,7 +185,6 @@ HR_UNITS = Option("hr_units", "Units of heating rates.", "K d-1", tuple(HR_SCALE
 class RadiationFiles(PluginFiles):
     """Files of A3, by radiation scheme and ``keys``, all of which are required."""
 
-    package = PACKAGE
     install = INSTALL
 
     published: PublishedStep | None = PublishedStep(
@@ -228,11 +220,7 @@ class RadiationFiles(PluginFiles):
             if also := sorted(set(names) & set(options)):
                 raise OptionError(f"subset cannot be combined with {', '.join(also)}")
             values = list(self.subsets[self.chosen["subset"]])
-        self.file_numbers = self._combined(values)
-
-    def _combined(self, values: Sequence[Sequence[str]]) -> list[FileKey]:
-        names = [key.name for key in self.keys]
-        return [dict(zip(names, each, strict=True)) for each in itertools.product(*values)]
+        self.file_numbers = self.combined(values)
 
     def file_keys(self) -> list[FileKey]:
         return self.file_numbers
@@ -268,13 +256,11 @@ class RadiationFiles(PluginFiles):
 
         Up to the files of `stand_in_subsets` these get shorter, beyond there are more of them.
         """
-        first = [
-            key for name in self.stand_in_subsets for key in self._combined(self.subsets[name])
-        ]
+        first = [key for name in self.stand_in_subsets for key in self.combined(self.subsets[name])]
         few, some, all_columns = self.n_columns
         keys, n_columns = first, few if tiny else some
         if scale is not None and not tiny:
-            every = self._combined(self.subsets["2020"])
+            every = self.combined(self.subsets["2020"])
             share = scale * len(every)
             n_columns = all_columns
             if share < len(first):
@@ -284,7 +270,7 @@ class RadiationFiles(PluginFiles):
                 keys = [*first, *others[: round(share) - len(first)]]
         plan = StandIn(seed, tuple(self.stand_in_keys(keys)), n_columns, tiny)
         held = set(map(self.file_url, plan.keys))
-        for url in self.urls():
+        for url in map(self.file_url, self.file_keys()):
             if url not in held:
                 raise OptionError(
                     f"{self.name}: {url.removeprefix(BUCKET_URL + '/')} was not found, and the "

@@ -453,11 +453,11 @@ class RadiationTf(archive.RadiationFiles):
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         return archive.NORM_NBYTES if "norm" in key else plan.n_steps * archive.EXAMPLE_NBYTES
 
-    def write(self, plan: StandIn, key: FileKey, path: Path, advance: Advance) -> None:
+    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
         if "norm" in key:
-            archive.write_norms(plan, key["norm"], path, advance)
+            archive.write_norms(plan, key["norm"], path)
         else:
-            archive.write_examples(plan, key, path, advance)
+            archive.write_examples(plan, key, path)
 
 
 def read_norms(files: Sequence[Path], names: Sequence[str], cache_dir: Path) -> Norms:

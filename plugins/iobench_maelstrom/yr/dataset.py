@@ -28,6 +28,7 @@ from iobench.datasets import (
     Locator,
     Option,
     PublishedStep,
+    Recipe,
     RecipeVariable,
     Split,
     file_times,
@@ -36,11 +37,11 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.climetlab_plugin import PluginRecipe
+from iobench_maelstrom.climetlab_plugin import PluginFiles
 from iobench_maelstrom.yr import files as archive
 
 if TYPE_CHECKING:
-    from iobench.datasets import Advance, NetcdfFile, PluginCall
+    from iobench.datasets import NetcdfFile, PluginCall
 
 ROWS_AT_ONCE = 16
 FIELD = ("leadtime", "y", "x")
@@ -145,7 +146,7 @@ def _sample_in(files: Sequence[int], per_file: int, number: int) -> int:
     return files[file] * per_file + within
 
 
-class Yr(PluginRecipe):
+class Yr(PluginFiles, Recipe):
     """MAELSTROM A1 as its training reads it; see `Recipe`.
 
     Patches are read by extent: of each variable only the ranges of the patch's rows. A row of 256
@@ -156,10 +157,7 @@ class Yr(PluginRecipe):
     cost less than the bytes they save.
     """
 
-    package = "climetlab-maelstrom-yr"
     example = "dates=2020-03-01,2020-03-02"
-    joined_dim = "time"  # which files do not have: it reads one after the other into memory
-    plugin_workers = 1
     name = "maelstrom-yr"
     title = "Nordic temperature forecasts, patches of one lead time (MAELSTROM A1)"
     keys = (Key("dates", archive.ALL_DATES),)
@@ -251,15 +249,6 @@ class Yr(PluginRecipe):
         arguments = {name: self.chosen[name] for name in names}
         dates = [f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in (key["dates"] for key in keys)]
         return [self.call({"size": self.size, **arguments, "dates": dates}, keys)]
-
-    def joined_length(self, file: NetcdfFile) -> int:
-        """Return 1: a file is one start of forecasts."""
-        return 1
-
-    def plugin_variables(self, name: str) -> list[str]:
-        """Return the plugin's variables: of several files, static predictors are joined, too."""
-        joined = {"predictors": ["predictors"], "target_mean": ["targets"]}
-        return [name] if len(self.opened) == 1 else joined.get(name, [])
 
     @property
     def n_targets(self) -> int:
@@ -416,8 +405,8 @@ class Yr(PluginRecipe):
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> archive.YrPlan:
         return archive.YrPlan.of_size(self.size, scale=scale, tiny=tiny, seed=seed)
 
-    def write(self, plan: Any, key: FileKey, path: Path, advance: Advance) -> None:
-        archive.write_file(plan, key["dates"], path, advance)
+    def write(self, plan: Any, key: FileKey, path: Path) -> None:
+        archive.write_file(plan, key["dates"], path)
 
     def file_nbytes(self, key: FileKey, plan: Any) -> int:
         return int(plan.file_nbytes)

@@ -14,7 +14,6 @@ from iobench.datasets import StandIn, smooth_values, writing_library
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Advance
 
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap1"
 TERMS_OF_USE = (
@@ -190,7 +189,7 @@ class YrPlan(StandIn, frozen=True):
         return 4 * self.n_y * self.n_x * (per_lead * self.n_steps + once) + HEADERS_NBYTES
 
 
-def write_file(plan: YrPlan, date: str, path: Path, advance: Advance) -> None:
+def write_file(plan: YrPlan, date: str, path: Path) -> None:
     """Write the file of a date, its variables in the order and layout of the published ones."""
     size = SIZES[plan.size]
     x = (FIRST_X + SPACING_M * (size.x_offset + np.arange(plan.n_x))).astype(np.float32)
@@ -256,7 +255,6 @@ def write_file(plan: YrPlan, date: str, path: Path, advance: Advance) -> None:
             predictors[number] = values("predictors", *_bounds(PREDICTORS), number)
             for name, bounds in TARGETS.items():
                 file[name][number] = values(name, *bounds, number)
-            advance(plan.file_nbytes // plan.n_steps)
 
 
 def _bounds(channels: tuple[Predictor, ...]) -> tuple[list[float], list[float]]:
