@@ -1,6 +1,6 @@
 """Who was waited for: every nanosecond of every wait, given to one stage.
 
-Section numbers are those of the definition (``iobench/README.md``, how the numbers are made).
+Section numbers are those of the definition (``iobench/docs/numbers.md``).
 """
 
 from __future__ import annotations

@@ -20,9 +20,6 @@ whose samples take next to nothing: python tests/benchmarks/overhead.py --tiny
 
 What timing the parts of a step costs is in a third one, of a tiny model in one process, with hooks
 and without in turns: python tests/benchmarks/overhead.py --parts
-
-What a call of ``Tensor.to`` or ``copy_`` costs more, that moves nothing and that moves to a device,
-is in a fourth: python tests/benchmarks/overhead.py --moves
 """
 
 from __future__ import annotations
@@ -382,58 +379,6 @@ def compare_parts(rounds: int, n_layers: int = 20, n_steps: int = 20) -> None:
         print(f"  {name}: {more:+.2f} us a step, {more / 3:+.2f} us a part")
 
 
-def compare_moves(rounds: int, device: str, n_calls: int = 2000) -> None:
-    """Print what calls of tensors' methods take more of the CPU with hooks; medians of pairs."""
-    import torch
-
-    import iobench
-    from iobench.recording.activation import activate
-    from iobench.torch import device_moves
-
-    torch.set_num_threads(1)
-    device_moves.counts_meta = device == "meta"
-    here, there = torch.ones(64), torch.ones(64, device=device)
-    calls: dict[str, Callable[[], Any]] = {
-        "to(), same dtype": lambda: here.to(torch.float32),
-        "to(), other dtype": lambda: here.to(torch.float64),
-        "to() on the device": lambda: there.to(device),
-        "copy_(), on the host": lambda: here.copy_(here),
-        "copy_(), on the device": lambda: there.copy_(there),
-        "to() the device": lambda: here.to(device),
-        "copy_() to the device": lambda: there.copy_(here),
-    }
-
-    def took_ns(call: Callable[[], Any]) -> float:
-        start = time.thread_time_ns()
-        for _ in range(n_calls):
-            call()
-        return (time.thread_time_ns() - start) / n_calls
-
-    arms = ("plain", "hooked, not recorded", "recorded")
-    print(
-        f"ns of CPU time a call, medians of {rounds} rounds of {n_calls}; more with hooks:\n"
-        f"{'':<24}{'plain':>10}{'not recorded':>16}{'recorded':>12}"
-    )
-    with tempfile.TemporaryDirectory() as folder, iobench.record(Path(folder) / "run") as recording:
-        recording.recorder.position(0, 0)  # as after a loader handed on its first batch
-        for title, call in calls.items():
-            rows: dict[str, list[float]] = {name: [] for name in arms}
-            for number in range(rounds):
-                for name in arms[number % 3 :] + arms[: number % 3]:
-                    if name != "plain":
-                        device_moves.install()
-                    activate(recording.recorder if name == "recorded" else None)
-                    rows[name].append(took_ns(call))
-                    device_moves.uninstall()
-            plain = rows["plain"]
-            more = [
-                statistics.median(a - b for a, b in zip(rows[name], plain, strict=True))
-                for name in arms[1:]
-            ]
-            cells = f"{statistics.median(plain):>10.0f}{more[0]:>+16.0f}{more[1]:>+12.0f}"
-            print(f"{title:<24}{cells}", flush=True)
-
-
 def packages(arm: str, folder: Path, *, install: bool) -> str | None:
     """Return what the path of an arm's Python needs; None where its package is not installed."""
     needed = PACKAGES.get(arm)
@@ -526,10 +471,6 @@ def main() -> None:
         "--tiny", nargs="*", type=int, metavar="WORKERS", help="tiny samples under iobench run"
     )
     parser.add_argument("--parts", action="store_true", help="parts of a step, in this process")
-    parser.add_argument("--moves", action="store_true", help="calls of Tensor.to and copy_")
-    parser.add_argument(
-        "--device", default="meta", help="of --moves; meta takes no time to copy to"
-    )
     parser.add_argument("--step-us", type=float, default=0, help="a step, with --tiny")
     parser.add_argument("--tiny-script", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--arm", help=argparse.SUPPRESS)
@@ -540,9 +481,6 @@ def main() -> None:
         return
     if arguments.parts:
         compare_parts(arguments.rounds)
-        return
-    if arguments.moves:
-        compare_moves(arguments.rounds, arguments.device)
         return
     if arguments.tiny is not None:
         arguments.tiny = arguments.tiny or [0, WORKERS]

@@ -1,6 +1,6 @@
 """The attribution once more, straight from its definition: plain loops, exact fractions, no numpy.
 
-Written from the text alone (iobench/README.md, "how the numbers are made", 2 and 4), to be compared
+Written from the text alone (iobench/docs/numbers.md, 2 and 4), to be compared
 with `iobench.analysis`: on random schedules, and on what real loaders really did.
 """
 
