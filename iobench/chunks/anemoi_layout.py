@@ -12,7 +12,7 @@ import numpy as np
 
 from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_reading import read_stored_box
-from iobench.chunks.zarr_arrays.store import check_held
+from iobench.chunks.zarr_store import check_held
 from iobench.errors import FileFormatError, OptionError
 from iobench.files.urls import range_file
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.chunked_variable import ChunkedVariable
-    from iobench.chunks.zarr_arrays.store import ZarrStore
+    from iobench.chunks.zarr_store import ZarrStore
 
 
 def gridded_data(store: ZarrStore) -> ChunkedVariable:

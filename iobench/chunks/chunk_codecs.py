@@ -367,10 +367,6 @@ HDF5_FILTERS: Final = {
 Numbers and parameters (``cd_values``): the HDF5 reference manual, and "HDF5 Filter Plugins" of the
 HDF Group (hdf5_plugins, docs/RegisteredFilterPlugins.md).
 """
-_LEFT_TO_HDF5: Final = {
-    4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf", 32004: "lz4", 32008: "bitshuffle",
-    32013: "zfp", 32026: "blosc2",
-}  # fmt: skip
 _BLOSC_COMPRESSORS: Final = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
 
 
@@ -378,13 +374,8 @@ class UnknownFilterError(Exception):
     """Only the HDF5 library can undo a filter; the message names it."""
 
 
-def filter_name(number: int) -> str:
-    """Return what a filter that is left to HDF5 is called in messages."""
-    return f"HDF5 filter {_LEFT_TO_HDF5.get(number, number)}"
-
-
-def hdf5_codec(number: int, parameters: Sequence[int]) -> str:
-    """Return a filter of HDF5 as a codec.
+def hdf5_codec(number: int, parameters: Sequence[int], name: bytes) -> str:
+    """Return a filter of HDF5 as a codec; the file names those that have none.
 
     The seventh number of Blosc's is the compressor (hdf5-blosc, blosc_filter.c); a chunk is one
     buffer of Blosc's, which says all else.
@@ -399,5 +390,5 @@ def hdf5_codec(number: int, parameters: Sequence[int]) -> str:
             raise UnknownFilterError(f"HDF5 filter blosc ({cname})")
         described["cname"] = cname
     elif number not in HDF5_FILTERS or number == 2:
-        raise UnknownFilterError(filter_name(number))
+        raise UnknownFilterError(f"HDF5 filter {name.decode(errors='replace') or number}")
     return json.dumps(described, sort_keys=True)

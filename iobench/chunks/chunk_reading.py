@@ -171,5 +171,4 @@ def _shard_index(
                 f"{where}: its index is damaged: crc32c {actual:#010x} instead of {stored:#010x}; "
                 "fetch the store again"
             )
-    values = np.frombuffer(content[:nbytes], dtype=keys.index_dtype)
-    return values.astype("<u8").reshape(*keys.chunks_per_shard, 2)
+    return np.frombuffer(content[:nbytes], "<u8").reshape(*keys.chunks_per_shard, 2)

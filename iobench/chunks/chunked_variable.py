@@ -41,7 +41,6 @@ class ChunkKeys(msgspec.Struct, frozen=True):
     chunks_per_shard: tuple[int, ...] = ()
     index_at_end: bool = True  # else the index of chunks is the beginning of the file
     index_checksum: bool = False  # whether the index ends with a CRC-32C
-    index_dtype: str = "<u8"  # of its offsets and lengths
 
     @property
     def is_sharded(self) -> bool:

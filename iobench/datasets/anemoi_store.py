@@ -20,7 +20,7 @@ from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.file_indexes import FileIndexes
 from iobench.chunks.packing import Packing
-from iobench.chunks.zarr_arrays.store import inspect_zarr, metadata_fingerprint, missing_keys
+from iobench.chunks.zarr_store import inspect_zarr, metadata_fingerprint, missing_keys
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology, json_attributes
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.contract import SampleIndex
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.chunked_variable import ChunkedVariable
-    from iobench.chunks.zarr_arrays.store import ZarrStore
+    from iobench.chunks.zarr_store import ZarrStore
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
     from iobench.samples import Sample
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.netcdf.file import NetcdfFile
-    from iobench.chunks.zarr_arrays.store import ZarrStore
+    from iobench.chunks.zarr_store import ZarrStore
 
 ByFile = Mapping[str, Sequence["NDArray[Any] | None"]]
 """What each file has of variables, by name; None where it lacks one."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import index_box, indexes_box
 from iobench.chunks.chunked_fields import ChunkedFields
 from iobench.chunks.netcdf.file import NetcdfFile, read_through_library
 from iobench.chunks.packing import unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
-from iobench.chunks.zarr_arrays.through_library import read_through_zarr
+from iobench.chunks.zarr_store import read_through_zarr
 from iobench.datasets.file_sets import holder
 from iobench.files.urls import range_file
 
@@ -33,14 +31,11 @@ def through_library(
     indexes: Sequence[int] = (),
 ) -> NDArray[Any]:
     """Return one index of a variable along each of some dimensions, as far as it has them."""
-    places = {dim: n for dim, n in zip(dims, indexes, strict=True) if dim in variable.dims}
-    dim, index = next(iter(places.items()), (None, -1))
+    places = dict(zip(dims, indexes, strict=True))
+    selection = tuple(places.get(dim, slice(None)) for dim in variable.dims)
     if isinstance(file, NetcdfFile):
-        values = read_through_library(file, variable, dim=dim, index=index)
-    else:
-        values = read_through_zarr(variable, axis=variable.axis(dim), index=index)
-    left = [each for each in variable.dims if each != dim]
-    return np.asarray(values[tuple(places.get(each, slice(None)) for each in left)])
+        return read_through_library(file, variable, selection)
+    return read_through_zarr(variable, selection)
 
 
 class ChunkedSamples(ChunkedFields):

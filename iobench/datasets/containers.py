@@ -14,13 +14,13 @@ from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.netcdf.description import describe_netcdf
 from iobench.chunks.packing import unpack
-from iobench.chunks.zarr_arrays.store import (
+from iobench.chunks.zarr_store import (
     ZarrStore,
     check_held,
+    check_through_zarr,
     inspect_zarr,
     metadata_fingerprint,
 )
-from iobench.chunks.zarr_arrays.through_library import check_through_zarr
 from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology, zarr_meteorology
 from iobench.datasets.chunked_samples import through_library
 from iobench.datasets.file_sets import holder

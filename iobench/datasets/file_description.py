@@ -8,7 +8,7 @@ import numpy as np
 
 from iobench.chunks.chunk_codecs import codec_name
 from iobench.chunks.grib.field_cubes import describe_fields
-from iobench.chunks.zarr_arrays.store import ZarrStore, inspect_zarr
+from iobench.chunks.zarr_store import ZarrStore, inspect_zarr
 from iobench.datasets.file_kinds import file_kind
 from iobench.datasets.file_variables import (
     EACH_FILE,

@@ -14,7 +14,7 @@ import msgspec
 
 from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
 from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
-from iobench.chunks.zarr_arrays.store import is_zarr
+from iobench.chunks.zarr_store import is_zarr
 from iobench.datasets.catalogue import Inspection
 from iobench.errors import FileFormatError, IobenchError, OptionError, StorageError
 from iobench.files.ranges import open_source_file

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.grib.field_cubes import GribFiles
     from iobench.chunks.netcdf.file import NetcdfFile
-    from iobench.chunks.zarr_arrays.store import ZarrStore
+    from iobench.chunks.zarr_store import ZarrStore
     from iobench.samples import Role
 
 

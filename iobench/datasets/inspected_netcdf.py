@@ -55,7 +55,7 @@ def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
         stored = variable.values.astype(variable.packing.stored)
         return unpack(stored, variable.packing)
     if variable.only_library:
-        return read_through_library(file, variable, dim=None, index=-1)
+        return read_through_library(file, variable)
     return read_box(where_slab(file, variable, dim=None, index=-1))
 
 

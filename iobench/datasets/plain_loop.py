@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
 from iobench.chunks.netcdf.file import HDF5_MAGIC
-from iobench.chunks.zarr_arrays.store import check_for_library
+from iobench.chunks.zarr_store import check_for_library
 from iobench.datasets.baseline import Baseline
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
 

@@ -23,8 +23,8 @@ from iobench.chunks.boxes import box_ranges, index_box, page_chunks
 from iobench.chunks.chunked_fields import ChunkedFields
 from iobench.chunks.netcdf.file import (
     NetcdfFile,
-    box_through_library,
     make_box,
+    read_through_library,
 )
 from iobench.chunks.packing import is_plain, unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
@@ -631,7 +631,8 @@ def _box(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:
 
 def _through_library(slab: Hyperslab, file: NetcdfFile) -> NDArray[Any]:
     variable = file.variables[slab.variable]
-    read = box_through_library(file, slab.variable, *_ends(slab, variable))
+    ends = zip(*_ends(slab, variable), strict=True)
+    read = read_through_library(file, variable, tuple(slice(*each) for each in ends))
     return np.asarray(read[_indexes(slab, variable)])
 
 

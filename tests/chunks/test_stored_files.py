@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from iobench.chunks.boxes import Box, index_box
 from iobench.chunks.chunk_reading import read_box
-from iobench.chunks.netcdf.file import box_through_library, inspect_netcdf
-from iobench.chunks.zarr_arrays.store import inspect_zarr
+from iobench.chunks.netcdf.file import inspect_netcdf, read_through_library
+from iobench.chunks.zarr_store import inspect_zarr
 
 zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
 
@@ -200,7 +200,7 @@ def test_what_is_read_is_what_xarray_reads(case):
         slices = tuple(slice(*ends) for ends in case["box"])
         start, stop = zip(*case["box"], strict=True)
         if variable.only_library:
-            found = box_through_library(file, "v", start, stop)
+            found = read_through_library(file, variable, slices)
             np.testing.assert_array_equal(found, expected.values[slices], strict=True)
             return
         found = read_box(Box(str(path), variable, start, stop))

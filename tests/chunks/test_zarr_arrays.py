@@ -8,7 +8,7 @@ import pytest
 
 from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_reading import read_chunks, read_stored_box
-from iobench.chunks.zarr_arrays.store import inspect_zarr, missing_keys
+from iobench.chunks.zarr_store import inspect_zarr, missing_keys
 
 numcodecs = pytest.importorskip("numcodecs", reason="reads compressed chunks")
 zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
@@ -59,13 +59,12 @@ def test_codecs_of_numcodecs_in_version_3(tmp_path):
 @pytest.mark.parametrize("location", ["start", "end"])
 def test_shard_indexes(tmp_path, location):
     checked = [zarr.codecs.BytesCodec(), zarr.codecs.Crc32cCodec()]
-    for number, codecs in enumerate((checked, [zarr.codecs.BytesCodec(endian="big")])):
-        path = tmp_path / str(number)
+    for n_codecs in (1, 2):
         serializer = zarr.codecs.ShardingCodec(
-            chunk_shape=(1, 2, 3), index_codecs=codecs, index_location=location
+            chunk_shape=(1, 2, 3), index_codecs=checked[:n_codecs], index_location=location
         )
-        array = write(path, VALUES, chunks=(2, 2, 6), serializer=serializer, compressors=None)
-        assert_same(path, array)
+        path, layout = tmp_path / str(n_codecs), {"chunks": (2, 2, 6), "compressors": None}
+        assert_same(path, write(path, VALUES, serializer=serializer, **layout))
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])

@@ -13,7 +13,7 @@ import pytest
 from iobench.chunks import chunk_codecs
 from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_reading import read_stored_box
-from iobench.chunks.zarr_arrays.store import inspect_zarr, missing_keys
+from iobench.chunks.zarr_store import inspect_zarr, missing_keys
 from iobench.datasets.contract import make_sample
 from iobench.datasets.plain_loop import VariablePart, XarrayLoop
 from iobench.datasets.user_files import user_files

@@ -78,7 +78,7 @@ def test_a_filter_that_nothing_undoes_is_named():
         made.write_direct_chunk((0, 0, 0), np.ones(SHAPE, "f4").tobytes())
         for axis, dim in enumerate(DIMS):
             file["w"].dims[axis].attach_scale(file[dim])
-    with pytest.raises(FileFormatError, match=r"'w' .*HDF5 filter zfp.*--variables") as no:
+    with pytest.raises(FileFormatError, match=r"'w' .*HDF5 filter 32013.*--variables") as no:
         samples(name)
     assert "fetch" not in str(no.value)
     assert set(samples(name, variables=("v", "plain"))) == {"v", "plain"}  # what is said helps

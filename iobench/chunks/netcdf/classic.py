@@ -7,7 +7,7 @@ NetCDF library reads zeros where such a file has been cut short; this reader can
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -18,15 +18,13 @@ if TYPE_CHECKING:
 
     from iobench.files.ranges import SourceBytes
 
-HEADER_NBYTES = 1 << 20
-"""Read at first; of a longer header what is below on a second go: a damaged one has no end."""
-
-LARGEST_HEADER_NBYTES = 1 << 28
-
+HEADER_NBYTES: Final = (1 << 20, 1 << 28)
+"""Read at first, and of a longer header: a damaged one has no end."""
 DIMENSIONS, VARIABLES, ATTRIBUTES = 10, 11, 12
-TYPES = {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8"}
-TYPES_5 = {7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
-UNKNOWN_RECORDS = {1: 0xFFFFFFFF, 2: 0xFFFFFFFF, 5: 0xFFFFFFFFFFFFFFFF}
+TYPES: Final = (
+    "i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8",
+)  # fmt: skip
+"""From number 1 on; those from ``u1`` on are of CDF-5."""
 
 
 class ClassicVariable(NamedTuple):
@@ -48,20 +46,6 @@ class ClassicHeader(NamedTuple):
     attributes: dict[str, Any]
 
 
-class _Described(NamedTuple):
-    """A variable as the header has it."""
-
-    name: str
-    dims: tuple[int, ...]
-    attributes: dict[str, Any]
-    dtype: np.dtype[Any]
-    begin: int
-
-    def nbytes(self, lengths: list[int], first: int = 0) -> int:
-        """Return its bytes, those along its dimensions from ``first`` on."""
-        return math.prod(lengths[dim] for dim in self.dims[first:]) * self.dtype.itemsize
-
-
 class _EndOfBuffer(Exception):
     """The header goes on after what was read."""
 
@@ -70,72 +54,54 @@ class _Header:
     """Takes values off the front of the header."""
 
     def __init__(self, content: bytes) -> None:
-        self.content = content
-        self.version = content[3]
-        self.place = 4
-        self.types = TYPES | (TYPES_5 if self.version == 5 else {})
+        self.content, self.version, self.place = content, content[3], 4
 
-    def take(self, nbytes: int) -> bytes:
+    def take(self, nbytes: int, padding: int = 0) -> bytes:
         taken = self.content[self.place : self.place + nbytes]
-        if len(taken) < nbytes:
+        self.place += nbytes + padding
+        if self.place > len(self.content):
             raise _EndOfBuffer
-        self.place += nbytes
         return taken
 
-    def int4(self) -> int:
-        return int.from_bytes(self.take(4), "big")
-
-    def count(self) -> int:
-        return int.from_bytes(self.take(8 if self.version == 5 else 4), "big")
-
-    def begin(self) -> int:
-        return int.from_bytes(self.take(4 if self.version == 1 else 8), "big")
-
-    def padded(self, nbytes: int) -> bytes:
-        content = self.take(nbytes)
-        self.take(-nbytes % 4)
-        return content
+    def number(self, nbytes: int = 0) -> int:
+        """Return a number, a count where its size is not given."""
+        return int.from_bytes(self.take(nbytes or (8 if self.version == 5 else 4)), "big")
 
     def name(self) -> str:
-        return self.padded(self.count()).decode("utf-8")
+        length = self.number()
+        return self.take(length, -length % 4).decode("utf-8")
 
-    def list_length(self, tag: int) -> int:
-        kind, length = self.int4(), self.count()
+    def items(self, tag: int) -> range:
+        kind, length = self.number(4), self.number()
         if kind != tag and (kind, length) != (0, 0):
             raise ValueError(f"a list of kind {kind} where {tag} was expected")
-        return length
+        return range(length)
 
     def dtype(self) -> np.dtype[Any]:
-        number = self.int4()
-        if number not in self.types:
+        number = self.number(4)
+        if not 0 < number <= (11 if self.version == 5 else 6):
             raise ValueError(f"a type number {number}")
-        return np.dtype(self.types[number])
+        return np.dtype(TYPES[number - 1])
 
     def attributes(self) -> dict[str, Any]:
-        return dict(self._attribute() for _ in range(self.list_length(ATTRIBUTES)))
-
-    def _attribute(self) -> tuple[str, Any]:
-        name, dtype, length = self.name(), self.dtype(), self.count()
-        content = self.padded(length * dtype.itemsize)
-        if dtype.kind == "S":
-            return name, content.rstrip(b"\0").decode("utf-8", "replace")
-        return name, np.frombuffer(content, dtype).astype(dtype.newbyteorder("="))
-
-    def variable(self) -> _Described:
-        name = self.name()
-        dims = tuple(self.count() for _ in range(self.count()))
-        attributes, dtype = self.attributes(), self.dtype()
-        self.count()  # vsize: redundant, and wrong for large variables
-        return _Described(name, dims, attributes, dtype, self.begin())
+        values: dict[str, Any] = {}
+        for _ in self.items(ATTRIBUTES):
+            name, dtype, length = self.name(), self.dtype(), self.number()
+            nbytes = length * dtype.itemsize
+            content = self.take(nbytes, -nbytes % 4)
+            if dtype.kind == "S":
+                values[name] = content.rstrip(b"\0").decode("utf-8", "replace")
+            else:
+                values[name] = np.frombuffer(content, dtype).astype(dtype.newbyteorder("="))
+        return values
 
 
 def read_classic_header(path: Path, opened: SourceBytes) -> ClassicHeader:
     """Return the dimensions, the variables and the attributes of a classic NetCDF file."""
-    size = opened.nbytes
-    for limit in (HEADER_NBYTES, LARGEST_HEADER_NBYTES):
-        content = opened.read_at(0, min(limit, size))
+    for limit in HEADER_NBYTES:
+        content = opened.read_at(0, min(limit, opened.nbytes))
         try:
-            return _parsed(path, _Header(content), size)
+            return _parsed(path, _Header(content), opened.nbytes)
         except _EndOfBuffer:
             continue
         except IobenchError:
@@ -150,64 +116,52 @@ def read_classic_header(path: Path, opened: SourceBytes) -> ClassicHeader:
 
 
 def _parsed(path: Path, header: _Header, size: int) -> ClassicHeader:
-    n_records = header.count()
-    dimensions = [(header.name(), header.count()) for _ in range(header.list_length(DIMENSIONS))]
+    n_records = header.number()
+    dimensions = [(header.name(), header.number()) for _ in header.items(DIMENSIONS)]
     attributes = header.attributes()
-    described = [header.variable() for _ in range(header.list_length(VARIABLES))]
-    lengths = [length for _, length in dimensions]
-    if any(lengths[dim] == 0 for each in described for dim in each.dims[1:]):
-        raise ValueError("the unlimited dimension is not the first of a variable")
-    in_records = [each for each in described if each.dims and lengths[each.dims[0]] == 0]
+    described, begins = [], []
+    for _ in header.items(VARIABLES):
+        name = header.name()
+        numbers = [header.number() for _ in range(header.number())]
+        own, dtype = header.attributes(), header.dtype()
+        header.number()  # vsize: redundant, and wrong for large variables
+        begins.append(header.number(4 if header.version == 1 else 8))
+        lengths = [dimensions[each][1] for each in numbers]
+        if 0 in lengths[1:]:
+            raise ValueError("the unlimited dimension is not the first of a variable")
+        is_record = lengths[:1] == [0]
+        shape = (n_records, *lengths[1:]) if is_record else tuple(lengths)
+        dims = tuple(dimensions[each][0] for each in numbers)
+        nbytes = math.prod(shape[is_record:]) * dtype.itemsize  # of a record, or of all
+        described.append((is_record, nbytes, ClassicVariable(name, dims, shape, dtype, own, {})))
+    in_records = [nbytes for is_record, nbytes, _ in described if is_record]
     # one variable alone is not padded to four bytes
-    parts = [each.nbytes(lengths, 1) for each in in_records]
-    record_nbytes = parts[0] if len(parts) == 1 else sum(part + -part % 4 for part in parts)
-    if n_records == UNKNOWN_RECORDS[header.version]:
-        first = min((each.begin for each in in_records), default=size)
-        n_records = (size - first) // record_nbytes if record_nbytes else 0
-    _check_places(header.place, described, in_records, lengths)
-    sizes = [length or n_records for length in lengths]
-    variables = []
-    for each in described:
-        shape = tuple(sizes[dim] for dim in each.dims)
-        record = each in in_records
-        end, where = _where(each, shape, record_nbytes if record else None, size)
-        if end > size:
+    padded = sum(nbytes + -nbytes % 4 for nbytes in in_records)
+    record_nbytes = in_records[0] if len(in_records) == 1 else padded
+    # They lie one behind the other, behind the header, those in records last, as the library asks.
+    end = header.place
+    for begin, (_, nbytes, variable) in sorted(
+        zip(begins, described, strict=True), key=lambda each: each[1][0]
+    ):
+        if begin < end:
+            raise ValueError(f"variable {variable.name!r} begins at byte {begin}, before {end}")
+        end = begin + nbytes + -nbytes % 4
+    for begin, (is_record, nbytes, variable) in zip(begins, described, strict=True):
+        shape = variable.shape
+        n_parts = n_records if is_record else 1
+        last = begin + (n_parts - 1) * record_nbytes * is_record + nbytes if n_parts else 0
+        if last > size:  # before as many places are made as there are records
             raise FileFormatError(
-                f"{path}: is cut short: variable {each.name!r} ends at byte {end}, the file at "
-                f"{size}; fetch the file again"
+                f"{path}: is cut short: variable {variable.name!r} ends at byte {last}, the file "
+                f"at {size}; fetch the file again"
             )
-        names = tuple(dimensions[dim][0] for dim in each.dims)
-        variables.append(
-            ClassicVariable(each.name, names, shape, each.dtype, each.attributes, where)
-        )
-    dims = {name: size for (name, _), size in zip(dimensions, sizes, strict=True)}
-    return ClassicHeader(dims, variables, attributes)
-
-
-def _check_places(
-    end: int, described: list[_Described], in_records: list[_Described], lengths: list[int]
-) -> None:
-    """Check that variables lie one behind the other, behind the header, as the library asks."""
-    fixed = [each for each in described if each not in in_records]
-    for each in (*fixed, *in_records):
-        if each.begin < end:
-            raise ValueError(f"variable {each.name!r} begins at byte {each.begin}, before {end}")
-        nbytes = each.nbytes(lengths, int(each in in_records))
-        end = each.begin + nbytes + -nbytes % 4
-
-
-def _where(
-    each: _Described, shape: tuple[int, ...], record_nbytes: int | None, size: int
-) -> tuple[int, dict[str, Any]]:
-    """Return where the variable ends and how it lies; records are chunks of one index."""
-    if record_nbytes is None:
-        nbytes = math.prod(shape) * each.dtype.itemsize
-        return each.begin + nbytes, {"chunk": shape, "offset": each.begin if nbytes else -1}
-    nbytes = math.prod(shape[1:]) * each.dtype.itemsize
-    end = each.begin + (shape[0] - 1) * record_nbytes + nbytes if shape[0] else 0
-    if end > size:  # before as many places are made as there are records
-        return end, {}
-    grid = (shape[0],) + (1,) * (len(shape) - 1)
-    offsets = each.begin + np.arange(shape[0], dtype=np.int64) * record_nbytes
-    sizes = np.full(grid, nbytes, dtype=np.int64)
-    return end, {"chunk": (1, *shape[1:]), "offsets": offsets.reshape(grid), "sizes": sizes}
+        if is_record:  # a record is a chunk
+            grid = (n_records,) + (1,) * (len(shape) - 1)
+            offsets = begin + np.arange(n_records, dtype=np.int64) * record_nbytes
+            variable.where["chunk"] = (1, *shape[1:])
+            variable.where["offsets"] = offsets.reshape(grid)
+            variable.where["sizes"] = np.full(grid, nbytes, dtype=np.int64)
+        else:
+            variable.where.update(chunk=shape, offset=begin if nbytes else -1)
+    sizes = {name: length or n_records for name, length in dimensions}
+    return ClassicHeader(sizes, [variable for _, _, variable in described], attributes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 from array import array
@@ -17,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.chunks.boxes import Box, index_box
-from iobench.chunks.chunk_codecs import UnknownFilterError, filter_name, hdf5_codec
+from iobench.chunks.chunk_codecs import UnknownFilterError, hdf5_codec
 from iobench.chunks.chunked_variable import ChunkedVariable, check_known
 from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.packing import CODING, packing_of, unpack
@@ -35,13 +34,17 @@ if TYPE_CHECKING:
 
 HDF5_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
 CLASSIC_MAGIC: Final = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
-TEXTS: Final = ("units", "calendar", "coordinates", "bounds")
+TEXTS: Final = frozenset(("units", "calendar", "coordinates", "bounds"))
 """Attributes that are kept."""
 USED: Final = frozenset((*CODING, *TEXTS))
 LIBRARY_CACHE_NBYTES = 16 << 20
 """Of decoded chunks, by variable, as the NetCDF library has it."""
 SHORT_NBYTES = 4096
 """Coordinates that are no longer are kept with what is known of a file."""
+TO_OPEN: Final = (
+    "fetch the file again; if it is locked, end the program that writes it, or set "
+    "HDF5_USE_FILE_LOCKING=FALSE"
+)
 EXTERNAL: Final = "IOBENCH_HDF5_EXTERNAL"
 """Environment: ``1`` lets HDF5 files name files elsewhere that hold their numbers."""
 
@@ -112,29 +115,9 @@ def make_box(
 
 
 def read_through_library(
-    file: NetcdfFile, variable: ChunkedVariable, *, dim: str | None, index: int
+    file: NetcdfFile, variable: ChunkedVariable, selection: tuple[int | slice, ...] = ()
 ) -> NDArray[Any]:
-    """Return one index along ``dim``, or all of a variable, for storage only libraries know."""
-    return _through_library(
-        file, variable, tuple(index if name == dim else slice(None) for name in variable.dims)
-    )
-
-
-def box_through_library(
-    file: NetcdfFile, name: str, start: Sequence[int], stop: Sequence[int]
-) -> NDArray[Any]:
-    """Return a box's numbers through the NetCDF library, where only it knows the storage."""
-    ends = zip(start, stop, strict=True)
-    return _through_library(file, file.variables[name], tuple(slice(*each) for each in ends))
-
-
-def _through_library(
-    file: NetcdfFile, variable: ChunkedVariable, selection: tuple[Any, ...]
-) -> NDArray[Any]:
-    """Read through h5py, or the NetCDF library, and decode.
-
-    h5py sees no numbers behind the end of a dataset that is shorter than its dimension.
-    """
+    """Return a selection of a variable, decoded, through h5py: it alone knows the storage."""
     if isinstance(file.path, URL):
         raise FileFormatError(
             f"{file.path}: variable {variable.name!r} is stored with {variable.only_library}, "
@@ -145,66 +128,37 @@ def _through_library(
         version = file.path.stat()
     except FileNotFoundError as error:
         raise MissingFileError(f"{file.path}: no such file any more") from error
-    key = os.getpid(), str(file.path.absolute()), version.st_ino, version.st_mtime_ns
-    name = f"{file.group}/{variable.name}" if file.group else variable.name
-    with file.path.open("rb") as opened:
-        is_classic = opened.read(4) in CLASSIC_MAGIC
-    source = None if is_classic else _opened_by("h5py", *key)[name]
-    unknown = "" if source is None else _unknown_filter(source)
-    if source is None or unknown or source.shape != variable.shape:
-        source = _opened_by("netCDF4", *key)[name]
+    opened = _through_h5py(
+        os.getpid(), str(file.path.absolute()), version.st_ino, version.st_mtime_ns
+    )
+    dataset = opened[f"{file.group}/{variable.name}" if file.group else variable.name]
     try:
-        stored = np.asarray(source[selection])
-    except (OSError, RuntimeError) as error:
-        mend = "fetch the file again"
-        if unknown:
-            mend = f"pip install hdf5plugin if it has {unknown}, or leave it out with --variables"
+        if dataset.shape != variable.shape:
+            raise OSError("it ends before its dimension does")
+        stored = np.asarray(dataset[selection])
+    except OSError as error:
         raise FileFormatError(
-            f"{file.path}: variable {variable.name!r} cannot be read: {error}; {mend}"
+            f"{file.path}: variable {variable.name!r} ({variable.only_library}) cannot be read: "
+            f"{error}; pip install hdf5plugin, if that has the filter, or leave it out with "
+            "--variables"
         ) from error
     dtype = np.dtype(variable.packing.stored).newbyteorder(stored.dtype.byteorder)
     return unpack(stored.view(dtype), variable.packing)
 
 
-def _unknown_filter(dataset: Any) -> str:
-    """Return a filter that h5py cannot undo here, ``""`` if there is none."""
-    from h5py import h5z
-
-    plist = dataset.id.get_create_plist()
-    numbers = [plist.get_filter(n)[0] for n in range(plist.get_nfilters())]
-    return next((filter_name(number) for number in numbers if not h5z.filter_avail(number)), "")
-
-
 @lru_cache(maxsize=32)
-def _opened_by(library: str, pid: int, path: str, inode: int, mtime_ns: int) -> Any:
+def _through_h5py(pid: int, path: str, inode: int, mtime_ns: int) -> Any:
     """Open a file, once per process: HDF5 handles do not survive a fork."""
     try:
-        module = import_module(library)
+        import h5py
     except ImportError as error:
-        raise _missing(library) from error
+        raise _missing("h5py") from error
+    with suppress(ImportError):
+        import_module("hdf5plugin")  # h5py then knows its filters
     try:
-        if library == "h5py":
-            with suppress(ImportError):
-                import_module("hdf5plugin")  # h5py then knows its filters
-            return module.File(path, "r", rdcc_nbytes=LIBRARY_CACHE_NBYTES)
-        opened = module.Dataset(path)
+        return h5py.File(path, "r", rdcc_nbytes=LIBRARY_CACHE_NBYTES)
     except OSError as error:
-        raise FileFormatError(
-            f"{path}: cannot be opened by {library}: {error}; {_to_open(path)}"
-        ) from error
-    opened.set_auto_maskandscale(False)
-    return opened
-
-
-def _to_open(path: Path | str) -> str:
-    """Return what to do where HDF5 cannot open a file: it asks for a lock first."""
-    try:
-        if not isinstance(path, URL):
-            with Path(path).open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return "it is locked: end the program that writes it, or set HDF5_USE_FILE_LOCKING=FALSE"
-    return "fetch the file again"
+        raise FileFormatError(f"{path}: cannot be opened by h5py: {error}; {TO_OPEN}") from error
 
 
 def _missing(library: str) -> MissingExtraError:
@@ -220,28 +174,25 @@ def _variable(
     fill: Any,
 ) -> ChunkedVariable:
     """Return a variable without where it lies; ValueError for wrong attributes."""
-    texts = {key: _text(attributes[key]) for key in TEXTS if key in attributes}
+    texts = {}
+    for key in TEXTS & attributes.keys():  # those of fixed length come as bytes
+        text = attributes[key]
+        texts[key] = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
     return ChunkedVariable(name, dims, shape, packing_of(dtype, attributes), fill, texts)
-
-
-def _text(value: Any) -> str:
-    # HDF5 attributes of fixed length come as bytes.
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _inspect_classic(path: Path, opened: SourceBytes) -> NetcdfFile:
     dims, described, _ = read_classic_header(path, opened)
     variables, skipped = {}, {}
-    for each in described:
-        if each.dtype.kind not in "iuf":
-            skipped[each.name] = "not numeric (characters)"
+    for name, own_dims, shape, dtype, attributes, where in described:
+        if dtype.kind not in "iuf":
+            skipped[name] = "not numeric (characters)"
             continue
         try:
-            known = _variable(each.name, each.dims, each.shape, each.dtype, each.attributes, 0)
+            known = _variable(name, own_dims, shape, dtype, attributes, 0)
+            variables[name] = replace(known, **where)
         except ValueError as error:
-            skipped[each.name] = str(error)
-            continue
-        variables[each.name] = replace(known, **each.where)
+            skipped[name] = str(error)
     return NetcdfFile(path, dims, variables, skipped)
 
 
@@ -293,9 +244,9 @@ def open_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> Iterator[tuple[Any,
         raise
     except (OSError, RuntimeError, KeyError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        do = "it is HDF5 and no NetCDF: write its variables to a new NetCDF file"
-        if not isinstance(error, (ValueError, AttributeError)):  # those are h5netcdf's
-            do = _to_open(path)
+        do = TO_OPEN
+        if isinstance(error, ValueError | AttributeError):  # those are h5netcdf's
+            do = "it is HDF5 and no NetCDF: write its variables to a new NetCDF file"
         raise FileFormatError(f"{path}: cannot be read as NetCDF: {reason}; {do}") from error
     finally:
         if collects:
@@ -367,7 +318,7 @@ def _hdf5_storage(dataset: Any, shape: tuple[int, ...]) -> tuple[dict[str, Any],
         return {"only_library": "a layout of HDF5's own"}, 0
     filters = [plist.get_filter(n) for n in range(plist.get_nfilters())]
     try:
-        codecs = tuple(hdf5_codec(number, parameters) for number, _, parameters, _ in filters)
+        codecs = tuple(hdf5_codec(number, *more) for number, _, *more in filters)
     except UnknownFilterError as error:
         return {"only_library": str(error)}, 0
     if shape != dataset.shape and plist.get_fill_time() == h5d.FILL_TIME_NEVER:
