@@ -18,6 +18,7 @@ PACKAGES = ("iobench", "plugins", "converters")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 COMMANDS = (ROOT / "iobench" / "cli" / "README.md").read_text()
 PAGES = ROOT / "iobench" / "cli" / "pages"
+DOCS = ROOT / "iobench" / "docs"
 TOLD = [ROOT / "README.md", *sorted((ROOT / "iobench").glob("*/README.md"))]
 """What users read."""
 MOST_LINES = 220
@@ -212,3 +213,20 @@ def test_the_readme_names_no_option_that_is_not_there() -> None:
     told = re.findall(rf"iobench (?:{commands})\b[^`\n]*", pages)
     options = {option for line in told for option in re.findall(r"(?<=\s)--[a-z-]+", line)}
     assert options <= {*there, "--help", "--quiet"}
+
+
+def test_pages_of_the_documentation_link_what_is_there() -> None:
+    linked = {DOCS / "index.md"}
+    for page in DOCS.rglob("*.md"):
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+            if "://" not in link:
+                assert (page.parent / link).exists(), f"{page} links {link}"
+                linked.add((page.parent / link).resolve())
+    assert set(DOCS.rglob("*.md")) - linked == set()
+
+
+def test_a_decision_has_at_most_120_words() -> None:
+    pages = [page for page in (DOCS / "decisions").rglob("*.md") if page.name != "index.md"]
+    words = {str(page): len(page.read_text().split("\n\n", 2)[2].split()) for page in pages}
+    assert len(pages) > 50
+    assert {page: n for page, n in words.items() if n > 120} == {}
