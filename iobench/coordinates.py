@@ -108,7 +108,7 @@ class Coordinate(msgspec.Struct, frozen=True, eq=False):
         return replace(self, dims=(SAMPLE_DIM, *self.dims), values=values)
 
 
-class Meteorology(msgspec.Struct, frozen=True, eq=False):
+class SampleLabels(msgspec.Struct, frozen=True, eq=False):
     """What is known of samples beside their numbers; empty where nothing is.
 
     Parameters
@@ -152,12 +152,12 @@ class Meteorology(msgspec.Struct, frozen=True, eq=False):
     def __contains__(self, name: object) -> bool:
         return any(each.name == name for each in self.coordinates)
 
-    def take(self, samples: Sequence[int] | NDArray[np.int64]) -> Meteorology:
+    def take(self, samples: Sequence[int] | NDArray[np.int64]) -> SampleLabels:
         """Return what is known of some of the samples, in this order."""
         chosen = np.asarray(samples, dtype=np.int64)
         return replace(self, coordinates=tuple(each.take(chosen) for each in self.coordinates))
 
-    def within(self, dims: Collection[tuple[str, int]]) -> Meteorology:
+    def within(self, dims: Collection[tuple[str, int]]) -> SampleLabels:
         """Return it with coordinates along samples and these dimensions alone, by name and length.
 
         What lies along others stays in the source, and ``left_out`` says so.

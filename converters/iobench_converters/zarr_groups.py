@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.coordinates import Meteorology
+from iobench.coordinates import SampleLabels
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
     ChunkedArray,
@@ -360,7 +360,7 @@ def _check_metadata(
     grid = manifest.sample_grid
     box = read_shard_shape(path, listed[names[0]], max(1, len(grid)))
     labels = label_store(
-        {array.folder: array.variable for array in arrays}, Meteorology(), manifest.n_samples, grid
+        {array.folder: array.variable for array in arrays}, SampleLabels(), manifest.n_samples, grid
     )
     described = _described(arrays, labels, box)
     expected = {f"{name}/{METADATA_NAME}": each for name, each in described.items()}

@@ -15,8 +15,6 @@ from iobench.datasets.baseline import Baseline as Baseline
 from iobench.datasets.baseline import SamplePasses as SamplePasses
 from iobench.datasets.catalogue import Inspection as Inspection
 from iobench.datasets.catalogue import catalogued as catalogued
-from iobench.datasets.cf_coordinates import SamplePlaces as SamplePlaces
-from iobench.datasets.cf_coordinates import netcdf_meteorology as netcdf_meteorology
 from iobench.datasets.contract import Arrays as Arrays
 from iobench.datasets.contract import ChunkedDataset as ChunkedDataset
 from iobench.datasets.contract import Dataset as Dataset
@@ -36,6 +34,8 @@ from iobench.datasets.dataset_options import Option as Option
 from iobench.datasets.dataset_options import parse_options as parse_options
 from iobench.datasets.download import Downloads as Downloads
 from iobench.datasets.download import PluginCall as PluginCall
+from iobench.datasets.file_labels import SamplePlaces as SamplePlaces
+from iobench.datasets.file_labels import netcdf_labels as netcdf_labels
 from iobench.datasets.grib_samples import index_grib as index_grib
 from iobench.datasets.inspected_netcdf import inspect_files as inspect_files
 from iobench.datasets.inspected_netcdf import whole_variable as whole_variable

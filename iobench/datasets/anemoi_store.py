@@ -21,7 +21,7 @@ from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.file_indexes import FileIndexes
 from iobench.chunks.packing import Packing
 from iobench.chunks.zarr_store import inspect_zarr, metadata_fingerprint, missing_keys
-from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology, json_attributes
+from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels, json_attributes
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.selection import within_dates
@@ -161,7 +161,7 @@ class AnemoiDataset(ChunkedSamples):
 
     def _dates_and_places(
         self, store: ZarrStore, data: ChunkedVariable, dates: NDArray[np.datetime64]
-    ) -> Meteorology:
+    ) -> SampleLabels:
         """Return the dates, the places of cells and what the store says of itself."""
         seconds = dates.astype("datetime64[s]").astype(np.int64)
         coordinates = [Coordinate("time", (SAMPLE_DIM,), seconds, TIME)]
@@ -180,7 +180,7 @@ class AnemoiDataset(ChunkedSamples):
         attributes_of_store = json_attributes(
             {k: v for k, v in store.attributes.items() if k in ATTRIBUTES}
         )
-        return Meteorology(("time",), tuple(coordinates), {}, attributes_of_store, left_out)
+        return SampleLabels(("time",), tuple(coordinates), {}, attributes_of_store, left_out)
 
     def _chosen_columns(self, names: Sequence[str]) -> list[int]:
         for option, chosen in (("select", self._select), ("drop", self._drop)):

@@ -13,16 +13,15 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
-from iobench.cpus import available_cpus
 from iobench.datasets.contract import Progress, no_progress
-from iobench.datasets.setup_processes import Advance, run_jobs, stopwatch
+from iobench.datasets.setup_processes import Advance, run_jobs
 from iobench.files.atomic import write_atomically
 from iobench.files.open_files import open_files
 from iobench.files.urls import URL
@@ -40,9 +39,9 @@ MAX_NBYTES: Final = 1 << 26
 """A catalogue larger than this has the files of the latest list alone."""
 YOUNG_NS: Final = 2 * 10**9
 """A file changed so lately may change again within one tick of its file system's clock."""
-TRIAL_S: Final = 0.5
-WORTH_S: Final = 2.0
-"""Processes take about a second to start: files are inspected in them if so much is left."""
+MANY_FILES: Final = 512
+MANY_NBYTES: Final = 1 << 32
+"""From here on files are inspected in processes, which take about a second to start."""
 FILES_PER_JOB: Final = 16
 SCALARS: Final = (type(None), bool, int, float, str)
 ARRAY_KINDS: Final = "biufcmMSU"
@@ -71,14 +70,14 @@ class Catalogued(NamedTuple, Generic[Found]):
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """A file: ``state`` is None where nobody could tell whether it has changed."""
+    """A file: ``state`` changes when it is written anew, and is None where that cannot be told."""
 
     path: Path
     key: bytes
     state: bytes | None
-    is_young: bool
+    is_young: bool  # whether it was changed just now
     weight: int
-    identity: tuple[int, int] | None
+    identity: tuple[int, int] | None  # of a file of this machine, what `OpenFiles.expect` takes
 
 
 def catalogued(
@@ -105,8 +104,7 @@ def catalogued(
     ]
     catalogue = cache_dir / f"{_digest(about + names[0].rpartition(b'/')[0]).hex()}{SUFFIX}"
     sources = [
-        _Source(path, _digest(about + name), *_state(path))
-        for path, name in zip(files, names, strict=True)
+        _source(path, _digest(about + name)) for path, name in zip(files, names, strict=True)
     ]
     # What is found holds for the files as they are now: a reader of another one fails.
     open_files.expect({str(each.path): each.identity for each in sources if each.identity})
@@ -117,65 +115,99 @@ def catalogued(
         done += nbytes
         progress(done, total)
 
-    rows = _read(catalogue)
+    rows, new = _read(catalogue), dict[bytes, tuple[bytes, bytes]]()
     values: dict[int, Found] = {}
     for number, source in enumerate(sources):
         state, row = rows.get(source.key, (b"", b""))
         if state == source.state:
             values[number] = _value(msgspec.msgpack.decode(row), kinds, source.path)
+            advance(source.weight)
     missing = [number for number in range(len(sources)) if number not in values]
-    advance(sum(sources[number].weight for number in values))
-    new: dict[bytes, tuple[bytes, bytes]] = {}
     try:
-        for number, value in _inspected(sources, missing, inspection, advance):
-            values[number] = value
-            new |= _new_row(sources[number], value, kinds)
+        for place, value in _inspected([sources[n] for n in missing], inspection, advance):
+            values[missing[place]] = value
+            source = sources[missing[place]]
+            # One behind a URL is known by what it was when it was looked up.
+            again = _source(source.path, source.key)
+            if source.state is None or again.state != source.state or again.is_young:
+                continue
+            # An attribute that is neither number nor text, or is beyond 64 bits: it is not kept.
+            with suppress(TypeError, OverflowError):
+                row = msgspec.msgpack.encode(_row(value, kinds, source.path))
+                new[source.key] = source.state, row
     finally:
         if new:
-            _write(catalogue, rows | new, {source.key for source in sources})
+            latest = {source.key for source in sources}
+            _write(catalogue, rows | new, latest)
     return Catalogued([values[number] for number in range(len(sources))], len(missing))
 
 
-def _new_row(
-    source: _Source, value: Any, kinds: Sequence[type]
-) -> dict[bytes, tuple[bytes, bytes]]:
-    """Return an outcome to be kept, if the file is still as it was before.
+def _inspected(
+    sources: Sequence[_Source], inspection: Inspection[Found], advance: Advance
+) -> Iterator[tuple[int, Found]]:
+    """Yield number and outcome of files, in any order; of many, or large ones, in processes."""
+    is_much = sum(each.weight for each in sources) > MANY_NBYTES or len(sources) > MANY_FILES
+    length = FILES_PER_JOB if len(sources) > MANY_FILES else 1
+    shares = [sources[start : start + length] for start in range(0, len(sources), length)]
+    done = 0
 
-    One behind a URL is known by what it was when it was looked up: inspecting it looks again.
-    """
-    if source.state is None or source.is_young:
-        return {}
-    state, is_young, *_ = _state(source.path)
-    if state != source.state or is_young:
-        return {}
-    # An attribute that is neither number nor text, or is beyond 64 bits: it is not kept.
-    with suppress(TypeError, OverflowError):
-        row = msgspec.msgpack.encode(_row(value, kinds, source.path))
-        return {source.key: (source.state, row)}
-    return {}
+    def move(so_far: int, _: int) -> None:
+        nonlocal done
+        advance(so_far - done)
+        done = so_far
+
+    processes = None if is_much and inspection.in_processes else 1
+    jobs = [(inspection, share) for share in shares]
+    for job, outcomes in run_jobs(_inspect_share, jobs, processes=processes, progress=move):
+        yield from enumerate(outcomes, job * length)
 
 
-def _write(
-    catalogue: Path, rows: Mapping[bytes, tuple[bytes, bytes]], latest: Container[bytes]
-) -> None:
+def _inspect_share(job: tuple[Inspection[Any], Sequence[_Source]], advance: Advance) -> list[Any]:
+    inspection, sources = job
+    outcomes = []
+    for source in sources:
+        left = source.weight
+
+        def moved(nbytes: int) -> None:
+            nonlocal left
+            left -= nbytes
+            advance(nbytes)
+
+        outcomes.append(inspection.inspect(source.path, moved))
+        advance(left)
+    return outcomes
+
+
+def _source(path: Path, key: bytes) -> _Source:
+    try:
+        status = path.stat()
+    except OSError:
+        return _Source(path, key, None, False, 1, None)  # reading it says why
+    size = status.st_size
+    if isinstance(path, URL):
+        identity = None
+        version: list[int | str] = [status.etag or status.st_mtime_ns]  # type: ignore[attr-defined]
+        is_young, is_known = False, status.kind == "file" and version != [0]  # type: ignore[attr-defined]
+    else:
+        identity = size, status.st_mtime_ns
+        version = [status.st_mtime_ns, status.st_ino]
+        is_young = abs(SYSTEM_CLOCK.wall_ns() - status.st_mtime_ns) < YOUNG_NS
+        is_known = stat.S_ISREG(status.st_mode)
+    state = _digest(json.dumps([size, *version]).encode()) if is_known else None
+    return _Source(path, key, state, is_young, max(1, size), identity)
+
+
+def _write(catalogue: Path, rows: Mapping[bytes, tuple[bytes, bytes]], latest: set[bytes]) -> None:
     """Write all outcomes; where that cannot be, they have served this call."""
     with suppress(OSError):  # a StorageError, or the folder was removed meanwhile
         if catalogue.exists() and not catalogue.is_file():
             return
         make_item(catalogue.parent, kind="index", title="indexes of source files")
-        content = _packed(rows)
+        content = zlib.compress(msgspec.msgpack.encode(rows), 1)
         if len(content) > MAX_NBYTES:
-            content = _packed({key: row for key, row in rows.items() if key in latest})
-        write_atomically(catalogue, content)
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=DIGEST_NBYTES).digest()
-
-
-def _packed(rows: Mapping[bytes, tuple[bytes, bytes]]) -> bytes:
-    content = zlib.compress(msgspec.msgpack.encode(rows), 1)
-    return _digest(content) + content
+            rows = {key: row for key, row in rows.items() if key in latest}
+            content = zlib.compress(msgspec.msgpack.encode(rows), 1)
+        write_atomically(catalogue, _digest(content) + content)
 
 
 def _read(file: Path) -> dict[bytes, tuple[bytes, bytes]]:
@@ -189,74 +221,8 @@ def _read(file: Path) -> dict[bytes, tuple[bytes, bytes]]:
     return {}
 
 
-def _state(path: Path) -> tuple[bytes | None, bool, int, tuple[int, int] | None]:
-    """Return what changes when a file is written anew, whether that was just now, and its size.
-
-    And, of a file of this machine, what `OpenFiles.expect` takes.
-    """
-    try:
-        status = path.stat()
-    except OSError:
-        return None, False, 1, None  # reading it says why
-    if isinstance(path, URL):
-        identity = None
-        version: list[int | str] = [status.etag or status.st_mtime_ns]  # type: ignore[attr-defined]
-        is_young, is_known = False, status.kind == "file" and version != [0]  # type: ignore[attr-defined]
-    else:
-        identity = status.st_size, status.st_mtime_ns
-        version = [status.st_mtime_ns, status.st_ino]
-        is_young = abs(SYSTEM_CLOCK.wall_ns() - status.st_mtime_ns) < YOUNG_NS
-        is_known = stat.S_ISREG(status.st_mode)
-    state = _digest(json.dumps([status.st_size, *version]).encode()) if is_known else None
-    return state, is_young, max(1, status.st_size), identity
-
-
-def _inspected(
-    sources: Sequence[_Source],
-    missing: Sequence[int],
-    inspection: Inspection[Found],
-    advance: Advance,
-) -> Iterator[tuple[int, Found]]:
-    """Yield (number, outcome) of files, in any order; in processes where seconds are left."""
-    watch = stopwatch()
-    for place, number in enumerate(missing):
-        yield number, _inspect(sources[number], inspection, advance)
-        rest = missing[place + 1 :]
-        left_s = watch() / (place + 1) * len(rest)
-        if inspection.in_processes and watch() > TRIAL_S and left_s > WORTH_S:
-            break
-    else:
-        return
-    length = max(1, min(FILES_PER_JOB, len(rest) // (4 * available_cpus())))
-    shares = [rest[start : start + length] for start in range(0, len(rest), length)]
-    jobs = [(inspection, [sources[number] for number in share]) for share in shares]
-    done = 0
-
-    def move(so_far: int, _: int) -> None:
-        nonlocal done
-        advance(so_far - done)
-        done = so_far
-
-    for job, outcomes in run_jobs(_inspect_share, jobs, progress=move):
-        yield from zip(shares[job], outcomes, strict=True)
-
-
-def _inspect_share(job: tuple[Inspection[Any], Sequence[_Source]], advance: Advance) -> list[Any]:
-    inspection, sources = job
-    return [_inspect(source, inspection, advance) for source in sources]
-
-
-def _inspect(source: _Source, inspection: Inspection[Found], advance: Advance) -> Found:
-    done = 0
-
-    def moved(nbytes: int) -> None:
-        nonlocal done
-        done += nbytes
-        advance(nbytes)
-
-    value = inspection.inspect(source.path, moved)
-    advance(source.weight - done)
-    return value
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=DIGEST_NBYTES).digest()
 
 
 def _row(value: Any, kinds: Sequence[type], path: Path) -> Any:

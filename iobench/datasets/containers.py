@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_reading import read_stored_box
-from iobench.chunks.netcdf.description import describe_netcdf
+from iobench.chunks.netcdf.description import NOT_KEPT, Description
 from iobench.chunks.packing import unpack
 from iobench.chunks.zarr_store import (
     ZarrStore,
@@ -21,8 +21,9 @@ from iobench.chunks.zarr_store import (
     inspect_zarr,
     metadata_fingerprint,
 )
-from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology, zarr_meteorology
+from iobench.coordinates import SampleLabels, json_attributes
 from iobench.datasets.chunked_samples import through_library
+from iobench.datasets.file_labels import FileLabels
 from iobench.datasets.file_sets import holder
 from iobench.datasets.file_variables import (
     Selection,
@@ -32,32 +33,24 @@ from iobench.datasets.file_variables import (
     numbers_of,
     with_file_dim,
 )
-from iobench.datasets.inspected_netcdf import inspect_files, whole_variables
+from iobench.datasets.inspected_netcdf import describe_files, inspect_files, whole_variables
 from iobench.datasets.plain_loop import open_plainly
 from iobench.datasets.rows import FileCoordinates
+from iobench.errors import IobenchError
 from iobench.files.urls import URL, range_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.chunks.chunked_variable import ChunkedVariable
-    from iobench.coordinates import Meteorology
     from iobench.datasets.contract import Locator
+    from iobench.datasets.file_kinds import FileFacts
+    from iobench.datasets.file_labels import SamplePlaces
 
 Digest = Callable[[NDArray[Any]], NDArray[Any]]
 ByFile = Mapping[str, Sequence[NDArray[Any] | None]]
 TEXTS: Final = "not numeric"
 """Why arrays of texts are left out."""
-
-
-class SampleSet(msgspec.Struct, frozen=True, eq=False):
-    """The samples that files hold."""
-
-    files: Sequence[Any]  # in the order that samples count them by
-    names: Sequence[str]  # of the variables
-    places: SamplePlaces
-    known: Mapping[str, Sequence[NDArray[Any]]]  # of each file its coordinate along a dimension
-    same: frozenset[str]  # coordinates that are equal in all files
 
 
 class Container:
@@ -74,48 +67,72 @@ class Container:
         """Return what the files hold; what the first one lacks is said first."""
         raise NotImplementedError
 
+    def describe(self, file: Any) -> Description:
+        """Return what a file says of itself: attributes and texts."""
+        raise NotImplementedError
+
+    def read_whole(
+        self, files: Sequence[Any], names: Sequence[str], digest: Digest | None
+    ) -> ByFile:
+        """Return what `whole` does, of files that hold the variables themselves."""
+        raise NotImplementedError
+
+    def check(self, file: Any, names: Sequence[str]) -> None:
+        """Check what a file claims of the chosen variables."""
+
+    def facts(
+        self, files: Sequence[Path], inspected: Sequence[Any], facts: Sequence[FileFacts]
+    ) -> list[dict[str, Any]]:
+        """Return name, size and fingerprint of files: of their beginnings and ends."""
+        return [
+            {"name": path.name, "nbytes": each.nbytes, "fingerprint": each.fingerprint}
+            for path, each in zip(files, facts, strict=True)
+        ]
+
     def whole(
         self, files: Sequence[Any], names: Sequence[str], *, digest: Digest | None = None
     ) -> ByFile:
         """Return variables of each file by name, or digests of them; None where it lacks one."""
-        raise NotImplementedError
+        if not any(file.others for file in files):
+            return self.read_whole(files, names, digest)
+        return {
+            name: self.read_whole([holder(file, name) for file in files], [name], digest)[name]
+            for name in names
+        }
 
-    def labels(self, samples: SampleSet) -> Meteorology:
-        """Return coordinates and attributes of the samples."""
-        raise NotImplementedError
-
-    def texts(self, file: Any) -> dict[str, tuple[str, ...]]:
-        """Return the dimensions of the texts that a file has."""
-        return {}
-
-    def check(self, file: Any, names: Sequence[str]) -> None:
-        """Check what a file claims of the chosen variables."""
+    def labels(
+        self,
+        files: Sequence[Any],
+        names: Sequence[str],
+        places: SamplePlaces,
+        same: frozenset[str],
+    ) -> SampleLabels:
+        """Return coordinates and attributes of samples, and why some are left out."""
+        try:
+            described = self.describe(files[0])
+        except IobenchError as error:  # the samples can be made all the same
+            return SampleLabels(places.dims, left_out={"all": str(error)})
+        chosen = {name: name for name in names}
+        return FileLabels(files, described, self.whole, chosen, places, same=same).labels()
 
     def sample_names(self, file: Any, dim: str) -> Sequence[str]:
         """Return the names of the samples of a file; none where its coordinate names them."""
         return ()
 
-    def along(
-        self, files: Sequence[Any], dim: str, stored: Sequence[NDArray[Any]]
-    ) -> FileCoordinates:
-        """Return the coordinate of files along a dimension, by what is stored of it."""
+    def along(self, files: Sequence[Any], dim: str) -> FileCoordinates:
+        """Return the coordinate of files along a dimension, or the indices where it has none."""
         variables = [_coordinate(file, dim) for file in files]
+        some = [file for file, own in zip(files, variables, strict=True) if own is not None]
+        values = iter(self.whole(some, [dim])[dim] if some else ())
+        stored = [
+            np.arange(file.dims[dim]) if own is None else np.asarray(next(values)).reshape(-1)
+            for file, own in zip(files, variables, strict=True)
+        ]
         units, calendars = (
             [None if each is None else each.attributes.get(name, "") for each in variables]
             for name in ("units", "calendar")
         )
         return FileCoordinates(stored, units, calendars)
-
-    def stored(self, files: Sequence[Any], dim: str) -> list[NDArray[Any]]:
-        """Return the coordinate of each file along a dimension, or the indices without one."""
-        some = [file for file in files if _coordinate(file, dim)]
-        values = self.whole([holder(file, dim) for file in some], [dim])[dim] if some else []
-        by_path = {file.path: own for file, own in zip(some, values, strict=True)}
-        parts = (by_path.get(file.path) for file in files)
-        return [
-            np.arange(file.dims[dim]) if own is None else own.reshape(-1)
-            for file, own in zip(files, parts, strict=True)
-        ]
 
 
 class NetcdfFiles(Container):
@@ -126,42 +143,23 @@ class NetcdfFiles(Container):
     def inspect(self, files: Sequence[Path]) -> Sequence[SourceFile]:
         """Return what the files hold; what the first one lacks is said first."""
         group, dim = self.selection.group, self.selection.sample_dim
-        parts: list[SourceFile] = []
-        for some in (files[:1], files[1:]):
-            inspected = inspect_files(
-                some,
-                cache_dir=self.locator.cache_dir,
-                progress=self.locator.progress,
-                group=group,
-            )
-            parts += [with_file_dim(file, dim) for file in inspected]
-            check_not_in_groups(parts[0])
-            check_sample_dims(dim, dict(parts[0].dims), files)
-        return parts
+        cache_dir, progress = self.locator.cache_dir, self.locator.progress
+        (first,) = inspect_files(files[:1], cache_dir=cache_dir, group=group)
+        check_not_in_groups(first)
+        check_sample_dims(dim, dict(with_file_dim(first, dim).dims), files)
+        every = inspect_files(files, cache_dir=cache_dir, progress=progress, group=group)
+        return [with_file_dim(file, dim) for file in every]
 
-    def whole(
-        self, files: Sequence[Any], names: Sequence[str], *, digest: Digest | None = None
+    def describe(self, file: Any) -> Description:
+        """Return what a file says of itself: attributes and texts."""
+        parts = {each.path: each for each in (file, *file.others.values())}
+        return describe_files([*parts.values()], cache_dir=self.locator.cache_dir)
+
+    def read_whole(
+        self, files: Sequence[Any], names: Sequence[str], digest: Digest | None
     ) -> ByFile:
         """Return variables of each file by name, or digests of them."""
         return whole_variables(files, names, cache_dir=self.locator.cache_dir, digest=digest)
-
-    def texts(self, file: Any) -> dict[str, tuple[str, ...]]:
-        """Return the dimensions of the texts that a file has."""
-        if not any(why.startswith(TEXTS) for why in file.skipped.values()):
-            return {}
-        described = describe_netcdf(file.path, file.group).variables
-        return {name: each.dims for name, each in described.items() if each.texts is not None}
-
-    def labels(self, samples: SampleSet) -> Meteorology:
-        """Return coordinates and attributes of the samples."""
-        return netcdf_meteorology(
-            samples.files,
-            dict(zip(samples.names, samples.names, strict=True)),
-            samples.places,
-            cache_dir=self.locator.cache_dir,
-            known=samples.known,
-            same=samples.same,
-        )
 
 
 class ZarrStores(Container):
@@ -179,26 +177,55 @@ class ZarrStores(Container):
             self.locator.progress(number + 1, len(files))
         return inspected
 
-    def whole(
-        self, files: Sequence[Any], names: Sequence[str], *, digest: Digest | None = None
+    def facts(
+        self, files: Sequence[Path], inspected: Sequence[Any], facts: Sequence[FileFacts]
+    ) -> list[dict[str, Any]]:
+        """Return name, size of the numbers and a fingerprint of the metadata of stores."""
+        return [
+            {
+                "name": store.path.name,
+                "zarr_format": store.zarr_format,
+                "nbytes": sum(
+                    math.prod(each.shape) * np.dtype(each.packing.stored).itemsize
+                    for each in store.variables.values()
+                ),
+                "fingerprint": metadata_fingerprint(store),
+            }
+            for store in inspected
+        ]
+
+    def describe(self, file: Any) -> Description:
+        """Return what a store says of itself; texts, which zarr decodes, of one on this machine."""
+        attributes: dict[str, Mapping[str, Any]] = {}
+        texts = {}
+        for store in (file, *file.others.values()):
+            attributes = {**store.described, **attributes}
+            names = [name for name, why in store.skipped.items() if why == TEXTS]
+            if names and not isinstance(store.path, URL):
+                with open_plainly(str(store.path)) as opened:
+                    for name in names:
+                        own = opened.variables[name]
+                        texts[name] = own.dims, own.values.astype(str)
+                        attributes[name] = own.attrs
+        return Description(
+            json_attributes(file.attributes),
+            {name: json_attributes(own, without=NOT_KEPT) for name, own in attributes.items()},
+            texts,
+        )
+
+    def read_whole(
+        self, files: Sequence[Any], names: Sequence[str], digest: Digest | None
     ) -> ByFile:
-        """Return variables of each file by name, or digests of them."""
+        """Return variables of each store by name, or digests of them."""
 
         def value(file: Any, name: str) -> NDArray[Any] | None:
-            if name not in numbers_of(file) and file.skipped.get(name) != TEXTS:
+            is_text = file.skipped.get(name) == TEXTS and not isinstance(file.path, URL)
+            if name not in numbers_of(file) and not is_text:
                 return None
-            values = _text_or_numbers(file, name)
+            values = self.describe(file).texts[name][1] if is_text else _numbers(file, name)
             return values if digest is None else digest(values)
 
         return {name: [value(file, name) for file in files] for name in names}
-
-    def texts(self, file: Any) -> dict[str, tuple[str, ...]]:
-        """Return the dimensions of the texts that a file has."""
-        names = [name for name, why in file.skipped.items() if why == TEXTS]
-        if not names or isinstance(file.path, URL):
-            return {}
-        with open_plainly(str(file.path)) as opened:
-            return {name: opened.variables[name].dims for name in names}
 
     def check(self, file: Any, names: Sequence[str]) -> None:
         """Check what a store claims of the chosen variables."""
@@ -207,32 +234,6 @@ class ZarrStores(Container):
             if file.variables[name].only_library:
                 check_through_zarr(file.variables[name])
 
-    def labels(self, samples: SampleSet) -> Meteorology:
-        """Return coordinates and attributes of the samples."""
-        return zarr_meteorology(
-            samples.files,
-            self.whole,
-            dict(zip(samples.names, samples.names, strict=True)),
-            samples.places,
-            known=samples.known,
-            same=samples.same,
-        )
-
-
-def zarr_facts(path: Path) -> dict[str, Any]:
-    """Return name, size of the numbers and a fingerprint of the metadata of a store."""
-    store = inspect_zarr(path)
-    nbytes = sum(
-        int(np.prod(each.shape, dtype=np.int64)) * np.dtype(each.packing.stored).itemsize
-        for each in store.variables.values()
-    )
-    return {
-        "name": path.name,
-        "zarr_format": store.zarr_format,
-        "nbytes": nbytes,
-        "fingerprint": metadata_fingerprint(store),
-    }
-
 
 def _coordinate(file: SourceFile, dim: str) -> ChunkedVariable | None:
     variable = numbers_of(file).get(dim)
@@ -240,11 +241,8 @@ def _coordinate(file: SourceFile, dim: str) -> ChunkedVariable | None:
     return variable if variable is not None and (is_one or variable.dims == (dim,)) else None
 
 
-def _text_or_numbers(file: ZarrStore, name: str) -> NDArray[Any]:
-    """Return the numbers, dates or texts of an array that tells where or when samples are."""
-    if file.skipped.get(name) == TEXTS:
-        with open_plainly(str(file.path)) as opened:
-            return np.asarray(opened.variables[name].values.astype(str))
+def _numbers(file: ZarrStore, name: str) -> NDArray[Any]:
+    """Return the numbers or dates of an array that tells where or when samples are."""
     variable = numbers_of(file)[name]
     if variable.only_library:
         return through_library(file, variable)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 import msgspec
 from numpy.typing import NDArray
 
-from iobench.coordinates import Meteorology
+from iobench.coordinates import SampleLabels
 from iobench.errors import IobenchError, OptionError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class SampleIndex(msgspec.Struct, frozen=True):
     provenance : mapping
         JSON-ready facts about the source that a store made from it keeps: files with size and
         mtime excluded, schema, options, normalisation.
-    meteorology : Meteorology
+    meteorology : SampleLabels
         Coordinates and attributes; what the samples are along. A store keeps it.
     """
 
@@ -122,7 +122,7 @@ class SampleIndex(msgspec.Struct, frozen=True):
     axes: Sequence[SampleAxis] = ()
     setup: Mapping[str, float] = msgspec.field(default_factory=dict)
     provenance: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    meteorology: Meteorology = msgspec.field(default_factory=Meteorology)
+    meteorology: SampleLabels = msgspec.field(default_factory=SampleLabels)
 
     def __len__(self) -> int:
         return len(self.where)

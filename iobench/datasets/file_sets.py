@@ -186,32 +186,30 @@ def holder(file: Any, name: str) -> Any:
 
 
 def merged_files(
-    files: Sequence[Any],
-    names: Sequence[tuple[str, ...]],
-    dims: Sequence[str],
-    places: Callable[[Sequence[Any]], Sequence[bytes]],
+    pairs: Sequence[tuple[Any, tuple[str, ...]]], places: Sequence[Any], dims: Sequence[str]
 ) -> list[Any]:
-    """Return files that have all variables: ``others`` of each says which lie elsewhere."""
-    if len(set(map(frozenset, names))) == 1:
-        return list(files)
-    every = dict.fromkeys(name for own in names for name in own)
-    shared = ",".join(name for name in every if all(name in own for own in names))
+    """Return files that have all variables, of files with their own and where their samples lie.
+
+    ``others`` of each says which lie elsewhere.
+    """
+    every = dict.fromkeys(name for _, own in pairs for name in own)
+    shared = ",".join(name for name in every if all(name in own for _, own in pairs))
     advice = f", or take what all have: --variables {shared}" if shared else ""
     same = f"for the same {' and '.join(dims)}"
-    by_place: dict[bytes, list[tuple[tuple[str, ...], Any]]] = {}
-    for place, file, own in zip(places(files), files, names, strict=True):
-        by_place.setdefault(place, []).append((own, file))
+    by_place: dict[Any, list[tuple[Any, tuple[str, ...]]]] = {}
+    for place, pair in zip(places, pairs, strict=True):
+        by_place.setdefault(place, []).append(pair)
     merged = []
     for parts in by_place.values():
-        held = dict.fromkeys(name for own, _ in parts for name in own)
-        first, *others = [file for _, file in sorted(parts, key=lambda part: sorted(part[0]))]
-        if sum(len(own) for own, _ in parts) > len(held):
+        held = [name for _, own in parts for name in own]
+        first, *others = [file for file, _ in sorted(parts, key=lambda part: sorted(part[1]))]
+        if len(held) > len(set(held)):
             raise FileFormatError(
                 f"{first.path}: has variables {same} as {others[0].path}, and other files have "
                 f"other variables; name files of one member, or forecast, at a time{advice}"
             )
         if lacking := [name for name in every if name not in held]:
-            other = next(file for own, file in zip(names, files, strict=True) if lacking[0] in own)
+            other = next(file for file, own in pairs if lacking[0] in own)
             raise FileFormatError(
                 f"{first.path}: variable {lacking[0]!r} is missing, expected as in {other.path}: "
                 f"no file has it {same}; add that file, or cut files alike{advice}"

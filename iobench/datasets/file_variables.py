@@ -214,48 +214,40 @@ def sample_variable(
 
 
 def check_same_schema(
-    files: Sequence[SourceFile], names: Sequence[str], sample_dims: Sequence[str]
+    files: Sequence[tuple[SourceFile, Sequence[str]]], sample_dims: Sequence[str]
 ) -> None:
-    """Raise FileFormatError if a file differs from the first but in its number of samples."""
-    first = files[0]
-    expected = [_schema(first, name, sample_dims) for name in names]
-    for file in files:
-        check_dimensions(file, first, sample_dims)
-        schema = [_schema(file, name, sample_dims) for name in names]
-        if schema == expected:
-            continue
-        different = next(n for n in range(len(names)) if schema[n] != expected[n])
-        own, other = schema[different], expected[different]
-        is_dtype = own and other and own[1] == other[1]
-        advice = f", or write it again with astype({other[0]!r})" if other and is_dtype else ""
-        raise FileFormatError(
-            f"{file.path}: variable {names[different]!r} is {_spelled(own)}, expected "
-            f"{_spelled(other)} as in {first.path}; give files of one kind at a time, or leave the "
-            f"variable out with --variables{advice}"
-        )
+    """Raise FileFormatError if a variable of a file differs from the first one in more than length.
 
-
-def check_dimensions(file: SourceFile, first: SourceFile, sample_dims: Sequence[str]) -> None:
-    """Raise FileFormatError if a file lacks a sample dimension."""
-    for dim in sample_dims:
-        if dim not in file.dims:
-            raise FileFormatError(f"{file.path}: lacks the dimension {dim} of {first.path}")
+    ``files`` are given with the variables that are taken of each.
+    """
+    firsts: dict[str, SourceFile] = {}
+    other = files[0][0]
+    for file, names in files:
+        for dim in sample_dims:
+            if dim not in file.dims:
+                raise FileFormatError(f"{file.path}: lacks the dimension {dim} of {other.path}")
+        for name in names:
+            first = firsts.setdefault(name, file)
+            own, expected = (_schema(each.variables[name], sample_dims) for each in (file, first))
+            if own != expected:
+                is_dtype = own[1] == expected[1]
+                advice = f", or write it again with astype({expected[0]!r})" if is_dtype else ""
+                raise FileFormatError(
+                    f"{file.path}: variable {name!r} is {_spelled(own)}, expected "
+                    f"{_spelled(expected)} as in {first.path}; give files of one kind at a time, "
+                    f"or leave the variable out with --variables{advice}"
+                )
 
 
 _Schema = tuple[str, list[tuple[str, int | None]]]
 """A dtype, and the dimensions with their lengths: None of a sample dimension."""
 
 
-def _schema(file: SourceFile, name: str, sample_dims: Sequence[str]) -> _Schema | None:
-    variable = file.variables.get(name)
-    if variable is None:
-        return None
+def _schema(variable: ChunkedVariable, sample_dims: Sequence[str]) -> _Schema:
     lengths = zip(variable.dims, variable.shape, strict=True)
     return variable.packing.dtype, [(dim, None if dim in sample_dims else n) for dim, n in lengths]
 
 
-def _spelled(schema: _Schema | None) -> str:
-    if schema is None:
-        return "missing"
+def _spelled(schema: _Schema) -> str:
     dtype, lengths = schema
     return f"{dtype} ({', '.join(dim if n is None else f'{dim} {n}' for dim, n in lengths)})"

@@ -21,7 +21,7 @@ from iobench.chunks.grib.field_cubes import (
 )
 from iobench.chunks.grib.grid_description import describe_grid, describe_parameter
 from iobench.chunks.grib.message_index import GribIndex, inspect_messages, joined_index
-from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, Meteorology
+from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.containers import Container
 from iobench.datasets.contract import Progress, no_progress
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
     from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.grib.field_cubes import FieldCube
-    from iobench.datasets.cf_coordinates import SamplePlaces
-    from iobench.datasets.containers import SampleSet
+    from iobench.datasets.file_labels import SamplePlaces
 
 INDEX_VERSION: Final = 4
 MAX_MESSAGE_NBYTES: Final = 1 << 26
@@ -132,25 +131,25 @@ class GribMessages(Container):
         self._fields, self._along = chosen, values
         return [GribFiles(files[0], lengths, variables, skipped, along)]
 
-    def along(
-        self, files: Sequence[Any], dim: str, stored: Sequence[NDArray[Any]]
-    ) -> FileCoordinates:
+    def along(self, files: Sequence[Any], dim: str) -> FileCoordinates:
         """Return the coordinate of samples along a dimension."""
-        return FileCoordinates(stored, [file.along[dim].units for file in files], [""])
-
-    def stored(self, files: Sequence[Any], dim: str) -> list[NDArray[Any]]:
-        """Return the coordinate of samples along a dimension as numbers."""
-        return [file.along[dim].values for file in files]
+        own = files[0].along[dim]
+        return FileCoordinates([own.values], [own.units], [""])
 
     def sample_names(self, file: Any, dim: str) -> Sequence[str]:
         """Return the names of samples."""
         names: Sequence[str] = file.along[dim].names
         return names
 
-    def labels(self, samples: SampleSet) -> Meteorology:
+    def labels(
+        self,
+        files: Sequence[Any],
+        names: Sequence[str],
+        places: SamplePlaces,
+        same: frozenset[str],
+    ) -> SampleLabels:
         """Return coordinates and attributes of the samples."""
-        variables = samples.files[0].variables
-        return grib_meteorology(self._fields, variables, self._along, samples.places)
+        return grib_labels(self._fields, files[0].variables, self._along, places)
 
 
 def _values(fields: Sequence[FieldCube], dim: str, dims: Sequence[str]) -> list[Any]:
@@ -203,12 +202,12 @@ def _is_repeated(field: FieldCube, dim: str, values: Sequence[Any], *, is_named:
     )
 
 
-def grib_meteorology(
+def grib_labels(
     fields: Sequence[FieldCube],
     stored: Mapping[str, ChunkedVariable],
     along: Mapping[str, Sequence[Any]],
     places: SamplePlaces,
-) -> Meteorology:
+) -> SampleLabels:
     """Return what GRIB messages say of samples made of them."""
     coordinates: dict[str, Coordinate] = {}
     for dim, values in along.items():
@@ -242,7 +241,7 @@ def grib_meteorology(
             variables[field.name] = {**describe_parameter(message), "units": field.units}
     except IobenchError as error:  # the samples can be made all the same
         left_out["latitude, longitude"] = str(error)
-    return Meteorology(places.dims, tuple(coordinates.values()), variables, {}, left_out)
+    return SampleLabels(places.dims, tuple(coordinates.values()), variables, {}, left_out)
 
 
 def _axes(dim: str, values: Sequence[Any]) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""What NetCDF files hold, and the whole of variables: found out once, and kept."""
+"""What NetCDF files hold and say, and whole variables of them: found out once, and kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from iobench.chunks.chunk_reading import read_box
 from iobench.chunks.chunked_variable import ChunkedVariable, ChunkKeys
-from iobench.chunks.netcdf.description import describe_netcdf
+from iobench.chunks.netcdf.description import Description, describe_netcdf
 from iobench.chunks.netcdf.file import (
     NetcdfFile,
     inspect_netcdf,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Progress
-    from iobench.datasets.setup_processes import Advance
 
 NETCDF_KINDS: Final = (NetcdfFile, ChunkedVariable, Packing, ChunkKeys)
 """What a `NetcdfFile` is made of."""
@@ -38,18 +37,39 @@ def inspect_files(
     files: Sequence[Path], *, cache_dir: Path, progress: Progress = no_progress, group: str = ""
 ) -> list[NetcdfFile]:
     """Return what each NetCDF file holds: as kept, else found out now and kept."""
-    inspection = _INSPECTION
-    if group:
-        inspect = functools.partial(_inspect, group=group)
-        inspection = Inspection(f"{_INSPECTION.name} {group}", inspect, NETCDF_KINDS)
+    inspection = Inspection(
+        f"netcdf 7 {group}", functools.partial(_inspect, group=group), NETCDF_KINDS
+    )
     return catalogued(files, inspection, cache_dir=cache_dir, progress=progress).found
+
+
+def _inspect(path: Path, _: Any, group: str) -> NetcdfFile:
+    return inspect_netcdf(path, group)
+
+
+def describe_files(files: Sequence[NetcdfFile], *, cache_dir: Path) -> Description:
+    """Return what files say of themselves, the first one first."""
+    inspection = Inspection(
+        f"description 1 {files[0].group}",
+        lambda path, _: describe_netcdf(path, files[0].group),
+        (Description,),
+        in_processes=False,
+    )
+    paths = [file.path for file in files]
+    found = catalogued(paths, inspection, cache_dir=cache_dir).found
+    return functools.reduce(
+        lambda one, other: Description(
+            one.attributes, {**other.variables, **one.variables}, {**other.texts, **one.texts}
+        ),
+        found,
+    )
 
 
 def whole_variable(file: NetcdfFile, name: str) -> NDArray[Any]:
     """Return a whole variable of a file, decoded; texts too."""
     if name in file.skipped:
-        texts = describe_netcdf(file.path, file.group).variables[name].texts
-        return np.array("") if texts is None else texts
+        texts = describe_netcdf(file.path, file.group).texts
+        return texts[name][1] if name in texts else np.array("")
     variable = file.variables[name]
     if variable.values is not None:
         stored = variable.values.astype(variable.packing.stored)
@@ -71,30 +91,27 @@ def whole_variables(
     None where a file lacks one. ``cache_dir`` is where they are kept; ``digest`` returns what is
     kept instead of the values.
     """
+    if not files or not names:
+        return {name: [] for name in names}
     by_path = {file.path: file for file in files}
 
-    def value_of(file: NetcdfFile, name: str) -> NDArray[Any]:
-        values = whole_variable(file, name)
-        return values if digest is None else digest(values)
-
-    def has(file: NetcdfFile, name: str) -> bool:
-        return name in file.variables or file.skipped.get(name, "").startswith("not numeric")
-
-    def read(path: Path, _: Advance) -> _FileValues:
-        file = by_path[path]
-        return _FileValues(
-            {name: value_of(file, name) if has(file, name) else None for name in names}
-        )
+    def read(path: Path, _: Any) -> _FileValues:
+        file, values = by_path[path], {}
+        for name in names:
+            is_text = file.skipped.get(name, "").startswith("not numeric")
+            own = whole_variable(file, name) if name in file.variables or is_text else None
+            values[name] = own if own is None or digest is None else digest(own)
+        return _FileValues(values)
 
     what = "digests 2" if digest else "values 1"
     inspection = Inspection(
-        f"netcdf {what} {_group_in_name(files)}{' '.join(names)}",
+        f"netcdf {what} #{files[0].group} {' '.join(names)}",
         read,
         (_FileValues,),
         in_processes=False,
     )
-    outcomes, _ = catalogued(list(by_path), inspection, cache_dir=cache_dir)
-    known = dict(zip(by_path, outcomes, strict=True))
+    found = catalogued(list(by_path), inspection, cache_dir=cache_dir).found
+    known = dict(zip(by_path, found, strict=True))
     return {name: [known[file.path].by_name[name] for file in files] for name in names}
 
 
@@ -102,15 +119,3 @@ class _FileValues(msgspec.Struct, frozen=True, eq=False):
     """What a file has of some variables; None of those that it lacks."""
 
     by_name: Mapping[str, NDArray[Any] | None]
-
-
-def _group_in_name(files: Sequence[NetcdfFile]) -> str:
-    """Return the group of files, which is one, as names of inspections have it."""
-    return f"#{files[0].group} " if files and files[0].group else ""
-
-
-def _inspect(path: Path, advance: Advance, group: str = "") -> NetcdfFile:
-    return inspect_netcdf(path, group)
-
-
-_INSPECTION: Final = Inspection("netcdf 7", _inspect, NETCDF_KINDS)

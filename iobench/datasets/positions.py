@@ -51,13 +51,6 @@ def seconds_since_1970(times: NDArray[Any]) -> NDArray[np.float64]:
     return np.array([(time - epoch).total_seconds() for time in times], dtype=np.float64)
 
 
-def exact_times(parts: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return times (datetime64 or cftime objects) as numbers that are equal where they are."""
-    every = np.concatenate(parts)
-    numbers = every.astype(np.int64) if every.dtype.kind == "M" else seconds_since_1970(every)
-    return np.split(numbers, np.cumsum([len(part) for part in parts])[:-1])
-
-
 def spell_times(times: NDArray[Any]) -> list[str]:
     """Return times (datetime64 or cftime objects) in one unit, hours unless that loses something.
 
@@ -107,6 +100,31 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
         return None  # a unit that CF does not know, or a calendar without cftime
     times: NDArray[Any] = decoded
     return times if times.dtype.kind in "MO" else None
+
+
+def decode_parts(
+    parts: Sequence[NDArray[Any]], units: Sequence[str | None], calendars: Sequence[str | None]
+) -> list[NDArray[Any]] | None:
+    """Return the times that arrays mean, or None unless all mean times of one calendar.
+
+    Arrays of one unit are decoded together: asking xarray takes as long for a time as for many.
+    """
+    times: list[NDArray[Any]] = list(parts)
+    alike: dict[Any, list[int]] = {}
+    for number, part in enumerate(parts):
+        if part.dtype.kind not in "MO":
+            key = units[number] or "", calendars[number] or "", part.dtype.str
+            alike.setdefault(key, []).append(number)
+    for (unit, calendar, _), numbers in alike.items():
+        joined = np.concatenate([parts[number].reshape(-1) for number in numbers])
+        decoded = decode_times(joined, unit, calendar)
+        if decoded is None:
+            return None
+        ends = np.cumsum([parts[number].size for number in numbers])[:-1]
+        for number, each in zip(numbers, np.split(decoded, ends), strict=True):
+            times[number] = each.reshape(parts[number].shape)
+    kinds = {getattr(each.flat[0], "calendar", each.dtype.kind) for each in times if each.size}
+    return times if len(kinds) == 1 else None
 
 
 def are_missing(values: NDArray[Any] | np.number[Any]) -> NDArray[np.bool_]:

@@ -28,9 +28,9 @@ from iobench.chunks.netcdf.file import (
 )
 from iobench.chunks.packing import is_plain, unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
-from iobench.coordinates import Meteorology
-from iobench.datasets.cf_coordinates import SamplePlaces, netcdf_meteorology
+from iobench.coordinates import SampleLabels
 from iobench.datasets.contract import SampleIndex
+from iobench.datasets.file_labels import SamplePlaces, netcdf_labels
 from iobench.datasets.file_sets import compare_coordinates, coordinates_of
 from iobench.datasets.inspected_netcdf import inspect_files, whole_variables
 from iobench.datasets.normalisation import Normalisation, normalisation_of
@@ -189,7 +189,7 @@ class Recipe(PublishedFiles, ChunkedFields):
 
     def meteorology(
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
-    ) -> Meteorology:
+    ) -> SampleLabels:
         """Return what the files say of the samples: coordinates along what they take of `ranges`.
 
         Attributes are those of variables that samples hold as the files do.
@@ -197,7 +197,7 @@ class Recipe(PublishedFiles, ChunkedFields):
         dim, where = self.sample_dim, items.where
         if not 0 < len(where) <= MAX_PLACED:
             why = f"of up to {MAX_PLACED} samples alone"
-            return Meteorology((dim,), left_out={**self.left_out, "all": why})
+            return SampleLabels((dim,), left_out={**self.left_out, "all": why})
         numbers = np.array([each[:2] for each in where], dtype=np.int64)
         places = SamplePlaces((dim,), numbers[:, 0], {dim: numbers[:, 1]})
         as_stored = self.holds_as_stored
@@ -206,7 +206,7 @@ class Recipe(PublishedFiles, ChunkedFields):
             for each in self.sample_fields
         }
         windows, parts, single = self._taken(where)
-        labels = netcdf_meteorology(files, chosen, places, cache_dir=cache_dir, windows=windows)
+        labels = netcdf_labels(files, chosen, places, cache_dir=cache_dir, windows=windows)
         coordinates, left_out = [], {**self.left_out, **labels.left_out}
         for each in labels.coordinates:
             axes = tuple(axis for axis, name in enumerate(each.dims) if name in single)

@@ -11,7 +11,7 @@ import numpy as np
 from iobench.chunks.file_indexes import FileIndexes
 from iobench.datasets.contract import SampleAxis
 from iobench.datasets.positions import (
-    decode_times,
+    decode_parts,
     seconds_since_1970,
     spell_times,
     time_positions,
@@ -38,32 +38,13 @@ class FileCoordinates:
         calendars: Sequence[str | None],
     ) -> None:
         self.stored = stored
-        times = _all_times(stored, units, calendars)
+        times = decode_parts(stored, units, calendars)
         self.is_time = times is not None
         self.values: Sequence[NDArray[Any]] = stored if times is None else times
         one_unit = len(set(units)) == 1 and len(set(calendars)) == 1 and units[0] is not None
         self.is_comparable = self.is_time or one_unit
         self.units = (units[0] or "") if len(set(units)) == 1 else ""
         self.order = _order(self.values) if self.is_comparable else None
-
-
-def _all_times(
-    stored: Sequence[NDArray[Any]],
-    units: Sequence[str | None],
-    calendars: Sequence[str | None],
-) -> list[NDArray[Any]] | None:
-    """Return the coordinates as times, or None unless all are, of one calendar."""
-    times = []
-    for values, unit, calendar in zip(stored, units, calendars, strict=True):
-        if values.dtype.kind in "MO":
-            times.append(values)
-            continue
-        decoded = decode_times(values, unit, calendar or "") if unit else None
-        if decoded is None:
-            return None
-        times.append(decoded)
-    kinds = {getattr(part[0], "calendar", part.dtype.kind) for part in times if len(part)}
-    return times if len(kinds) == 1 else None
 
 
 def _order(values: Sequence[NDArray[Any]]) -> list[int] | None:

@@ -14,11 +14,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.datasets.catalogue import catalogued
-from iobench.datasets.cf_coordinates import SamplePlaces
 from iobench.datasets.chunked_samples import ChunkedSamples
-from iobench.datasets.containers import Container, NetcdfFiles, SampleSet, ZarrStores, zarr_facts
+from iobench.datasets.containers import Container, NetcdfFiles, ZarrStores
 from iobench.datasets.contract import KeepsDecoded, SampleIndex
 from iobench.datasets.file_kinds import FACTS, split_group
+from iobench.datasets.file_labels import SamplePlaces
 from iobench.datasets.file_sets import (
     compare_coordinates,
     coordinates_of,
@@ -30,7 +30,6 @@ from iobench.datasets.file_sets import (
 from iobench.datasets.file_variables import (
     Selection,
     SourceFile,
-    check_dimensions,
     check_same_schema,
     check_sample_dims,
     choose_variables,
@@ -38,7 +37,7 @@ from iobench.datasets.file_variables import (
 )
 from iobench.datasets.grib_samples import GribMessages
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop
-from iobench.datasets.positions import are_missing, exact_times
+from iobench.datasets.positions import are_missing
 from iobench.datasets.recipe_data import LazySequence
 from iobench.datasets.rows import SampleRows
 from iobench.errors import FileFormatError, MissingFileError, OptionError
@@ -108,16 +107,20 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per index along the sample dimension, or per combination of several."""
-        facts, _ = catalogued(files, FACTS, cache_dir=locator.cache_dir)
+        facts = catalogued(files, FACTS, cache_dir=locator.cache_dir).found
         container = _container(files, facts)(self._selection, locator)
         self._kind = container.kind
         inspected = container.inspect(files)
-        dims = check_sample_dims(self._selection.sample_dim, dict(inspected[0].dims), files)
+        dims = check_sample_dims(self._selection.sample_dim, inspected[0].dims, files)
         self._dims, self.notes = dims, container.notes
-        inspected = self._joined(container, inspected)
+        provenance: dict[str, Any] = {
+            "kind": self._kind,
+            "files": container.facts(files, inspected, facts),
+            "sample_dim": ",".join(dims),
+        }
+        inspected, same = self._joined(container, inspected)
         first = inspected[0]
-        self._names, skipped = choose_variables(first, self._selection, dims)
-        check_same_schema(inspected, self._names, dims)
+        self._names, provenance["skipped"] = choose_variables(first, self._selection, dims)
         self.notes += tuple(mixed_units(inspected, self._names))
         variables = [first.variables[name] for name in self._names]
         self._axes = {each.name: tuple(each.axis(dim) for dim in dims) for each in variables}
@@ -127,76 +130,64 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
             container.check(file, self._names)
         self._find_chunks(",".join(dims), chosen)
 
-        stored = {dim: container.stored(inspected, dim) for dim in dims}
-        along = [container.along(inspected, dim, stored[dim]) for dim in dims]
-        rows = SampleRows(dims, along)
-        if rows.is_doubled and any(each.is_time for each in along):
+        rows = SampleRows(dims, [container.along(inspected, dim) for dim in dims])
+        if rows.is_doubled and any(each.is_time for each in rows.along):
             self.notes += (
                 f"files have samples of the same {' and '.join(dims)}: all are kept, so leave "
                 "files out where that is not meant",
             )
         self._files = tuple(inspected[number] for number in rows.order)
-        number_of_file, *places = rows.where.rows.T
-        known = {dim: [parts[number] for number in rows.order] for dim, parts in stored.items()}
-        where = SamplePlaces(dims, number_of_file, dict(zip(dims, places, strict=True)))
-        labels = container.labels(SampleSet(self._files, self._names, where, known, self._same))
-        names = self._sample_names(container, rows)
-        provenance: dict[str, Any] = {
-            "kind": self._kind,
-            "files": [_facts(path, each) for path, each in zip(files, facts, strict=True)],
-            "sample_dim": ",".join(dims),
-            "skipped": skipped,
-            **({"notes": list(self.notes)} if self.notes else {}),
-        }
-        spec = SampleSpec(tuple(sample_variable(each, self._selection, dims) for each in variables))
+        number_of_file, *indices = rows.where.rows.T
+        places = SamplePlaces(dims, number_of_file, dict(zip(dims, indices, strict=True)))
+        if self.notes:
+            provenance["notes"] = list(self.notes)
         index = SampleIndex(
-            spec, rows.where, coordinate=names, provenance=provenance, meteorology=labels
+            SampleSpec(tuple(sample_variable(each, self._selection, dims) for each in variables)),
+            rows.where,
+            coordinate=self._sample_names(container, rows),
+            provenance=provenance,
+            meteorology=container.labels(self._files, self._names, places, same),
         )
         if len(dims) > 1:
             return replace(index, axes=rows.axes)
         (axis,) = rows.axes
         return replace(index, positions=axis.positions, position_units=axis.units, rows=axis.rows)
 
-    def _joined(self, container: Container, files: Sequence[SourceFile]) -> Sequence[SourceFile]:
-        """Return the files, those as one that hold other variables of the same samples."""
+    def _joined(
+        self, container: Container, files: Sequence[SourceFile]
+    ) -> tuple[Sequence[SourceFile], frozenset[str]]:
+        """Return the files, and the coordinates that all have alike.
+
+        Those that hold other variables of the same samples are one.
+        """
         dims = self._dims
-        names = variables_of_files(files, self._selection, dims)
-        if self._selection.variables and any(names):
+        pairs = list(zip(files, variables_of_files(files, self._selection, dims), strict=True))
+        if self._selection.variables and any(own for _, own in pairs):
             self.notes += tuple(
                 f"{file.path.name} has none of the variables that are asked for: left out"
-                for file, own in zip(files, names, strict=True)
+                for file, own in pairs
                 if not own
             )
-            files = [file for file, own in zip(files, names, strict=True) if own]
-            names = [own for own in names if own]
-        groups: dict[tuple[str, ...], list[SourceFile]] = {}
-        for file, own in zip(files, names, strict=True):
-            check_dimensions(file, files[0], dims)
-            groups.setdefault(own, []).append(file)
+            pairs = [(file, own) for file, own in pairs if own]
+        check_same_schema(pairs, dims)
+        if len(pairs) == 1:
+            return [file for file, _ in pairs], frozenset()
+        firsts = {own: file for file, own in reversed(pairs)}
         coordinates: dict[str, tuple[str, ...]] = {}
-        for own, group in groups.items():
-            check_same_schema(group, own, dims)
-            if len(files) > 1:
-                texts = container.texts(group[0])
-                coordinates = coordinates_of(group[0], own, dims, texts) | coordinates
-        self._same: frozenset[str] = frozenset()
-        if len(files) > 1:
-            are_places = all(file.dims[dim] == 1 for file in files for dim in dims)
-            self._same, notes = compare_coordinates(
-                files, coordinates, container.whole, are_places=are_places
-            )
-            self.notes += tuple(notes)
-
-        def places(some: Sequence[SourceFile]) -> list[bytes]:
-            keys = [b""] * len(some)
-            for dim in dims:
-                own = container.along(some, dim, container.stored(some, dim))
-                values = exact_times(own.values) if own.is_time else own.values
-                for number, each in enumerate(values):
-                    keys[number] += each.tobytes() + b"|"
-            return keys
-
-        return merged_files(files, names, dims, places)
+        for own, file in firsts.items():
+            texts = {name: text[0] for name, text in container.describe(file).texts.items()}
+            coordinates = coordinates_of(file, own, dims, texts) | coordinates
+        files = [file for file, _ in pairs]
+        are_places = all(file.dims[dim] == 1 for file in files for dim in dims)
+        same, notes = compare_coordinates(
+            files, coordinates, container.whole, are_places=are_places
+        )
+        self.notes += tuple(notes)
+        if len(firsts) == 1:
+            return files, same
+        along = [container.along(files, dim).values for dim in dims]
+        places = [tuple(tuple(own.tolist()) for own in each) for each in zip(*along, strict=True)]
+        return merged_files(pairs, places, dims), same
 
     def _sample_names(self, container: Container, rows: SampleRows) -> Sequence[str]:
         """Return names of samples: along one dimension by their file, along several by all."""
@@ -264,13 +255,6 @@ def _container(files: Sequence[Path], facts: Sequence[FileFacts]) -> type[Contai
                 "profile them apart"
             )
     return CONTAINERS[kind]
-
-
-def _facts(path: Path, facts: FileFacts) -> dict[str, Any]:
-    """Return name, size and fingerprint: of a file's beginning and end, a store's metadata."""
-    if facts.kind == ZarrStores.kind:
-        return zarr_facts(path)
-    return {"name": path.name, "nbytes": facts.nbytes, "fingerprint": facts.fingerprint}
 
 
 def _parts_of(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
-from iobench.coordinates import Coordinate, Meteorology
+from iobench.coordinates import Coordinate, SampleLabels
 from iobench.errors import SampleError, StoreError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.crc32c import crc32c
@@ -157,10 +157,10 @@ def read_index(path: Path, manifest: Manifest) -> dict[str, Any]:
     return fields
 
 
-def read_meteorology(path: Path, manifest: Manifest) -> Meteorology:
+def read_meteorology(path: Path, manifest: Manifest) -> SampleLabels:
     """Return what is known of a store's samples; nothing where the store keeps no index."""
     if not has_index(manifest):
-        return Meteorology()
+        return SampleLabels()
     arrays = _read_arrays(path, manifest)
     try:
         return _meteorology(arrays, manifest.index)
@@ -205,8 +205,8 @@ def _array(arrays: Arrays, key: str) -> NDArray[Any]:
     return arrays[key] if key else np.empty(0)
 
 
-def _meteorology(arrays: Arrays, described: Mapping[str, Any]) -> Meteorology:
-    return Meteorology(
+def _meteorology(arrays: Arrays, described: Mapping[str, Any]) -> SampleLabels:
+    return SampleLabels(
         sample_dims=tuple(map(str, described["sample_dims"])),
         coordinates=tuple(
             Coordinate(

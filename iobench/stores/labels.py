@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.coordinates import SAMPLE_DIM, Coordinate, Meteorology, decode_whole_seconds
+from iobench.coordinates import SAMPLE_DIM, Coordinate, SampleLabels, decode_whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -113,7 +113,7 @@ def unique_dims(
 
 def label_store(
     arrays: Mapping[str, Variable],
-    meteorology: Meteorology,
+    meteorology: SampleLabels,
     n_samples: int,
     grid: Mapping[str, int],
     *,
@@ -169,7 +169,7 @@ def _without_lost(each: Coordinate, by_name: Mapping[str, Coordinate]) -> Coordi
 
 def _sample_dims(
     arrays: Mapping[str, Variable],
-    meteorology: Meteorology,
+    meteorology: SampleLabels,
     n_samples: int,
     grid: Mapping[str, int],
 ) -> tuple[str, ...]:
@@ -255,7 +255,7 @@ def _of_channels(
 def _attributes(
     each: Variable,
     dims: tuple[str, ...],
-    meteorology: Meteorology,
+    meteorology: SampleLabels,
     coordinates: Mapping[str, Coordinate],
 ) -> dict[str, Any]:
     """Return the attributes of an array's variable, and its coordinates."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.coordinates import Meteorology
+from iobench.coordinates import SampleLabels
 from iobench.errors import MissingExtraError
 from iobench.stores.index_file import has_index, read_index
 from iobench.stores.labels import decodable_attributes, label_store
@@ -34,7 +34,7 @@ def store_dataset(store: Store) -> Any:
         ) from error
     manifest = store.manifest
     index = read_index(store.path, manifest) if has_index(manifest) else {}
-    known = index.get("meteorology", Meteorology())
+    known = index.get("meteorology", SampleLabels())
     arrays = {each.name: each for each in store.spec}
     labels = label_store(arrays, known, len(store), manifest.sample_grid)
     samples = _Samples(store, labels.sample_shape)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from iobench.coordinates import Meteorology
+from iobench.coordinates import SampleLabels
 from iobench.datasets import (
     Arrays,
     Baseline,
@@ -95,7 +95,7 @@ class SplitFolders(PublishedFiles, ChunkedFields):
             splits=splits,
             coordinate=[file.stem for file in files],
             provenance={**self.facts(files), **facts, "stand_in": locator.stand_in},
-            meteorology=Meteorology(("sample",), left_out=self.left_out),
+            meteorology=SampleLabels(("sample",), left_out=self.left_out),
         )
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import iobench
-from iobench.coordinates import Coordinate, Meteorology
+from iobench.coordinates import Coordinate, SampleLabels
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.user_files import user_files
 from iobench.registry import find_format
@@ -158,7 +158,7 @@ def test_a_probe_of_a_part_has_its_own_times(convert, tmp_path, to):
     time = Coordinate("time", ("sample",), np.arange(10) * 6, {"units": "hours since 2000-01-01"})
     index = replace(
         made.index(10),
-        meteorology=Meteorology(("time",), (time,)),
+        meteorology=SampleLabels(("time",), (time,)),
         splits={"train": range(6), "test": range(6, 10)},
     )
     store = driver(made, index, find_format(to), tmp_path / "probe", samples=[8, 0, 4])
@@ -257,7 +257,7 @@ def test_samples_have_their_own_part_of_each_coordinate(tmp_path, to):
     latitude = Coordinate("latitude", ("latitude",), 10.0 * np.arange(6, 0, -1))
     parts = {"latitude": [slice(n % 4, n % 4 + 3) for n in range(8)]}
     part = latitude.cut(parts, max_nbytes=1 << 20)
-    index = replace(made.index(8), meteorology=Meteorology((), (part,)))
+    index = replace(made.index(8), meteorology=SampleLabels((), (part,)))
     store = driver(made, index, find_format(to), tmp_path / "store")
     found = store.to_xarray()
     assert found.t.dims[0] == "sample"

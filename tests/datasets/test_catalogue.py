@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iobench.chunks.netcdf.file import inspect_netcdf
-from iobench.datasets import catalogue
+from iobench.datasets import catalogue, setup_processes
 from iobench.datasets import inspected_netcdf as netcdf_inspected
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.inspected_netcdf import inspect_files
@@ -223,9 +223,9 @@ def test_a_large_catalogue_has_the_latest_list_alone(tmp_path, kept, monkeypatch
 
 @pytest.mark.thorough
 def test_processes_find_what_one_finds(tmp_path, kept, monkeypatch):
-    monkeypatch.setattr(catalogue, "TRIAL_S", -1)
-    monkeypatch.setattr(catalogue, "WORTH_S", -1)
-    monkeypatch.setattr(catalogue, "available_cpus", lambda: 2)
+    monkeypatch.setattr(catalogue, "MANY_FILES", 2)
+    monkeypatch.setattr(catalogue, "FILES_PER_JOB", 2)
+    monkeypatch.setattr(setup_processes, "available_cpus", lambda: 2)
     files = [write(tmp_path / f"{n}.nc", n=n + 1) for n in range(6)]
     told: list[tuple[int, int]] = []
     found = inspect_files(files, cache_dir=kept, progress=lambda *each: told.append(each))

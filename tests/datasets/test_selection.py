@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from iobench.coordinates import Coordinate, Meteorology
+from iobench.coordinates import Coordinate, SampleLabels
 from iobench.datasets.contract import SampleAxis, SampleIndex
 from iobench.datasets.selection import (
     CoordinateInterval,
@@ -40,7 +40,7 @@ def dated(times, *, calendar="standard", **more):
     ]
     values = np.asarray(cftime.date2num(moments, units, calendar))
     coordinate = Coordinate("time", ("sample",), values, {"units": units, "calendar": calendar})
-    known = Meteorology(("time",), (coordinate,))
+    known = SampleLabels(("time",), (coordinate,))
     return SampleIndex(
         SPEC, range(len(times)), coordinate=list(times), positions=values.tolist(),
         meteorology=known, **more,
@@ -203,7 +203,7 @@ def test_samples_are_selected_by_an_interval(bounds, first, last):
 def test_samples_are_selected_by_several_coordinates():
     levels = Coordinate("level", ("sample",), np.tile([500.0, 850.0], 4))
     index = dated(every(6, "2015-01-01", "2015-01-03"))
-    known = Meteorology(("time",), (*index.meteorology.coordinates, levels))
+    known = SampleLabels(("time",), (*index.meteorology.coordinates, levels))
     index = replace(index, meteorology=known)
     assert select_samples(index, {"time": "2015-01-02", "level": 850}).tolist() == [5, 7]
     assert select_samples(index, {"level": (600, None)}).tolist() == [1, 3, 5, 7]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from iobench.coordinates import Coordinate, Meteorology, forecast_times
+from iobench.coordinates import Coordinate, SampleLabels, forecast_times
 from iobench.datasets import (
     Arrays,
     Baseline,
@@ -234,10 +234,10 @@ PUBLISHED_PL = msgspec.structs.replace(
 )
 
 
-def _meteorology(starts: Sequence[str], message: memoryview) -> Meteorology:
+def _meteorology(starts: Sequence[str], message: memoryview) -> SampleLabels:
     """Return when forecasts start and are of, and where their points are, as a message has it."""
     step = {"standard_name": "forecast_period", "units": "hours"}
-    return Meteorology(
+    return SampleLabels(
         ("time",),
         (
             *forecast_times(_days(starts), archive.LEAD_HOURS * 3600),

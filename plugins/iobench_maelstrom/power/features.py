@@ -43,7 +43,7 @@ from iobench_maelstrom.power.weather import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.coordinates import Meteorology
+    from iobench.coordinates import SampleLabels
     from iobench.datasets import Arrays, Locator, NetcdfFile, PluginCall, StandIn
     from iobench.samples import Sample
 
@@ -144,7 +144,7 @@ class PowerFeatures(PowerFiles):
 
     def meteorology(
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
-    ) -> Meteorology:
+    ) -> SampleLabels:
         return super().meteorology(files[: self.n_runs], items, cache_dir)
 
     def spec(self) -> SampleSpec:

@@ -37,7 +37,7 @@ from iobench_maelstrom.radiation import files as archive
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.coordinates import Meteorology
+    from iobench.coordinates import SampleLabels
     from iobench.datasets import NetcdfFile, RecipeVariable
 
 COLUMN = "column"
@@ -190,7 +190,7 @@ class Radiation(archive.RadiationFiles, Recipe):
 
     def meteorology(
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
-    ) -> Meteorology:
+    ) -> SampleLabels:
         return super().meteorology(files[: len(self.file_numbers)], items, cache_dir)
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from iobench.coordinates import Meteorology
+from iobench.coordinates import SampleLabels
 from iobench.datasets import (
     Advance,
     Arrays,
@@ -365,7 +365,7 @@ class RadiationTf(archive.RadiationFiles):
                 "licence": archive.LICENCE,
                 "stand_in": locator.stand_in,
             },
-            meteorology=Meteorology(
+            meteorology=SampleLabels(
                 ("column",), left_out={"lat, lon, time": "records do not hold them"}
             ),
         )

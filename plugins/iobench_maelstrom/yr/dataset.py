@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from iobench.coordinates import Meteorology, forecast_times
+from iobench.coordinates import SampleLabels, forecast_times
 from iobench.datasets import (
     Arrays,
     Axis,
@@ -304,7 +304,7 @@ class Yr(PluginFiles, Recipe):
 
     def meteorology(
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
-    ) -> Meteorology:
+    ) -> SampleLabels:
         labels = super().meteorology(files, items, cache_dir)
         if not labels:
             return labels
