@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from msgspec.structs import replace
 
@@ -20,14 +20,13 @@ from iobench.samples import Window
 from iobench.sources.request import SourceRequest
 from iobench.storage.probe import probe_seconds
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 FRAMEWORKS: Final = ("native", "workers", "torch", "tensorflow", "dali")
 OF_STORES: Final = {"tensorflow", "dali"}
 """Frameworks whose own readers are measured: they know stores, not a dataset's files."""
 AUTO_PIPELINES: Final = ("auto",)
 """Of users' own files our reader and a plain xarray loop in turns, else our reader alone."""
+OF_SOURCES: Final = ("data_dir", "files", "sample_dim", "variables", "download", "tiny")
+"""Fields that say how samples are made, beside formats, options and pipelines."""
 CACHES: Final = ("as-is", "warm", "cold")
 DEFAULT_BATCHES: Final = 200
 DEFAULT_STEADY_S: Final = 60.0
@@ -71,13 +70,9 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
         parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
         if self.window is not None:
             Window.parse(self.window)
-        for option, value in (
-            ("--batches", self.batches),
-            ("--duration", self.duration_s),
-            ("--epochs", self.epochs),
-            ("--batch-size", self.batch_size),
-            ("--prefetch", self.prefetch),
-        ):
+        for name in ("batches", "duration_s", "epochs", "batch_size", "prefetch"):
+            value = getattr(self, name)
+            option = f"--{name.removesuffix('_s').replace('_', '-')}"
             if value is not None and not 0 < value < math.inf:
                 raise OptionError(f"{option} {value}: expected more than 0")
         if self.workers is not None and self.workers < 0:
@@ -87,23 +82,24 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
     def _check_names(self) -> None:
         """Raise where a name in a list is unknown or there twice."""
         known_pipelines = PIPELINES if self.pipelines != AUTO_PIPELINES else AUTO_PIPELINES
-        lists = (
+        for what, names, known in (
             ("framework", self.frameworks, FRAMEWORKS),
             ("pipeline", self.pipelines, known_pipelines),
             ("--cache", (self.cache,), CACHES),
-        )
-        for what, names, known in lists:
+        ):
             for name in names:
                 if name not in known:
                     raise unknown_name(what, name, known)
-        choices = [(each.name, sorted(each.options)) for each in self.choices]
-        for option, spelled, given, needed in (
-            ("--framework", self.framework, self.frameworks, True),
-            ("--pipeline", ",".join(self.pipelines), self.pipelines, True),
-            ("--format", ",".join(self.formats), choices, bool(self.targets)),
+        choices = tuple(f"{each.name}{sorted(each.options)}" for each in self.choices)
+        for option, given, needed in (
+            ("--framework", self.frameworks, True),
+            ("--pipeline", self.pipelines, True),
+            ("--format", choices, bool(self.targets)),
         ):
-            if _has_twice(given) or (needed and not given):
-                raise OptionError(f"{option} {spelled!r}: expected one or more, all different")
+            if len(set(given)) < len(given) or (needed and not given):
+                raise OptionError(
+                    f"{option} {','.join(given)!r}: expected one or more, all different"
+                )
 
     def _check_combinations(self) -> None:
         """Raise OptionError for options that cannot be combined."""
@@ -144,18 +140,10 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
         """Raise OptionError for what says how samples are made, where stores hold all there are."""
         if not self.stores:
             raise OptionError("nothing to profile: name a dataset, files or finished stores")
-        given = {
-            "--format": bool(self.formats),
-            "--pipeline": self.asks_for_others,
-            "--data-dir": self.data_dir is not None,
-            "--files": self.files is not None,
-            "--option": bool(self.options),
-            "--sample-dim": self.sample_dim is not None,
-            "--variables": bool(self.variables),
-            "--download": self.download,
-            "--tiny": self.tiny,
-        }
-        if wrong := [option for option, is_given in given.items() if is_given]:
+        given = {f"--{name.replace('_', '-')}": getattr(self, name) for name in OF_SOURCES}
+        given |= {"--format": self.formats, "--option": self.options}
+        given["--pipeline"] = self.asks_for_others
+        if wrong := [option for option, value in given.items() if value]:
             raise OptionError(
                 f"{', '.join(wrong)}: cannot be combined with {self.stores[0]}, a finished store, "
                 "which is profiled as it is; name the source it was made of beside it"
@@ -198,7 +186,3 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
     def n_workers(self) -> int:
         """Loading processes or threads: as asked for, else one per usable CPU."""
         return available_cpus() if self.workers is None else self.workers
-
-
-def _has_twice(values: Sequence[object]) -> bool:
-    return any(value in values[:place] for place, value in enumerate(values))

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from iobench.loaders.compute import Compute
     from iobench.loaders.contract import MeasuredLoader
     from iobench.profiling.chosen_device import ChosenDevice
-    from iobench.profiling.formats import Prepared
-    from iobench.profiling.profiled_samples import ProfiledSamples
+    from iobench.profiling.prepared import Prepared, ProfiledSamples
     from iobench.recording.recorder import Recorder
     from iobench.recording.run_directory import RunDirectory
 
@@ -59,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True):
     """What all runs of a profile have in common."""
 
     config: RunConfig
-    profiled: ProfiledSamples
+    samples: ProfiledSamples
     device: ChosenDevice
     compute: Compute  # the emulated training step
     batch_size: int
@@ -67,7 +66,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     def limits(self, one: Prepared) -> tuple[int | None, float | None]:
         """Return after how many batches, and after how many seconds of steady state, a run ends."""
-        config = self.config
+        config, size = self.config, self.batch_size
         if config.epochs is None:
             if config.batches is None and config.duration_s is None:
                 return DEFAULT_BATCHES, DEFAULT_STEADY_S
@@ -77,7 +76,6 @@ class Settings(msgspec.Struct, frozen=True):
                 f"--epochs {config.epochs}: {one.label} does not say how many samples an epoch "
                 "has; give --batches"
             )
-        size = self.batch_size
         if one.evaluated is None:
             return -(-config.epochs * one.n_samples // size), config.duration_s
         if size > one.n_samples:
@@ -85,8 +83,8 @@ class Settings(msgspec.Struct, frozen=True):
                 f"--batch-size {size}: an epoch that an evaluation follows has whole batches only, "
                 f"of {one.n_samples} samples; expected 1 to {one.n_samples}"
             )
-        n_evaluated = -(-len(one.evaluated) // size)
-        return config.epochs * (one.n_samples // size + n_evaluated), config.duration_s
+        n_batches = one.n_samples // size - (-len(one.evaluated) // size)
+        return config.epochs * n_batches, config.duration_s
 
     def start(self, one: Prepared, directory: RunDirectory, stack: ExitStack) -> MeasuredPipeline:
         """Return a run that is ready: workers start with its first round."""
@@ -100,12 +98,12 @@ class Settings(msgspec.Struct, frozen=True):
         if digests is not None:
             stack.callback(digests.close)
         limit, limit_s = self.limits(one)
-        size, seed, drawn = self.batch_size, self.config.seed, _expects_order(one, loader)
+        order: dict[str, Any] = {"seed": self.config.seed, "drawn": _expects_order(one, loader)}
         if one.evaluated is not None and one.taken is not None:
-            batches = plan_epochs(one.evaluated, one.taken, size, seed=seed, drawn=drawn)
+            batches = plan_epochs(one.evaluated, one.taken, self.batch_size, **order)
         else:
             n_samples = max(1, one.n_samples)
-            batches = plan_batches(n_samples, size, seed=seed, drawn=drawn, taken=one.taken)
+            batches = plan_batches(n_samples, self.batch_size, taken=one.taken, **order)
         is_cold = self.config.cache == "cold"
         directory.update(**self.device.document(loader))
         return MeasuredPipeline(
@@ -190,32 +188,34 @@ class Settings(msgspec.Struct, frozen=True):
 
     def document(self, one: Prepared) -> dict[str, Any]:
         """Return what ``run.json`` says of a run: all a report needs besides the spans."""
-        config, profiled = self.config, self.profiled
-        published, step = profiled.published, asdict(self.compute)
+        config, samples = self.config, self.samples
+        published, step = samples.published, asdict(self.compute)
         limit, limit_s = self.limits(one)
+        splits = chosen_splits(config.split, config.splits_by)
+        if one.evaluated is not None:
+            splits = (config.training_split,)
         return {
             "name": checked_name(config.name),
-            "dataset": profiled.name,
-            "title": profiled.title,
+            "dataset": samples.name,
+            "title": samples.title,
             "format": one.format,
             "pipeline": one.pipeline,
-            "source_kind": profiled.kind,
+            "source_kind": samples.kind,
             "spelled": one.spelled,
             "sources": mask_words([str(target) for target in config.targets]),
-            "chunks": self._chunks(one),
-            "epoch": self._epoch(one),
+            **self._shared_chunks(one),
             "own_order": one.pipeline == "own" and isinstance(one.work, SamplePasses),
             "described_by": one.described_by,
             "framework": one.framework,
             "label": None if one.label in (one.format, one.pipeline) else one.label,
-            "stand_in": profiled.stand_in,
-            "tiny": profiled.tiny,
+            "stand_in": samples.stand_in,
+            "tiny": samples.tiny,
             "workers": one.workers,
             "threads": one.threads,
             "prefetch": one.prefetch,
             "batch_size": self.batch_size,
             "n_samples": one.n_samples,
-            "n_samples_all": len(profiled.index) or None,
+            "n_samples_all": len(samples.index) or None,
             "sample_nbytes": one.work.spec.nbytes,
             "batches_per_step": step.pop("batches_per_step"),
             "compute": step,
@@ -232,26 +232,17 @@ class Settings(msgspec.Struct, frozen=True):
             },
             **near_places(one.files),
             "cold_known": counts_device_reads(one.files),
-            "setup": {
-                what: round(seconds, 6)
-                for what, seconds in {**profiled.setup_s, **one.setup_s}.items()
-            },
             "unit_costs": dict(self.unit_costs),
             "store": one.store,
             "staged_copy": _staged_copy(one.store),
-            "split": config.training_split
-            if one.evaluated is not None
-            else ", ".join(chosen_splits(config.split, config.splits_by)) or None,
-            "evaluated": None
-            if one.evaluated is None
-            else {"split": config.evaluate, "n_samples": len(one.evaluated)},
+            "split": ", ".join(splits) or None,
             "windows": one.windows,
             "machine": {**machine(), "memory_nbytes": psutil.virtual_memory().total},
             "iobench_version": version("iobench"),
             "versions": package_versions(),
             "thread_settings": thread_settings(),
             "command": shlex.join(mask_words(config.command)),
-            "files_hint": profiled.files_hint or str(one.files[0].parent if one.files else ""),
+            "files_hint": samples.files_hint or str(one.files[0].parent if one.files else ""),
             "n_files": len(one.files),
             "files_nbytes": files_nbytes(one.files),
             "options": mask_options(config.options),
@@ -261,29 +252,23 @@ class Settings(msgspec.Struct, frozen=True):
             "asked": {"batches": limit, "steady_s": limit_s, "workers": config.workers},
         }
 
-    def _chunks(self, one: Prepared) -> dict[str, Any] | None:
-        """Return how the original files are cut into chunks that samples share; None of a store."""
-        dataset = None if self.profiled.source is None else self.profiled.source.dataset
-        if one.store is not None or not isinstance(dataset, PlannedDataset):
-            return None
-        chunking = dataset.chunking()
-        if chunking is None:
-            return None
-        dim = self.config.sample_dim
-        return {
-            **msgspec.structs.asdict(chunking),
-            "targets": mask_words(self.config.targets),
-            "options": ["--sample-dim", dim] if dim else [],
-        }
-
-    def _epoch(self, one: Prepared) -> dict[str, Any] | None:
-        """Return what epochs over all samples read of the original files, one by one; else None."""
-        profiled = self.profiled
-        is_plain = one.store is None and one.pipeline == "own" and not one.windows
-        if profiled.source is None or not is_plain:
-            return None
-        reads = expected_reads(profiled.source.dataset, profiled.index.where, max(1, one.workers))
-        return None if reads is None else msgspec.structs.asdict(reads)
+    def _shared_chunks(self, one: Prepared) -> dict[str, Any]:
+        """Return how the original files are cut into chunks, and what epochs read of them."""
+        source, dim = self.samples.source, self.config.sample_dim
+        if source is None or one.store is not None:
+            return {}
+        facts: dict[str, Any] = {}
+        dataset = source.dataset
+        if isinstance(dataset, PlannedDataset) and (chunking := dataset.chunking()) is not None:
+            facts["chunks"] = {
+                **msgspec.structs.asdict(chunking),
+                "targets": mask_words(self.config.targets),
+                "options": ["--sample-dim", dim] if dim else [],
+            }
+        if one.pipeline == "own" and not one.windows:
+            reads = expected_reads(dataset, self.samples.index.where, max(1, one.workers))
+            facts["epoch"] = None if reads is None else msgspec.structs.asdict(reads)
+        return facts
 
 
 def _staged_copy(store: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -19,17 +19,11 @@ from msgspec.structs import replace
 from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.measure import MeasuredPipeline, measure
-from iobench.profiling.baselines import BaselineSetup, open_baselines
 from iobench.profiling.chosen_device import AUTO, choose_device
 from iobench.profiling.config import DEFAULT_BATCHES, RunConfig
-from iobench.profiling.formats import Prepared, prepare
+from iobench.profiling.given_stores import check_source, open_given
 from iobench.profiling.measured_runs import Settings
-from iobench.profiling.profiled_samples import (
-    check_source,
-    open_given,
-    samples_of_source,
-    samples_of_stores,
-)
+from iobench.profiling.prepared import prepare, samples_of_source, samples_of_stores
 from iobench.profiling.storage_limits import RunProbes
 from iobench.profiling.tracing import ProfileTracing
 from iobench.recording.digests import load_xxhash
@@ -45,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.profiling.profiled_samples import ProfiledSamples
+    from iobench.profiling.prepared import Prepared, ProfiledSamples
     from iobench.sources.request import Screen
 
 LONGEST_NAME: Final = 100
@@ -64,39 +58,25 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
     if config.device == AUTO and device.accelerator is not None:
         screen.note(f"--device auto: batches are copied to {device.description}")
     given = open_given(config.stores)
-    source, baselines = None, dict[str, BaselineSetup]()
     if config.targets:
         config, note = _with_sample_dim(config)
         source = open_source(config, screen)
         if note:
             screen.note(note)
         check_source(given, source)
-        profiled = samples_of_source(source)
+        samples, name = samples_of_source(source), source.dataset.name
     else:
-        profiled = samples_of_stores(given, config)
-    requested_size = _batch_size(config, profiled)
-    if source is not None:
-        baselines.update(open_baselines(config, source, screen, batch_size=requested_size))
-    batch_size = requested_size or 1
-    prepared = [
-        one
-        for name in config.frameworks
-        for one in _labelled(
-            name,
-            config,
-            prepare(
-                replace(config, framework=name), profiled, given, baselines, batch_size, screen
-            ),
-        )
-    ]
+        samples, name = samples_of_stores(given, config), given[0].store.path.stem
+    batch_size = _batch_size(config, samples)
+    prepared = prepare(config, samples, given, batch_size, screen)
     compute = parse_compute(
         config.compute,
-        profiled.published,
-        batch_size=batch_size,
+        samples.published,
+        batch_size=batch_size or 1,
         sample_nbytes=prepared[0].work.spec.nbytes,
     )
-    settings = Settings(config, profiled, device, compute, batch_size, unit_costs())
-    out = _new_run_path(config, profiled.name if source is not None else given[0].store.path.stem)
+    settings = Settings(config, samples, device, compute, batch_size or 1, unit_costs())
+    out = _new_run_path(config, name)
     runs: list[MeasuredPipeline] = []
     try:
         _measure(settings, prepared, out, runs, screen, tracing)
@@ -183,29 +163,17 @@ def _folders(labels: Sequence[str]) -> list[str]:
     return names
 
 
-def _labelled(
-    framework: str, config: RunConfig, prepared: Sequence[Prepared]
-) -> Sequence[Prepared]:
-    """Return what is to be measured with the framework in its label, where there are several."""
-    if len(config.frameworks) == 1:
-        return prepared
-    is_one = len(prepared) == 1
-    return [
-        replace(one, label=framework if is_one else f"{one.label}-{framework}") for one in prepared
-    ]
-
-
-def _batch_size(config: RunConfig, profiled: ProfiledSamples) -> int | None:
+def _batch_size(config: RunConfig, samples: ProfiledSamples) -> int | None:
     """Return the batch size asked for, else the published one; a ready DataLoader has its own."""
-    source = profiled.source
+    source = samples.source
     own = None if source is None else getattr(source.dataset, "batch_size", None)
     if own is not None:
         if config.batch_size not in (None, own):
             raise OptionError(
-                f"--batch-size {config.batch_size}: {profiled.name} hands out batches of {own}"
+                f"--batch-size {config.batch_size}: {samples.name} hands out batches of {own}"
             )
         return int(own)
-    published = profiled.published.batch_size if profiled.published else None
+    published = samples.published.batch_size if samples.published else None
     return config.batch_size or published
 
 

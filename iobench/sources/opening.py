@@ -24,7 +24,6 @@ from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.objects.targets import climetlab_downloads, is_object_target
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.selection import chosen_splits, split_index
-from iobench.datasets.setup_processes import stopwatch
 from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import user_files
 from iobench.errors import MissingFileError, OptionError
@@ -71,7 +70,6 @@ class Source(msgspec.Struct, frozen=True):
     place: Path  # where stores and stand-ins are made
     stand_in: bool
     tiny: bool
-    setup_s: dict[str, float]
 
 
 def open_source(request: SourceRequest, screen: Screen) -> Source:
@@ -94,7 +92,6 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
         _download(request, kind, targets[0], indexes, screen)
     dataset = _find_dataset(request, kind, targets)
     check_steps(dataset)
-    watch = stopwatch()
     with screen.progress(f"files of {dataset.name}") as move:
         files, locator = locate_files(
             dataset,
@@ -108,14 +105,11 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
             progress=move,
             notice=screen.note,
         )
-    setup_s = {}
     if locator.stand_in and files[0].is_relative_to(place.path):
-        setup_s["stand-in"] = watch()
         screen.note(f"no files of {dataset.name} found: running on a stand-in in {place.path}")
     elif locator.stand_in:
         screen.note(f"the files of {dataset.name} in {files[0].parent} are a stand-in's")
     open_files.forget(str(file) for file in files if not isinstance(file, URL))
-    watch = stopwatch()
     with screen.progress(f"indexing {dataset.name}") as move:
         locator.progress = move
         index = dataset.samples(files, locator)
@@ -128,7 +122,6 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
         numbers = index.splits[name]
         ends = [index.coordinate[number] for number in (numbers[0], numbers[-1])]
         screen.note(f"{name}: {len(numbers)} samples, {ends[0]} to {ends[1]}")
-    setup_s["index"] = watch() - sum(index.setup.values())
     if not locator.stand_in:
         show_terms_once(dataset.name, index.provenance, screen)
     return Source(
@@ -139,7 +132,6 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
         place=place.path,
         stand_in=locator.stand_in,
         tiny=locator.tiny,
-        setup_s=setup_s | dict(index.setup),
     )
 
 

@@ -13,7 +13,6 @@ from iobench.datasets.baseline import SamplePasses
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.objects.targets import find_opener, in_one_line
 from iobench.datasets.objects.values import NamedArrays, named_arrays, spec_of
-from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, SampleError
 
 if TYPE_CHECKING:
@@ -55,7 +54,6 @@ class ObjectDataset:
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return the samples; the first is made, and says what they are."""
-        watch = stopwatch()
         index, first = self._samples()
         digest = hashlib.blake2b(digest_size=16)  # other code or other data make another one
         for name, array in first.items():
@@ -67,7 +65,7 @@ class ObjectDataset:
             "files": [{"name": f.name, "nbytes": f.stat().st_size} for f in files],
             "first_sample": digest.hexdigest(),
         }
-        return replace(index, provenance=facts, setup={"first sample": watch()})
+        return replace(index, provenance=facts)
 
     def _samples(self) -> tuple[SampleIndex, NamedArrays]:
         """Return the samples, and the first one."""

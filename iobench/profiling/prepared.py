@@ -1,0 +1,568 @@
+"""What a profile compares, each ready to be loaded; missing probes are converted first."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from iobench.cpus import available_cpus
+from iobench.datasets.baseline import Baseline, SamplePasses, UpstreamBaseline
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.objects.source import IterableObject
+from iobench.datasets.selection import (
+    chosen_splits,
+    place_index_windows,
+    select_split,
+    select_splits,
+    split_index,
+)
+from iobench.datasets.setup_processes import stopwatch
+from iobench.errors import (
+    FileFormatError,
+    IobenchError,
+    MissingExtraError,
+    OptionError,
+    StoreClaimedError,
+    StoreError,
+    UnknownNameError,
+)
+from iobench.files.atomic import is_local
+from iobench.files.urls import URL
+from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
+from iobench.loaders.ring.sample_source import SampleSource
+from iobench.loaders.ring.store_source import REMOTE_THREADS, source_of_store
+from iobench.loaders.windowed import windowed_pipeline
+from iobench.masking import mask_words
+from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_BATCHES, DEFAULT_PREFETCH, OF_STORES
+from iobench.registry import SOURCE, dataset_names, find_converter, find_dataset, find_format
+from iobench.samples import Window
+from iobench.stores.places import choose_place, conversion_s, note_conversion
+from iobench.stores.plan import StoreRequest, probe_samples
+from iobench.stores.sample_numbers import places_among, sample_numbers
+from iobench.stores.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.datasets.contract import PublishedStep
+    from iobench.loaders.ring.contract import BatchSource
+    from iobench.profiling.config import RunConfig
+    from iobench.profiling.format_choice import FormatChoice
+    from iobench.profiling.given_stores import GivenStore
+    from iobench.sources.opening import Source
+    from iobench.sources.request import Screen
+    from iobench.stores.contract import Store
+
+PROBE_NBYTES: Final = 2 << 30
+PROBE_SHARD_NBYTES: Final = 256 << 20
+"""What an interrupted probe loses at the most."""
+PROBE_S: Final = 60.0
+PROBE_MEMORY_NBYTES: Final = 256 << 20
+"""Or as much as a sample needs."""
+LARGEST_ERRORS: Final = ("max_absolute_error", "max_relative_error")
+
+
+class ProfiledSamples(msgspec.Struct, frozen=True, kw_only=True):
+    """The samples that are loaded, whatever they lie in."""
+
+    name: str
+    title: str  # of the dataset
+    index: SampleIndex  # the samples, with their splits and what windows are laid over
+    published: PublishedStep | None  # the training step published of the dataset
+    kind: str | None = None  # of users' own files what they are
+    stand_in: bool = False
+    tiny: bool = False  # whether they are generated, and the small ones of the tests
+    files_hint: str = ""  # where the original files are from
+    source: Source | None = None  # None where all there is are stores
+    # what the samples of the index are in the dataset; None where they have the same numbers
+    numbers: Sequence[int] | None = None
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """One way of loading the same samples, ready to be measured."""
+
+    # its name in reports: the format as it was spelled, a store's name, or the pipeline where that
+    # is not our own
+    label: str
+    work: Pipeline | SamplePasses  # what a loader runs
+    n_samples: int  # samples of one epoch
+    files: Sequence[Path]  # what is read, for the page cache
+    format: str = SOURCE
+    pipeline: str = "own"  # as in ``--format`` and ``--pipeline``
+    spelled: str | None = None  # how ``--format`` spells it, where that has options
+    store: dict[str, Any] | None = None  # of a store what ``run.json`` says
+    # as in ``--framework``; ``stream`` of `SamplePasses`, unless they are a user's DataLoader
+    framework: str = "stream"
+    workers: int = 0
+    threads: int = 0  # reader threads of the ring; 0 where there is none
+    prefetch: int = 0  # of the loader; 0 of `SamplePasses`
+    described_by: str = ""  # where a baseline is described; empty for our own
+    # where windows were laid, `WindowPlacement.to_dict`; None where a sample is an item
+    windows: Mapping[str, Any] | None = None
+    # what the ring fills batches with from a store; None where it runs the steps of ``work``
+    extents: BatchSource | None = None
+    # samples and files of each shard of a store
+    shards: tuple[tuple[int, tuple[Path, ...]], ...] = ()
+    ready: IterableObject | None = None  # with a DataLoader of the user's own, run as it is
+    # which samples of ``work`` are loaded, in the order of all ways of loading; None for all
+    taken: NDArray[np.int64] | None = None
+    # which ones the evaluation after each epoch is of; those are not among ``taken``
+    evaluated: NDArray[np.int64] | None = None
+
+
+class Items(msgspec.Struct, frozen=True):
+    """The samples that all ways load, by their numbers in the dataset."""
+
+    numbers: NDArray[np.int64]  # (samples, items), ascending; one item but of windows
+    window: Window | None = None
+    windows: Mapping[str, Any] | None = None  # where they were laid
+    is_evaluated: NDArray[np.bool_] | None = None  # of which samples the evaluation is
+    # what a probe holds, in an order of which every beginning is spread over the files
+    spread: Sequence[int] = ()
+
+    def held_by(self, store: Store, label: str, config: RunConfig) -> Items:
+        """Return those that a store holds whole."""
+        is_held = (places_among(store.manifest.samples, self.numbers.ravel()) >= 0).reshape(
+            self.numbers.shape
+        )
+        held = is_held.all(axis=1)
+        if not held.any():
+            of = f"--window={self.window.spelled}: " if self.window else ""
+            raise OptionError(
+                f"{of}{label} holds none of the samples that are to be loaded; take more batches, "
+                "another --split, or --format source"
+            )
+        evaluated = None if self.is_evaluated is None else self.is_evaluated[held]
+        if evaluated is not None and (evaluated.all() or not evaluated.any()):
+            split = config.training_split if evaluated.all() else config.evaluate
+            raise OptionError(
+                f"--evaluate {config.evaluate}: {label} holds no sample of {split}; convert all of "
+                "them, or take --format source"
+            )
+        return replace(self, numbers=self.numbers[held], is_evaluated=evaluated)
+
+    def loaded(self, places: NDArray[np.int64]) -> dict[str, Any]:
+        """Return what a `Prepared` takes of samples that lie at these places."""
+        if self.is_evaluated is None:
+            return {"n_samples": len(places), "taken": places}
+        taken, evaluated = places[~self.is_evaluated], places[self.is_evaluated]
+        return {"n_samples": len(taken), "taken": taken, "evaluated": evaluated}
+
+
+class ComparedStore(msgspec.Struct, frozen=True):
+    """A store to be measured, made for this profile or before."""
+
+    label: str  # its name in reports
+    store: Store
+    facts: dict[str, Any]  # what ``run.json`` says of it
+    spelled: str | None = None  # how ``--format`` spells it, where that has options
+
+
+def samples_of_source(source: Source) -> ProfiledSamples:
+    """Return the samples of a source."""
+    dataset = source.dataset
+    return ProfiledSamples(
+        name=dataset.name,
+        title=dataset.title,
+        index=source.index,
+        published=dataset.published,
+        kind=source.index.provenance.get("kind"),
+        stand_in=source.stand_in,
+        tiny=source.tiny,
+        files_hint=str(source.files[0].parent) if source.files else "",
+        source=source,
+    )
+
+
+def samples_of_stores(given: Sequence[GivenStore], config: RunConfig) -> ProfiledSamples:
+    """Return the samples of stores, those of the first one; their source need not exist."""
+    store, manifest = given[0].store, given[0].manifest
+    facts = manifest.provenance
+    request = facts.get("request", {})
+    published, title = None, ""
+    if manifest.dataset in dataset_names():
+        # It may need options that nobody gave here, or a package that is not installed.
+        with suppress(IobenchError):
+            dataset = find_dataset(manifest.dataset)
+            published, title = dataset.published, dataset.title
+    if config.window or config.split or config.split_by or config.evaluate:
+        index = split_index(store.index(), config.splits_by)
+    else:
+        index = SampleIndex(store.spec, range(len(store)), provenance=facts)
+    tiny = bool(request.get("tiny", False))
+    return ProfiledSamples(
+        name=manifest.dataset,
+        title=title,
+        index=index,
+        published=published,
+        stand_in=bool(facts.get("stand_in", False)) or tiny or "scale" in request,
+        tiny=tiny,
+        numbers=manifest.samples,
+    )
+
+
+def prepare(
+    config: RunConfig,
+    samples: ProfiledSamples,
+    given: Sequence[GivenStore],
+    batch_size: int | None,
+    screen: Screen,
+) -> list[Prepared]:
+    """Return what is to be measured, over the same samples; probes are converted first."""
+    source, index = samples.source, samples.index
+    if source is not None and isinstance(source.dataset, IterableObject):
+        return [_of_passes(config, source.dataset, source)]
+    baseline = None if source is None else _open_baseline(config, source, batch_size, screen)
+    items = _choose_items(config, samples, batch_size or 1, screen)
+    stores = {}
+    if source is not None:
+        stores = {
+            choice.spelled: _probe(choice, config, source, items.spread, screen)
+            for choice in config.choices
+            if choice.name != SOURCE
+        }
+    named = [
+        ComparedStore(
+            one.label,
+            one.store,
+            _facts_of(
+                one.store,
+                len(one.store if source is None else index),
+                target=mask_words([one.target])[0],
+            ),
+        )
+        for one in given
+    ]
+    # All ways read the samples that every store holds, no more and no fewer.
+    for one in (*stores.values(), *named):
+        items = items.held_by(one.store, one.label, config)
+    pipelines = config.pipelines
+    if pipelines == AUTO_PIPELINES:
+        # Ours goes first: what lies in no page cache yet is not on the other's account.
+        pipelines = ("own",) if baseline is None else ("own", "upstream")
+    result: list[Prepared] = []
+    for framework in config.frameworks:
+        ways: list[Prepared] = []
+        for name in config.formats:
+            if name in stores:
+                ways.append(_of_store(stores[name], config, framework, items, screen))
+                continue
+            assert source is not None  # else there is no format
+            ways += [
+                _of_source(config, framework, source, items, screen)
+                if pipeline == "own" or baseline is None
+                else _of_baseline(config, source, items, baseline)
+                for pipeline in pipelines
+            ]
+        ways += [_of_store(one, config, framework, items, screen) for one in named]
+        if len(config.frameworks) > 1:
+            is_one = len(ways) == 1
+            ways = [
+                replace(one, label=framework if is_one else f"{one.label}-{framework}")
+                for one in ways
+            ]
+        result += ways
+    return result
+
+
+def _choose_items(
+    config: RunConfig, samples: ProfiledSamples, batch_size: int, screen: Screen
+) -> Items:
+    """Return what the runs need, spread evenly over what there is."""
+    index, splits = samples.index, chosen_splits(config.split, config.splits_by)
+    if config.evaluate is not None:
+        try:
+            select_split(index, config.evaluate)
+        except UnknownNameError as error:
+            raise UnknownNameError(str(error).replace("--split", "--evaluate", 1)) from None
+        splits = (config.training_split, config.evaluate)
+    window = None if config.window is None else Window.parse(config.window)
+    windows = None
+    if window is not None:
+        placement = place_index_windows(index, window, split=splits)
+        screen.note(
+            f"window {window.spelled}: {len(placement)} samples; none at {placement.n_at_ends} "
+            f"ends, {placement.n_at_gaps} gaps and {placement.n_at_split} edges of the split"
+        )
+        available, windows = placement.items, placement.to_dict()
+    else:
+        every = select_splits(index, splits) if splits else range(len(index))
+        available = np.asarray(every, dtype=np.int64)[:, None]
+    count = len(available)
+    if config.epochs is None and (config.batches or config.duration_s is None):
+        count = min(count, (config.batches or DEFAULT_BATCHES) * batch_size)
+    chosen = np.array(probe_samples(len(available), count), dtype=np.int64)
+    spread = list(dict.fromkeys(available[chosen].ravel().tolist()))
+    numbers = available[np.sort(chosen)]
+    is_evaluated = None
+    if config.evaluate is not None:
+        is_evaluated = np.isin(numbers[:, 0], select_split(index, config.evaluate))
+    if samples.numbers is not None:
+        numbers = np.asarray(samples.numbers, dtype=np.int64)[numbers]
+    return Items(numbers, window, windows, is_evaluated, spread)
+
+
+# -- the original files ---
+
+
+def _of_passes(config: RunConfig, dataset: IterableObject, source: Source) -> Prepared:
+    """Return an object that cannot be asked for a sample by its number."""
+    given = {
+        "--format": config.formats != (SOURCE,),
+        "--pipeline": config.asks_for_others,
+        "--window": config.window is not None,
+        "--split": config.split is not None,
+        "--split-by": bool(config.split_by),
+        "--evaluate": config.evaluate is not None,
+        "--workers": config.workers is not None,
+        "--prefetch": config.prefetch is not None,
+    }
+    if wrong := [option for option, is_given in given.items() if is_given]:
+        raise OptionError(
+            f"{', '.join(wrong)}: cannot be combined with an object that is iterable only; a "
+            "dataset with __getitem__ is needed"
+        )
+    assert dataset.passes is not None
+    passes, loader = dataset.passes, dataset.loader
+    one = Prepared(label=SOURCE, work=passes, n_samples=passes.n_samples_all, files=source.files)
+    if loader is None:
+        return one
+    workers = int(loader.num_workers)
+    return replace(
+        one,
+        ready=dataset,
+        framework="torch",
+        workers=workers,
+        prefetch=int(loader.prefetch_factor or 1) if workers else 0,
+    )
+
+
+def _of_source(
+    config: RunConfig, framework: str, source: Source, items: Items, screen: Screen
+) -> Prepared:
+    numbers = np.unique(items.numbers)
+    work = _pipeline(source.dataset, source.index, numbers)
+    if items.window is not None:
+        table = np.searchsorted(numbers, items.numbers)
+        work = windowed_pipeline(work, table, items.window)
+    threads = 0
+    if framework == "native" and config.n_workers:
+        threads = config.n_workers if getattr(source.dataset, "thread_safe", False) else 0
+        if not threads:
+            screen.note(
+                f"{source.dataset.name}: samples are made by processes, since it may be read by "
+                "one thread at a time"
+            )
+    return Prepared(
+        label=SOURCE,
+        work=work,
+        files=source.files,
+        framework=framework,
+        workers=0 if threads else config.n_workers,
+        prefetch=config.n_ahead,
+        windows=items.windows,
+        threads=threads,
+        **items.loaded(np.arange(len(work))),
+    )
+
+
+def _pipeline(dataset: Any, index: SampleIndex, numbers: NDArray[np.int64]) -> Pipeline:
+    chosen = sample_numbers(numbers)
+    return dataset_pipeline(dataset, index, chosen if isinstance(chosen, range) else [*chosen])
+
+
+def _open_baseline(
+    config: RunConfig, source: Source, batch_size: int | None, screen: Screen
+) -> Baseline | None:
+    """Return the plain loop that ``--pipeline`` names, if it does."""
+    dataset, is_auto = source.dataset, config.pipelines == AUTO_PIPELINES
+    is_alone = (
+        SOURCE not in config.formats
+        or config.window is not None
+        or config.cache == "cold"  # one would warm it for the other
+        or len(config.frameworks) > 1
+        or not getattr(dataset, "has_plain_loop", False)
+    )
+    if (is_auto and is_alone) or not (is_auto or "upstream" in config.pipelines):
+        return None
+    if not isinstance(dataset, UpstreamBaseline):
+        raise OptionError(f"--pipeline upstream: {dataset.name} has none; it has own")
+    if url := next((file for file in source.files if isinstance(file, URL)), None):
+        raise OptionError(
+            f"--pipeline upstream: reads local files only, and {url} is a URL; copy the files "
+            "here, or use --pipeline own"
+        )
+    try:
+        with screen.progress("preparing upstream"):
+            baseline = dataset.upstream(source.files, source.index, batch_size=batch_size)
+    except (FileFormatError, MissingExtraError) as error:
+        if not is_auto:
+            raise
+        screen.note(f"iobench's own reader is measured alone: {error}")
+        return None
+    if isinstance(baseline.pipeline, SamplePasses):
+        splits = ", ".join(chosen_splits(config.split, config.splits_by))
+        for option, value in (("--split", splits), ("--evaluate", config.evaluate)):
+            if value:
+                raise OptionError(
+                    f"{option} {value}: cannot be combined with --pipeline upstream of "
+                    f"{dataset.name}, which loads all samples in an order of its own"
+                )
+    return baseline
+
+
+def _of_baseline(config: RunConfig, source: Source, items: Items, baseline: Baseline) -> Prepared:
+    running = baseline.pipeline
+    shared: dict[str, Any] = {
+        "label": "upstream",
+        "pipeline": "upstream",
+        "files": source.files,
+        "described_by": baseline.source,
+    }
+    if isinstance(running, SamplePasses):
+        return Prepared(work=running, n_samples=running.n_samples_all, **shared)
+    return Prepared(
+        work=_pipeline(running, source.index, np.unique(items.numbers)),
+        framework="workers",
+        workers=config.n_workers,
+        prefetch=config.n_ahead,
+        **items.loaded(np.arange(len(items.numbers))),
+        **shared,
+    )
+
+
+# -- stores ---
+
+
+def _of_store(
+    opened: ComparedStore, config: RunConfig, framework: str, items: Items, screen: Screen
+) -> Prepared:
+    store, manifest = opened.store, opened.store.manifest
+    places = places_among(manifest.samples, items.numbers.ravel()).reshape(items.numbers.shape)
+    work = store_pipeline(store)
+    uses_ring = framework == "native" or (
+        framework == "tensorflow" and manifest.format != "tfrecord"
+    )
+    loaded: dict[str, Any] = {"n_samples": len(store)}
+    if items.window is not None:
+        work = windowed_pipeline(work, places, items.window)
+        loaded["n_samples"] = len(work)
+    elif uses_ring or framework not in OF_STORES:
+        # In the order in which other ways of loading have them: a store may have another one.
+        loaded = items.loaded(places[:, 0])
+    elif len(places) < len(store):
+        screen.note(
+            f"{opened.label}: {framework} reads all {len(store)} samples of it, in its own order"
+        )
+    threads, extents = 0, cast("BatchSource | None", None)
+    if framework in ("native", *OF_STORES):
+        threads = config.n_workers or int(framework != "native")
+        if uses_ring and config.workers is None and not is_local(store.path):
+            threads = max(threads, REMOTE_THREADS)  # as in a script
+        if threads and uses_ring:
+            extents = source_of_store(store)
+            if items.window is not None:
+                extents = SampleSource(extents, places, window=items.window)
+    shards = tuple(
+        (shard.n_samples, tuple(store.path / file.name for file in shard.files))
+        for shard in manifest.shards
+    )
+    return Prepared(
+        label=opened.label,
+        format=manifest.format,
+        work=work,
+        files=[file for _, files in shards for file in files],
+        store=opened.facts,
+        framework=framework,
+        workers=0 if threads else config.n_workers,
+        prefetch=config.n_ahead or (DEFAULT_PREFETCH if threads else 0),
+        windows=items.windows,
+        threads=threads,
+        extents=extents,
+        shards=shards,
+        spelled=opened.spelled,
+        **loaded,
+    )
+
+
+def _probe(
+    choice: FormatChoice, config: RunConfig, source: Source, samples: Sequence[int], screen: Screen
+) -> ComparedStore:
+    """Return a probe of an item of ``--format``."""
+    request = StoreRequest(
+        source.dataset,
+        source.index,
+        find_format(choice.name),
+        source.place,
+        samples=samples,
+        options=choice.format_options,
+        files=source.files,
+        shard_nbytes=choice.shard_nbytes or PROBE_SHARD_NBYTES,
+        limit_nbytes=PROBE_NBYTES,
+        limit_s=PROBE_S,
+        encoding=choice.encoding,
+        workers=available_cpus(),
+        memory_nbytes=max(PROBE_MEMORY_NBYTES, 3 * source.index.spec.nbytes),
+    )
+    request.check_container()
+    path = source.place / "stores" / request.plan().name
+    notice = choose_place(store_dir=config.store_dir).notice
+    if notice and not source.stand_in and not path.exists():
+        screen.note(notice)
+    tally, watch = Tally(), stopwatch()
+    with _removable(path), screen.progress(f"converting a probe to {choice.spelled}") as move:
+        store = find_converter()(
+            replace(request, path=path), progress=move, notice=screen.note, tally=tally
+        )
+    assert store is not None, "a probe has one part"
+    took_s = watch()
+    if tally.n_written and not tally.n_resumed:  # one run made it all
+        note_conversion(path, took_s)
+    facts = _facts_of(
+        store,
+        len(source.index),
+        path=str(path),
+        reused=not tally.n_written,
+        convert_s=took_s if tally.n_written else conversion_s(path),
+        probe=len(store) < len(source.index),
+    )
+    return ComparedStore(choice.spelled, store, facts, choice.spelled if choice.options else None)
+
+
+@contextmanager
+def _removable(path: Path) -> Iterator[None]:
+    """Say of a damaged store how to be rid of it, so that the same command makes it anew."""
+    try:
+        yield
+    except StoreClaimedError:
+        raise
+    except StoreError as error:
+        raise StoreError(f"{error} ('iobench cache --remove {path}' removes it)") from error
+
+
+def _facts_of(store: Store, n_samples_all: int, **others: Any) -> dict[str, Any]:
+    """Return what ``run.json`` says of a store; if nothing else is said, it was finished before."""
+    manifest = store.manifest
+    return {
+        "path": str(store.path),
+        "target": None,
+        "probe": False,
+        "reused": True,
+        "convert_s": None,
+        "nbytes": manifest.nbytes,
+        "n_samples": len(store),
+        "options": dict(manifest.options),
+        "lossy": {
+            name: {key: errors[key] for key in LARGEST_ERRORS if key in errors}
+            for name, errors in manifest.lossy.items()
+        },
+        "n_samples_all": n_samples_all,
+        **others,
+    }
