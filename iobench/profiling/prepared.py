@@ -117,7 +117,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     evaluated: NDArray[np.int64] | None = None
 
 
-class Items(msgspec.Struct, frozen=True):
+class ProfiledItems(msgspec.Struct, frozen=True):
     """The samples that all ways load, by their numbers in the dataset."""
 
     numbers: NDArray[np.int64]  # (samples, items), ascending; one item but of windows
@@ -127,7 +127,7 @@ class Items(msgspec.Struct, frozen=True):
     # what a probe holds, in an order of which every beginning is spread over the files
     spread: Sequence[int] = ()
 
-    def held_by(self, store: Store, label: str, config: RunConfig) -> Items:
+    def held_by(self, store: Store, label: str, config: RunConfig) -> ProfiledItems:
         """Return those that a store holds whole."""
         is_held = (places_among(store.manifest.samples, self.numbers.ravel()) >= 0).reshape(
             self.numbers.shape
@@ -274,7 +274,7 @@ def prepare(
 
 def _choose_items(
     config: RunConfig, samples: ProfiledSamples, batch_size: int, screen: Screen
-) -> Items:
+) -> ProfiledItems:
     """Return what the runs need, spread evenly over what there is."""
     index, splits = samples.index, chosen_splits(config.split, config.splits_by)
     if config.evaluate is not None:
@@ -306,7 +306,7 @@ def _choose_items(
         is_evaluated = np.isin(numbers[:, 0], select_split(index, config.evaluate))
     if samples.numbers is not None:
         numbers = np.asarray(samples.numbers, dtype=np.int64)[numbers]
-    return Items(numbers, window, windows, is_evaluated, spread)
+    return ProfiledItems(numbers, window, windows, is_evaluated, spread)
 
 
 # -- the original files ---
@@ -345,7 +345,7 @@ def _of_passes(config: RunConfig, dataset: IterableObject, source: Source) -> Pr
 
 
 def _of_source(
-    config: RunConfig, framework: str, source: Source, items: Items, screen: Screen
+    config: RunConfig, framework: str, source: Source, items: ProfiledItems, screen: Screen
 ) -> Prepared:
     numbers = np.unique(items.numbers)
     work = _pipeline(source.dataset, source.index, numbers)
@@ -418,7 +418,9 @@ def _open_baseline(
     return baseline
 
 
-def _of_baseline(config: RunConfig, source: Source, items: Items, baseline: Baseline) -> Prepared:
+def _of_baseline(
+    config: RunConfig, source: Source, items: ProfiledItems, baseline: Baseline
+) -> Prepared:
     running = baseline.pipeline
     shared: dict[str, Any] = {
         "label": "upstream",
@@ -442,7 +444,7 @@ def _of_baseline(config: RunConfig, source: Source, items: Items, baseline: Base
 
 
 def _of_store(
-    opened: ComparedStore, config: RunConfig, framework: str, items: Items, screen: Screen
+    opened: ComparedStore, config: RunConfig, framework: str, items: ProfiledItems, screen: Screen
 ) -> Prepared:
     store, manifest = opened.store, opened.store.manifest
     places = places_among(manifest.samples, items.numbers.ravel()).reshape(items.numbers.shape)
