@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self, overload
+from typing import Any, Final, Literal, Self
 
 import msgspec
 import numpy as np
@@ -300,41 +300,6 @@ class Window(msgspec.Struct, frozen=True):
 
 def _offsets(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
-
-
-class StackedSamples(Sequence[dict[str, NDArray[Any]]]):
-    """A sequence of samples that are rows of ``arrays``, those of a batch."""
-
-    def __init__(self, arrays: dict[str, NDArray[Any]], n_samples: int) -> None:
-        self.arrays = arrays
-        self._n_samples = n_samples
-
-    def __len__(self) -> int:
-        return self._n_samples
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> StackedSamples: ...
-
-    def __getitem__(self, index: Any) -> Any:
-        rows = range(self._n_samples)[index]
-        if isinstance(rows, int):
-            return self._row(rows)
-        some = {name: array[index] for name, array in self.arrays.items()}
-        return StackedSamples(some, len(rows))
-
-    def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
-        return map(self._row, range(self._n_samples))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(array.nbytes for array in self.arrays.values())
-
-    def _row(self, row: int) -> dict[str, NDArray[Any]]:
-        return {name: array[row, ...] for name, array in self.arrays.items()}
 
 
 class SharedBytes(msgspec.Struct, frozen=True):

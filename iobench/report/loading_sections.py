@@ -62,7 +62,7 @@ STYLES: Final[Mapping[Verdict, Style]] = {
     Verdict.PARTLY_HIDDEN: "fair",
     Verdict.IO_BOUND: "bad",
 }
-STORES: Final = ("OpenedStore", "OpenedChunkedStore")
+STORES: Final = ("ExtentStore", "ChunkedStore", "OpenedStore", "OpenedChunkedStore")
 """What loaders of a script call a store that they load."""
 ALWAYS_SHOWN: Final = (Kind.READ, Kind.DECODE, Kind.PREPROCESS, Kind.H2D)
 STAGES_LEAD: Final = (

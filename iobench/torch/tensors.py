@@ -9,7 +9,6 @@ import torch
 from torch.utils.data import default_collate
 
 from iobench.errors import OptionError
-from iobench.samples import StackedSamples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,11 +84,9 @@ class TensorCast:
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Return the batch that ``store.__getitems__`` filled, as tensors, without a further copy.
+    """Return samples of a store as a batch of tensors.
 
-    For ``torch.utils.data.DataLoader(store, collate_fn=iobench.torch.collate, ...)``. What comes
-    from elsewhere goes through torch's own ``default_collate``.
+    For ``torch.utils.data.DataLoader(store, collate_fn=iobench.torch.collate, ...)``; it is torch's
+    own ``default_collate``.
     """
-    if isinstance(samples, StackedSamples):
-        return {name: as_tensor(array) for name, array in samples.arrays.items()}
     return default_collate(samples)

@@ -67,7 +67,7 @@ def test_a_store_of_another_is_loaded_and_opened_with_xarray(shared: Path) -> No
         "    for name in ('zarr', 'tfrecord', 'numpy'):\n"
         "        store = iobench.open_store(f'{sys.argv[1]}/{name}')\n"
         "        for workers in (0, 2):\n"
-        "            loader = store.loader(4, threads=2) if workers else store.loader(4)\n"
+        "            loader = iobench.loader(store, 4, threads=workers or None)\n"
         "            print(sum(float(batch['t'].sum()) for batch in loader))\n"
         "        print(float(store.to_xarray()['t'].sum()))\n"
     )

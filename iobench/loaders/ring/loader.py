@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.order import BatchOrder
     from iobench.loaders.ring.origins import SampleFacts
     from iobench.loaders.ring.passes import RecordedPass
-    from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec
 
 DEPTH: Final = 4
@@ -77,7 +76,6 @@ class RingLoader:
         self._present = present
         self._device = device
         self._find_rank = find_rank
-        self._recorder: Recorder | None = None
         self._facts = facts
         self._n_taken = 0  # batches of ``epoch`` that were handed out
         self._is_resumed = self._is_begun = self._is_over = False
@@ -93,7 +91,7 @@ class RingLoader:
         self._passes: weakref.WeakSet[RingPass] = weakref.WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_idle": None, "_passes": None, "_recorder": None}
+        return {**self.__dict__, "_idle": None, "_passes": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -117,17 +115,6 @@ class RingLoader:
         if not n_batches:
             return 0
         return (n_batches - 1) * self.batch_size + len(self.order.samples(0, n_batches - 1))
-
-    @property
-    def delivered(self) -> tuple[int, int]:
-        """Number of the batch handed out last, counted over all epochs, and its epoch."""
-        return self.epoch * len(self.order) + self._n_taken - 1, self.epoch
-
-    def tell_spans(self, recorder: Recorder) -> bool:
-        """Let reader threads note there what they do, from the next epoch on."""
-        can = not isinstance(self.source, ProcessSource)
-        self._recorder = recorder if can else None
-        return can
 
     @property
     def normalisation(self) -> dict[str, MeanStd]:
@@ -226,7 +213,6 @@ class RingLoader:
             ahead=self.depth,
             present=self._present,
             device=self._device,
-            recorder=self._recorder,
             recorder_now=None if log is None else log.recorder,
         )
 

@@ -1,4 +1,4 @@
-"""``iobench.loader``: what its options make of a store or dataset."""
+"""What the options of a loader make of a store or dataset."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from iobench.errors import OptionError, parameters_named
 from iobench.loaders.contract import HELD_BY_LOOP
 from iobench.loaders.opened_store import open_store
 from iobench.loaders.pipeline import dataset_pipeline
-from iobench.loaders.ring.loader import DEPTH, RingLoader, usual_threads
-from iobench.loaders.ring.loader_config import LoaderConfig, check_whole, with_options
+from iobench.loaders.ring.loader import DEPTH, usual_threads
+from iobench.loaders.ring.loader_config import check_whole
 from iobench.loaders.ring.normalising import means_of
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.origins import NumberedSamples, SampleFacts
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.ring.presenting import ChannelStack, Presenter, float_cast
+from iobench.loaders.ring.presenting import ChannelStack, Presenter
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.sample_patches import PatchPlaces, PatchSizes
 from iobench.loaders.ring.sample_source import SampleSource, SourceSamples
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.contract import BatchSource
+    from iobench.loaders.ring.loader_config import LoaderConfig
     from iobench.loaders.ring.presenting import Cast
-    from iobench.stores.contract import Store
 
 logger = logging.getLogger("iobench")
 
@@ -206,55 +206,3 @@ def find_rank(rank: int | None = None, world_size: int | None = None) -> tuple[i
             f"the environment says RANK={own} and WORLD_SIZE={count}, expected two whole "
             "numbers; set both, or pass rank= and world_size="
         ) from None
-
-
-@with_options
-def loader(
-    store: Store | BatchSource | NumberedSamples | str | os.PathLike[str],
-    batch_size: int,
-    **options: Any,
-) -> RingLoader:
-    """Load batches of a store in threads, ahead of the training loop, into memory used again.
-
-    A batch is valid as long as anyone holds it, or a view of it. Iterating again is the next
-    epoch; `RingLoader.state_dict` tells where in it the loop is. ``print(loader)`` shows what a
-    batch holds.
-
-    Parameters
-    ----------
-    store : Store or path
-        An open store, or its folder; or what `iobench.open_dataset` returns.
-    batch_size : int
-        Samples a batch.
-    **options
-        The fields of `LoaderConfig`: order (``shuffle``, ``seed``, ``drop_last``, ``rank``,
-        ``world_size``), samples (``split``, ``select``, ``window``, ``patch``, ``patch_at``),
-        values (``normalise``, ``transform``, ``dtype``, ``stack``), what they are handed over as
-        (``framework``, ``device``), and how they are read (``threads``, ``depth``, ``verify``,
-        ``processes``).
-
-    Returns
-    -------
-    RingLoader
-        An iterable of batches with a length.
-
-    Raises
-    ------
-    StoreError
-        If the store is unfinished or damaged.
-    OptionError
-        If an option has a value that cannot be, or buffers do not fit into memory.
-    MissingExtraError
-        If the framework is not installed.
-    """
-    config = LoaderConfig.of(options)
-    framework = config.framework or ("numpy" if config.device is None else "torch")
-    if framework == "torch":
-        from iobench.torch.store_loader import StoreLoader
-
-        return StoreLoader(store, batch_size, **options)
-    if framework == "tensorflow":
-        from iobench.tensorflow.store_loader import TFStoreLoader
-
-        return TFStoreLoader(store, batch_size, **options)
-    return RingLoader(**resolve_options(store, batch_size, config, cast=float_cast))

@@ -6,14 +6,12 @@ normalised before they are stacked to windows: each once a batch.
 
 from __future__ import annotations
 
-import os
-import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.errors import OptionError
-from iobench.loaders.ring.buffers import BufferPool, ScratchRows
+from iobench.loaders.ring.buffers import ScratchRows
 from iobench.loaders.ring.contract import PlannedSource, is_planned
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.normalising import Normaliser, normalised_spec
@@ -22,10 +20,10 @@ from iobench.loaders.ring.sample_patches import CutReader
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.windowed import stacking, windowed_spec
 from iobench.recording.kinds import Kind
-from iobench.samples import StackedSamples
+from iobench.samples import is_number_below
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -34,9 +32,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.normalising import MeanStd
     from iobench.loaders.ring.sample_patches import PatchPlaces
     from iobench.samples import SampleSpec, Window
-
-DEPTH: Final = 2
-"""Buffers from the start: a loop holds this batch, and the last one until this one is there."""
 
 
 class ItemNumbers:
@@ -189,57 +184,21 @@ class _SampleReader:
 
 
 class SourceSamples:
-    """The samples of a source by number, as a map-style dataset; several are read side by side.
-
-    Each thread, and each process after a fork, has its own reader.
-    """
+    """The samples of a source by number, as a map-style dataset."""
 
     def __init__(self, source: BatchSource) -> None:
         self.spec: SampleSpec = source.spec
         self._source = source
-        self._own = threading.local()
-        self._pool: BufferPool | None = None
-        self._largest = 0
-
-    def __reduce__(self) -> tuple[type[SourceSamples], tuple[BatchSource]]:
-        return (SourceSamples, (self._source,))
 
     def __len__(self) -> int:
         return len(self._source)
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
         """Return a sample."""
-        return self.__getitems__([index])[0]
-
-    def __getitems__(self, indices: Sequence[int]) -> StackedSamples:
-        """Return these samples, each as a row of one array a variable."""
-        samples = np.asarray(indices, dtype=np.int64).reshape(-1)
-        count = len(self)
-        outside = (samples < -count) | (samples >= count)
-        if outside.any():
-            number = int(samples[outside][0])
-            if isinstance(self._source, StoreSource):
-                self._source.store.extents(number)  # says so in its own words
-            raise IndexError(f"no sample {number}, there are {count}")
-        samples = np.where(samples < 0, samples + count, samples)
-        pool = self._pool_for(len(samples))
-        memory = pool.take_or_grow()
-        key, arrays = pool.lend(memory, len(samples))
-        if len(samples):
-            self._reader().fill(samples, arrays, BatchLog())
-        pool.hand_out(key)
-        return StackedSamples(arrays, len(samples))
-
-    def _pool_for(self, n_samples: int) -> BufferPool:
-        pool = self._pool
-        if pool is None or pool.pid != os.getpid() or n_samples > self._largest:
-            self._largest = max(1, n_samples, self._largest)
-            pool = self._pool = BufferPool(self._source.spec, self._largest, depth=DEPTH)
-        return pool
-
-    def _reader(self) -> Reader:
-        own = self._own
-        if getattr(own, "pid", None) != os.getpid():
-            own.reader, own.pid = self._source.filler(), os.getpid()
-        reader: Reader = own.reader
-        return reader
+        if not is_number_below(index, len(self), "samples"):
+            raise IndexError(f"no sample {index}, there are {len(self)}")
+        rows = {v.name: np.empty((1, *v.shape), v.dtype) for v in self.spec}
+        reader = self._source.filler()
+        reader.fill(np.array([index % len(self)]), rows, BatchLog())
+        reader.close()
+        return {name: array[0, ...] for name, array in rows.items()}
