@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import BatchSource, RingBatch
     from iobench.loaders.ring.origins import NumberedSamples
-    from iobench.loaders.ring.passes import RecordedPass
     from iobench.loaders.ring.ring_run import RingRun
+    from iobench.recording.delivery_log import DeliveryLog
     from iobench.stores.contract import Store
 
 
@@ -103,15 +103,17 @@ class StoreLoader(RingLoader):
         """
         return DataLoader(RingBatches(self), batch_size=None, collate_fn=as_it_is)
 
-    def _begin(self, log: RecordedPass | None = None) -> RingRun:
-        run = super()._begin(log)
+    def begin(self, log: DeliveryLog | None = None) -> RingRun:
+        """Return what makes the batches of the next iteration."""
+        run = super().begin(log)
         if log is not None and current_recording() is not None:
             device_moves.install()
         self._place = EpochPlace.announced(run)
         return run
 
-    def _took(self, batch: RingBatch | None) -> None:
-        super()._took(batch)
+    def took(self, batch: RingBatch | None) -> None:
+        """Note which batch the loop got; None at the end."""
+        super().took(batch)
         if self._place is not None:
             if batch is None:
                 self._place.withdraw()

@@ -110,6 +110,8 @@ class BufferPool:
         prepare: Callable[[BatchMemory], None] | None = None,
         new_memory: Callable[[int], BatchMemory] | None = None,
     ) -> None:
+        self._free: SimpleQueue[BatchMemory | None] = SimpleQueue()
+        self._owners: dict[int, weakref.ref[Any]] = {}
         self._new_memory = new_memory or BatchMemory
         self.pid = os.getpid()
         self.n_buffers = self.n_grown = 0
@@ -128,8 +130,6 @@ class BufferPool:
         self._owner_type = ctypes.c_ubyte * self.nbytes
         self._keys = itertools.count()
         self._counting = threading.Lock()
-        self._free: SimpleQueue[BatchMemory | None] = SimpleQueue()
-        self._owners: dict[int, weakref.ref[Any]] = {}
         self._held: dict[int, None] = {}  # handed out and alive
         for _ in range(depth):
             self._add()
@@ -232,6 +232,9 @@ class BufferPool:
             )
         self.n_grown += 1
         self._add()
+
+    def __del__(self) -> None:
+        self.discard()
 
     def discard(self) -> None:
         """Let go of all buffers; those of batches that are held live as long as these."""

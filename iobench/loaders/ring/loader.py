@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import threading
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,10 +18,12 @@ from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import PlannedSource, RingBatch, is_planned
 from iobench.loaders.ring.loader_config import LoaderConfig
 from iobench.loaders.ring.origins import coordinates_of
-from iobench.loaders.ring.passes import RecordedLoader, RingPass
+from iobench.loaders.ring.passes import RingPass
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ring_run import RingRun
 from iobench.loaders.windowed import TARGET_SUFFIX
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.session import loop_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.normalising import MeanStd
     from iobench.loaders.ring.order import BatchOrder
     from iobench.loaders.ring.origins import SampleFacts
-    from iobench.loaders.ring.passes import RecordedPass
+    from iobench.recording.facts import LoaderFacts
+    from iobench.recording.recorder import Recorder
+    from iobench.recording.session import Recording
     from iobench.samples import SampleSpec
 
 DEPTH: Final = 4
@@ -79,24 +84,17 @@ class RingLoader:
         self._facts = facts
         self._n_taken = 0  # batches of ``epoch`` that were handed out
         self._is_resumed = self._is_begun = self._is_over = False
-        self._recorded = RecordedLoader(
-            f"{type(self).__module__}.{type(self).__qualname__}",
-            type(self.dataset).__name__,
-            threads=self.threads,
-            prefetch=depth,
-            batch_size=order.batch_size,
-        )
-        self._idle = _IdlePool()
-        self._idle.put(self._new_pool())  # so that what does not fit is said here
+        self._recorded: tuple[Recording, LoaderFacts] | None = None
+        # Buffers between two iterations; what does not fit is said here.
+        self.idle: list[BufferPool] = [self._new_pool()]
         self._passes: weakref.WeakSet[RingPass] = weakref.WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_idle": None, "_passes": None}
+        return {**self.__dict__, "idle": None, "_passes": None, "_recorded": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
-        self._idle, self._passes = _IdlePool(), weakref.WeakSet()
-        self._idle.put(self._new_pool())
+        self.idle, self._passes = [self._new_pool()], weakref.WeakSet()
 
     @property
     def spec(self) -> SampleSpec:
@@ -179,18 +177,31 @@ class RingLoader:
 
         It begins with the first ``next``.
         """
-        begun = RingPass(
-            self._begin,
-            receive=None if self._device is None else self._device.receive,
-            taken=self._took,
-            ended=self._idle.put_back,
-            recorded=self._recorded.begin,
-            sample_nbytes=self.spec.nbytes,
-        )
+        begun = RingPass(self)
         self._passes.add(begun)
         return begun
 
-    def _begin(self, log: RecordedPass | None = None) -> RingRun:
+    # -- of a pass ----------------------------------------------------------------------------
+
+    def new_log(self) -> DeliveryLog | None:
+        """Return the log of another pass; None where nothing is recorded."""
+        recording = loop_recording()
+        if recording is None:
+            return None
+        if self._recorded is None or self._recorded[0] is not recording:
+            facts = recording.add_loader(
+                "native",
+                f"{type(self).__module__}.{type(self).__qualname__}",
+                type(self.dataset).__name__,
+                threads=self.threads,
+                prefetch=self.depth,
+                batch_size=self.batch_size,
+            )
+            self._recorded = recording, facts
+        return DeliveryLog(recording, self._recorded[1])
+
+    def begin(self, log: DeliveryLog | None = None) -> RingRun:
+        """Return what makes the batches of the next iteration."""
         own = self.order.rank, self.order.world_size
         if self._find_rank is not None and (now := self._find_rank()) != own:
             raise OptionError(
@@ -208,15 +219,23 @@ class RingLoader:
         return RingRun(
             self.source,
             self._batches(self.epoch, self._n_taken, log),
-            self._idle.take() or self._new_pool(),
+            self._idle_pool(),
             threads=self.threads,
             ahead=self.depth,
             present=self._present,
             device=self._device,
-            recorder_now=None if log is None else log.recorder,
+            recorder_now=None if log is None else functools.partial(_recorder_of, log),
         )
 
-    def _batches(self, epoch: int, first: int, log: RecordedPass | None) -> Iterator[RingBatch]:
+    def _idle_pool(self) -> BufferPool:
+        """Return buffers; none where a batch of a parent process may be in them."""
+        with suppress(IndexError):
+            pool = self.idle.pop()
+            if pool.pid == os.getpid():
+                return pool
+        return self._new_pool()
+
+    def _batches(self, epoch: int, first: int, log: DeliveryLog | None) -> Iterator[RingBatch]:
         order = self.order
         planned = self.source if is_planned(self.source) else None
         n_planned = max(1, MOST_PLANNED // order.batch_size)
@@ -228,7 +247,12 @@ class RingLoader:
             number = epoch * len(order) + place if log is None else log.recording.next_batch()
             yield RingBatch(number, epoch, order.samples(epoch, place), place)
 
-    def _took(self, batch: RingBatch | None) -> None:
+    def receive(self, value: Any) -> Any:
+        """Return a batch as the loop gets it."""
+        return value if self._device is None else self._device.receive(value)
+
+    def took(self, batch: RingBatch | None) -> None:
+        """Note which batch the loop got; None at the end."""
         if batch is None:
             self._is_over = self._n_taken == len(self)
         elif batch.epoch == self.epoch:
@@ -297,39 +321,10 @@ class RingLoader:
         """End all threads and let the buffers go; batches that are held stay valid."""
         for begun in list(self._passes):
             begun.close()
-        self._idle.discard()
+        self.idle.clear()
         if isinstance(self.source, ProcessSource):
             self.source.close()
 
 
-class _IdlePool:
-    """Holds the buffers between two iterations; not the loader, which may be gone by then."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # an iteration may end in the middle of a collection
-        self._pool: BufferPool | None = None
-
-    def take(self) -> BufferPool | None:
-        """Return them; None where a batch of a parent process may be in them."""
-        with self._lock:
-            pool, self._pool = self._pool, None
-        return pool if pool is not None and pool.pid == os.getpid() else None
-
-    def put(self, pool: BufferPool) -> None:
-        with self._lock:
-            if self._pool is None:
-                self._pool = pool
-                return
-        pool.discard()
-
-    def put_back(self, run: RingRun) -> None:
-        self.put(run.pool)
-
-    def discard(self) -> None:
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.discard()
-
-    def __del__(self) -> None:
-        self.discard()
+def _recorder_of(log: DeliveryLog) -> Recorder | None:
+    return None if log.recording.closed else log.recording.recorder

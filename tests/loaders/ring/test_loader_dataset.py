@@ -26,19 +26,17 @@ def store(tmp_path: Path) -> Store:
 
 
 def check(loader: RingLoader) -> None:
-    """Compare ``dataset[i]`` and ``__getitems__`` with the batches."""
+    """Compare ``dataset[i]`` with the batches."""
     dataset: Any = loader.dataset
     seen = []
     for number, batch in enumerate(loader):
         samples = loader.order.samples(0, number).tolist()
         seen += samples
-        together = dataset.__getitems__(samples)
         for row, sample in enumerate(samples):
             one = dataset[sample]
             assert one.keys() == batch.keys()
             for name, array in batch.items():
                 assert np.array_equal(one[name], array[row])
-                assert np.array_equal(together[row][name], array[row])
     assert sorted(seen) == list(range(len(dataset)))
     loader.close()
 
@@ -65,9 +63,6 @@ def test_samples_of_windows_go_to_other_processes(store: Store) -> None:
     assert dataset[-1]["number"].tolist() == [18]
     with pytest.raises(IndexError, match="no sample 19, there are 19"):
         dataset[19]
-    store[0], store.__getitems__([1])  # what it keeps for that stays here
-    again = pickle.loads(pickle.dumps(store))
-    assert again.__getitems__([3])[0]["number"] == 3
 
 
 def test_a_source_of_the_users_can_be_asked_as_well() -> None:

@@ -16,7 +16,6 @@ from iobench.errors import IobenchError, OptionError
 from iobench.loaders.ring.loader_config import LoaderConfig
 from iobench.loaders.ring.options import find_rank
 from iobench.loaders.ring.presenting import ArrayCast
-from iobench.samples import StackedSamples
 
 if TYPE_CHECKING:
     from iobench.stores.contract import Store
@@ -55,23 +54,6 @@ def test_a_failing_transform_names_batch_and_samples(store: Store) -> None:
         f"the transform was given samples [{listed}] and 4 more",
         "while batch 0 of epoch 0 was made",
     ]
-
-
-def test_samples_side_by_side_are_samples(store: Store) -> None:
-    found = store.__getitems__([3, -1, 3])
-    assert isinstance(found, StackedSamples)
-    assert len(found) == 3
-    for sample, number in zip(found, [3, 49, 3], strict=True):
-        for name, array in store[number].items():
-            assert np.array_equal(sample[name], array)
-            assert (sample[name].dtype, sample[name].shape) == (array.dtype, array.shape)
-    assert found[-1].keys() == found[1:][0].keys()
-    with pytest.raises(IndexError):
-        found[3]
-    with pytest.raises(IndexError, match="no sample 50, the store holds 50"):
-        store.__getitems__([0, 50])
-    assert len(store.__getitems__([])) == 0
-    store.close()
 
 
 @pytest.mark.parametrize(
