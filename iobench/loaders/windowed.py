@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,8 @@ from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
     from iobench.chunks.chunked_fields import SharedChunks
@@ -32,11 +34,13 @@ def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> P
     table = np.asarray(items, dtype=np.int64).reshape(-1, len(window.offsets))
     if table.size and not 0 <= table.min() <= table.max() < len(pipeline):
         raise IndexError(f"items from {table.min()} to {table.max()} of {len(pipeline)}")
-    steps = (Step(step.kind, step.label, _EachItem(step.run)) for step in pipeline.steps)
-    stack = Step(Kind.TRANSFORM, "window", _Stack(pipeline.spec, spec, window))
+    steps = (Step(s.kind, s.label, functools.partial(_each, s.run)) for s in pipeline.steps)
+    stack = functools.partial(
+        _stacked, pipeline.spec, window.offsets, stacking(pipeline.spec, window)
+    )
     planned = None if pipeline.dataset is None else _PlannedItems(pipeline.dataset)
-    where = Addresses(_WindowItems(pipeline.where, table), range(len(table)))
-    return Pipeline(spec, where, (*steps, stack), planned)
+    where = Addresses(functools.partial(_items_of, pipeline.where, table), range(len(table)))
+    return Pipeline(spec, where, (*steps, Step(Kind.TRANSFORM, "window", stack)), planned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,47 +60,29 @@ class _PlannedItems:
         return self.dataset.chunking()
 
 
-@dataclass(frozen=True, slots=True)
-class _EachItem:
-    """A step of an item, done for each item of a window."""
-
-    run: Callable[..., Any]
-
-    def __call__(self, *given: Sequence[Any]) -> list[Any]:
-        return [self.run(*each) for each in zip(*given, strict=True)]
+def _each(run: Callable[..., Any], *given: Sequence[Any]) -> list[Any]:
+    """Do a step of an item for each item of a window."""
+    return [run(*each) for each in zip(*given, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class _WindowItems:
-    """Where the items of a window are; found when asked for, for windows overlap."""
-
-    where: Sequence[Any]
-    table: NDArray[np.int64]
-
-    def __call__(self, window: int) -> tuple[Any, ...]:
-        return tuple(self.where[item] for item in self.table[window].tolist())
+def _items_of(where: Sequence[Any], table: NDArray[np.int64], window: int) -> tuple[Any, ...]:
+    """Return where the items of a window are; found when asked for, for windows overlap."""
+    return tuple(where[item] for item in table[window].tolist())
 
 
-class _Stack:
-    """Stacks the items of a window, in the order of ``window.offsets``, to the window's arrays."""
-
-    def __init__(self, item_spec: SampleSpec, spec: SampleSpec, window: Window) -> None:
-        self._item_spec = item_spec
-        self._offsets = window.offsets
-        self._plan = [
-            (spec[name], source, places) for name, source, places in stacking(item_spec, window)
-        ]
-
-    def __call__(self, items: Sequence[Sample], where: Any) -> dict[str, NDArray[Any]]:
-        for offset, item in zip(self._offsets, items, strict=True):
-            self._item_spec.check(item, where=f"the item at offset {offset} of a window")
-        arrays: dict[str, NDArray[Any]] = {}
-        for variable, source, places in self._plan:
-            stacked = np.empty(variable.shape, variable.dtype)
-            for row, place in enumerate(places):
-                stacked[row] = items[place][source]
-            arrays[variable.name] = stacked
-        return arrays
+def _stacked(
+    item_spec: SampleSpec,
+    offsets: Sequence[int],
+    plan: Sequence[tuple[str, str, list[int]]],
+    items: Sequence[Sample],
+    where: Any,
+) -> dict[str, NDArray[Any]]:
+    """Return the items of a window, in the order of its offsets, as the window's arrays."""
+    for offset, item in zip(offsets, items, strict=True):
+        item_spec.check(item, where=f"the item at offset {offset} of a window")
+    return {
+        name: np.stack([items[place][source] for place in places]) for name, source, places in plan
+    }
 
 
 def stacking(spec: SampleSpec, window: Window) -> list[tuple[str, str, list[int]]]:

@@ -342,7 +342,7 @@ class BatchRecorder:
         return stages
 
     def _choose(self) -> None:
-        # As `StageTimer`: the fastest batch decides, since the first ones also open files.
+        # As `RecordedDetail`: the fastest batch decides, since the first ones also open files.
         budget_ns = BUDGET_FRACTION * self._fastest_ns
         cost_ns = self._sample_cost_ns
         if self._detail is Detail.AUTO:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from span_rows import rows_of
 from tiny_pipeline import SPEC
 
 from iobench.chunks.decode_counts import count_used
 from iobench.loaders.pipeline import Pipeline, Step
-from iobench.loaders.stage_timer import Detail, StageTimer
+from iobench.loaders.ring.log import BatchLog
+from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_file import Flag
@@ -18,20 +21,23 @@ READ_NS, DECODE_NS, PLACE_NS = 600, 300, 100
 
 
 class Bench:
-    """A timer over two steps and a place that take a known time each."""
+    """A reader over two steps and a place that take a known time each."""
 
     def __init__(self, run, detail, costs=None):
         self.clock = FakeClock(start_ns=10_000)
-        self.recorder = Recorder(run.spans_path, role="worker", worker=0, clock=self.clock)
+        recorder = Recorder(run.spans_path, role="worker", worker=0, clock=self.clock)
         steps = (
             Step(Kind.READ, "", self.step(READ_NS, 7)),
             Step(Kind.DECODE, "tiny", self.step(DECODE_NS, 9)),
         )
         self.failing = -1
-        self.timer = StageTimer(
-            Pipeline(SPEC, range(1000), steps), self.recorder, detail=detail,
+        source = PipelineSource(
+            Pipeline(SPEC, range(1000), steps), detail=detail,
             unit_costs=costs or {"light_ns": 1, "full_ns": 2},
         )  # fmt: skip
+        self.reader = source.filler()
+        self.reader._place = self.place
+        self.log = BatchLog(recorder)
 
     def step(self, ns, nbytes):
         def run(value, where=None):
@@ -42,12 +48,13 @@ class Bench:
 
         return run
 
-    def place(self, position, sample):
+    def place(self, *_):
         self.clock.advance(PLACE_NS, cpu_ns=PLACE_NS)
         return 5
 
     def make(self, batch, *samples):
-        self.timer.make_batch(batch, 3, samples, self.place)
+        self.log.begin(batch, 3)
+        self.reader.fill(np.array(samples), {}, self.log)
 
 
 def test_sample_spans_are_exact(run):
@@ -113,4 +120,4 @@ def test_the_failed_sample_is_named(run, detail):
     bench.failing = 41
     with pytest.raises(ValueError, match="41"):
         bench.make(0, 40, 41, 42)
-    assert bench.timer.failed_sample == 41
+    assert bench.reader.failed_sample == 41

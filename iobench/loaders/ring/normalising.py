@@ -50,79 +50,62 @@ def means_of(
     manifest: Manifest | None,
 ) -> dict[str, MeanStd]:
     """Return what variables are normalised by; a store's manifest has its statistics."""
-    if isinstance(normalise, Mapping):
-        return {name: _given(_named(name, spec), each) for name, each in normalise.items()}
-    if normalise is True:
-        chosen = [variable for variable in spec if np.dtype(variable.dtype).kind == "f"]
-        if not chosen:
-            raise OptionError("normalise=True: no variable has floating-point numbers; name some")
-    elif isinstance(normalise, str) or not isinstance(normalise, Sequence):
+    if isinstance(normalise, str) or not (
+        normalise is True or isinstance(normalise, (Mapping, Sequence))
+    ):
         raise OptionError(
             f"normalise={normalise!r}: expected True, names of variables, or (mean, std) by name"
         )
-    else:
-        chosen = [_named(name, spec) for name in normalise]
-    if not chosen:
-        return {}
-    if manifest is None:
+    floats = [v.name for v in spec if np.dtype(v.dtype).kind == "f"]
+    names = floats if isinstance(normalise, bool) else list(normalise)
+    for name in names:
+        if name not in spec.names:
+            known = ", ".join(spec.names)
+            raise OptionError(f"normalise: there is no variable {name!r}, only {known}")
+        if np.dtype(spec[name].dtype).kind not in "iuf":
+            raise OptionError(f"normalise: {name} is {spec[name].dtype}, which has no mean")
+    if isinstance(normalise, Mapping):
+        return {name: _given(spec[name], normalise[name]) for name in names}
+    if not names and normalise is True:
+        raise OptionError("normalise=True: no variable has floating-point numbers; name some")
+    if names and manifest is None:
         raise OptionError("normalise: only a store keeps statistics; give (mean, std) by name")
+    if manifest is None:
+        return {}
     if manifest.normalisation and normalise is True:
         raise OptionError(
             "normalise=True: the store's samples were normalised when they were made, as its "
             "manifest says; leave it out, or name the variables that were not"
         )
-    statistics = manifest.statistics
-    of = TRAIN if TRAIN in statistics else ALL_SAMPLES
-    if of not in statistics:
-        raise OptionError(
-            "normalise: the store's manifest has no statistics; convert to a new folder, or give "
-            "(mean, std) by name"
-        )
-    return {variable.name: _of_store(variable, statistics[of], of) for variable in chosen}
-
-
-def _named(name: Any, spec: SampleSpec) -> Variable:
-    if name not in spec.names:
-        raise OptionError(f"normalise: there is no variable {name!r}, only {', '.join(spec.names)}")
-    variable = spec[name]
-    if np.dtype(variable.dtype).kind not in "iuf":
-        raise OptionError(f"normalise: {name} is {variable.dtype}, which has no mean")
-    return variable
+    of = TRAIN if TRAIN in manifest.statistics else ALL_SAMPLES
+    statistics = manifest.statistics.get(of, {})
+    return {name: _of_store(spec[name], statistics.get(name), of) for name in names}
 
 
 def _given(variable: Variable, values: Any) -> MeanStd:
     """Return what the user gave for a variable, in its shape."""
     try:
-        mean, std = (np.asarray(each, dtype=np.float64) for each in values)
+        pair = [np.asarray(each, dtype=np.float64) for each in values]
+        by_channel = [-1 if dim == "channel" else 1 for dim in variable.dims]
+        if "channel" in variable.dims:
+            pair = [each.reshape(by_channel) if each.ndim == 1 else each for each in pair]
+        for each in pair:
+            np.broadcast_to(each, variable.shape)
+        mean, std = pair
     except (TypeError, ValueError):
         raise OptionError(
-            f"normalise: {variable.name}: expected a pair of mean and std, numbers or arrays, got "
-            f"{values!r}"
+            f"normalise: {variable.name}: expected a pair of mean and std, numbers or arrays that "
+            f"fit {variable.dims} of {variable.shape}, got {' '.join(repr(values).split())[:200]}"
         ) from None
-    along = [
-        each.reshape([-1 if dim == "channel" else 1 for dim in variable.dims])
-        if each.ndim == 1 and "channel" in variable.dims
-        else each
-        for each in (mean, std)
-    ]
-    try:
-        for each in along:
-            np.broadcast_to(each, variable.shape)
-    except ValueError:
-        raise OptionError(
-            f"normalise: {variable.name}: mean {mean.shape} and std {std.shape} do not fit "
-            f"{variable.dims} of {variable.shape}"
-        ) from None
-    if not all(np.isfinite(each).all() for each in along) or (std < 0).any():
+    if not (np.isfinite(mean).all() and np.isfinite(std).all()) or (std < 0).any():
         raise OptionError(
             f"normalise: {variable.name}: expected finite numbers, and no std below 0"
         )
-    return _mean_std(variable, along[0], along[1])
+    return _mean_std(variable, mean, std)
 
 
-def _of_store(variable: Variable, statistics: Mapping[str, Any], of: str) -> MeanStd:
+def _of_store(variable: Variable, figures: Mapping[str, Any] | None, of: str) -> MeanStd:
     """Return what the store keeps of a variable: by channel or level where it has these."""
-    figures = statistics.get(variable.name)
     if figures is None:
         raise OptionError(
             f"normalise: the store's manifest has no statistics of {variable.name}; name others, "
@@ -130,10 +113,9 @@ def _of_store(variable: Variable, statistics: Mapping[str, Any], of: str) -> Mea
         )
     by = figures.get("by") or {}
     dim = "channel" if "channel" in by else next(iter(by), None)
-    values: Mapping[str, Any] = figures
-    shape: list[int] = []
+    values: Mapping[str, Any] = figures if dim is None else by[dim]
+    shape = [1] * len(variable.shape) if by else []
     if dim is not None:
-        values = by[dim]
         axis = variable.dims.index(dim) if dim in variable.dims else -1
         length = len(values["mean"])
         if axis < 0 or variable.shape[axis] != length:
@@ -141,11 +123,9 @@ def _of_store(variable: Variable, statistics: Mapping[str, Any], of: str) -> Mea
                 f"normalise: {variable.name} has statistics for each of {length} along {dim}, "
                 f"and not all of these; give (mean, std) by name, or cut along other dimensions"
             )
-        shape = [length if place == axis else 1 for place in range(len(variable.shape))]
-    mean, std, low, high = (
-        np.asarray(
-            [math.nan if one is None else one for one in np.atleast_1d(values[name]).tolist()]
-        )
+        shape[axis] = length
+    mean, std, low, high = (  # None becomes NaN
+        np.array(np.atleast_1d(np.asarray(values[name], dtype=object)), dtype=np.float64)
         for name in ("mean", "std", "min", "max")
     )
     if not (np.isfinite(mean).all() and np.isfinite(std).all()):

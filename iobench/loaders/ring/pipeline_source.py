@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+from iobench.chunks.decode_counts import take_decode_counts
 from iobench.errors import IobenchError
 from iobench.files.open_files import FileIdentities
-from iobench.loaders.stage_timer import Detail, StageTimer
+from iobench.loaders.stage_timer import Detail, RecordedDetail
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.samples import handed_on_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,9 +43,9 @@ class PipelineSource:
         self.one_thread = one_thread
         self._pipeline = pipeline
         self._identities = FileIdentities()  # for processes that get this source
-        self._detail = detail
-        self._unit_costs = dict(unit_costs or {"light_ns": None, "full_ns": None})
-        self._timers: list[StageTimer] = []  # of threads that ended, with what they learnt
+        costs = unit_costs or {"light_ns": None, "full_ns": None}
+        self._new_detail = detail, dict(costs), len(pipeline.steps) + 1
+        self._details: list[RecordedDetail] = []  # of threads that ended, with what they learnt
 
     def __len__(self) -> int:
         return len(self._pipeline)
@@ -56,76 +61,139 @@ class PipelineSource:
 
     def filler(self) -> Reader:
         """Return what one thread makes samples with."""
-        return DatasetReader(self._pipeline, self._detail, self._unit_costs, self._timers)
+        detail = None
+        with suppress(IndexError):
+            detail = self._details.pop()
+        detail = detail or RecordedDetail(*self._new_detail)
+        return DatasetReader(self._pipeline, detail, self._details)
 
 
 class DatasetReader:
     """Makes samples by the steps read, decode and preprocess, for one thread."""
 
     def __init__(
-        self,
-        pipeline: Pipeline,
-        detail: Detail,
-        unit_costs: Mapping[str, int | None],
-        timers: list[StageTimer],
+        self, pipeline: Pipeline, detail: RecordedDetail, details: list[RecordedDetail]
     ) -> None:
-        self._pipeline = pipeline
-        self._detail = detail
-        self._unit_costs = unit_costs
-        self._timers = timers
-        self._timer: StageTimer | None = None
+        self._pipeline, self._detail, self._details = pipeline, detail, details
+        self._is_in_place = any(step.takes_out for step in pipeline.steps)
+        self.failed_sample = -1  # which of the last batch could not be made
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Make each sample in its row, or copy it there."""
-        numbers = tuple(samples.tolist())
-        spec = self._pipeline.spec
-        lent: Sample = {}
-
-        def row_of(position: int) -> Sample:
-            nonlocal lent
-            lent = {name: row[position, ...] for name, row in rows.items()}
-            return lent
-
-        def place(position: int, sample: Sample) -> int:
-            spec.check(sample, where=f"sample {numbers[position]}")
-            nbytes = 0
-            for name, row in rows.items():
-                array = sample[name]
-                if array is not lent.get(name):
-                    row[position] = array
-                nbytes += array.nbytes
-            return nbytes
-
-        in_place = any(step.takes_out for step in self._pipeline.steps)
         if log.recorder is not None:
-            timer = self._timer_of(log.recorder)
-            timer.make_batch(log.batch, log.epoch, numbers, place, row_of if in_place else None)
+            self._record(samples.tolist(), rows, log, log.recorder)
             return
-        for position, number in enumerate(numbers):
+        for position, number in enumerate(samples.tolist()):
+            row = self._row(rows, position)
             try:
-                out = row_of(position) if in_place else None
-                place(position, self._pipeline.make(number, out))
+                self._place(self._pipeline.make(number, row), row, rows, position, number)
             except IobenchError:
                 raise
             except Exception as error:
                 error.add_note(f"while sample {number} was made")
                 raise
 
-    def _timer_of(self, recorder: Recorder) -> StageTimer:
-        if self._timer is None and self._timers:
-            self._timer = self._timers.pop()
-        if self._timer is None or self._timer.recorder is not recorder:
-            self._timer = StageTimer(
-                self._pipeline, recorder, detail=self._detail, unit_costs=self._unit_costs
-            )
-        return self._timer
+    def _row(self, rows: Rows, position: int) -> Sample | None:
+        """Return where a step may make the arrays of a sample; None where none does."""
+        if not self._is_in_place:
+            return None
+        return {name: row[position, ...] for name, row in rows.items()}
 
-    @property
-    def failed_sample(self) -> int:
-        """Which sample of the last batch could not be made; -1 if all could, or nobody knows."""
-        return -1 if self._timer is None else self._timer.failed_sample
+    def _place(
+        self, sample: Sample, made_in: Sample | None, rows: Rows, position: int, number: int
+    ) -> int:
+        """Copy what is not in its row yet; return the bytes of the sample."""
+        self._pipeline.spec.check(sample, where=f"sample {number}")
+        nbytes = 0
+        for name, row in rows.items():
+            array = sample[name]
+            if made_in is None or array is not made_in[name]:
+                row[position] = array
+            nbytes += array.nbytes
+        return nbytes
+
+    def _record(self, samples: list[int], rows: Rows, log: BatchLog, recorder: Recorder) -> None:
+        """Make samples and record the stages, the last of which places them in their rows."""
+        self.failed_sample = -1
+        take_decode_counts()  # what this thread decoded before belongs to no batch
+        batch, epoch, detail = log.batch, log.epoch, self._detail
+        stages = [(step.kind, recorder.string(step.label)) for step in self._pipeline.steps]
+        stages.append((Kind.COLLATE, 0))
+        spent_ns, nbytes = [0] * len(stages), [0] * len(stages)
+        is_summed, with_cpu = detail.is_summed, detail.with_cpu
+        started_ns = recorder.clock.now_ns()
+        for position, sample in enumerate(samples):
+            self.failed_sample = sample
+            recorder.position(batch, epoch, -1 if is_summed else sample)
+            times, cpus, sizes = self._timed(sample, position, rows, recorder, with_cpu)
+            is_shown = is_summed and sample % detail.every == 0
+            for number, (kind, label) in enumerate(stages):
+                start, end = times[number], times[number + 1]
+                if is_summed:
+                    spent_ns[number] += end - start
+                    known = nbytes[number] >= 0 and sizes[number] >= 0
+                    nbytes[number] = nbytes[number] + sizes[number] if known else -1
+                else:
+                    cpu_ns = cpus[number + 1] - cpus[number] if with_cpu else -1
+                    recorder.emit(
+                        kind, start, end, sizes[number], cpu_ns, batch, epoch, sample, label
+                    )
+                if is_shown:
+                    recorder.emit(
+                        kind, start, end, -1, -1, batch, epoch, sample, label, 0, Flag.DETAIL
+                    )
+        self.failed_sample = -1
+        cursor_ns = started_ns
+        for number, (kind, label) in enumerate(stages if is_summed else ()):
+            end_ns = cursor_ns + spent_ns[number]
+            recorder.emit(
+                kind, cursor_ns, end_ns, nbytes[number], -1,
+                batch, epoch, -1, label, 0, Flag.SUMMED, min(len(samples), 0xFFFF),
+            )  # fmt: skip
+            cursor_ns = end_ns
+        _emit_decoded(recorder, batch, epoch)
+        detail.note((recorder.clock.now_ns() - started_ns) / len(samples))
+
+    def _timed(
+        self, sample: int, position: int, rows: Rows, recorder: Recorder, with_cpu: bool
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Return when stages began and the last one ended, the CPU time then, and their bytes."""
+        now_ns, cpu_ns = recorder.clock.now_ns, recorder.clock.cpu_ns if with_cpu else _unknown
+        where = self._pipeline.where[sample]
+        row = None
+        given: tuple[Any, ...] = (where,)
+        cpus, times, sizes = [cpu_ns()], [now_ns()], []
+        for step in self._pipeline.steps:
+            if step.takes_out:
+                row = self._row(rows, position)
+                given = (*given, row)
+            given = (step.run(*given), where)
+            times.append(now_ns())
+            cpus.append(cpu_ns())
+            sizes.append(handed_on_nbytes(given[0]))
+        sizes.append(self._place(given[0], row, rows, position, sample))
+        given = ()  # giving its memory back takes time, and belongs to this stage
+        times.append(now_ns())
+        cpus.append(cpu_ns())
+        return times, cpus, sizes
 
     def close(self) -> None:
         """Leave what was learnt of samples; nothing is open but what the steps themselves hold."""
-        if self._timer is not None:
-            self._timers.append(self._timer)
+        self._details.append(self._detail)
+
+
+def _emit_decoded(recorder: Recorder, batch: int, epoch: int) -> None:
+    """Record what this thread decoded for the batch, where it used chunks."""
+    counts = take_decode_counts()
+    if counts is None:
+        return
+    now = recorder.clock.now_ns()
+    for kind, first, second in (
+        (Kind.DECODE, counts.decoded_nbytes, counts.used_nbytes),
+        (Kind.READ, counts.n_hits + counts.n_decoded, counts.n_decoded),
+    ):
+        recorder.emit(kind, now, now, first, second, batch, epoch, -1, 0, 0, Flag.IO | Flag.DECODED)
+
+
+def _unknown() -> int:
+    return -1
