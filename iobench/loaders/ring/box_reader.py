@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.sample_patches import CutReader, PatchCut, PatchSizes
+    from iobench.loaders.ring.sample_patches import CutReader, PatchCut, Patches
     from iobench.loaders.ring.store_source import StoreSource
     from iobench.stores.fields import FieldLayout
 
@@ -148,7 +148,7 @@ def _span(target: NDArray[Any], strides: tuple[int, ...], first: int) -> int:
     return nbytes
 
 
-def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[StoredVariable] | None:
+def find_arrays(source: StoreSource, patches: Patches) -> list[StoredVariable] | None:
     """Return where the variables of a store lie; None where boxes are cut of whole samples.
 
     So they are with ``verify``, where samples are encoded whole, and where parts cost more.
@@ -156,7 +156,7 @@ def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[StoredVariable] 
     store, layout = source.store, source.layout
     if source.checks is not None or not isinstance(store, ExtentStore) or not len(store):
         return None
-    cuts = {v.name: sizes.cut(v) for v in store.manifest.spec if v.nbytes}
+    cuts = {v.name: patches.cut(v) for v in store.manifest.spec if v.nbytes}
     if layout is not None and not layout.varints:
         arrays = [
             StoredVariable(
@@ -173,13 +173,13 @@ def find_arrays(source: StoreSource, sizes: PatchSizes) -> list[StoredVariable] 
         arrays = [StoredVariable(each, cuts[each.name]) for each in store.decoder.chunked_arrays()]
     else:
         return None
-    cost, whole_cost = 0, sizes.part.nbytes
+    cost, whole_cost = 0, patches.part.nbytes
     places = list(store.table.places(0))
     call_nbytes = 0 if source.files is not None else REQUEST_NBYTES
     for each in arrays:
         target = np.empty(each.cut.sizes, each.array.dtype)
         whole_cost += each.cut.variable.nbytes * (1 + DECODE_FACTOR * each.array.is_encoded)
-        for one in each.ranges(0, places, [0] * len(sizes.dims), target, call_nbytes):
+        for one in each.ranges(0, places, [0] * len(patches.dims), target, call_nbytes):
             cost += max(call_nbytes, COPY_NBYTES)
             if one.chunk_of >= 0:
                 cost += each.array.chunk_nbytes * (1 + DECODE_FACTOR)
@@ -195,7 +195,7 @@ class StoredBoxReader:
     """
 
     def __init__(
-        self, source: StoreSource, sizes: PatchSizes, arrays: list[StoredVariable], whole: CutReader
+        self, source: StoreSource, patches: Patches, arrays: list[StoredVariable], whole: CutReader
     ) -> None:
         store = source.store
         assert isinstance(store, ExtentStore)
@@ -208,7 +208,7 @@ class StoredBoxReader:
             for number in range(one.array.n_chunks)
         }
         self._packed = [
-            (sizes.cut(v).part, v.packed) for v in store.manifest.spec if v.packed is not None
+            (patches.cut(v).part, v.packed) for v in store.manifest.spec if v.packed is not None
         ]
         self._lengths: NDArray[np.int64] | None = None
         self._around: list[tuple[int, int, bytes]] = []

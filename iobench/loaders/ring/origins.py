@@ -38,8 +38,10 @@ class SampleFacts:
         self._index: SampleIndex | None = None
         is_store = not isinstance(owner, NumberedSamples)
         # Which samples of the index they are, and of the dataset, whose windows somebody placed.
-        numbers = range(len(owner)) if is_store else owner.numbers
-        self.numbers = numbers if isinstance(numbers, range) else np.asarray(numbers, np.int64)
+        self._n_samples = len(owner)
+        self._numbers: NDArray[np.int64] | None = None  # those of all
+        if not is_store and owner.numbers != range(len(owner)):
+            self._numbers = np.asarray(owner.numbers, dtype=np.int64)
         self.placed: Sequence[int] = owner.manifest.samples if is_store else owner.numbers
         self.manifest = owner.manifest if is_store else None
 
@@ -52,18 +54,13 @@ class SampleFacts:
 
     def numbers_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers in the index of some of these samples."""
-        numbers = self.numbers
-        if isinstance(numbers, range):
-            return numbers.start + numbers.step * places
-        chosen: NDArray[np.int64] = numbers[places]
-        return chosen
+        return places if self._numbers is None else self._numbers[places]
 
     def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which of these samples have those numbers of the index, -1 where none has."""
-        own = self.numbers
-        if isinstance(own, range) and own == range(len(own)):
-            return np.where(numbers < len(own), numbers, -1)
-        return places_among(own if isinstance(own, range) else own.tolist(), numbers)
+        if self._numbers is None:
+            return np.where(numbers < self._n_samples, numbers, -1)
+        return places_among(self._numbers.tolist(), numbers)
 
 
 def coordinates_of(
@@ -77,10 +74,10 @@ def coordinates_of(
     if isinstance(source, SampleSource):
         numbers = source.items_of(samples)
         if source.patches is not None:
-            sizes = source.patches.sizes
-            starts = dict(zip(sizes.dims, source.patches.corners(samples, epoch).T, strict=True))
-            lengths = dict(zip(sizes.dims, sizes.sizes, strict=True))
-            whole |= dict(zip(sizes.dims, sizes.lengths, strict=True))
+            patches = source.patches
+            starts = dict(zip(patches.dims, patches.corners(samples, epoch).T, strict=True))
+            lengths = dict(zip(patches.dims, patches.sizes, strict=True))
+            whole |= dict(zip(patches.dims, patches.lengths, strict=True))
     origins: dict[str, NDArray[Any]] = {"sample": numbers}
     origins |= {f"{dim}_start": each for dim, each in starts.items()}
     if facts is None:

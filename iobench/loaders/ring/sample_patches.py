@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -56,22 +55,36 @@ class PatchCut:
         )
 
 
-class PatchSizes:
-    """How large patches are, checked against a sample."""
+class Patches:
+    """How large patches are and where they lie; see ``patch`` of `LoaderConfig`."""
 
-    def __init__(self, sizes: Mapping[str, int], spec: SampleSpec) -> None:
+    def __init__(
+        self, sizes: Mapping[str, int], spec: SampleSpec, at: str = "centre", seed: int = 0
+    ) -> None:
         if not isinstance(sizes, Mapping) or not sizes:
             raise OptionError(f"patch={sizes!r}: expected sizes by dimension, as {{'y': 256}}")
         lengths: dict[str, dict[int, str]] = {}
         for variable in spec:
             for dim, length in zip(variable.dims, variable.shape, strict=True):
                 lengths.setdefault(dim, {}).setdefault(length, variable.name)
-        pairs = [_size(dim, size, lengths) for dim, size in sizes.items()]
         self.dims = tuple(sizes)
-        self.lengths = tuple(length for length, _ in pairs)
-        self.sizes = tuple(size for _, size in pairs)
+        self.lengths = tuple(_length(dim, size, lengths) for dim, size in sizes.items())
+        self.sizes = tuple(map(int, sizes.values()))
         self.cuts = {v.name: self.cut(v) for v in spec if {*v.dims} & {*sizes}}
         self.part = SampleSpec(tuple(self.cut(variable).part for variable in spec))
+        self.at, self._seed = at, seed
+        pairs = list(zip(self.lengths, self.sizes, strict=True))
+        self._counts = [length - size + 1 for length, size in pairs]
+        starts = [[(count - 1) // 2] for count in self._counts]
+        if at == "tiles":
+            starts = [tile_starts(*each) for each in pairs]
+        places = np.meshgrid(*(np.array(each, dtype=np.int64) for each in starts), indexing="ij")
+        self._tiles = np.stack(places, axis=-1).reshape(-1, len(starts))
+
+    @property
+    def n_each(self) -> int:
+        """Patches of each sample."""
+        return len(self._tiles)
 
     def cut(self, variable: Variable) -> PatchCut:
         """Return what patches take of a variable."""
@@ -82,17 +95,17 @@ class PatchSizes:
         )
         return PatchCut(variable, columns, sizes)
 
-    def __str__(self) -> str:
-        return ",".join(f"{dim}={size}" for dim, size in zip(self.dims, self.sizes, strict=True))
+    def corners(self, samples: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Return where patches begin: (samples, dimensions)."""
+        if self.at == "random":
+            return drawn_below(self._counts, samples, seed=self._seed, epoch=max(0, epoch))
+        corners: NDArray[np.int64] = self._tiles[samples % len(self._tiles)]
+        return corners
 
 
-def _size(dim: str, size: Any, lengths: Mapping[str, Mapping[int, str]]) -> tuple[int, int]:
-    """Return the length of a dimension and the size of a patch along it."""
-    try:
-        number = operator.index(size)
-    except TypeError:
-        number = 0
-    if number < 1:
+def _length(dim: str, size: Any, lengths: Mapping[str, Mapping[int, str]]) -> int:
+    """Return the length of a dimension of which patches take so much."""
+    if not isinstance(size, (int, np.integer)) or size < 1:
         raise OptionError(f"patch: {dim}={size!r}, expected a whole number of 1 or more")
     if dim not in lengths:
         known = ", ".join(f"{name} ({'/'.join(map(str, n))})" for name, n in lengths.items())
@@ -105,47 +118,19 @@ def _size(dim: str, size: Any, lengths: Mapping[str, Mapping[int, str]]) -> tupl
             f"patch: along {dim} {listed}; patches are cut at one place of all variables"
         )
     length = next(iter(lengths[dim]))
-    if number > length:
-        raise OptionError(f"patch: {dim}={number} is more than the {length} there are")
-    return length, number
-
-
-class PatchPlaces:
-    """Where patches are; see ``patch_at`` of `LoaderConfig`."""
-
-    def __init__(self, sizes: PatchSizes, at: str, seed: int) -> None:
-        self.sizes = sizes
-        self.at = at
-        self._seed = seed
-        lengths = list(zip(sizes.lengths, sizes.sizes, strict=True))
-        self._counts = [length - size + 1 for length, size in lengths]
-        starts = [[(count - 1) // 2] for count in self._counts]
-        if at == "tiles":
-            starts = [tile_starts(*each) for each in lengths]
-        places = np.meshgrid(*(np.array(each, dtype=np.int64) for each in starts), indexing="ij")
-        self._tiles = np.stack(places, axis=-1).reshape(-1, len(starts))
-
-    @property
-    def n_each(self) -> int:
-        """Patches of each sample."""
-        return len(self._tiles)
-
-    def corners(self, samples: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Return where patches begin: (samples, dimensions)."""
-        if self.at == "random":
-            return drawn_below(self._counts, samples, seed=self._seed, epoch=max(0, epoch))
-        corners: NDArray[np.int64] = self._tiles[samples % len(self._tiles)]
-        return corners
+    if size > length:
+        raise OptionError(f"patch: {dim}={size} is more than the {length} there are")
+    return length
 
 
 class CutReader:
     """Boxes of samples that another reader fills whole, some at once."""
 
     def __init__(
-        self, whole: Reader, spec: SampleSpec, sizes: PatchSizes, most_nbytes: int | None = None
+        self, whole: Reader, spec: SampleSpec, patches: Patches, most_nbytes: int | None = None
     ) -> None:
         self._whole = whole
-        self._cuts = sizes.cuts
+        self._cuts = patches.cuts
         self._scratch = ScratchRows(spec)
         self._at_once: int | None = None
         if most_nbytes is not None:

@@ -30,34 +30,8 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.box_reader import StoredBoxReader
     from iobench.loaders.ring.contract import BatchSource, Reader, Rows
     from iobench.loaders.ring.normalising import MeanStd
-    from iobench.loaders.ring.sample_patches import PatchPlaces
+    from iobench.loaders.ring.sample_patches import Patches
     from iobench.samples import SampleSpec, Window
-
-
-class ItemNumbers:
-    """Which items make up which sample: all of a source, some of them, or windows over them."""
-
-    def __init__(self, n_items: int, numbers: range | ArrayLike | None = None) -> None:
-        if numbers is None:
-            numbers = range(n_items)
-        self._numbers = numbers if isinstance(numbers, range) else np.asarray(numbers, np.int64)
-        if len(self._numbers):
-            ends = self._numbers
-            ends = np.array([ends[0], ends[-1]]) if isinstance(ends, range) else ends
-            first, last = int(ends.min()), int(ends.max())
-            if not 0 <= first <= last < n_items:
-                raise OptionError(f"the items of samples are {first} to {last} of {n_items}")
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the item of each sample; of windows one for each offset: (samples, offsets)."""
-        numbers = self._numbers
-        if isinstance(numbers, range):
-            return numbers.start + numbers.step * samples
-        items: NDArray[np.int64] = numbers[samples]
-        return items
 
 
 class SampleSource:
@@ -66,10 +40,10 @@ class SampleSource:
     def __init__(
         self,
         source: BatchSource,
-        items: range | ArrayLike | None = None,
+        items: ArrayLike | None = None,
         *,
         window: Window | None = None,
-        patches: PatchPlaces | None = None,
+        patches: Patches | None = None,
         means: Mapping[str, MeanStd] | None = None,
     ) -> None:
         if isinstance(source, ProcessSource):
@@ -79,10 +53,17 @@ class SampleSource:
             )
         self.source = source
         self.window, self.patches, self.means = window, patches, dict(means or {})
-        if window is not None and items is not None:
-            items = np.asarray(items, dtype=np.int64).reshape(-1, len(window.offsets))
-        self.items = ItemNumbers(len(source), items)
-        spec = source.spec if patches is None else patches.sizes.part
+        self._items: NDArray[np.int64] | None = None  # all, in their order
+        if items is not None:
+            self._items = np.asarray(items, dtype=np.int64)
+            if window is not None:
+                self._items = self._items.reshape(-1, len(window.offsets))
+            if self._items.size and not 0 <= self._items.min() <= self._items.max() < len(source):
+                raise OptionError(
+                    f"the items of samples are {self._items.min()} to {self._items.max()} of "
+                    f"{len(source)}"
+                )
+        spec = source.spec if patches is None else patches.part
         self.item_spec: SampleSpec = normalised_spec(spec, self.means)
         self.spec = self.item_spec if window is None else windowed_spec(self.item_spec, window)
 
@@ -92,7 +73,7 @@ class SampleSource:
         return 1 if self.patches is None else self.patches.n_each
 
     def __len__(self) -> int:
-        return len(self.items) * self.n_each
+        return (len(self.source) if self._items is None else len(self._items)) * self.n_each
 
     @property
     def is_planned(self) -> bool:
@@ -106,7 +87,8 @@ class SampleSource:
 
     def items_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which items samples are made of; of windows one for each offset."""
-        return self.items.of(samples // self.n_each if self.n_each > 1 else samples)
+        numbers = samples // self.n_each if self.n_each > 1 else samples
+        return numbers if self._items is None else self._items[numbers]
 
     def filler(self) -> Reader:
         """Return a reader for one more thread."""
@@ -122,12 +104,12 @@ class _SampleReader:
         if source.patches is None:
             self._reader = whole.filler()
         elif isinstance(whole, StoreSource):
-            self._boxes = whole.box_filler(source.patches.sizes)
+            self._boxes = whole.box_filler(source.patches)
         else:
-            self._boxes = CutReader(whole.filler(), whole.spec, source.patches.sizes)
+            self._boxes = CutReader(whole.filler(), whole.spec, source.patches)
         self._normaliser = None
         if source.means:
-            spec = whole.spec if source.patches is None else source.patches.sizes.part
+            spec = whole.spec if source.patches is None else source.patches.part
             self._normaliser = Normaliser(source.means, spec)
         self._scratch = ScratchRows(source.item_spec)
         self._stacks = stacking(source.item_spec, source.window) if source.window else []
