@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from iobench.analysis.run import exposure
     from iobench.errors import IobenchError
     from iobench.loaders.opened_store import open_store
-    from iobench.loaders.ring.loading import loader
+    from iobench.loaders.ring.framework_loader import loader
     from iobench.recording.session import metric, record
     from iobench.recording.stages import stage
     from iobench.report.notebook import show
@@ -48,7 +48,7 @@ _HOMES = {
     "Variable": "iobench.samples",
     "exposure": "iobench.analysis.run",
     "open_dataset": "iobench.sources.opened_dataset",
-    "loader": "iobench.loaders.ring.loading",
+    "loader": "iobench.loaders.ring.framework_loader",
     "metric": "iobench.recording.session",
     "open_profile": "iobench.runs.reading",
     "open_store": "iobench.loaders.opened_store",

@@ -99,8 +99,8 @@ ROOMS = {
 AGAINST_THE_ARROW = {
     ("iobench.sources.opened_dataset", "OpenDataset.loader", "loaders"),
     ("iobench.stores.extents", "ExtentStore.index", "datasets"),
-    ("iobench.loaders.ring.loading", "loader", "torch"),
-    ("iobench.loaders.ring.loading", "loader", "tensorflow"),
+    ("iobench.loaders.ring.framework_loader", "loader", "torch"),
+    ("iobench.loaders.ring.framework_loader", "loader", "tensorflow"),
 }
 """One-line conveniences: (module, method, room that it imports from)."""
 EVERYBODYS = {"errors", "lazy_face", "masking"}

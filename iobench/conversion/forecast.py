@@ -24,7 +24,7 @@ from iobench.files.atomic import free_files, free_nbytes, is_local, storage_erro
 from iobench.files.uploads import remove_leftovers, remove_tree
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline
-from iobench.loaders.ring.loading import loader
+from iobench.loaders.ring.framework_loader import loader
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.recording.clocks import now_ns
 from iobench.recording.epoch_reads import EpochReads, LoadRates
