@@ -81,7 +81,7 @@ class DatasetReader:
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Make each sample in its row, or copy it there."""
         if log.recorder is not None:
-            self._record(samples.tolist(), rows, log, log.recorder)
+            self._time_stages(samples.tolist(), rows, log, log.recorder)
             return
         for position, number in enumerate(samples.tolist()):
             row = self._row(rows, position)
@@ -112,7 +112,7 @@ class DatasetReader:
             nbytes += array.nbytes
         return nbytes
 
-    def _record(self, samples: list[int], rows: Rows, log: BatchLog, recorder: Recorder) -> None:
+    def _time_stages(self, samples: list[int], rows: Rows, log: BatchLog, recorder: Recorder) -> None:
         """Make samples and record the stages, the last of which places them in their rows."""
         self.failed_sample = -1
         take_decode_counts()  # what this thread decoded before belongs to no batch
