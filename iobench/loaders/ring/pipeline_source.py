@@ -112,7 +112,9 @@ class DatasetReader:
             nbytes += array.nbytes
         return nbytes
 
-    def _time_stages(self, samples: list[int], rows: Rows, log: BatchLog, recorder: Recorder) -> None:
+    def _time_stages(
+        self, samples: list[int], rows: Rows, log: BatchLog, recorder: Recorder
+    ) -> None:
         """Make samples and record the stages, the last of which places them in their rows."""
         self.failed_sample = -1
         take_decode_counts()  # what this thread decoded before belongs to no batch
