@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.sample_patches import CutReader, PatchCut, Patches
+    from iobench.loaders.ring.sample_patches import CutReader, PatchCut, PatchPlaces
     from iobench.loaders.ring.store_source import StoreSource
     from iobench.stores.fields import FieldLayout
 
@@ -148,7 +148,7 @@ def _span(target: NDArray[Any], strides: tuple[int, ...], first: int) -> int:
     return nbytes
 
 
-def find_arrays(source: StoreSource, patches: Patches) -> list[StoredVariable] | None:
+def find_arrays(source: StoreSource, patches: PatchPlaces) -> list[StoredVariable] | None:
     """Return where the variables of a store lie; None where boxes are cut of whole samples.
 
     So they are with ``verify``, where samples are encoded whole, and where parts cost more.
@@ -195,7 +195,11 @@ class StoredBoxReader:
     """
 
     def __init__(
-        self, source: StoreSource, patches: Patches, arrays: list[StoredVariable], whole: CutReader
+        self,
+        source: StoreSource,
+        patches: PatchPlaces,
+        arrays: list[StoredVariable],
+        whole: CutReader,
     ) -> None:
         store = source.store
         assert isinstance(store, ExtentStore)

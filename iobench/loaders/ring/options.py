@@ -22,7 +22,7 @@ from iobench.loaders.ring.origins import NumberedSamples, SampleFacts
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.presenting import ChannelStack, Presenter
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.loaders.ring.sample_patches import Patches
+from iobench.loaders.ring.sample_patches import PatchPlaces
 from iobench.loaders.ring.sample_source import SampleSource, SourceSamples
 from iobench.loaders.ring.store_source import REMOTE_THREADS, source_of_store
 from iobench.samples import Window
@@ -133,7 +133,7 @@ def _samples_of(items: BatchSource, config: LoaderConfig, facts: SampleFacts | N
     patches = None
     spec = items.spec
     if config.patch is not None:
-        patches = Patches(config.patch, spec, config.patch_at, int(config.seed))
+        patches = PatchPlaces(config.patch, spec, config.patch_at, int(config.seed))
         spec = patches.part
     means = {}
     if config.normalise is not False and config.normalise is not None:

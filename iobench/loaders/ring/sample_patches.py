@@ -1,4 +1,4 @@
-"""Patches of samples: all variables cut at one place, drawn at random or laid out as tiles."""
+"""PatchPlaces of samples: all variables cut at one place, drawn at random or laid out as tiles."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PatchCut:
         )
 
 
-class Patches:
+class PatchPlaces:
     """How large patches are and where they lie; see ``patch`` of `LoaderConfig`."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Patches:
 
     @property
     def n_each(self) -> int:
-        """Patches of each sample."""
+        """PatchPlaces of each sample."""
         return len(self._tiles)
 
     def cut(self, variable: Variable) -> PatchCut:
@@ -127,7 +127,7 @@ class CutReader:
     """Boxes of samples that another reader fills whole, some at once."""
 
     def __init__(
-        self, whole: Reader, spec: SampleSpec, patches: Patches, most_nbytes: int | None = None
+        self, whole: Reader, spec: SampleSpec, patches: PatchPlaces, most_nbytes: int | None = None
     ) -> None:
         self._whole = whole
         self._cuts = patches.cuts

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.box_reader import StoredBoxReader
     from iobench.loaders.ring.contract import BatchSource, Reader, Rows
     from iobench.loaders.ring.normalising import MeanStd
-    from iobench.loaders.ring.sample_patches import Patches
+    from iobench.loaders.ring.sample_patches import PatchPlaces
     from iobench.samples import SampleSpec, Window
 
 
@@ -43,7 +43,7 @@ class SampleSource:
         items: ArrayLike | None = None,
         *,
         window: Window | None = None,
-        patches: Patches | None = None,
+        patches: PatchPlaces | None = None,
         means: Mapping[str, MeanStd] | None = None,
     ) -> None:
         if isinstance(source, ProcessSource):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import Reader, Rows
     from iobench.loaders.ring.gather import ExtentGrid
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.sample_patches import Patches
+    from iobench.loaders.ring.sample_patches import PatchPlaces
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Store
     from iobench.stores.extents import ExtentTable
@@ -84,7 +84,7 @@ class StoreSource:
         is_plain = self.layout is not None and self.files is not None
         return PlainReader(self) if is_plain else DecodeReader(self)
 
-    def box_filler(self, patches: Patches) -> StoredBoxReader | CutReader:
+    def box_filler(self, patches: PatchPlaces) -> StoredBoxReader | CutReader:
         """Return a reader of boxes for one more thread."""
         whole = CutReader(self.filler(), self.spec, patches, SCRATCH_NBYTES)
         arrays = find_arrays(self, patches)

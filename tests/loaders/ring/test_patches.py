@@ -1,4 +1,4 @@
-"""Patches are cut where `coordinates` says, of every container, and no more is read than that."""
+"""PatchPlaces are cut where `coordinates` says, of every container, and no more is read than that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iobench.loaders.opened_store import open_store
 from iobench.loaders.ring import box_reader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import drawn_below
-from iobench.loaders.ring.sample_patches import CutReader, Patches
+from iobench.loaders.ring.sample_patches import CutReader, PatchPlaces
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable, Window
@@ -127,7 +127,7 @@ def test_patches_are_those_of_whole_samples(
 
 def test_only_what_needs_all_is_read_whole(store: Store, partly: None) -> None:
     names = {v.name for v in store.spec}
-    sizes = Patches(PATCH, store.spec)
+    sizes = PatchPlaces(PATCH, store.spec)
     is_whole = isinstance(StoreSource(store).box_filler(sizes), CutReader)
     assert isinstance(StoreSource(store, verify=True).box_filler(sizes), CutReader)
     whole_numbers = store.manifest.format == "tfrecord" and "hour" in names
@@ -152,7 +152,7 @@ def test_a_patch_touches_no_other_chunk(
 
     monkeypatch.setattr(box_reader, "ask_for_ranges", listening)
     monkeypatch.setattr(box_reader, "is_cached", lambda *_: False)
-    sizes = Patches({"y": 3, "x": 4}, spec)
+    sizes = PatchPlaces({"y": 3, "x": 4}, spec)
     filler = StoreSource(store).box_filler(sizes)
     rows = {v.name: np.empty((1, *v.shape), v.dtype) for v in sizes.part}
     filler.fill(np.array([3]), rows, BatchLog(), np.array([[3, 4]]))
