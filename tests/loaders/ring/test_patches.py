@@ -1,4 +1,4 @@
-"""PatchPlaces are cut where `coordinates` says, of every container, and no more is read than that."""
+"""Patches are cut where `coordinates` says, of every container, and no more is read than that."""
 
 from __future__ import annotations
 
