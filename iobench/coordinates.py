@@ -217,10 +217,8 @@ def json_attributes(
     number its name, as Zarr spells it.
     """
     left = frozenset(without)
-    found = {
-        str(name): _json_value(value) for name, value in attributes.items() if name not in left
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    values = {str(key): _json_value(each) for key, each in attributes.items() if key not in left}
+    return {key: each for key, each in values.items() if each is not None}
 
 
 def _json_value(value: Any) -> Any:
@@ -232,55 +230,37 @@ def _json_value(value: Any) -> Any:
         # Surrogates and NULs of damaged texts would not come back from a file.
         text = value.encode("utf-8", "replace").decode("utf-8").rstrip("\0")
         return text if len(text) <= MAX_TEXT else None
-    if isinstance(value, bool | int):
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bool | int | float):
         return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else _spelled(value)
     if isinstance(value, list | tuple):
         parts = [_json_value(each) for each in value[: MAX_TEXT + 1]]
         return parts if len(parts) <= MAX_TEXT and None not in parts else None
-    if isinstance(value, Mapping):
-        return json_attributes(value)
-    return None
-
-
-def _spelled(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return json_attributes(value) if isinstance(value, Mapping) else None
 
 
 def decode_whole_seconds(
     values: NDArray[Any], units: str, calendar: str
 ) -> NDArray[np.datetime64] | None:
-    """Return the times that whole seconds mean in a standard calendar; None of all others.
+    """Return the times that whole numbers mean in a standard calendar; None of all others.
 
     Exact, and without xarray, which takes seconds to load and milliseconds for each file.
     """
     spelled = PLAIN_UNITS.fullmatch(units)
-    if spelled is None or not _is_standard(calendar) or values.dtype.kind not in "iuf":
+    is_standard = calendar.lower() in STANDARD_CALENDARS
+    if spelled is None or not is_standard or values.dtype.kind not in "iuf" or not values.size:
         return None
-    unit_s = UNIT_S[spelled["unit"].lower()]
-    # Halves, quarters and so on of a unit, as far as they are whole seconds.
-    share = unit_s & -unit_s if values.dtype.kind == "f" else 1
-    shares = values.astype(np.float64) * share if share > 1 else values
-    if not _are_whole(shares):
+    if values.dtype.kind == "f" and not (np.isfinite(values) & (values % 1 == 0)).all():
         return None
     try:
         since = np.datetime64(f"{spelled['date']}T{spelled['time'] or '00:00'}", "s")
     except ValueError:
         return None  # a 30 February
-    first, last = (int(each) * (unit_s // share) for each in (shares.min(), shares.max()))
+    unit_s = UNIT_S[spelled["unit"].lower()]
+    first, last = (int(each) * unit_s for each in (values.min(), values.max()))
     allowed = [int((border - since) / np.timedelta64(1, "s")) for border in GREGORIAN]
     if since < GREGORIAN[0] or not allowed[0] <= first <= last < allowed[1]:
         return None
-    seconds = shares.astype(np.int64) * (unit_s // share)
+    seconds = values.astype(np.int64) * unit_s
     return (since + seconds.astype("timedelta64[s]")).astype("datetime64[us]")
-
-
-def _are_whole(values: NDArray[Any]) -> bool:
-    if not values.size or values.dtype.kind not in "iuf":
-        return False
-    return values.dtype.kind != "f" or bool((np.isfinite(values) & (values % 1 == 0)).all())
-
-
-def _is_standard(calendar: str) -> bool:
-    return calendar.lower() in STANDARD_CALENDARS

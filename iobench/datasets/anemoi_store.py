@@ -1,4 +1,8 @@
-"""``anemoi:PATH``: a Zarr store that anemoi-datasets made, one sample for each date."""
+"""``anemoi:PATH``: a gridded Zarr store that anemoi-datasets made, one sample for each date.
+
+Source: anemoi-datasets 0.5: ``data`` (dates, variables, ensemble, cells), ``dates``, statistics by
+variable, and the attributes ``variables``, ``missing_dates`` and ``layout``.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.anemoi_layout import (
-    gridded_data,
-    missing_dates,
-    scaling,
-    stored_dates,
-    variable_names,
-)
 from iobench.chunks.boxes import index_box
 from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.file_indexes import FileIndexes
 from iobench.chunks.packing import Packing
-from iobench.chunks.zarr_store import inspect_zarr, metadata_fingerprint, missing_keys
+from iobench.chunks.zarr_store import (
+    check_held,
+    inspect_zarr,
+    metadata_fingerprint,
+    missing_keys,
+)
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels, json_attributes
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.contract import SampleIndex
@@ -30,7 +32,7 @@ from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 OPTIONS = ("start", "end", "select", "drop", "normalise")
 NORMALISATIONS = ("none", "mean-std")
 DIMS = ("time", "variable", "ensemble", "cell")
-TIME = {"standard_name": "time", "units": TIME_UNITS}
 PLACES = {
     "latitudes": {"standard_name": "latitude", "units": "degrees_north"},
     "longitudes": {"standard_name": "longitude", "units": "degrees_east"},
@@ -51,23 +52,8 @@ ATTRIBUTES = ("attribution", "description", "field_shape", "frequency", "licence
 """Those of the store that are true of its samples, too."""
 
 
-def anemoi_dataset(path: str | Path, **options: str) -> AnemoiDataset:
-    """Make a dataset of a store that anemoi-datasets made."""
-    for name in options:
-        if name not in OPTIONS:
-            raise OptionError(
-                f"anemoi:{path}: unknown option {name}: {_near(name, OPTIONS, 'there is')}"
-            )
-    normalise = options.get("normalise", NORMALISATIONS[0])
-    if normalise not in NORMALISATIONS:
-        raise OptionError(
-            f"normalise={normalise}: {_near(normalise, NORMALISATIONS, 'expected one of')}"
-        )
-    return AnemoiDataset(Path(path), options)
-
-
 class AnemoiDataset(ChunkedSamples):
-    """Dates of an anemoi-datasets store as samples; made by `anemoi_dataset`.
+    """Dates of an anemoi-datasets store as samples.
 
     One sample is the array ``data`` (channel, ensemble, cell) of one date. Reading takes the bytes
     of the date's chunks, decoding undoes their codec, preprocessing takes the chosen variables and
@@ -78,14 +64,25 @@ class AnemoiDataset(ChunkedSamples):
     published: PublishedStep | None = None
     thread_safe = True
 
-    def __init__(self, path: Path, options: Mapping[str, str]) -> None:
+    def __init__(self, path: str | Path, **options: str) -> None:
         super().__init__()
-        self.name = f"anemoi:{path.name}"
-        self._path = path
-        self._select, self._drop = (_names(options.get(name, "")) for name in ("select", "drop"))
+        self._path = Path(path)
+        self.name = f"anemoi:{self._path.name}"
+        for name in options:
+            if name not in OPTIONS:
+                raise OptionError(
+                    f"anemoi:{path}: unknown option {name}: {_near(name, OPTIONS, 'there is')}"
+                )
         self._choice: dict[str, Any] = {name: options.get(name) or None for name in OPTIONS}
-        self._choice["normalise"] = options.get("normalise", NORMALISATIONS[0])
-        self._choice |= {"select": self._select or None, "drop": self._drop or None}
+        normalise = self._choice["normalise"] or NORMALISATIONS[0]
+        if normalise not in NORMALISATIONS:
+            raise OptionError(
+                f"normalise={normalise}: {_near(normalise, NORMALISATIONS, 'expected one of')}"
+            )
+        self._choice["normalise"] = normalise
+        for name in ("select", "drop"):
+            parts = dict.fromkeys(part.strip() for part in options.get(name, "").split(","))
+            self._choice[name] = tuple(part for part in parts if part) or None
         self._columns: list[int] | None = None
         self._scaling: tuple[NDArray[Any], NDArray[Any]] | None = None
 
@@ -102,20 +99,24 @@ class AnemoiDataset(ChunkedSamples):
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample for each date that is asked for and not listed as missing."""
         store = inspect_zarr(self._path)
-        data = self._take(store)
-        names = variable_names(store, data)
-        dates = stored_dates(store, data)
+        data = _gridded_data(store)
+        packing = Packing(data.packing.stored, np.dtype(data.packing.stored).newbyteorder("=").str)
+        data = replace(data, dims=DIMS, packing=packing)
+        self._dims, self._names, self._axes = DIMS[:1], ("data",), {"data": (0,)}
+        self._files = (replace(store, variables={"data": data}),)
+        self._find_chunks("time", [data])
+        self.has_chunks = True
+        names = self._variable_names(store, data)
+        dates, listed = _dates(store, data)
         columns = self._chosen_columns(names)
         self._columns = None if columns == list(range(len(names))) else columns
         channels = tuple(names[column] for column in columns)
         if self._choice["normalise"] == "mean-std":
-            self._scaling = scaling(store, data, channels, columns)
+            self._scaling = _scaling(store, data, channels, columns)
         first, last = (self._choice[name] or "" for name in ("start", "end"))
         inside = within_dates(dates, first, last, f"start={first}, end={last}")
-        chosen = np.flatnonzero(inside).tolist()
-        listed = missing_dates(store)
-        missing = [number for number in chosen if dates[number] in listed]
-        left = [number for number in chosen if dates[number] not in listed]
+        is_listed = np.isin(dates, listed)
+        left, missing = (np.flatnonzero(inside & own).tolist() for own in (~is_listed, is_listed))
         if not left:
             raise OptionError(
                 f"{self._path}: no date left; it has {dates[0]} to {dates[-1]}, "
@@ -144,56 +145,33 @@ class AnemoiDataset(ChunkedSamples):
                 "field_shape": store.attributes.get("field_shape"),
                 "frequency": store.attributes.get("frequency"),
             },
-            meteorology=self._dates_and_places(store, data, dates[left]),
+            meteorology=_labels(store, data, dates[left]),
         )
 
-    def _take(self, store: ZarrStore) -> ChunkedVariable:
-        """Let samples be read from the array of all fields, as stored; return that array."""
-        data = gridded_data(store)
-        dtype = np.dtype(data.packing.stored)
-        packing = Packing(data.packing.stored, dtype.newbyteorder("=").str)
-        data = replace(data, dims=DIMS, packing=packing)
-        self._dims, self._names, self._axes = DIMS[:1], ("data",), {"data": (0,)}
-        self._files = (replace(store, variables={"data": data}),)
-        self._find_chunks("time", [data])
-        self.has_chunks = True
-        return data
-
-    def _dates_and_places(
-        self, store: ZarrStore, data: ChunkedVariable, dates: NDArray[np.datetime64]
-    ) -> SampleLabels:
-        """Return the dates, the places of cells and what the store says of itself."""
-        seconds = dates.astype("datetime64[s]").astype(np.int64)
-        coordinates = [Coordinate("time", (SAMPLE_DIM,), seconds, TIME)]
-        left_out = {}
-        for name, attributes in PLACES.items():
-            variable = store.variables.get(name)
-            if variable is None or variable.shape != data.shape[-1:]:
-                continue
-            if variable.only_library:
-                left_out[name] = variable.only_library
-                continue
-            values = read_stored_box(index_box(range_file(store.path), variable))
-            coordinates.append(
-                Coordinate(attributes["standard_name"], ("cell",), values, attributes)
+    def _variable_names(self, store: ZarrStore, data: ChunkedVariable) -> list[str]:
+        """Return the names along the second axis of ``data``."""
+        by_index = store.attributes.get("name_to_index") or {}
+        names = store.attributes.get("variables") or sorted(by_index, key=by_index.__getitem__)
+        if len(names) != data.shape[1]:
+            raise FileFormatError(
+                f"{self._path}: attribute variables names {len(names)}, array 'data' has "
+                f"{data.shape[1]}; finish the store with anemoi-datasets"
             )
-        attributes_of_store = json_attributes(
-            {k: v for k, v in store.attributes.items() if k in ATTRIBUTES}
-        )
-        return SampleLabels(("time",), tuple(coordinates), {}, attributes_of_store, left_out)
+        return list(names)
 
     def _chosen_columns(self, names: Sequence[str]) -> list[int]:
-        for option, chosen in (("select", self._select), ("drop", self._drop)):
+        select, drop = (self._choice[option] or () for option in ("select", "drop"))
+        for option, chosen in (("select", select), ("drop", drop)):
             for name in chosen:
                 if name not in names:
                     raise OptionError(
                         f"{option}={name}: {self._path} has no such variable: "
                         f"{_near(name, names, 'it has')}"
                     )
-        chosen_names = [name for name in self._select or names if name not in self._drop]
-        if not chosen_names:
+        columns = [names.index(name) for name in select or names if name not in drop]
+        if not columns:
             raise OptionError(f"{self._path}: select and drop leave no variable; drop fewer")
-        return [names.index(name) for name in chosen_names]
+        return columns
 
     def _check_chunks(
         self, data: ChunkedVariable, dates: NDArray[np.datetime64], numbers: Sequence[int]
@@ -228,8 +206,92 @@ class AnemoiDataset(ChunkedSamples):
         return {"data": values}
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+def _gridded_data(store: ZarrStore) -> ChunkedVariable:
+    """Return the array of all fields; FileFormatError says how a store differs from the layout."""
+    layout = store.attributes.get("layout", store.attributes.get("format", "gridded"))
+    if layout != "gridded":
+        raise FileFormatError(
+            f"{store.path}: is an anemoi-datasets store of layout {layout}; only gridded ones have "
+            "one field for each date and can be read here"
+        )
+    data = store.variables.get("data")
+    if data is None or len(data.shape) != 4 or data.only_library:
+        stored = "none" if data is None else data.only_library or f"shape {list(data.shape)}"
+        raise FileFormatError(
+            f"{store.path}: array 'data': {stored}, expected (dates, variables, ensemble, cells) "
+            "as anemoi-datasets makes it; profile other Zarr stores by their path alone"
+        )
+    check_held(store.path, data)
+    return data
+
+
+def _read(
+    store: ZarrStore, variable: ChunkedVariable | None, shape: tuple[int, ...]
+) -> NDArray[Any] | None:
+    """Return a whole array of a store; None where it is not there, or of another shape."""
+    if variable is None or variable.only_library or variable.shape != shape:
+        return None
+    return read_stored_box(index_box(range_file(store.path), variable))
+
+
+def _dates(
+    store: ZarrStore, data: ChunkedVariable
+) -> tuple[NDArray[np.datetime64], NDArray[np.datetime64]]:
+    """Return the dates along ``data``, to the second, and those whose fields are all NaN."""
+    stored = _read(store, store.dates.get("dates"), data.shape[:1])
+    dates = None if stored is None else stored.astype("datetime64[s]")
+    if dates is None or not (np.diff(dates) > np.timedelta64(0, "s")).all() or not len(dates):
+        what = "does not ascend" if dates is not None else "is missing or not as long as 'data'"
+        raise FileFormatError(
+            f"{store.path}: array 'dates' {what}; finish the store with anemoi-datasets"
+        )
+    try:
+        listed = np.array(store.attributes.get("missing_dates") or [], "datetime64[s]")
+    except ValueError as error:
+        raise FileFormatError(
+            f"{store.path}: attribute missing_dates: {error}; expected ISO dates"
+        ) from error
+    return dates, listed
+
+
+def _scaling(
+    store: ZarrStore, data: ChunkedVariable, channels: Sequence[str], columns: Sequence[int]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return factor and offset of the chosen variables, each of shape (channels, 1, 1)."""
+    statistics = []
+    for name in ("mean", "stdev"):
+        values = _read(store, store.variables.get(name), data.shape[1:2])
+        if values is None:
+            raise FileFormatError(
+                f"{store.path}: normalise=mean-std needs array {name!r} with one number for each "
+                "variable; let anemoi-datasets compute the statistics"
+            )
+        statistics.append(values.astype(np.float64)[list(columns)])
+    mean, stdev = statistics
+    is_usable = np.isfinite(mean) & (stdev > 0)
+    unusable = ",".join(name for name, each in zip(channels, is_usable, strict=True) if not each)
+    if unusable:
+        raise OptionError(
+            f"normalise=mean-std: {store.path} has no mean, or a stdev of 0, for {unusable}; leave "
+            f"them out: --option drop={unusable}"
+        )
+    dtype = np.dtype(data.packing.stored).newbyteorder("=")
+    factor, offset = 1 / stdev, -mean / stdev
+    return factor.astype(dtype)[:, None, None], offset.astype(dtype)[:, None, None]
+
+
+def _labels(store: ZarrStore, data: ChunkedVariable, dates: NDArray[np.datetime64]) -> SampleLabels:
+    """Return the dates, the places of cells and what the store says of itself."""
+    time = {"standard_name": "time", "units": TIME_UNITS}
+    coordinates = [Coordinate("time", (SAMPLE_DIM,), dates.astype(np.int64), time)]
+    for name, attributes in PLACES.items():
+        values = _read(store, store.variables.get(name), data.shape[-1:])
+        if values is not None:
+            coordinates.append(
+                Coordinate(attributes["standard_name"], ("cell",), values, attributes)
+            )
+    own = {name: each for name, each in store.attributes.items() if name in ATTRIBUTES}
+    return SampleLabels(("time",), tuple(coordinates), {}, json_attributes(own))
 
 
 def _near(name: str, names: Sequence[str], else_said: str) -> str:

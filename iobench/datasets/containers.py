@@ -57,7 +57,6 @@ class Container:
     """The files of a set, whose numbers are in one format."""
 
     kind = ""
-    named_by_times = False
     notes: tuple[str, ...] = ()  # for users
 
     def __init__(self, selection: Selection, locator: Locator) -> None:
@@ -115,10 +114,6 @@ class Container:
         chosen = {name: name for name in names}
         return FileLabels(files, described, self.whole, chosen, places, same=same).labels()
 
-    def sample_names(self, file: Any, dim: str) -> Sequence[str]:
-        """Return the names of the samples of a file; none where its coordinate names them."""
-        return ()
-
     def along(self, files: Sequence[Any], dim: str) -> FileCoordinates:
         """Return the coordinate of files along a dimension, or the indices where it has none."""
         variables = [_coordinate(file, dim) for file in files]
@@ -166,7 +161,6 @@ class ZarrStores(Container):
     """Zarr stores."""
 
     kind = "Zarr"
-    named_by_times = True
 
     def inspect(self, files: Sequence[Path]) -> Sequence[SourceFile]:
         """Return what the files hold; what the first one lacks is said first."""

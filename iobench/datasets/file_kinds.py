@@ -22,11 +22,9 @@ from iobench.files.urls import URL, as_path
 
 if TYPE_CHECKING:
     from iobench.datasets.setup_processes import Advance
-    from iobench.files.ranges import SourceBytes
 
 STORE_MARK = "iobench.json"
 """What the manifest of a store is called."""
-
 DATA_SUFFIXES: Final = {
     **dict.fromkeys((".nc", ".nc4", ".cdf"), "NetCDF"),
     **dict.fromkeys((".grib", ".grib2", ".grb", ".grb2"), "GRIB"),
@@ -35,7 +33,6 @@ DATA_SUFFIXES: Final = {
 """Of the files, and Zarr stores, that a folder stands for."""
 MOST_FOLDERS_DEEP: Final = 4
 """Folders of years, months and days are looked into, a whole home is not."""
-
 FINGERPRINT_NBYTES = 65536
 UNPACKERS: Final = {
     b"PK\x03\x04": "unzip", b"\x1f\x8b": "gunzip -k", b"BZh": "bunzip2 -k",
@@ -57,10 +54,9 @@ def split_group(path: Path | str) -> tuple[Path, str]:
     file = as_path(base)
     if not is_zarr(file):
         return file, group.strip("/")
-    inside = file / group
-    if not is_zarr(inside):
+    if not is_zarr(file / group):
         raise OptionError(f"{file}: has no group {group!r}; name a folder in it that is one")
-    return inside, ""
+    return file / group, ""
 
 
 def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP, by_bytes: bool = False) -> list[str]:
@@ -76,13 +72,15 @@ def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP, by_bytes: bool = 
         entries = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
     except OSError as error:
         raise StorageError(f"{folder}: {error.strerror}; name what may be read in it") from error
-    kind_of = _kind_by_bytes if by_bytes else _kind_by_name
-    named = {each: kind_of(each) for each in entries}
-    data = [each for each in entries if named[each]]
-    kinds = Counter(named[each] for each in data)
-    if len(kinds) > 1:
-        held = ", ".join(f"{n:,} {kind}" for kind, n in sorted(kinds.items()))
-        which = f"{shlex.quote(str(folder))}/{_pattern_of(data[0])}"
+    kinds = {each: _kind_by_bytes(each) if by_bytes else _kind_by_name(each) for each in entries}
+    data = [each for each in entries if kinds[each]]
+    counts = Counter(kinds[each] for each in data)
+    if len(counts) > 1:
+        held = ", ".join(f"{n:,} {kind}" for kind, n in sorted(counts.items()))
+        pattern = re.split(r"[0-9]", data[0].name)[0] + "*"
+        if _kind_by_name(data[0]):
+            pattern = f"*{data[0].suffix}"
+        which = f"{shlex.quote(str(folder))}/{pattern}"
         raise OptionError(f"{folder}: holds files of several formats ({held}); name one: {which}")
     if data or not deep:
         return [str(each) for each in data]
@@ -106,11 +104,6 @@ def _kind_by_bytes(path: Path) -> str:
     return ""
 
 
-def _pattern_of(path: Path) -> str:
-    known = path.suffix if path.suffix.lower() in DATA_SUFFIXES else ""
-    return f"*{known}" if known else f"{re.split(r'[0-9]', path.name)[0]}*"
-
-
 class FileFacts(msgspec.Struct, frozen=True):
     """Facts of a file of any format; the fingerprint is of its beginning and end."""
 
@@ -120,10 +113,10 @@ class FileFacts(msgspec.Struct, frozen=True):
 
 
 def _facts(path: Path, _: Advance) -> FileFacts:
-    if path.is_dir():
-        return FileFacts(_folder_kind(path), 0, "")
+    kind = file_kind(path)
+    if kind == "Zarr":
+        return FileFacts(kind, 0, "")
     opened = open_source_file(path)
-    kind = _kind(path, opened)
     size = opened.nbytes
     ends = opened.read_each([0, max(size - FINGERPRINT_NBYTES, 0)], FINGERPRINT_NBYTES)
     return FileFacts(kind, size, hashlib.blake2b(b"".join(ends), digest_size=16).hexdigest())
@@ -134,45 +127,37 @@ FACTS: Final = Inspection("facts 1", _facts, (FileFacts,))
 
 def file_kind(path: Path) -> str:
     """Return the kind of a file by its first bytes, of a folder by the metadata in it."""
-    return _folder_kind(path) if path.is_dir() else _kind(path, open_source_file(path))
-
-
-def _folder_kind(path: Path) -> str:
-    if is_zarr(path):
-        return "Zarr"
-    if (path / STORE_MARK).is_file():
+    if path.is_dir():
+        if is_zarr(path):
+            return "Zarr"
+        if (path / STORE_MARK).is_file():
+            raise FileFormatError(
+                f"{path}: is a store of finished samples, no source; name what it was made of, or "
+                f"it itself: iobench profile {shlex.quote(str(path))}, "
+                f"iobench.loader({str(path)!r}, 8)"
+            )
         raise FileFormatError(
-            f"{path}: is a store of finished samples, no source; name what it was made of, or it "
-            f"itself: iobench profile {shlex.quote(str(path))}, iobench.loader({str(path)!r}, 8)"
+            f"{path}: is a folder without Zarr metadata, and no file in it is GRIB or NetCDF; name "
+            "a folder that holds some, or the files themselves"
         )
-    raise FileFormatError(
-        f"{path}: is a folder without Zarr metadata, and no file in it is GRIB or NetCDF; name a "
-        "folder that holds some, or the files themselves"
-    )
-
-
-def _kind(path: Path, opened: SourceBytes) -> str:
+    opened = open_source_file(path)
     head = opened.read_at(0, 2 * BULLETIN_NBYTES)
-    magic = head[:8]
     if begins_as_grib(head):
         return "GRIB"
-    if magic[:4] in CLASSIC_MAGIC or is_hdf5(opened):
+    if head[:4] in CLASSIC_MAGIC or is_hdf5(opened):
         return "NetCDF"
-    if unpacker := _unpacker(path.name, head):
+    unpacker = next((command for magic, command in UNPACKERS.items() if head.startswith(magic)), "")
+    if head[257:262] == b"ustar" or (unpacker and re.search(r"\.tar\.|\.tgz$", path.name)):
+        unpacker = "tar -xf"
+    if unpacker:
         copied, name = ("copy it here, ", path.name) if isinstance(path, URL) else ("", str(path))
         raise FileFormatError(
             f"{path}: is an archive or compressed; {copied}unpack it with {unpacker} "
             f"{shlex.quote(name)}; then name the Zarr store, or the files, that were in it"
         )
+    magic = head[:8]
     beginning = f"it begins with {magic!r}" if magic else "it is empty"
     again = ", or fetch it again" if not magic.strip(b"\0") or magic.lstrip()[:1] == b"<" else ""
     raise FileFormatError(
         f"{path}: is neither GRIB nor NetCDF nor Zarr: {beginning}; leave it out{again}"
     )
-
-
-def _unpacker(name: str, head: bytes) -> str:
-    """Return the command that unpacks a file that begins so, ``""`` where none does."""
-    unpacker = next((command for magic, command in UNPACKERS.items() if head.startswith(magic)), "")
-    is_tar = unpacker and (".tar." in name or name.endswith(".tgz"))
-    return "tar -xf" if is_tar or head[257:262] == b"ustar" else unpacker

@@ -12,7 +12,6 @@ import numpy as np
 
 from iobench.chunks.grib.decoding import load_eccodes
 from iobench.chunks.grib.field_cubes import (
-    GribCoordinate,
     GribFiles,
     field_dims,
     find_fields,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.grib.field_cubes import FieldCube
     from iobench.datasets.file_labels import SamplePlaces
 
@@ -85,7 +83,7 @@ class GribMessages(Container):
 
     kind = "GRIB"
     _fields: Sequence[FieldCube] = ()
-    _along: Mapping[str, Sequence[Any]] = {}
+    _along: Mapping[str, Sequence[Any]] = {}  # the values of each sample dimension
 
     def inspect(self, files: Sequence[Path]) -> Sequence[GribFiles]:
         """Return what all files hold together; a missing or doubled message is an error."""
@@ -110,36 +108,38 @@ class GribMessages(Container):
                     raise OptionError(
                         f"--sample-dim {','.join(dims)}: level is another name of one of them"
                     )
-        values = {dim: _values(chosen, dim, dims) for dim in dims}
+        self._fields, self._along = chosen, {dim: _values(chosen, dim, dims) for dim in dims}
         variables = {
             field.name: field.stored(
                 dim
-                for dim, along in values.items()
-                if not _is_repeated(field, dim, along, is_named=asks_for(field.name))
+                for dim, values in self._along.items()
+                if not _is_repeated(field, dim, values, is_named=asks_for(field.name))
             )
             for field in chosen
         }
-        along = {
-            dim: GribCoordinate(
-                _positions(chosen, dim, own, dims),
-                PRESSURE_UNITS.get(dim, ""),
-                [spell_value(dim, value) for value in own],
-            )
-            for dim, own in values.items()
-        }
-        lengths = {dim: len(own) for dim, own in values.items()}
-        self._fields, self._along = chosen, values
-        return [GribFiles(files[0], lengths, variables, skipped, along)]
+        lengths = {dim: len(values) for dim, values in self._along.items()}
+        return [GribFiles(files[0], lengths, variables, skipped)]
 
     def along(self, files: Sequence[Any], dim: str) -> FileCoordinates:
-        """Return the coordinate of samples along a dimension."""
-        own = files[0].along[dim]
-        return FileCoordinates([own.values], [own.units], [""])
+        """Return where samples lie: valid times along time and step, else the values themselves.
 
-    def sample_names(self, file: Any, dim: str) -> Sequence[str]:
-        """Return the names of samples."""
-        names: Sequence[str] = file.along[dim].names
-        return names
+        A valid time needs one step for all times, or one time for all steps; of several, or where
+        samples are along both, along time it is the forecasts' start, along step the seconds since
+        then.
+        """
+        values, units = self._along[dim], PRESSURE_UNITS.get(dim, "")
+        if dim not in ("time", "step"):
+            tops = [value[0] if isinstance(value, tuple) else value for value in values]
+            return FileCoordinates([np.asarray(tops, dtype=np.float64)], [units], [""])
+        other = "step" if dim == "time" else "time"
+        others = list({value for field in self._fields for value in field.values(other)})
+        if len(others) != 1 or other in self._along:
+            others = [0 if dim == "time" else EPOCH]
+        times, steps = (values, others) if dim == "time" else (others, values)
+        starts = np.array([spell_value("time", value)[5:] for value in times], "datetime64[ms]")
+        hours = np.array(steps, dtype=np.float64)
+        valid = starts + np.rint(hours * 3_600_000).astype("timedelta64[ms]")
+        return FileCoordinates([valid], [units], [""])
 
     def labels(
         self,
@@ -149,7 +149,39 @@ class GribMessages(Container):
         same: frozenset[str],
     ) -> SampleLabels:
         """Return coordinates and attributes of the samples."""
-        return grib_labels(self._fields, files[0].variables, self._along, places)
+        fields, stored = self._fields, files[0].variables
+        coordinates: dict[str, Coordinate] = {}
+        level = [*fields[0].axes][-1]
+        for dim, values in self._along.items():
+            attributes = NAMED.get(level if dim == "level" else dim, {})
+            for name, axis in _axes(dim, values).items():
+                taken = axis[places.indices[dim]]
+                coordinates[name] = Coordinate(name, (SAMPLE_DIM,), taken, attributes)
+        for dim in dict.fromkeys(name for field in fields for name in field.axes):
+            own = [field.values(dim) for field in fields if dim in field.axes]
+            if dim in self._along or (dim == level and "level" in self._along):
+                continue
+            if any(values != own[0] for values in own):
+                continue
+            attributes = NAMED.get(dim, {})
+            for name, axis in _axes(dim, own[0]).items():
+                if len(axis) > 1 or name != dim:
+                    coordinates[name] = Coordinate(name, (dim,), axis, attributes)
+                elif dim in NAMED and not (dim == "number" and axis[0] < 0):
+                    coordinates[name] = Coordinate(name, (), axis[0], attributes)
+        if (valid := _valid_time(coordinates)) is not None:
+            coordinates["valid_time"] = valid
+        left_out, variables = {}, {}
+        try:
+            for number, (field, message) in enumerate(_first_messages(fields)):
+                if not number:
+                    dims = stored[field.name].dims
+                    grid = dims[-1:] if dims[-1] == "values" else dims[-2:]
+                    coordinates |= {each.name: each for each in describe_grid(message, grid)}
+                variables[field.name] = {**describe_parameter(message), "units": field.units}
+        except IobenchError as error:  # the samples can be made all the same
+            left_out["latitude, longitude"] = str(error)
+        return SampleLabels(places.dims, tuple(coordinates.values()), variables, {}, left_out)
 
 
 def _values(fields: Sequence[FieldCube], dim: str, dims: Sequence[str]) -> list[Any]:
@@ -161,29 +193,6 @@ def _values(fields: Sequence[FieldCube], dim: str, dims: Sequence[str]) -> list[
         has = "it" if len(dims) == 1 else dim
         raise OptionError(f"--sample-dim {','.join(dims)}: none of the variables {names} has {has}")
     return sorted(every, reverse=any(own != sorted(own) for own in each))
-
-
-def _positions(
-    fields: Sequence[FieldCube], dim: str, values: Sequence[Any], dims: Sequence[str]
-) -> NDArray[Any]:
-    """Return where samples lie: valid times along time and step, else the values themselves.
-
-    A valid time needs one step for all times, or one time for all steps; of several, or where
-    samples are along both, along time it is the forecasts' start, along step the seconds since
-    then.
-    """
-    if dim not in ("time", "step"):
-        tops = [value[0] if isinstance(value, tuple) else value for value in values]
-        return np.asarray(tops, dtype=np.float64)
-    other = "step" if dim == "time" else "time"
-    others = list({value for field in fields for value in field.values(other)})
-    if len(others) != 1 or other in dims:
-        others = [0 if dim == "time" else EPOCH]
-    start, steps = (values, others) if dim == "time" else (others, values)
-    starts = np.array([spell_value("time", value)[5:] for value in start], "datetime64[ms]")
-    hours = np.array(steps, dtype=np.float64)
-    valid: NDArray[Any] = starts + np.rint(hours * 3_600_000).astype("timedelta64[ms]")
-    return valid
 
 
 def _is_repeated(field: FieldCube, dim: str, values: Sequence[Any], *, is_named: bool) -> bool:
@@ -202,77 +211,15 @@ def _is_repeated(field: FieldCube, dim: str, values: Sequence[Any], *, is_named:
     )
 
 
-def grib_labels(
-    fields: Sequence[FieldCube],
-    stored: Mapping[str, ChunkedVariable],
-    along: Mapping[str, Sequence[Any]],
-    places: SamplePlaces,
-) -> SampleLabels:
-    """Return what GRIB messages say of samples made of them."""
-    coordinates: dict[str, Coordinate] = {}
-    for dim, values in along.items():
-        attributes = NAMED.get(_level(fields) if dim == "level" else dim, {})
-        for name, axis in _axes(dim, values).items():
-            taken = axis[places.indices[dim]]
-            coordinates[name] = Coordinate(name, (SAMPLE_DIM,), taken, attributes)
-    for name, values in _shared(fields).items():
-        if name in coordinates or (name == _level(fields) and "level" in along):
-            continue
-        if isinstance(values[0], tuple):
-            for each, axis in _axes(name, values).items():
-                coordinates[each] = Coordinate(each, (name,), axis, NAMED.get(name, {}))
-            continue
-        axis = _axes(name, values)[name]
-        if len(axis) > 1:
-            coordinates[name] = Coordinate(name, (name,), axis, NAMED.get(name, {}))
-        elif name in NAMED and not (name == "number" and axis[0] < 0):
-            coordinates[name] = Coordinate(name, (), axis[0], NAMED[name])
-    valid = _valid_time(coordinates)
-    if valid is not None:
-        coordinates["valid_time"] = valid
-    left_out, variables = {}, {}
-    try:
-        for number, (field, message) in enumerate(_first_messages(fields)):
-            own = stored[field.name]
-            if not number:
-                coordinates |= {
-                    each.name: each for each in describe_grid(message, own.dims[-_rank(own) :])
-                }
-            variables[field.name] = {**describe_parameter(message), "units": field.units}
-    except IobenchError as error:  # the samples can be made all the same
-        left_out["latitude, longitude"] = str(error)
-    return SampleLabels(places.dims, tuple(coordinates.values()), variables, {}, left_out)
-
-
 def _axes(dim: str, values: Sequence[Any]) -> dict[str, NDArray[Any]]:
-    """Return the coordinates of a dimension by name: of layers two, their tops and bottoms."""
+    """Return the coordinates of a dimension by name: times as seconds; of layers two."""
     if isinstance(values[0], tuple):
         tops, bottoms = np.array(values).T
         return {f"{dim}_top": tops, f"{dim}_bottom": bottoms}
-    return {dim: np.array([_value(dim, each) for each in values])}
-
-
-def _value(dim: str, value: Any) -> Any:
-    """Return a value of a dimension as its coordinate has it: times as seconds."""
-    if dim != "time":
-        return value
-    return int(np.datetime64(spell_value("time", value)[5:], "s").astype(np.int64))
-
-
-def _level(fields: Sequence[FieldCube]) -> str:
-    return [*fields[0].axes][-1]
-
-
-def _shared(fields: Sequence[FieldCube]) -> dict[str, list[Any]]:
-    """Return the values of dimensions of which all fields that have them have the same."""
-    shared: dict[str, list[Any]] = {}
-    differs = set()
-    for field in fields:
-        for name in field.axes:
-            own = field.values(name)
-            if shared.setdefault(name, own) != own:
-                differs.add(name)
-    return {name: values for name, values in shared.items() if name not in differs}
+    if dim == "time":
+        spelled = [spell_value("time", each)[5:] for each in values]
+        return {dim: np.array(spelled, "datetime64[s]").astype(np.int64)}
+    return {dim: np.array(values)}
 
 
 def _valid_time(coordinates: Mapping[str, Coordinate]) -> Coordinate | None:
@@ -299,8 +246,3 @@ def _first_messages(fields: Sequence[FieldCube]) -> list[tuple[FieldCube, memory
     total = np.cumsum([extent.nbytes for extent in extents])
     n_fields = max(1, int(np.searchsorted(total, MAX_MESSAGE_NBYTES, "right")))
     return list(zip(fields[:n_fields], read_extents(extents[:n_fields]), strict=True))
-
-
-def _rank(variable: ChunkedVariable) -> int:
-    """Return how many dimensions of a variable are its grid's."""
-    return 1 if variable.dims[-1] == "values" else 2

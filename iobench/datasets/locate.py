@@ -75,11 +75,8 @@ class FileLocator:
         return Path(candidate) if _readable_file(candidate) else None
 
     def own_files(self) -> tuple[DatedFile, ...] | None:
-        """Return the files of the user's pattern with their dates, None if none was given.
-
-        None, too, where it is of a web server, which does not tell what it has.
-        """
-        if self._pattern is None or not self._pattern.can_list:
+        """Return the files of the user's pattern with their dates, None if none was given."""
+        if self._pattern is None:
             return None
         files = tuple(
             file

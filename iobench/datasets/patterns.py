@@ -26,6 +26,13 @@ class DatedFile(msgspec.Struct, frozen=True):
     month: str = ""
     day: str = ""
 
+    def is_of(self, date: re.Match[str] | None) -> bool:
+        """Return whether all that is known of its date is that of another."""
+        known = {name: getattr(self, name) for name in PLACEHOLDERS if getattr(self, name)}
+        return bool(known and date) and all(
+            (date[name] or "") == digits for name, digits in known.items() if date
+        )
+
 
 class FilePattern:
     """A glob in which ``{year}``, ``{month}`` and ``{day}`` stand for the digits of a date."""
@@ -41,16 +48,11 @@ class FilePattern:
                 f"--files {self.text!r}: {problem}; expected {{year}}, {{month}}, {{day}}"
             )
         self._path = str(named.expanduser()) if self.url is None else self.url.path
-        if self.url is not None and not self.can_list and self.url.is_pattern():
+        if self.url is not None and not self.url.can_list:
             raise OptionError(
-                f"--files {self.text}: a web server lists no files; write {{year}}, {{month}} and "
-                "{day} for the digits of dates, and no wildcards"
+                f"--files {self.text}: a web server lists no files; name the folder with "
+                "--data-dir, under whose names files are published, or a bucket (s3://...)"
             )
-
-    @property
-    def can_list(self) -> bool:
-        """Whether it can be asked which files match."""
-        return self.url is None or self.url.can_list
 
     @property
     def folder(self) -> Path:
@@ -64,7 +66,19 @@ class FilePattern:
     def files(self) -> tuple[DatedFile, ...]:
         """The files that match, by name."""
         exact = re.compile(_regular_expression(self._path))
-        paths = self._local() if self.url is None else self._remote()
+        folder = self.folder
+        if isinstance(folder, URL):
+            urls = {url.path: url for url in folder.rglob("*")}
+            paths: dict[str, Path] = {
+                path: url for path, url in urls.items() if not url.name.startswith(".")
+            }
+        else:
+            wide = self._path
+            for name, digits in PLACEHOLDERS.items():
+                wide = wide.replace(f"{{{name}}}", "[0-9]" * digits)
+            # Unlike pathlib's, this leaves hidden files out, such as iobench's own beside the data.
+            matching = glob.glob(wide, recursive=True)  # noqa: PTH207
+            paths = {path: Path(path) for path in matching if Path(path).is_file()}
         pairs = [(path, exact.fullmatch(text)) for text, path in sorted(paths.items())]
         files = [DatedFile(path, **match.groupdict()) for path, match in pairs if match]
         if not files:
@@ -75,59 +89,17 @@ class FilePattern:
             )
         return tuple(files)
 
-    def _local(self) -> dict[str, Path]:
-        """Return files that may match, by their paths."""
-        wide = self._path
-        for name, digits in PLACEHOLDERS.items():
-            wide = wide.replace(f"{{{name}}}", "[0-9]" * digits)
-        # Unlike pathlib's, this leaves hidden files out, such as iobench's own beside the data.
-        matching = glob.glob(wide, recursive=True)  # noqa: PTH207
-        return {path: Path(path) for path in matching if Path(path).is_file()}
-
-    def _remote(self) -> dict[str, Path]:
-        """Return the files in the folder above all that match."""
-        folder = self.folder
-        assert isinstance(folder, URL)
-        urls = {url.path: url for url in folder.rglob("*")}
-        return {path: url for path, url in urls.items() if not url.name.startswith(".")}
-
     def find(self, url: str) -> Path | None:
-        """Return the file that stands for a published one: of its name, else of its date.
-
-        Of a web server it is where that would be: whether it is there has to be asked.
-        """
+        """Return the file that stands for a published one: of its name, else of its date."""
         name = url.rpartition("/")[2]
-        if not self.can_list:
-            return self._of_date(name)
         matching = [file.path for file in self.files if file.path.name == name]
-        date = DATE.search(name)
-        if not matching and date:
-            parts = date.groupdict(default="")
-            matching = [file.path for file in self.files if _is_of_date(file, parts)]
+        matching = matching or [file.path for file in self.files if file.is_of(DATE.search(name))]
         if len(matching) > 1:
             raise OptionError(
                 f"--files {self.text}: {len(matching)} files stand for {name} ({matching[0]}, "
                 f"{matching[1]}, ...); expected one: narrow the pattern"
             )
         return matching[0] if matching else None
-
-    def _of_date(self, name: str) -> Path | None:
-        date = DATE.search(name)
-        path = self._path
-        for each in PLACEHOLDERS:
-            digits = date[each] if date else None
-            if digits is None and f"{{{each}}}" in path:
-                return None
-            path = path.replace(f"{{{each}}}", digits or "")
-        assert self.url is not None
-        return self.url.with_path(path)
-
-
-def _is_of_date(file: DatedFile, parts: dict[str, str]) -> bool:
-    parts_of_file = {name: getattr(file, name) for name in PLACEHOLDERS if getattr(file, name)}
-    return bool(parts_of_file) and all(
-        parts[name] == digits for name, digits in parts_of_file.items()
-    )
 
 
 def _regular_expression(pattern: str) -> str:

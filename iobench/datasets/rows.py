@@ -81,12 +81,9 @@ class SampleRows:
             seconds_since_1970(own) if each.is_time else own.astype(np.float64)
             for each, own in zip(along, self.values, strict=True)
         ]
-        self._equal: list[NDArray[np.int64]] = []  # one number for samples of equal coordinates
-        if len(dims) > 1:
-            self._equal = [np.unique(each, return_inverse=True)[1] for each in numbers]
-            n_distinct = int(_row_numbers(self._equal).max(initial=-1)) + 1
-        else:
-            n_distinct = len(np.unique(numbers[0]))
+        # One number for samples of equal coordinates.
+        self._equal = [np.unique(each, return_inverse=True)[1] for each in numbers]
+        n_distinct = int(_row_numbers(self._equal).max(initial=-1)) + 1
         self.is_doubled = n_distinct < len(places)
         self.axes = tuple(self._axis(at, numbers[at]) for at in range(len(dims)))
 
@@ -113,12 +110,12 @@ class SampleRows:
         rows: Any = row if row.any() else ()
         return SampleAxis(self.dims[at], cast("Any", positions), units, rows)
 
-    def names(self, starts: Sequence[str] = ()) -> Sequence[str]:
-        """Return names of samples by several coordinates, as ``2010-01-01T00, number 3``.
+    def names(self, files: Sequence[str] = ()) -> Sequence[str]:
+        """Return names of samples by their coordinates, as ``2010-01-01T00, number 3``.
 
-        ``starts`` is what those of each file begin with.
+        With those of files, where samples of several have the same coordinates.
         """
-        parts = []
+        parts: list[tuple[Sequence[str], NDArray[np.int64]]] = []
         for dim, each, own, numbers in zip(
             self.dims, self.along, self.values, self._equal, strict=True
         ):
@@ -130,18 +127,13 @@ class SampleRows:
             if not (dim == "time" and each.is_time):
                 spelled = [f"{dim} {one}" for one in spelled]
             parts.append((spelled, numbers))
-        files = self._places[:, 0]
-        starts = starts or [""] * len(self.order)
-        return LazySequence(len(files), partial(_name, starts, files, parts))
+        if self.is_doubled and files:
+            parts.insert(0, (files, self._places[:, 0]))
+        return LazySequence(len(self.where), partial(_name, parts))
 
 
-def _name(
-    starts: Sequence[str],
-    files: NDArray[np.int64],
-    parts: Sequence[tuple[Sequence[str], NDArray[np.int64]]],
-    sample: int,
-) -> str:
-    return f"{starts[files[sample]]}{', '.join(spelled[own[sample]] for spelled, own in parts)}"
+def _name(parts: Sequence[tuple[Sequence[str], NDArray[np.int64]]], sample: int) -> str:
+    return ", ".join(spelled[own[sample]] for spelled, own in parts)
 
 
 def _places(number: int, shape: tuple[int, ...]) -> NDArray[np.int64]:

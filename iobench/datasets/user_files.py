@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from iobench.datasets.catalogue import catalogued
@@ -37,8 +36,6 @@ from iobench.datasets.file_variables import (
 )
 from iobench.datasets.grib_samples import GribMessages
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop
-from iobench.datasets.positions import are_missing
-from iobench.datasets.recipe_data import LazySequence
 from iobench.datasets.rows import SampleRows
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import URL
@@ -46,8 +43,6 @@ from iobench.samples import SampleSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Where
@@ -144,7 +139,7 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
         index = SampleIndex(
             SampleSpec(tuple(sample_variable(each, self._selection, dims) for each in variables)),
             rows.where,
-            coordinate=self._sample_names(container, rows),
+            coordinate=rows.names([file.path.name for file in self._files]),
             provenance=provenance,
             meteorology=container.labels(self._files, self._names, places, same),
         )
@@ -188,21 +183,6 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
         along = [container.along(files, dim).values for dim in dims]
         places = [tuple(tuple(own.tolist()) for own in each) for each in zip(*along, strict=True)]
         return merged_files(pairs, places, dims), same
-
-    def _sample_names(self, container: Container, rows: SampleRows) -> Sequence[str]:
-        """Return names of samples: along one dimension by their file, along several by all."""
-        paths = [file.path.name for file in self._files]
-        if len(self._dims) == 1:
-            (dim,), (own,) = self._dims, rows.along
-            if names := container.sample_names(self._files[0], dim):
-                return names
-            along = own.values if container.named_by_times else own.stored
-            values = np.concatenate([along[number] for number in rows.order])
-            starts, files = [f"{path} {dim}=" for path in paths], rows.where.rows[:, 0]
-            return LazySequence(len(values), partial(_name, starts, files, values))
-        if not rows.is_doubled:
-            return rows.names()
-        return rows.names([f"{path} " for path in paths])
 
     @property
     def has_plain_loop(self) -> bool:
@@ -273,19 +253,6 @@ def _parts_of(
 def _with_dtypes(spec: SampleSpec, arrays: Arrays, where: Where) -> Sample:
     """Return the arrays with the dtypes of our own reader."""
     return {each.name: arrays[each.name].astype(each.dtype, copy=False) for each in spec}
-
-
-def _name(
-    starts: Sequence[str], files: NDArray[np.int64], values: NDArray[Any], sample: int
-) -> str:
-    value = values[sample]
-    if isinstance(value, np.datetime64):
-        name = str(np.datetime_as_string(value, unit="auto")) if value == value else "unknown"
-    elif isinstance(value, np.number):
-        name = "unknown" if are_missing(value) else f"{value:g}"
-    else:
-        name = str(value)
-    return f"{starts[files[sample]]}{name}"
 
 
 def user_files(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from iobench.datasets.anemoi_store import anemoi_dataset
+from iobench.datasets.anemoi_store import AnemoiDataset
 from iobench.datasets.contract import check_steps
 from iobench.datasets.download import Downloadable, download_missing
 from iobench.datasets.file_description import likely_sample_dim
@@ -245,7 +245,7 @@ def _find_dataset(request: SourceRequest, kind: str, targets: Sequence[Any]) -> 
     if kind == "named":
         return find_dataset(first, **options)
     if kind == "anemoi":
-        return anemoi_dataset(first.removeprefix(ANEMOI), **options)
+        return AnemoiDataset(first.removeprefix(ANEMOI), **options)
     variables = request.variables or None
     if kind == "files":
         named = request.targets[0]

@@ -68,7 +68,7 @@ def test_a_store_knows_when_and_where_its_samples_are(forecasts, run, tmp_path, 
     assert list(index.where) == list(range(12))
     assert index.spec == store.spec
     assert index.position_units == "seconds"
-    assert index.coordinate[7] == "f1.nc time=18"
+    assert index.coordinate[7] == "2020-01-02T18"
     assert len(place_index_windows(index, Window((-1, 0), (1,)))) == 10
     known = index.meteorology
     assert known.sample_dims == ("time",)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from iobench.datasets.anemoi_store import anemoi_dataset
+from iobench.datasets.anemoi_store import AnemoiDataset
 from iobench.datasets.contract import make_sample
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
@@ -24,7 +24,7 @@ def path(tmp_path):
 @pytest.fixture
 def open_anemoi(locator):
     def open_store(path, **options):
-        dataset = anemoi_dataset(path, **options)
+        dataset = AnemoiDataset(path, **options)
         return dataset, dataset.samples(dataset.files(locator), locator)
 
     return open_store
@@ -210,4 +210,4 @@ class TestAnemoiContract(DatasetTests):
 
     @pytest.fixture
     def dataset(self, path):
-        return anemoi_dataset(path, select="2t,10u", normalise="mean-std")
+        return AnemoiDataset(path, select="2t,10u", normalise="mean-std")

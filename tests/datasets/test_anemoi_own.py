@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets.anemoi_store import anemoi_dataset
+from iobench.datasets.anemoi_store import AnemoiDataset
 from iobench.datasets.contract import make_sample
 from iobench.datasets.user_files import user_files
 from iobench.samples import Window
@@ -46,7 +46,7 @@ class Locator:
 
 
 def opened(path, **options):
-    dataset = anemoi_dataset(path, **options)
+    dataset = AnemoiDataset(path, **options)
     return dataset, dataset.samples(dataset.files(Locator()), Locator())
 
 

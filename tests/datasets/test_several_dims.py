@@ -208,7 +208,7 @@ def test_files_that_hold_the_same_samples_are_rows_of_their_own(tmp_path, open_u
     for name in "ab":
         hypercube(2, 2).to_netcdf(tmp_path / f"{name}.nc")
     made = open_user_files(tmp_path / "a.nc", tmp_path / "b.nc", sample_dim="time,number")
-    assert made.index.coordinate[4] == "b.nc 2010-01-01T00, number 0"
+    assert made.index.coordinate[4] == "b.nc, 2010-01-01T00, number 0"
     placed = place_index_windows(made.index, Window.parse("time=0:1"))
     assert placed.items.tolist() == [[0, 2], [1, 3], [4, 6], [5, 7]]
 
@@ -373,7 +373,7 @@ def test_what_only_the_library_reads_is_the_same(tmp_path, open_user_files, cont
 def test_a_plain_loop_loads_the_same_samples(tmp_path, open_user_files):
     hypercube().to_netcdf(tmp_path / "cube.nc")
     made = open_user_files(tmp_path / "cube.nc", sample_dim="number,time")
-    loop = made.dataset.upstream([], made.index, batch_size=None).pipeline.dataset
+    loop = made.dataset.upstream([], made.index, batch_size=None).pipeline
     for number, where in enumerate(made.index.where):
         for name, values in make_sample(loop, where).items():
             np.testing.assert_array_equal(values, made.sample(number)[name], strict=True)

@@ -258,11 +258,11 @@ def test_a_time_that_is_missing_is_unknown(tmp_path, place, locator, suffix):
     times = np.array(["2020-01-01", "NaT", "2020-01-03"], "M8[ns]")
     source = xarray.Dataset({"a": ("time", np.zeros(3, "f4"))}, {"time": times})
     source.to_netcdf(path) if suffix == "nc" else source.to_zarr(path, consolidated=False)
-    with pytest.raises(OptionError, match=r"sample 1 \(.* time=unknown\) has no position"):
+    with pytest.raises(OptionError, match=r"sample 1 \(unknown\) has no position"):
         place([path], "0:0", sample_dim="time")
     made = user_files([path], sample_dim="time")
     index = made.samples(made.files(locator), locator)
-    assert [name.endswith("time=unknown") for name in index.coordinate] == [False, True, False]
+    assert [name == "unknown" for name in index.coordinate] == [False, True, False]
     known = index.meteorology["time"]
     one = xarray.Dataset({"t": ("t", known.values, dict(known.attributes))})
     np.testing.assert_array_equal(xarray.decode_cf(one).t.values, times)

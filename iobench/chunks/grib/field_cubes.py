@@ -32,14 +32,6 @@ CONSECUTIVE_J, ALTERNATING_ROWS = 0x20, 0x10
 FLOAT32 = Packing("<f4", "<f4")
 
 
-class GribCoordinate(msgspec.Struct, frozen=True, eq=False):
-    """Along a dimension: times, or its values; their units; what each is called."""
-
-    values: NDArray[Any]
-    units: str
-    names: Sequence[str]
-
-
 class GribFiles(msgspec.Struct, frozen=True, eq=False):
     """What some GRIB files hold together."""
 
@@ -48,8 +40,6 @@ class GribFiles(msgspec.Struct, frozen=True, eq=False):
     variables: Mapping[str, ChunkedVariable]
     # which others there are, and why they were left out
     skipped: Mapping[str, str] = msgspec.field(default_factory=dict)
-    # where samples lie along each of their dimensions
-    along: Mapping[str, GribCoordinate] = msgspec.field(default_factory=dict)
 
 
 class FieldCube:
