@@ -42,7 +42,6 @@ from iobench.datasets.inspected_netcdf import whole_variable as whole_variable
 from iobench.datasets.inspected_netcdf import whole_variables as whole_variables
 from iobench.datasets.locate import in_mirror as in_mirror
 from iobench.datasets.locate import listed_files as listed_files
-from iobench.datasets.locate import own_files as own_files
 from iobench.datasets.plain_loop import VariablePart as VariablePart
 from iobench.datasets.plain_loop import make_plain_loop as make_plain_loop
 from iobench.datasets.positions import cf_times as cf_times

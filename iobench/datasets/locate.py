@@ -26,7 +26,7 @@ from iobench.files.urls import URL, file_below, range_file
 from iobench.json_files import parse_json, read_json
 
 if TYPE_CHECKING:
-    from iobench.datasets.patterns import DatedFile, FilePattern
+    from iobench.datasets.patterns import FilePattern
 
 MIRROR_VARIABLE = "CLIMETLAB_MIRROR"
 MANIFEST = "stand-in.json"
@@ -73,18 +73,6 @@ class FileLocator:
         if isinstance(candidate, URL):
             return self._remote.files.get(candidate)
         return Path(candidate) if _readable_file(candidate) else None
-
-    def own_files(self) -> tuple[DatedFile, ...] | None:
-        """Return the files of the user's pattern with their dates, None if none was given."""
-        if self._pattern is None:
-            return None
-        files = tuple(
-            file
-            for file in self._pattern.files
-            if isinstance(file.path, URL) or _readable_file(file.path)
-        )
-        self._note_files([file.path for file in files])
-        return files
 
     def list_folder(self, url: str, suffix: str) -> list[Path]:
         """Return the files of a published folder that are at hand and end so, by name.
@@ -226,14 +214,6 @@ def in_mirror(url: str) -> str:
     return f"url/{parts.scheme}/{parts.netloc}/{parts.path.lstrip('/')}"
 
 
-def own_files(locator: Locator) -> tuple[DatedFile, ...] | None:
-    """Return the files of the user's pattern, where the locator was given one, else None.
-
-    For datasets one of whose published files may be several of the user's.
-    """
-    return locator.own_files() if isinstance(locator, FileLocator) else None
-
-
 def listed_files(locator: Locator, url: str, suffix: str) -> list[Path]:
     """Return the files of a folder that is published under a URL, as far as they are at hand.
 
@@ -296,6 +276,7 @@ def climetlab_cached_files(folder: Path) -> dict[str, Path]:
 
 def _readable_file(path: str | Path) -> bool:
     """Return whether a file is there; raise StorageError if something is that cannot be read."""
+    # Text, not a Path, of which there may be thousands that are not there.
     is_link = False
     try:
         mode = os.lstat(path).st_mode

@@ -5,6 +5,7 @@ The stand-ins, as published files, are contiguous: they are written anew in chun
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from iobench.loaders.pipeline import dataset_pipeline
 from iobench_maelstrom.downscaling.dataset import DownscalingTier1
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
 from iobench_maelstrom.power.features import PowerFeatures
-from iobench_maelstrom.power.weather import SurfaceLevels, weather_pressure_level
+from iobench_maelstrom.power.weather import weather_pressure_level
 from iobench_maelstrom.radiation.dataset import Radiation
 from iobench_maelstrom.yr.dataset import Yr
 
@@ -37,7 +38,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "radiation": lambda: Radiation(date="20200101", timestep="0", patch="0"),
     "yr": lambda: Yr(size="5GB", patch="24"),
     "power": PowerFeatures,
-    "surface": SurfaceLevels,
+    "surface": functools.partial(weather_pressure_level, levels="surface"),
     "clustering": lambda: weather_pressure_level(sample="clustering"),
 }
 QUICK = ("ens5mini", "radiation", "surface")

@@ -63,8 +63,8 @@ def test_values_equal_a_computation_from_cfgribs_arrays(tiny, decoded):
 def test_member_moments_keep_the_digits_of_large_values():
     random = np.random.default_rng(0)
     fields = (1e5 + random.normal(0, 10, (10, 40000))).astype(np.float32)
-    mean, deviation = np.empty((2, 40000), dtype=np.float32)
-    member_moments(fields, mean, deviation)
+    mean, deviation = out = np.empty((2, 40000), dtype=np.float32)
+    member_moments(fields, out)
     exact = fields.astype(np.float64)
     np.testing.assert_allclose(mean, exact.mean(axis=0), rtol=1e-7)
     np.testing.assert_allclose(deviation, exact.std(axis=0), rtol=1e-4)
@@ -82,7 +82,9 @@ def test_nowhere_to_keep_the_normalisation_is_said(tiny, tmp_path):
     messages = [extents[:-1] for extents in tiny.index.where]
     locator = FileLocator(cache_dir=tmp_path / "file" / "cache")
     with pytest.raises(StorageError, match=r"cannot be kept: .*; give --store-dir"):
-        normalisation_of(tiny.dataset, messages, [], locator, members=(11, 3, 91 * 180))
+        normalisation_of(
+            "ens10", tiny.dataset.members_of, messages, [], locator, sizes=(11, 3, 91 * 180)
+        )
 
 
 def test_half_written_normalisation_is_computed_again(copied):

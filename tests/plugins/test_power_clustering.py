@@ -1,8 +1,7 @@
-"""The 25 channels of deep clustering: of forecasts and of ERA5's file, cropped."""
+"""The 25 channels of deep clustering, cropped."""
 
 from __future__ import annotations
 
-import pickle
 import warnings
 
 import numpy as np
@@ -13,14 +12,11 @@ from hypothesis import strategies as st
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.patterns import FilePattern
-from iobench.errors import FileFormatError, MissingFileError
+from iobench.errors import FileFormatError
 from iobench_maelstrom.power.weather import CropSize, weather_pressure_level
 
 NAMES = ("z", "r", "t", "u", "v")
 LEVELS = (300, 500, 700, 850, 950)
-GRID = (12, 20)
-ERA5 = "era5_pl_2000_2023_12.nc"
 
 
 def clustering(**options):
@@ -31,26 +27,6 @@ def clustering(**options):
 def forecasts(tiny_root):
     """The tiny stand-in of the pressure levels; read-only."""
     return tiny_root(weather_pressure_level())
-
-
-def write_era5(path, first_day="2001-05-01", n_days=6, *, levels=LEVELS, names=NAMES, **encoding):
-    """Write a file of ERA5's schema: float32, daily at 12 UTC, not packed."""
-    random = np.random.default_rng(3)
-    shape = (n_days, len(levels), *GRID)
-    times = np.datetime64(f"{first_day}T12", "ns") + np.arange(n_days) * np.timedelta64(1, "D")
-    dims = ("time", "level", "latitude", "longitude")
-    data = xarray.Dataset(
-        {name: (dims, random.normal(100, 5, shape).astype("f4")) for name in names},
-        {
-            "time": times,
-            "level": list(levels),
-            "latitude": 70 - 0.25 * np.arange(GRID[0]),
-            "longitude": -25 + 0.25 * np.arange(GRID[1]),
-        },
-    )
-    data.z.attrs["units"] = "m**2 s**-2"
-    data.to_netcdf(path, engine="netcdf4", encoding=dict.fromkeys(names, encoding))
-    return path
 
 
 def sampled(dataset, **where):
@@ -109,50 +85,13 @@ def test_the_published_grid_is_cropped_as_upstream():
     assert CropSize("none", (141, 221)).shape == (141, 221)
 
 
-@pytest.mark.parametrize(
-    "encoding",
-    [{}, {"zlib": True, "chunksizes": (1, 5, *GRID)}, {"zlib": True, "chunksizes": (2, 2, 5, 7)}],
-    ids=["contiguous", "chunk a time", "small chunks"],
-)
-def test_era5s_file_is_taken_where_it_is_at_hand(tmp_path, encoding):
-    path = write_era5(tmp_path / ERA5, **encoding)
-    dataset, index = sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
-    assert index.coordinate[:2] == ["2001-05-01T12:00", "2001-05-02T12:00"]
-    assert index.spec["fields"].shape == (25, 9, 16)
-    for number, (_, step, row, column) in enumerate(index.where):
-        assert step == number
-        window = expected(path, step)[:, row : row + 9, column : column + 16]
-        np.testing.assert_array_equal(make_sample(dataset, index.where[number])["fields"], window)
-
-
-def test_era5_of_any_years_through_a_pattern(tmp_path):
-    for first in ("2001-05-01", "2001-05-07"):
-        write_era5(tmp_path / f"era5_pl_{first}.nc", first)
-    pattern = FilePattern(str(tmp_path / "era5_pl_*.nc"))
-    dataset, index = sampled(clustering(), pattern=pattern, cache_dir=tmp_path)
-    assert len(index) == 12
-    assert index.where[6][:2] == (1, 0)
-    pickle.dumps(dataset)
-
-
-def test_days_are_chosen_of_era5_too(tmp_path):
-    write_era5(tmp_path / ERA5, "2019-01-01")
-    dataset = clustering(date="2019-01-02,2019-01-05")
-    _, index = sampled(dataset, data_dir=tmp_path, cache_dir=tmp_path)
-    assert index.coordinate == ["2019-01-02T12:00", "2019-01-05T12:00"]
-    with pytest.raises(FileFormatError, match=r"no time of 2019-01-07.*2019-01-01 to 2019-01-06"):
-        sampled(clustering(date="2019-01-02,2019-01-07"), data_dir=tmp_path, cache_dir=tmp_path)
-
-
-def test_nothing_at_hand_names_both_sources(tmp_path):
-    with pytest.raises(MissingFileError, match=r"pl_20170101_00.nc.*or have era5_pl_1964_2023_12"):
-        sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
-
-
-def test_missing_levels_and_variables_are_named(tmp_path):
-    write_era5(tmp_path / ERA5, levels=(500, 700, 850, 950))
-    with pytest.raises(FileFormatError, match=r"needs also 300; take --option sample=fields"):
-        sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)
-    write_era5(tmp_path / ERA5, names=("z", "t", "u", "v"))
-    with pytest.raises(FileFormatError, match=r"has no variable 'r'"):
+@pytest.mark.parametrize(("absent", "message"), [
+    ("level", r"needs also 300; take --option sample=fields"), ("r", r"has no variable 'r'"),
+])  # fmt: skip
+def test_missing_levels_and_variables_are_named(forecasts, tmp_path, absent, message):
+    for path in forecasts.rglob("pl_20190101_*.nc"):
+        with xarray.open_dataset(path, decode_times=False, mask_and_scale=False) as data:
+            less = data.drop_vars("r") if absent == "r" else data.isel(level=slice(1, None))
+            less.to_netcdf(tmp_path / path.name, format="NETCDF3_64BIT")
+    with pytest.raises(FileFormatError, match=message):
         sampled(clustering(), data_dir=tmp_path, cache_dir=tmp_path)

@@ -17,7 +17,7 @@ from iobench_maelstrom.power.features import (
     wind_direction,
     year_part,
 )
-from iobench_maelstrom.power.weather import ModelLevels, weather_pressure_level
+from iobench_maelstrom.power.weather import weather_pressure_level
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +53,7 @@ def opened(path, **options):
 
 
 def test_fields_have_the_units_and_dims_of_the_file(stand_ins):
-    _, index = sampled(stand_ins, ModelLevels())
+    _, index = sampled(stand_ins, weather_pressure_level(levels="model"))
     assert index.spec.names == ("t", "q", "u", "v")
     assert index.spec["q"].units == "kg kg**-1"
     assert index.spec["t"].dims == ("level", "latitude", "longitude")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import functools
 
 import numpy as np
 import pytest
 
 from iobench_maelstrom.power.features import PowerFeatures
-from iobench_maelstrom.power.weather import ModelLevels, SurfaceLevels, weather_pressure_level
+from iobench_maelstrom.power.weather import weather_pressure_level
 
 BUCKET = "url/https/object-store.os-api.cci1.ecmwf.int/maelstrom-ap6"
 MAKERS = {
-    "ml": ModelLevels,
+    "ml": functools.partial(weather_pressure_level, levels="model"),
     "pl": weather_pressure_level,
-    "sfc": SurfaceLevels,
+    "sfc": functools.partial(weather_pressure_level, levels="surface"),
 }
 
 

@@ -6,7 +6,6 @@ assumption): mean and deviation over the members of every variable at every leve
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ import numpy as np
 
 from iobench.datasets import (
     Axis,
-    Hyperslab,
     Items,
     Key,
     Option,
@@ -41,10 +39,10 @@ if TYPE_CHECKING:
 
     from iobench.datasets import Arrays, FileKey, Locator, NetcdfFile, PluginCall
     from iobench.samples import Sample
-    from iobench_maelstrom.ens10.point_statistics import Members
 
 STAND_IN_VERSION = 2
 """Counts up when the same seed gives other bytes."""
+NAMES = tuple(each.name for each in archive.PRESSURE_VARIABLES)
 ALL_YEARS = tuple(range(1998, 2008))
 MEMBERS = 5
 STEPS = (0, 24)
@@ -111,7 +109,6 @@ def write_month(plan: archive.Ensemble, month: str, path: Path) -> None:
                 file[variable.name][:, number, step] = fields
 
 
-NAMES = tuple(each.name for each in archive.PRESSURE_VARIABLES)
 HOURS = {"nanosecond": 1 / 3.6e12, "second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}
 """Of the units that a step may have."""
 
@@ -123,7 +120,7 @@ class Ens5mini(PluginFiles, Recipe):
 
     name = "maelstrom-ens5mini"
     title = "ENS5-mini ensemble forecasts over Europe, pressure levels, step 24 h (MAELSTROM A4)"
-    url = archive.month_url("{date}")
+    url = f"{archive.BUCKET_URL}/toy/ens5mini.{{date}}.nc"
     keys = (Key("date", archive.ALL_MONTHS),)
     options = (
         Option(
@@ -150,14 +147,7 @@ class Ens5mini(PluginFiles, Recipe):
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
         self.lead: tuple[int, ...] = ()
-        self.read_names = NAMES
         self._statistics: PointStatistics | None = None
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Members, levels, latitudes and longitudes of a variable of one forecast."""
-        dims = self.opened[0].dims
-        return dims["number"], dims["isobaricInhPa"], dims["latitude"], dims["longitude"]
 
     def check(self, file: NetcdfFile, first: NetcdfFile) -> None:
         """Raise FileFormatError where a file is of another schema, or has other levels or steps."""
@@ -172,12 +162,15 @@ class Ens5mini(PluginFiles, Recipe):
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         index = super().samples(files, locator)
+        dims = self.opened[0].dims
+        lengths = [dims[dim] for dim in ("isobaricInhPa", "latitude", "longitude")]
         self._statistics, setup = normalisation_of(
-            self,
+            self.name,
+            self.members_of,
             index.where,
             [range_file(file) for file in files],
             locator,
-            members=(len(NAMES), self.shape[0], int(np.prod(self.shape[1:]))),
+            sizes=(len(NAMES), dims["number"], int(np.prod(lengths))),
         )
         provenance = {
             "starts": [start.replace("-", "") for start in index.coordinate],
@@ -199,42 +192,31 @@ class Ens5mini(PluginFiles, Recipe):
         number, place = where
         return {"time": place, "step": self.lead[number] if self.lead else 0}
 
-    def hyperslabs(self, where: tuple[int, int]) -> list[Hyperslab]:
-        """Return each variable that is asked for."""
-        ranges = self.ranges(where)
-        return [Hyperslab(name, ranges) for name in self.read_names]
-
-    def members_of(self, number: int) -> Members:
-        """Return what reads the members of a variable, at all levels, by its number."""
-        narrowed, name = copy.copy(self), NAMES[number]
-        narrowed.read_names = (name,)
-        vars(narrowed).pop("_chunks", None)  # what is decoded here is not kept for training
-
-        def members(where: tuple[int, int]) -> NDArray[np.float32]:
-            raw = narrowed.read(where)
-            return _flat((raw if narrowed.fused else narrowed.decode(raw, where))[name])
-
-        return members
+    def members_of(self, where: tuple[int, int]) -> list[NDArray[np.float32]]:
+        """Return the members of each variable, at all levels: (members, levels x points)."""
+        raw = self.read(where)
+        arrays = raw if self.fused else self.decode(raw, where)
+        return [_flat(arrays[name]) for name in NAMES]
 
     def spec(self) -> SampleSpec:
-        shape = (len(archive.TOY_CHANNELS), *self.shape[2:])
-        dims = ("channel", "latitude", "longitude")
+        dims = ("latitude", "longitude")
+        shape = (len(archive.TOY_CHANNELS), *(self.opened[0].dims[dim] for dim in dims))
+        channels = archive.TOY_CHANNELS
         return SampleSpec(
-            (Variable("inputs", shape, "<f4", dims, "1", channels=archive.TOY_CHANNELS),)
+            (Variable("inputs", shape, "<f4", ("channel", *dims), "1", channels=channels),)
         )
 
     def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return ``inputs``: normalised mean and deviation by variable and level."""
         if self._statistics is None:
             raise OptionError(f"{self.name}: call samples() before preprocess()")
-        _, n_levels, n_latitudes, n_longitudes = self.shape
-        n_points = n_latitudes * n_longitudes
-        inputs = np.empty((len(NAMES), n_levels, 2, n_points), dtype=np.float32)
-        scored = np.empty((2, n_levels * n_points), dtype=np.float32)
+        _, n_levels, n_latitudes, n_longitudes = arrays[NAMES[0]].shape
+        inputs = np.empty((len(NAMES), n_levels, 2, n_latitudes * n_longitudes), dtype=np.float32)
+        scored = np.empty((2, n_levels * n_latitudes * n_longitudes), dtype=np.float32)
         for number, name in enumerate(NAMES):
             self._statistics.score(number, _flat(arrays[name]), scored)
-            inputs[number] = scored.reshape(2, n_levels, n_points).transpose(1, 0, 2)
-        return {"inputs": inputs.reshape(len(archive.TOY_CHANNELS), n_latitudes, n_longitudes)}
+            inputs[number] = scored.reshape(2, n_levels, -1).transpose(1, 0, 2)
+        return {"inputs": inputs.reshape(-1, n_latitudes, n_longitudes)}
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         return {

@@ -6,11 +6,11 @@ import datetime
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from iobench.datasets import (
@@ -150,8 +150,7 @@ def _channels(names: Sequence[str]) -> tuple[str, ...]:
 TOY_CHANNELS = _channels([f"{v.name}{level}" for v in PRESSURE_VARIABLES for level in LEVELS])
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """One of the D2.3 U-Net's tasks: what it read, and what it was to say."""
 
     dtype: str  # ``sfc`` or ``pl``, as upstream
@@ -206,16 +205,6 @@ def valid_time(start: str) -> np.datetime64:
     """Return when the forecast of a start date (``YYYYMMDD``, 0 UTC) is valid."""
     day = np.datetime64(f"{start[:4]}-{start[4:6]}-{start[6:]}T00", "h")
     return day + np.timedelta64(LEAD_HOURS, "h")
-
-
-def forecast_url(date: str, dtype: str) -> str:
-    """Return where the file of a start date (``MMDD``) is published, of ``sfc`` or ``pl``."""
-    return f"{BUCKET_URL}/output.{dtype}.2018{date}"
-
-
-def month_url(month: str) -> str:
-    """Return where ens5mini's file of a month (``MM``) is published."""
-    return f"{BUCKET_URL}/toy/ens5mini.{month}.nc"
 
 
 def start_date(text: str) -> str:
@@ -291,13 +280,13 @@ def target_files(plan: Ensemble, dtype: str) -> list[PlannedFile]:
     nbytes = len(plan.dates) * len(plan.years) * 4 * plan.shape[0] * plan.shape[1] + (12 << 10)
     return [
         PlannedFile(
-            in_mirror(task.target_url), nbytes, functools.partial(_write_target, plan, task, nbytes)
+            in_mirror(task.target_url), nbytes, functools.partial(_write_target, plan, task)
         )
         for task in dict.fromkeys(TASKS[dtype].values())
     ]
 
 
-def _write_target(plan: Ensemble, task: Task, nbytes: int, path: Path) -> None:
+def _write_target(plan: Ensemble, task: Task, path: Path) -> None:
     """Write the analysis at each forecast's valid time, in order of time."""
     starts = sorted((year, date) for year in plan.years for date in plan.dates)
     times = np.array([valid_time(f"{year}{date}") for year, date in starts])
@@ -320,24 +309,19 @@ def _write_target(plan: Ensemble, task: Task, nbytes: int, path: Path) -> None:
             stored[row] = smooth_values(plan.shape, *bounds, *what, noise=TARGET_NOISE)
 
 
-def message_nbytes(plan: Ensemble) -> int:
-    """Return the bytes of one GRIB message."""
-    return HEADERS_NBYTES + 2 * plan.shape[0] * plan.shape[1]
-
-
 def forecasts_nbytes(plan: Ensemble) -> int:
     """Return the bytes of one date's file."""
     n_messages = len(plan.years) * len(plan.steps) * plan.n_members * len(plan.fields)
-    return n_messages * message_nbytes(plan)
+    return n_messages * (HEADERS_NBYTES + 2 * plan.shape[0] * plan.shape[1])
 
 
 def write_forecasts(plan: Ensemble, dtype: str, date: str, path: Path) -> None:
     """Write one date's file in the order year, step, member, level, parameter."""
     codes = load_eccodes()
     handles = [_new_handle(codes, plan, dtype, field) for field in plan.fields]
+    members = range(1, plan.n_members + 1)
     try:
         with path.open("wb") as stream:
-            members = range(1, plan.n_members + 1)
             for year, step, member in itertools.product(plan.years, plan.steps, members):
                 keys = f"dataDate={year}{date},step={step},perturbationNumber={member}"
                 for handle, field in zip(handles, plan.fields, strict=True):

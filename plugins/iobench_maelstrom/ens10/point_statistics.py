@@ -10,10 +10,9 @@ import functools
 import hashlib
 import io
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,62 +35,28 @@ FEW_VALUES = 1 << 25
 CHUNK = 1 << 14
 """Points handled at once: ten members of them fit a core's cache."""
 
-Members = Callable[["Where"], "NDArray[np.float32]"]
-"""Returns one variable's members of a sample, float32, shape (members, points)."""
+Members = Callable[["Where"], Iterable["NDArray[np.float32]"]]
+"""Returns the members of each variable of a sample, (members, points); picklable."""
+Moments = tuple[int, Any, Any]
+"""Count, mean and sum of squared deviations of each channel, float64, shape (channels, points)."""
 
 
-class MemberSource(Protocol):
-    """A dataset whose variables are read one by one for the statistics; picklable."""
-
-    name: str
-
-    def members_of(self, number: int) -> Members:
-        """Return what reads the members of a variable, by its number."""
-        ...
-
-
-def member_moments(
-    fields: NDArray[np.float32], mean: NDArray[np.float32], deviation: NDArray[np.float32]
-) -> None:
-    """Write mean and standard deviation (ddof 0) over the members into ``mean``, ``deviation``."""
+def member_moments(fields: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """Fill ``out``, (2, points), with mean and deviation (ddof 0) over members."""
     n_members = np.float32(len(fields))
     scratch = np.empty((len(fields), min(CHUNK, fields.shape[1])), dtype=np.float32)
     for start in range(0, fields.shape[1], CHUNK):
         part = slice(start, start + CHUNK)
-        members, spread = fields[:, part], deviation[part]
+        members, spread = fields[:, part], out[1, part]
         differences = np.subtract(members, members[0], out=scratch[:, : members.shape[1]])
         shift = np.add.reduce(differences, axis=0)
         shift /= n_members
-        np.add(members[0], shift, out=mean[part])
+        np.add(members[0], shift, out=out[0, part])
         differences -= shift
         differences *= differences
         np.add.reduce(differences, axis=0, out=spread)
         spread /= n_members
         np.sqrt(spread, out=spread)
-
-
-@dataclass(slots=True)
-class Moments:
-    """Count, mean and sum of squared deviations so far, float64, shape (2, points)."""
-
-    count: int
-    mean: NDArray[np.float64]
-    squares: NDArray[np.float64]
-
-    def add(self, values: NDArray[np.float32]) -> None:
-        """Take one more sample in (Welford)."""
-        self.count += 1
-        difference = values - self.mean
-        self.mean += difference / self.count
-        self.squares += difference * (values - self.mean)
-
-    def merge(self, other: Moments) -> None:
-        """Take other samples in (Chan, Golub and LeVeque)."""
-        total = self.count + other.count
-        difference = other.mean - self.mean
-        self.mean += difference * (other.count / total)
-        self.squares += other.squares + difference**2 * (self.count * other.count / total)
-        self.count = total
 
 
 class PointStatistics:
@@ -110,13 +75,10 @@ class PointStatistics:
         return mean, divisor
 
     def score(self, number: int, fields: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-        """Fill ``out``, shape (2, points): normalised mean and deviation of a variable's members.
-
-        ``number`` is the variable's, ``fields`` are of shape (members, points).
-        """
+        """Fill ``out``, (2, points): normalised mean and deviation of the members of a variable."""
         mean, divisor = self.arrays
         pair = slice(2 * number, 2 * number + 2)
-        member_moments(fields, out[0], out[1])
+        member_moments(fields, out)
         out -= mean[pair]
         out /= divisor[pair]
 
@@ -133,30 +95,28 @@ class PointStatistics:
 
 
 def normalisation_of(
-    source: MemberSource,
+    name: str,
+    members: Members,
     samples: Sequence[Where],
     files: Sequence[str],
     locator: Locator,
     *,
-    members: tuple[int, int, int],
+    sizes: tuple[int, int, int],
 ) -> tuple[PointStatistics, dict[str, float]]:
     """Return the statistics over samples and, where they had to be computed, the seconds.
 
-    They are known by the samples, their ``files``, and ``members``: how many variables, members
-    and values of each there are.
+    They are known by the samples, their ``files``, and ``sizes``: how many variables, members and
+    values of each there are.
     """
-    name = source.name.removeprefix("maelstrom-")
-    key = _key(samples, files, members)
-    path = locator.cache_dir / f"{name}-normalisation-{key}.npy"
+    key = _key(samples, files, sizes)
+    path = locator.cache_dir / f"{name.removeprefix('maelstrom-')}-normalisation-{key}.npy"
     statistics, watch = PointStatistics(path), stopwatch()
     try:
         _ = statistics.arrays
     except (OSError, ValueError, EOFError):  # none, or a damaged one
-        n_variables, n_members, n_points = members
-        n_values = len(samples) * n_variables * n_members * n_points
-        parts = _moments(source, samples, locator, n_variables, n_values)
-        deviation = np.concatenate([np.sqrt(part.squares / part.count) for part in parts])
-        both = np.stack([np.concatenate([part.mean for part in parts]), deviation + SPREAD])
+        n_values = len(samples) * int(np.prod(sizes))
+        count, mean, squares = _moments(members, samples, locator, is_small=n_values < FEW_VALUES)
+        both = np.stack([mean, np.sqrt(squares / count) + SPREAD])
         content = io.BytesIO()
         np.save(content, both.astype(np.float32))
         try:
@@ -172,62 +132,60 @@ def normalisation_of(
 
 
 def _moments(
-    source: MemberSource,
-    samples: Sequence[Where],
-    locator: Locator,
-    n_variables: int,
-    n_values: int,
-) -> list[Moments]:
-    """Return the moments of each variable's two channels, merged in a fixed order."""
-    jobs = [
-        (source, number, samples[start : start + SAMPLES_PER_JOB])
-        for start in range(0, len(samples), SAMPLES_PER_JOB)
-        for number in range(n_variables)
-    ]
-    outcomes = run_jobs(
+    members: Members, samples: Sequence[Where], locator: Locator, *, is_small: bool
+) -> Moments:
+    """Return the moments over samples: of some at once (Welford), merged in their order."""
+    starts = range(0, len(samples), SAMPLES_PER_JOB)
+    jobs = [(members, samples[start : start + SAMPLES_PER_JOB]) for start in starts]
+    waiting: dict[int, Moments] = {}
+    merged: Moments = (0, 0.0, 0.0)
+    due = 0
+    for job, moments in run_jobs(
         _part_moments,
         jobs,
-        processes=1 if n_values < FEW_VALUES else None,
+        processes=1 if is_small else None,
         progress=locator.progress,
-        total=len(samples) * n_variables,
-    )
-    merged: dict[int, Moments] = {}
-    waiting: dict[int, Moments] = {}
-    due = list(range(n_variables))
-    for job, moments in outcomes:
+        total=len(samples),
+    ):
         waiting[job] = moments
-        variable = job % n_variables
-        while (ready := waiting.pop(due[variable], None)) is not None:
-            if merged.setdefault(variable, ready) is not ready:
-                merged[variable].merge(ready)
-            due[variable] += n_variables
-    return [merged[number] for number in range(n_variables)]
+        while (ready := waiting.pop(due, None)) is not None:
+            merged = _merge(merged, ready) if due else ready
+            due += 1
+    return merged
 
 
-def _part_moments(job: tuple[MemberSource, int, Sequence[Where]], advance: Advance) -> Moments:
-    """Return the moments of one variable over some samples."""
-    source, number, samples = job
-    members = source.members_of(number)
-    moments: Moments | None = None
+def _merge(one: Moments, two: Moments) -> Moments:
+    """Return the moments of both (Chan, Golub and LeVeque)."""
+    (count, mean, squares), (added, added_mean, added_squares) = one, two
+    total, difference = count + added, added_mean - mean
+    mean += difference * (added / total)
+    squares += added_squares + difference**2 * (count * added / total)
+    return total, mean, squares
+
+
+def _part_moments(job: tuple[Members, Sequence[Where]], advance: Advance) -> Moments:
+    members, samples = job
+    count, mean, squares = 0, np.zeros(()), np.zeros(())
     for where in samples:
-        fields = members(where)
-        channels = np.empty((2, fields.shape[1]), dtype=np.float32)
-        member_moments(fields, channels[0], channels[1])
-        if moments is None:
-            moments = Moments(0, np.zeros(channels.shape), np.zeros(channels.shape))
-        moments.add(channels)
+        fields = list(members(where))
+        values = np.empty((2 * len(fields), fields[0].shape[1]), dtype=np.float32)
+        for number, each in enumerate(fields):
+            member_moments(each, values[2 * number : 2 * number + 2])
+        count += 1
+        difference = values - mean
+        mean = mean + difference / count
+        squares = squares + difference * (values - mean)
         advance(1)
-    assert moments is not None, "a job has samples"
-    return moments
+    return count, mean, squares
 
 
-def _key(samples: Sequence[Any], files: Sequence[str], members: tuple[int, int, int]) -> str:
+def _key(samples: Sequence[Any], files: Sequence[str], sizes: tuple[int, int, int]) -> str:
     """Return a digest of what statistics depend on: samples, and states of their files."""
     states = [(path.name, path.stat()) for path in map(as_path, files)]
     about = {
         "version": NORMALISATION_VERSION,
         "spread": SPREAD,
-        "members": members,
+        "members": sizes,
         "files": [
             [name, state.st_size, getattr(state, "etag", "") or state.st_mtime_ns]
             for name, state in states

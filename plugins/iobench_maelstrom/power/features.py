@@ -6,6 +6,7 @@ time of day and of year, and the mean production of the hour with negatives set 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -33,9 +34,8 @@ from iobench.samples import SampleSpec, Variable
 from iobench_maelstrom.power import files as archive
 from iobench_maelstrom.power.weather import (
     DATE,
-    ModelLevels,
     PowerFiles,
-    SurfaceLevels,
+    WeatherFields,
     hour_items,
     run_times,
 )
@@ -81,7 +81,7 @@ class PowerFeatures(PowerFiles):
     name = "maelstrom-power"
     title = "Wind power forecast: nearest-point features, hourly production (MAELSTROM A6)"
     prefixes = (archive.MODEL.prefix, archive.SURFACE.prefix)
-    axes, fields = ModelLevels.axes, ModelLevels.fields
+    axes, fields = archive.MODEL.axes, archive.MODEL.fields
     options = (
         Option(
             "wind_turbine_id", "Which turbine.", "1",
@@ -115,8 +115,8 @@ class PowerFeatures(PowerFiles):
         self.n_runs = len(weather) // 2
         needed: list[NetcdfFile] = []
         for recipe, some in (
-            (ModelLevels(), weather[: self.n_runs]),
-            (SurfaceLevels(), weather[self.n_runs :]),
+            (WeatherFields(levels="model"), weather[: self.n_runs]),
+            (WeatherFields(levels="surface"), weather[self.n_runs :]),
             (LevelConstants(), [constants]),
             (Production(), [turbine]),
         ):
@@ -130,8 +130,8 @@ class PowerFeatures(PowerFiles):
         return tuple(every)
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        model = run_times(files[: self.n_runs], archive.HOURS_PER_RUN)
-        surface = run_times(files[self.n_runs : 2 * self.n_runs], archive.HOURS_PER_RUN)
+        model = run_times(files[: self.n_runs])
+        surface = run_times(files[self.n_runs : 2 * self.n_runs])
         for run, (times, others) in enumerate(zip(model, surface, strict=True)):
             if not np.array_equal(times, others):
                 raise FileFormatError(
@@ -198,21 +198,21 @@ class PowerFeatures(PowerFiles):
         ]
 
     def planned_files(self, plan: StandIn) -> list[PlannedFile]:
-        constants, _ = self.others
-        weather = [*ModelLevels().planned_files(plan), *SurfaceLevels().planned_files(plan)]
-        place = in_mirror(self.file_url(constants))
-        turbines = [
-            PlannedFile(
-                in_mirror(self.file_url({"file": archive.PRODUCTION_FILE.format(turbine.number)})),
-                archive.production_nbytes(plan),
-                partial(archive.write_production, plan, turbine),
-            )
-            for turbine in archive.TURBINES
+        kinds = ("model", "surface")
+        weather = [WeatherFields(levels=kind).planned_files(plan) for kind in kinds]
+        others: list[tuple[str, int, Any]] = [
+            (archive.CONSTANTS_FILE, archive.HEADER_NBYTES, archive.write_constants)
         ]
+        for each in archive.TURBINES:
+            write = partial(archive.write_production, plan, each)
+            name = archive.PRODUCTION_FILE.format(each.number)
+            others.append((name, archive.production_nbytes(plan), write))
         return [
-            *weather,
-            PlannedFile(place, archive.HEADER_NBYTES, archive.write_constants),
-            *turbines,
+            *itertools.chain(*weather),
+            *(
+                PlannedFile(in_mirror(f"{archive.BUCKET_URL}/{name}"), nbytes, write)
+                for name, nbytes, write in others
+            ),
         ]
 
     def _place(self, model: NetcdfFile, surface: NetcdfFile, turbine: NetcdfFile) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import datetime
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from iobench.datasets import (
@@ -70,20 +70,18 @@ TINY_GRID = _grid(54.9, 7.0, 60, 80)
 """Around the turbines."""
 
 
-class WeatherField(RecipeVariable, frozen=True, kw_only=True):
-    """A field of the weather."""
+class WeatherField(NamedTuple):
+    """A field of the weather: name, units, long name, bounds and noise of a stand-in's values."""
 
+    name: str
+    units: str
     long_name: str
+    low: float
+    high: float
+    noise: float
 
 
-def _field(
-    name: str, units: str, long_name: str, low: float, high: float, noise: float
-) -> WeatherField:
-    return WeatherField(name, units, low, high, long_name=long_name, noise=noise)
-
-
-@dataclass(frozen=True, slots=True)
-class LevelType:
+class LevelType(msgspec.Struct, frozen=True):
     """One of the three kinds of weather files; ``kind`` is as the plugin's names have it.
 
     ``required`` are the variables training reads; other ones may be there too.
@@ -103,6 +101,20 @@ class LevelType:
         level = ("level",) if self.levels else ()
         return ("time", *level, "latitude", "longitude")
 
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """These dimensions, as a recipe has them."""
+        return tuple(map(Axis, self.dims))
+
+    @property
+    def fields(self) -> tuple[RecipeVariable, ...]:
+        """The variables training reads, as a recipe has them."""
+        return tuple(
+            RecipeVariable(name, units)
+            for name, units, *_ in self.variables
+            if name in self.required
+        )
+
 
 MODEL = LevelType(
     "model",
@@ -111,10 +123,10 @@ MODEL = LevelType(
     tuple(range(128, 138)),
     "1",
     (
-        _field("t", "K", "Temperature", 225.0, 325.0, 0.39),
-        _field("q", "kg kg**-1", "Specific humidity", 1e-6, 2.5e-2, 0.4),
-        _field("u", "m s**-1", "U component of wind", -45.0, 45.0, 0.39),
-        _field("v", "m s**-1", "V component of wind", -45.0, 45.0, 0.39),
+        WeatherField("t", "K", "Temperature", 225.0, 325.0, 0.39),
+        WeatherField("q", "kg kg**-1", "Specific humidity", 1e-6, 2.5e-2, 0.4),
+        WeatherField("u", "m s**-1", "U component of wind", -45.0, 45.0, 0.39),
+        WeatherField("v", "m s**-1", "V component of wind", -45.0, 45.0, 0.39),
     ),
     ("t", "q", "u", "v"),
 )
@@ -126,12 +138,12 @@ PRESSURE = LevelType(
     (300, 500, 700, 850, 950, 1000),
     "millibars",
     (
-        _field("z", "m**2 s**-2", "Geopotential", -6000.0, 98000.0, 0.2),
-        _field("t", "K", "Temperature", 195.0, 320.0, 0.38),
-        _field("u", "m s**-1", "U component of wind", -80.0, 100.0, 0.39),
-        _field("v", "m s**-1", "V component of wind", -80.0, 80.0, 0.39),
-        _field("r", "%", "Relative humidity", 0.0, 110.0, 0.45),
-        _field("q", "kg kg**-1", "Specific humidity", 1e-8, 2e-2, 0.27),
+        WeatherField("z", "m**2 s**-2", "Geopotential", -6000.0, 98000.0, 0.2),
+        WeatherField("t", "K", "Temperature", 195.0, 320.0, 0.38),
+        WeatherField("u", "m s**-1", "U component of wind", -80.0, 100.0, 0.39),
+        WeatherField("v", "m s**-1", "V component of wind", -80.0, 80.0, 0.39),
+        WeatherField("r", "%", "Relative humidity", 0.0, 110.0, 0.45),
+        WeatherField("q", "kg kg**-1", "Specific humidity", 1e-8, 2e-2, 0.27),
     ),
     ("z", "t", "u", "v", "r", "q"),
 )
@@ -146,10 +158,10 @@ SURFACE = LevelType(
     (),
     "",
     (
-        _field("sp", "Pa", "Surface pressure", 60000.0, 106000.0, 0.34),
-        _field("u10", "m s**-1", "10 metre U wind component", -40.0, 40.0, 0.38),
-        _field("v10", "m s**-1", "10 metre V wind component", -40.0, 40.0, 0.38),
-        _field("t2m", "K", "2 metre temperature", 225.0, 325.0, 0.38),
+        WeatherField("sp", "Pa", "Surface pressure", 60000.0, 106000.0, 0.34),
+        WeatherField("u10", "m s**-1", "10 metre U wind component", -40.0, 40.0, 0.38),
+        WeatherField("v10", "m s**-1", "10 metre V wind component", -40.0, 40.0, 0.38),
+        WeatherField("t2m", "K", "2 metre temperature", 225.0, 325.0, 0.38),
     ),
     ("sp",),
 )
@@ -158,8 +170,7 @@ SURFACE = LevelType(
 LEVEL_TYPES = {each.prefix: each for each in (MODEL, PRESSURE, SURFACE)}
 
 
-@dataclass(frozen=True, slots=True)
-class Turbine:
+class Turbine(NamedTuple):
     """A wind turbine of the stand-in; the real ones are somewhere in Germany."""
 
     number: int
@@ -199,31 +210,38 @@ FILL = np.int16(-32767)
 LARGEST = 32766
 
 
-def _grid_of(plan: StandIn) -> Grid:
-    return TINY_GRID if plan.tiny else GRID
-
-
-def _n_production_days(plan: StandIn) -> int:
-    return N_TINY_PRODUCTION_DAYS if plan.tiny else len(ALL_DAYS)
-
-
 def run_nbytes(plan: StandIn, level_type: LevelType) -> int:
     """Return about the bytes of a weather file."""
     n_fields = N_STEPS * max(1, len(level_type.levels)) * len(level_type.variables)
-    return HEADER_NBYTES + 2 * n_fields * math.prod(axis.length for axis in _grid_of(plan))
+    return HEADER_NBYTES + 2 * n_fields * math.prod(axis.length for axis in grid_of(plan))
+
+
+def grid_of(plan: StandIn) -> Grid:
+    """Return the grid of a stand-in."""
+    return TINY_GRID if plan.tiny else GRID
+
+
+def production_steps(plan: StandIn) -> int:
+    """Return how many values of a turbine a stand-in has."""
+    return (N_TINY_PRODUCTION_DAYS if plan.tiny else len(ALL_DAYS)) * STEPS_PER_DAY
 
 
 def production_nbytes(plan: StandIn) -> int:
     """Return about the bytes of a turbine's file."""
-    n_steps = _n_production_days(plan) * STEPS_PER_DAY
-    return HEADER_NBYTES + 8 * n_steps * (len(PRODUCTION_VARIABLES) + 1)
+    return HEADER_NBYTES + 8 * production_steps(plan) * (len(PRODUCTION_VARIABLES) + 1)
 
 
 def write_run(plan: StandIn, level_type: LevelType, day: str, hour: str, path: Path) -> None:
-    """Write one forecast as grib_to_netcdf does: classic, 64-bit offsets, int16 packed."""
+    """Write one forecast as grib_to_netcdf does: classic, 64-bit offsets, int16 packed.
+
+    Each file has a range of its own, as with real ones.
+    """
     start = np.datetime64(f"{day}T{hour}", "h")
     n_hours = int((start - np.datetime64("1900-01-01T00", "h")).astype(int))
-    axes = {axis.name: (_coordinate(axis), axis.units) for axis in reversed(_grid_of(plan))}
+    axes: dict[str, tuple[NDArray[Any], str]] = {}
+    for axis in reversed(grid_of(plan)):
+        degrees = np.round(axis.first + axis.step * np.arange(axis.length), 3)
+        axes[axis.name] = degrees.astype("f4"), axis.units
     if level_type.levels:
         axes["level"] = np.array(level_type.levels, dtype="i4"), level_type.level_units
     hours = n_hours + np.arange(N_STEPS, dtype="i4")
@@ -235,44 +253,44 @@ def write_run(plan: StandIn, level_type: LevelType, day: str, hour: str, path: P
         define_axes(file, axes, calendar="gregorian")
         for name in axes:
             file[name].long_name = name
-        for variable in level_type.variables:
-            _create_packed(file, variable, level_type.dims, n_hours)
-        for variable in level_type.variables:
-            stored = file[variable.name]
+        for each in level_type.variables:
+            margin = n_hours % 97 / 9700 * (each.high - each.low)
+            low, high = each.low + margin, each.high - margin
+            created = file.createVariable(each.name, "i2", level_type.dims, fill_value=FILL)
+            created.setncatts({
+                "scale_factor": np.float64((high - low) / (2 * LARGEST)),
+                "add_offset": np.float64((high + low) / 2),
+                "missing_value": FILL,
+                "units": each.units,
+                "long_name": each.long_name,
+            })  # fmt: skip
+        for each in level_type.variables:
+            stored = file[each.name]
             stored.set_auto_maskandscale(False)
-            shape = stored.shape[1:]
             for step in range(N_STEPS):
-                what = plan.seed, STAND_IN_VERSION, level_type.prefix, variable.name, n_hours, step
+                what = plan.seed, STAND_IN_VERSION, level_type.prefix, each.name, n_hours, step
                 stored[step] = smooth_values(
-                    shape, -LARGEST, LARGEST, *what, noise=variable.noise, dtype="i2"
+                    stored.shape[1:], -LARGEST, LARGEST, *what, noise=each.noise, dtype="i2"
                 )
 
 
-def _coordinate(axis: Axis) -> NDArray[Any]:
-    return np.round(axis.first + axis.step * np.arange(axis.length), 3).astype("f4")
-
-
-def _create_packed(file: Any, variable: WeatherField, dims: tuple[str, ...], n_hours: int) -> None:
-    """Create a packed variable; each file has a range of its own, as with real ones."""
-    margin = n_hours % 97 / 9700
-    low = variable.low + margin * (variable.high - variable.low)
-    high = variable.high - margin * (variable.high - variable.low)
-    created = file.createVariable(variable.name, "i2", dims, fill_value=FILL)
-    created.setncatts(
-        {
-            "scale_factor": np.float64((high - low) / (2 * LARGEST)),
-            "add_offset": np.float64((high + low) / 2),
-            "missing_value": FILL,
-            "units": variable.units,
-            "long_name": variable.long_name,
-        }
-    )
-
-
 def write_production(plan: StandIn, turbine: Turbine, path: Path) -> None:
-    """Write ten-minute production of one turbine: NetCDF-4, contiguous, one point."""
-    n_steps = _n_production_days(plan) * STEPS_PER_DAY
+    """Write ten-minute production of one turbine: NetCDF-4, contiguous, one point.
+
+    It has a few gaps, and hours when the turbine was limited or stood still.
+    """
+    n_steps, key = production_steps(plan), (plan.seed, STAND_IN_VERSION, turbine.number)
     first = ALL_DAYS.index(FIRST_DAYS[0]) * STEPS_PER_DAY if plan.tiny else 0
+    bounds = {"production": (-5.0, turbine.power_rating, 0.98), "wind_speed": (0.0, 25.0, 0.97),
+              "rotor_speed": (0.0, 22.0, 0.79)}  # fmt: skip
+    series: dict[str, NDArray[np.float64]] = {
+        name: smooth_values((n_steps,), low, high, *key, name, noise=noise, dtype="f8")
+        for name, (low, high, noise) in bounds.items()
+    }
+    gaps, limited, still = np.random.default_rng(key).random((3, n_steps))
+    series["production"][gaps < 0.004] = np.nan
+    series["regulation"] = np.where(limited < 0.01, 60.0, 100.0)
+    series["status"] = np.where(still < 0.005, 2.0, 1.0)
     axes = {
         "time": (10 * (first + np.arange(n_steps)), f"minutes since {ALL_DAYS[0]} 00:00:00"),
         "level": (np.array([turbine.hub_height]), "m"),
@@ -280,38 +298,18 @@ def write_production(plan: StandIn, turbine: Turbine, path: Path) -> None:
         "longitude": (np.array([turbine.longitude]), "degrees_east"),
     }
     with writing_library("netCDF4", NAME).Dataset(path, "w") as file:
-        file.setncatts(
-            {
-                "wind plant": f"stand-in {turbine.number}",
-                "power rating": f"{turbine.power_rating:g} kW",
-                "hub height": f"{turbine.hub_height:g} m",
-            }
-        )
+        file.setncatts({
+            "wind plant": f"stand-in {turbine.number}",
+            "power rating": f"{turbine.power_rating:g} kW",
+            "hub height": f"{turbine.hub_height:g} m",
+        })  # fmt: skip
         define_axes(file, axes, calendar="proleptic_gregorian")
-        for name, values in _turbine_series(plan, turbine, n_steps).items():
+        for name, values in series.items():
             created = file.createVariable(
                 name, "f8", tuple(axes), contiguous=True, fill_value=np.nan
             )
             created.units = PRODUCTION_VARIABLES[name]
             created[:] = values.reshape(n_steps, 1, 1, 1)
-
-
-def _turbine_series(
-    plan: StandIn, turbine: Turbine, n_steps: int
-) -> dict[str, NDArray[np.float64]]:
-    """Return what a turbine reported: a few gaps, hours when it was limited or stood still."""
-    key = plan.seed, STAND_IN_VERSION, turbine.number
-    fields = {"production": (-5.0, turbine.power_rating, 0.98), "wind_speed": (0.0, 25.0, 0.97),
-              "rotor_speed": (0.0, 22.0, 0.79)}  # fmt: skip
-    series: dict[str, NDArray[np.float64]] = {
-        name: smooth_values((n_steps,), low, high, *key, name, noise=noise, dtype="f8")
-        for name, (low, high, noise) in fields.items()
-    }
-    gaps, limited, still = np.random.default_rng(key).random((3, n_steps))
-    series["production"][gaps < 0.004] = np.nan
-    series["regulation"] = np.where(limited < 0.01, 60.0, 100.0)
-    series["status"] = np.where(still < 0.005, 2.0, 1.0)
-    return series
 
 
 def write_constants(path: Path) -> None:

@@ -10,14 +10,13 @@ physical units, so that a store holds what the source gives.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from iobench.datasets import (
-    Axis,
     FileKey,
     Hyperslab,
     Items,
@@ -26,10 +25,9 @@ from iobench.datasets import (
     Recipe,
     RecipeVariable,
     file_times,
-    own_files,
     whole_variable,
 )
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
 from iobench_maelstrom.climetlab_plugin import PluginFiles
 from iobench_maelstrom.power import files as archive
@@ -110,18 +108,6 @@ class PowerFiles(PluginFiles, Recipe):
             self.days = list(dict.fromkeys(at_hand))
         return super().files(locator)
 
-    def channel_groups_of(self, first: NetcdfFile) -> tuple[ChannelGroup, ...]:
-        """Take as fields what the file has along the recipe's axes; `check` names those missing."""
-        dims = tuple(axis.name for axis in self.axes)
-        present = {
-            name: RecipeVariable(name, each.attributes.get("units", ""))
-            for name, each in first.variables.items()
-            if each.dims == dims
-        }
-        required = type(self).fields
-        self.fields = (*present.values(), *(each for each in required if each.name not in present))
-        return ()
-
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         facts = super().provenance(files, fitted)
         options = {**facts["options"], "date": list(self.days)}
@@ -137,13 +123,14 @@ class PowerFiles(PluginFiles, Recipe):
         return calls
 
 
-def run_times(files: Sequence[NetcdfFile], n_steps: int | None) -> list[NDArray[np.datetime64]]:
-    """Return the times of weather files, the first ``n_steps`` of each; None for all."""
+def run_times(files: Sequence[NetcdfFile]) -> list[NDArray[np.datetime64]]:
+    """Return the times of weather files, as many of each as there are until the next run."""
+    n_steps = archive.HOURS_PER_RUN
     for file in files:
-        if file.dims["time"] < (n_steps or 1):
+        if file.dims["time"] < n_steps:
             raise FileFormatError(
                 f"{file.path}: dimension 'time' is {file.dims['time']}, expected at least "
-                f"{n_steps or 1}: one step an hour until the next run starts"
+                f"{n_steps}: one step an hour until the next run starts"
             )
     times = [each[:n_steps] for each in file_times(files, "time")]
     last = None
@@ -165,49 +152,40 @@ def hour_items(where: Sequence[Any], times: Sequence[np.datetime64]) -> Items:
     return Items(where, names, (seconds / 3600).tolist(), "hours")
 
 
-OPTIONS = (
-    DATE,
-    Option(
-        "levels",
-        "Of which files: those on pressure levels, on model levels 128 to 137, of the surface.",
-        archive.PRESSURE.kind,
-        (archive.PRESSURE.kind, archive.MODEL.kind, archive.SURFACE.kind),
-    ),
-    Option(
-        "sample",
-        "All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels), of "
-        "ERA5's file era5_pl_1964_2023_12.nc where it is found.",
-        "fields",
-        ("fields", "clustering"),
-    ),
-    Option(
-        "crop",
-        "What clustering takes of the grid: 0.8 of it, by default from a place that follows from "
-        "the time; its middle; or all.",
-        values=("moving", "centre", "none"),
-    ),
-)
-
-
 class WeatherFields(PowerFiles):
     """Weather files of one kind of level; of each forecast the first 12 hours are samples."""
 
     name = "maelstrom-weather-pressure-level"
-    level_type: archive.LevelType
-    options = OPTIONS
-    n_taken: int | None = archive.HOURS_PER_RUN
-
-    def __init_subclass__(cls, **more: Any) -> None:
-        level_type = cls.level_type
-        cls.prefixes = (level_type.prefix,)
-        cls.axes = tuple(Axis(dim) for dim in level_type.dims)
-        cls.fields = tuple(v for v in level_type.variables if v.name in level_type.required)
-        super().__init_subclass__(**more)
+    options = (
+        DATE,
+        Option(
+            "levels",
+            "Of which files: those on pressure levels, on model levels 128 to 137, of the surface.",
+            archive.PRESSURE.kind,
+            (archive.PRESSURE.kind, archive.MODEL.kind, archive.SURFACE.kind),
+        ),
+        Option(
+            "sample",
+            "All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels).",
+            "fields",
+            ("fields", "clustering"),
+        ),
+        Option(
+            "crop",
+            "What clustering takes of the grid: 0.8 of it, by default from a place that follows "
+            "from the time; its middle; or all.",
+            values=("moving", "centre", "none"),
+        ),
+    )
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
         if self.chosen["crop"] and self.chosen["sample"] == "fields":
             raise OptionError("crop: fields are not cropped; add --option sample=clustering")
+        kinds = {each.kind: each for each in archive.LEVEL_TYPES.values()}
+        self.level_type = kinds[self.chosen["levels"]]
+        self.prefixes, self.axes = (self.level_type.prefix,), self.level_type.axes
+        self.fields = self.level_type.fields
         self.title = f"IFS HRES weather over Europe, {self.level_type.title} (MAELSTROM A6)"
         self.levels: list[int] = []
 
@@ -215,8 +193,19 @@ class WeatherFields(PowerFiles):
     def stand_in_name(self) -> str:
         return f"maelstrom-weather-{self.level_type.kind}-level"
 
+    def channel_groups_of(self, first: NetcdfFile) -> tuple[ChannelGroup, ...]:
+        """Take as fields what the file has along the recipe's axes; `check` names those missing."""
+        present = {
+            name: RecipeVariable(name, each.attributes.get("units", ""))
+            for name, each in first.variables.items()
+            if each.dims == self.level_type.dims
+        }
+        required = {each.name: each for each in self.level_type.fields}
+        self.fields = tuple({**required, **present}[name] for name in {**present, **required})
+        return ()
+
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        times = run_times(files, self.n_taken)
+        times = run_times(files)
         if self.level_type.levels:
             self.levels = whole_variable(files[0], "level").astype(int).tolist()
         where = [(run, step) for run, each in enumerate(times) for step in range(len(each))]
@@ -232,26 +221,6 @@ class WeatherFields(PowerFiles):
         archive.write_run(plan, self.level_type, key["date"], key["hour"], path)
 
 
-class ModelLevels(WeatherFields):
-    """Fields on the lowest model levels."""
-
-    level_type = archive.MODEL
-
-
-class PressureLevels(WeatherFields):
-    """Fields on pressure levels."""
-
-    level_type = archive.PRESSURE
-
-
-class SurfaceLevels(WeatherFields):
-    """Fields of the surface."""
-
-    level_type = archive.SURFACE
-
-
-ERA5_NAMES = ("era5_pl_1964_2023_12.nc", "era5_pl_2000_2023_12.nc")
-"""What the benchmark trains on, daily at 12 UTC: in full, in short. Distributed nowhere."""
 CROP_FRACTION = 0.8
 """Of the grid, along both of its dimensions."""
 CROP_SEED = 6
@@ -292,73 +261,52 @@ Where = tuple[int, int, int, int]
 
 def weather_pressure_level(**options: str) -> WeatherFields:
     """Return the dataset ``maelstrom-weather-pressure-level``: fields, or clustering's channels."""
-    levels = options.get("levels", archive.PRESSURE.kind)
-    if options.get("sample") == "clustering":
-        if levels != archive.PRESSURE.kind:
-            raise OptionError(f"levels {levels}: sample=clustering is of pressure levels")
-        return ClusteringFields(**options)
-    kinds = {each.level_type.kind: each for each in (ModelLevels, SurfaceLevels)}
-    return kinds.get(levels, PressureLevels)(**options)
+    is_clustering = options.get("sample") == "clustering"
+    return (ClusteringFields if is_clustering else WeatherFields)(**options)
 
 
-class ClusteringFields(PressureLevels):
-    """The 25 channels of deep clustering.
-
-    They are taken from ERA5's file where it is at hand, else from the weather on pressure levels:
-    of each forecast the first 12 hours.
-    """
-
-    level_type = replace(archive.PRESSURE, required=archive.CLUSTERING_VARIABLES)
+class ClusteringFields(WeatherFields):
+    """The 25 channels of deep clustering."""
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
+        if self.level_type is not archive.PRESSURE:
+            raise OptionError(
+                f"levels {self.level_type.kind}: sample=clustering is of pressure levels"
+            )
+        self.level_type = msgspec.structs.replace(
+            archive.PRESSURE, required=archive.CLUSTERING_VARIABLES
+        )
         self.title = "25 channels of weather on pressure levels for deep clustering (MAELSTROM A6)"
         self.size = CropSize("none", (0, 0))
-        self.parts: tuple[tuple[str, str, int], ...] = ()
-
-    def files(self, locator: Locator) -> list[Path]:
-        own = [file.path for file in own_files(locator) or () if is_era5(file.path)]
-        if own:
-            return own
-        for path in locator.find([f"{archive.BUCKET_URL}/{name}" for name in ERA5_NAMES]):
-            if path is not None:
-                return [path]
-        try:
-            return super().files(locator)
-        except MissingFileError as error:
-            raise MissingFileError(f"{error}; or have {ERA5_NAMES[0]} there") from error
+        self.parts: tuple[tuple[str, str, int], ...] = ()  # channel, variable, place of the level
 
     def channel_groups_of(self, first: NetcdfFile) -> tuple[ChannelGroup, ...]:
         """Take no other fields."""
         channel_groups = super().channel_groups_of(first)
-        self.fields = tuple(
-            each for each in self.fields if each.name in archive.CLUSTERING_VARIABLES
-        )
+        names = archive.CLUSTERING_VARIABLES
+        self.fields = tuple(each for each in self.fields if each.name in names)
         return channel_groups
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        first = files[0]
-        self.n_taken = None if is_era5(first.path) else archive.HOURS_PER_RUN
         items = super().items(files)
-        self.parts = _channels(first, self.levels)
-        *_, rows, columns = first.variables["z"].shape
-        self.size = CropSize(self.chosen["crop"] or "moving", (rows, columns))
-        chosen = list(range(len(items.where)))
-        if days := self.chosen["date"]:
-            chosen = [n for n in chosen if items.coordinate[n][:10] in days]
-            missing = sorted(set(days) - {items.coordinate[n][:10] for n in chosen})
-            if missing:
-                raise FileFormatError(
-                    f"{files[-1].path}: has no time of {missing[0]}, which --option date asks "
-                    f"for; it holds {items.coordinate[0][:10]} to {items.coordinate[-1][:10]}"
-                )
-        times = [np.datetime64(round(3600 * hours), "s") for hours in items.positions]
-        return Items(
-            [(*items.where[n], *self.size.corner(times[n])) for n in chosen],
-            [items.coordinate[n] for n in chosen],
-            [items.positions[n] for n in chosen],
-            items.position_units,
+        missing = [level for level in archive.CLUSTERING_LEVELS if level not in self.levels]
+        if missing:
+            raise FileFormatError(
+                f"{files[0].path}: variable 'level' is {', '.join(map(str, self.levels))}, deep "
+                f"clustering needs also {', '.join(map(str, missing))}; take --option sample=fields"
+            )
+        self.parts = tuple(
+            (f"{name}{level}", name, self.levels.index(level))
+            for level in archive.CLUSTERING_LEVELS
+            for name in archive.CLUSTERING_VARIABLES
         )
+        *_, rows, columns = files[0].variables["z"].shape
+        self.size = CropSize(self.chosen["crop"] or "moving", (rows, columns))
+        times = [np.datetime64(round(3600 * hours), "s") for hours in items.positions]
+        corners = map(self.size.corner, times)
+        where = [(*at, *corner) for at, corner in zip(items.where, corners, strict=True)]
+        return msgspec.structs.replace(items, where=where)
 
     def ranges(self, where: Where) -> dict[str, int | slice]:
         _, step, row, column = where
@@ -387,8 +335,6 @@ class ClusteringFields(PressureLevels):
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         facts = super().provenance(files, fitted)
         options = {**facts["options"], "crop": self.size.kind}
-        if is_era5(files[0].path):
-            options["date"] = list(self.chosen["date"])
         return {**facts, "options": options, "levels": list(archive.CLUSTERING_LEVELS)}
 
     def spec(self) -> SampleSpec:
@@ -398,23 +344,3 @@ class ClusteringFields(PressureLevels):
         channels = tuple(part for part, _, _ in self.parts)
         fields = Variable("fields", shape, "<f4", dims, ", ".join(units), channels=channels)
         return SampleSpec((fields,))
-
-
-def is_era5(path: Path) -> bool:
-    """Return whether a file is ERA5's, not a forecast: by its name, as upstream tells them."""
-    return path.match("era5_*.nc")
-
-
-def _channels(file: NetcdfFile, levels: Sequence[int]) -> tuple[tuple[str, str, int], ...]:
-    """Return channel, variable and place of the level: level by level, as upstream."""
-    missing = [level for level in archive.CLUSTERING_LEVELS if level not in levels]
-    if missing:
-        raise FileFormatError(
-            f"{file.path}: variable 'level' is {', '.join(map(str, levels))}, deep clustering "
-            f"needs also {', '.join(map(str, missing))}; take --option sample=fields"
-        )
-    return tuple(
-        (f"{name}{level}", name, levels.index(level))
-        for level in archive.CLUSTERING_LEVELS
-        for name in archive.CLUSTERING_VARIABLES
-    )
