@@ -11,7 +11,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,62 +71,49 @@ FEATURES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
 
 
 class _FileFrames(msgspec.Struct, frozen=True):
-    """Where the frames of one file begin: one each ``stride`` bytes, or at ``offsets``."""
+    """The examples of one file, which have one size."""
 
     path: Path
-    nbytes: int
-    stride: int
-    offsets: NDArray[np.int64]
-
-    @property
-    def count(self) -> int:
-        return self.nbytes // self.stride if self.stride else len(self.offsets)
-
-    def place(self, number: int) -> tuple[str, int, int]:
-        """Return path, offset and length of a frame."""
-        file = range_file(self.path)
-        if self.stride:
-            return file, number * self.stride, self.stride
-        first, stop = np.append(self.offsets[number : number + 2], self.nbytes)[:2].tolist()
-        return file, first, stop - first
+    count: int
+    nbytes: int  # of an example with its frame
 
 
 def _inspect(path: Path, advance: Advance) -> _FileFrames:
-    """Return where the frames of a TFRecord file are.
+    """Return how many examples a TFRecord file has.
 
-    Where all have the size of the first, the size of the file and the header of the last frame
-    say so; else every header is read.
+    The size of the file and the header of the last frame say that all have the size of the first.
     """
     size = path.stat().st_size
     try:
         first = next(scan_frames(path), None)
         if first is None:
             raise FileFormatError(f"{path}: is empty, expected a TFRecord file; {FETCH}")
-        stride = first[1] + FRAME_NBYTES
-        if size % stride == 0 and _header_at(path, size - stride) == frame_header(first[1]):
-            return _FileFrames(path, size, stride, np.empty(0, dtype=np.int64))
-        offsets = [offset - HEADER_NBYTES for offset, _ in scan_frames(path)]
+        nbytes = first[1] + FRAME_NBYTES
+        with path.open("rb", buffering=0) as stream:
+            stream.seek(size - nbytes)
+            last = stream.read(HEADER_NBYTES)
+        if size % nbytes or last != frame_header(first[1]):
+            places = [offset for offset, _ in scan_frames(path)]  # a damaged one is an error
+            raise FileFormatError(
+                f"{path}: its {len(places)} examples differ in size, expected {nbytes} bytes each; "
+                f"{FETCH}"
+            )
     except StoreError as error:
         reason = str(error).removesuffix("; convert to a new folder")
         raise FileFormatError(f"{reason}; {FETCH}") from error
-    return _FileFrames(path, size, 0, np.array(offsets, dtype=np.int64))
+    return _FileFrames(path, size // nbytes, nbytes)
 
 
-FRAMES = Inspection("maelstrom-radiation frames 1", _inspect, (_FileFrames,))
-
-
-def _header_at(path: Path, offset: int) -> bytes:
-    with path.open("rb", buffering=0) as stream:
-        stream.seek(offset)
-        return stream.read(HEADER_NBYTES)
+FRAMES = Inspection("maelstrom-radiation frames 2", _inspect, (_FileFrames,))
 
 
 def _place(
     files: Sequence[_FileFrames], starts: archive.Starts, number: int
 ) -> tuple[str, int, int]:
     """Return path, offset and length of an example with its frame."""
-    file, inside = starts.locate(number)
-    return files[file].place(inside)
+    place, inside = starts.locate(number)
+    file = files[place]
+    return range_file(file.path), inside * file.nbytes, file.nbytes
 
 
 SOURCE: Final = (
@@ -141,52 +128,43 @@ def tf_batches(
     own: RadiationTf, files: Sequence[Path], index: SampleIndex, batch_size: int
 ) -> Baseline:
     """Return a ``tf.data`` pipeline over TFRecord files, without those of norms."""
-    tf = import_tensorflow("maelstrom-radiation-tf --pipeline upstream")
-    parse, paths = _parser(tf, own), [str(path) for path in files]
+    tf, paths = import_tensorflow(), [str(path) for path in files]
     where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+
+    def parse(example: Any) -> Any:
+        kinds = {name: tf.io.FixedLenFeature(FEATURES[name][1], tf.float32) for name in own.names}
+        return own.preprocess(tf.io.parse_single_example(example, kinds), None)
+
+    @contextlib.contextmanager
+    def named_errors() -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.OpError as error:
+            # Without the names of its functions and devices.
+            text = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error.message), flags=re.DOTALL)
+            raise FileFormatError(
+                f"{where}: TensorFlow cannot read the examples: {' '.join(text.split())}; fetch "
+                "the files again"
+            ) from error
 
     def batches(_: int) -> Iterator[Sample]:
         # The pipeline is built here, not with its first batch: that takes as long as many of them.
-        with _errors_of(where):
+        with named_errors():
             examples = tf.data.TFRecordDataset(paths)
             parsed = examples.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
             iterator = parsed.batch(batch_size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
         return checked(iterator)
 
     def checked(iterator: Iterator[Any]) -> Iterator[Sample]:
-        with _errors_of(where):
-            for batch in iterator:
-                yield _as_specified(batch, index.spec)
+        with named_errors():
+            for batch in iterator:  # the published norms add an axis of length 1 to vectors
+                yield {each.name: batch[each.name].reshape(-1, *each.shape) for each in index.spec}
 
     passes = SamplePasses(index.spec, batches, len(index), batched=True, framework="tensorflow")
     return Baseline(passes, SOURCE)
 
 
-def _parser(tf: Any, own: RadiationTf) -> Callable[[Any], Any]:
-    """Return what makes a sample of one example."""
-    view, norms, hr_factor = own.view, own.norms, float(own.hr_factor())
-    names = (*view["input_fields"], *view["output_fields"])
-    features = {name: tf.io.FixedLenFeature(FEATURES[name][1], tf.float32) for name in names}
-
-    def change(name: str, values: Any) -> Any:
-        if name in view["input_fields"]:
-            if norms is None:
-                return values
-            mean, deviation = norms[name]
-            return (values - mean) / deviation
-        if name.startswith("hr_"):
-            return values * hr_factor
-        down, up = values[..., 0], values[..., 1]
-        return down - up if view["netflux"] else values
-
-    def parse(example: Any) -> Any:
-        parsed = tf.io.parse_single_example(example, features)
-        return {name: change(name, parsed[name]) for name in names}
-
-    return parse
-
-
-def import_tensorflow(user: str) -> Any:
+def import_tensorflow() -> Any:
     """Return TensorFlow, quiet; it sees no GPU, for batches are made on the CPU.
 
     Nothing is run yet, so a process may still be forked; one that was after TensorFlow ran cannot
@@ -197,36 +175,13 @@ def import_tensorflow(user: str) -> Any:
         import tensorflow
     except ImportError as error:
         raise MissingExtraError(
-            f"{user} needs TensorFlow: pip install 'iobench[tensorflow]'"
+            "maelstrom-radiation-tf --pipeline upstream needs TensorFlow: pip install "
+            "'iobench[tensorflow]'"
         ) from error
     # Fails where TensorFlow has run in this process: then it has what it was given.
     with contextlib.suppress(RuntimeError):
         tensorflow.config.set_visible_devices([], "GPU")
     return tensorflow
-
-
-@contextlib.contextmanager
-def _errors_of(where: str) -> Iterator[None]:
-    import tensorflow
-
-    try:
-        yield
-    except tensorflow.errors.OpError as error:
-        reason = _in_words(str(error.message))
-        raise FileFormatError(
-            f"{where}: TensorFlow cannot read the examples: {reason}; fetch the files again"
-        ) from error
-
-
-def _as_specified(batch: Mapping[str, Any], spec: SampleSpec) -> Sample:
-    """Return the arrays without the axis of length 1 that the published norms add to vectors."""
-    return {variable.name: batch[variable.name].reshape(-1, *variable.shape) for variable in spec}
-
-
-def _in_words(message: str) -> str:
-    """Return what TensorFlow says, without the names of its functions and devices."""
-    said = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", message, flags=re.DOTALL)
-    return " ".join(said.split())
 
 
 Norms = Mapping[str, "tuple[NDArray[Any], NDArray[Any]]"]
@@ -311,7 +266,7 @@ class RadiationTf(archive.RadiationFiles):
         self.view = {each.name: self.chosen[each.name] for each in VIEW_OPTIONS}
         self._check_view("hr_units" in options)
         self.norms: Norms | None = None
-        self._names = (*self.view["input_fields"], *self.view["output_fields"])
+        self.names = (*self.view["input_fields"], *self.view["output_fields"])
         self._layout: ExampleLayout | None = None
 
     def _check_view(self, has_units: bool) -> None:
@@ -382,7 +337,7 @@ class RadiationTf(archive.RadiationFiles):
             lists = self._layout.arrays(data)
         else:
             lists = self._parse(data, place)
-        return {name: lists[name].reshape(FEATURES[name][1]) for name in self._names}
+        return {name: lists[name].reshape(FEATURES[name][1]) for name in self.names}
 
     def _parse(self, data: memoryview, place: str) -> dict[str, NDArray[Any]]:
         """Return all lists of floats of an example; where they lie is kept."""
@@ -391,7 +346,7 @@ class RadiationTf(archive.RadiationFiles):
             lists = {k: v.floats() for k, v in features.items() if v.kind is FeatureKind.FLOAT}
         except StoreError as error:
             raise FileFormatError(f"{place}: {error}; {FETCH}") from error
-        for name in self._names:
+        for name in self.names:
             shape, values = FEATURES[name][1], lists.get(name)
             if values is None or values.size != np.prod(shape):
                 n_values = "no" if values is None else values.size
@@ -401,22 +356,20 @@ class RadiationTf(archive.RadiationFiles):
         self._layout = ExampleLayout(data, lists)
         return lists
 
-    def preprocess(self, arrays: Arrays, where: tuple[str, int, int]) -> Sample:
+    def preprocess(self, arrays: Arrays, where: Any) -> Sample:
         """Return normalised inputs, fluxes as asked for, and heating rates in their units."""
         view = self.view
-        sample: dict[str, NDArray[Any]] = {name: arrays[name] for name in view["input_fields"]}
-        if self.norms is not None:
-            for name, array in sample.items():
-                mean, deviation = self.norms[name]
-                sample[name] = (array - mean) / deviation
+        sample: dict[str, Any] = {name: arrays[name] for name in view["input_fields"]}
+        for name, (mean, deviation) in (self.norms or {}).items():
+            sample[name] = (sample[name] - mean) / deviation
         for name in view["output_fields"]:
-            array = arrays[name]
+            values = arrays[name]
             if name.startswith("hr_"):
-                sample[name] = array * self.hr_factor()
+                sample[name] = values * self.hr_factor()
             elif view["netflux"]:
-                sample[name] = array[..., 0] - array[..., 1]
+                sample[name] = values[..., 0] - values[..., 1]
             else:
-                sample[name] = array
+                sample[name] = values
         return sample
 
     def hr_factor(self) -> np.float32:
