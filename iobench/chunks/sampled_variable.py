@@ -30,12 +30,14 @@ MOST_RUNS: Final = 64
 
 
 class SampledVariable:
-    """What the samples of one file take of a variable."""
+    """What the samples of one file take of a variable, which may have another name there."""
 
-    def __init__(self, file: str, variable: ChunkedVariable, dims: Sequence[str]) -> None:
+    def __init__(
+        self, file: str, variable: ChunkedVariable, dims: Sequence[str], name: str = ""
+    ) -> None:
         own = [(number, variable.dims.index(dim)) for number, dim in enumerate(dims)
                if dim in variable.dims]  # fmt: skip
-        self.file, self.name = file, variable.name
+        self.file, self.name = file, name or variable.name
         self.sample_dims = tuple(number for number, _ in own)  # those that the variable has
         self._axes = tuple(axis for _, axis in own)
         self._rest = tuple(a for a in range(len(variable.shape)) if a not in self._axes)

@@ -31,6 +31,7 @@ def expected_reads(dataset: Any, where: Sequence[Where], n_processes: int = 1) -
     n, kept = len(where), chunk_cache_nbytes() // n_processes
     (once, decoded), (alone, _) = files.nbytes(), SampledFiles(dataset, where[:1]).nbytes()
     if not (isinstance(dataset, PlannedDataset) and dataset.has_chunks):
+        alone = files.sample_nbytes  # of numbers in one piece nothing else is read
         return EpochReads(n, n * alone, n * alone, decoded)
     per_chunk = max(1.0, n * alone / max(1, once))
     first, later = 1.0, 0.0

@@ -92,6 +92,11 @@ class Hyperslab(NamedTuple):
     name: str = ""  # of the array; by default the variable's
     of_all: bool = False  # whether the file is one that samples of all files need
 
+    @property
+    def array(self) -> str:
+        """The name of the array."""
+        return self.name or self.variable
+
 
 class Items(msgspec.Struct, frozen=True, eq=False):
     """The samples of a set of files; see `SampleIndex` for each."""

@@ -1,4 +1,4 @@
-"""The stand-in of a recipe: NetCDF files of its axes and variables, smooth values with noise."""
+"""What stand-ins are written with: NetCDF files of axes and variables, smooth values with noise."""
 
 from __future__ import annotations
 
@@ -13,33 +13,14 @@ from iobench.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
-
-    from iobench.datasets.published_files import StandIn
-    from iobench.datasets.recipes import Recipe
 
 SINCE = np.datetime64("1990-01-01", "h")
 N_TERRACES = 32
 """Steps between the bounds of a variable, where it has no noise."""
 NOISE_BITS = {2: 16, 4: 24, 8: 53}
 """Of a number's bytes: how many bits of it can be noise."""
-
-
-def write_netcdf(recipe: Recipe, plan: StandIn, key: Mapping[str, str], path: Path) -> None:
-    """Write one file: axes with their coordinates, then the variables, each in one piece."""
-    axes = {axis.name: _coordinate(recipe, plan, key, axis.name) for axis in recipe.axes}
-    with writing_library("netCDF4", recipe.name).Dataset(path, "w") as file:
-        file.setncatts(dict(recipe.attributes))
-        define_axes(file, axes, calendar="proleptic_gregorian")
-        for each in recipe.fields:
-            stored = file.createVariable(
-                each.name, each.dtype, recipe.stored_dims(each), contiguous=True, fill_value=False
-            )
-            if each.units:
-                stored.units = each.units
-            stored[:] = recipe.values(each, key, plan)
 
 
 def define_axes(
@@ -104,18 +85,6 @@ def _whole(bound: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return a bound as an array without short inner axes, along which NumPy is slow."""
     numbers = np.asarray(bound)
     return np.ascontiguousarray(np.broadcast_to(numbers, shape[1:])) if numbers.ndim else numbers
-
-
-def _coordinate(
-    recipe: Recipe, plan: StandIn, key: Mapping[str, str], name: str
-) -> tuple[NDArray[np.float64], str]:
-    if name == "time":
-        times = recipe.times(key, plan.n_steps)
-        units = f"hours since {SINCE.astype('M8[D]')} 00:00:00"
-        return (times.astype("M8[h]") - SINCE).astype(np.float64), units
-    axis = next(each for each in recipe.axes if each.name == name)
-    numbers = np.arange(recipe.length(axis, key, plan))
-    return axis.first + axis.step * numbers.astype(np.float64), axis.units
 
 
 def writing_library(name: str, dataset: str) -> Any:

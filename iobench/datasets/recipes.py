@@ -6,27 +6,25 @@ overrides the few methods in which it is unlike others. See ``plugins/README.md`
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from iobench.chunks.assembler import StoredArrays, read_boxes
-from iobench.chunks.boxes import box_ranges, index_box, page_chunks
+from iobench.chunks.assembler import read_boxes
+from iobench.chunks.boxes import index_box
 from iobench.chunks.chunked_fields import ChunkedFields
 from iobench.chunks.netcdf.file import (
     NetcdfFile,
     make_box,
     read_through_library,
 )
-from iobench.chunks.packing import is_plain, unpack
+from iobench.chunks.packing import unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
 from iobench.coordinates import SampleLabels
 from iobench.datasets.contract import SampleIndex
@@ -46,10 +44,14 @@ from iobench.datasets.recipe_data import (
     Split,
 )
 from iobench.datasets.recipe_items import items_along
-from iobench.datasets.recipe_stand_ins import smooth_values, write_netcdf
+from iobench.datasets.recipe_stand_ins import (
+    SINCE,
+    define_axes,
+    smooth_values,
+    writing_library,
+)
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, IobenchError, OptionError, SampleError
-from iobench.files.ranges import FileRange, read_extents
 from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
 
@@ -58,7 +60,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.boxes import Box
     from iobench.chunks.chunked_variable import ChunkedVariable, Place
-    from iobench.chunks.packing import Packing
     from iobench.datasets.baseline import Baseline
     from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.samples import Sample
@@ -114,10 +115,9 @@ class Recipe(PublishedFiles, ChunkedFields):
         self.opened: tuple[NetcdfFile, ...] = ()
         self.normalisation = Normalisation({})
         self._sampled: dict[int, list[SampledVariable]] = {}
-        self._known_rows: dict[int, tuple[_Row, ...]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_sampled": {}, "_known_rows": {}}
+        return {**vars(self), "_sampled": {}}
 
     @classmethod
     def _mistakes(cls) -> Iterator[str]:
@@ -256,16 +256,11 @@ class Recipe(PublishedFiles, ChunkedFields):
         for file in opened:
             self.check(file, opened[0])
         names = [each.name for each in self.sample_fields]
-        self._check_coordinates(opened, names, locator.cache_dir)
+        coordinates = coordinates_of(opened[0], names, (self.sample_dim,), {})
+        whole = partial(whole_variables, cache_dir=locator.cache_dir)
+        compare_coordinates(opened, coordinates, whole)
         self.keep([only_variables(file, names) for file in opened])
         return tuple(opened)
-
-    def _check_coordinates(
-        self, files: Sequence[NetcdfFile], names: Sequence[str], cache_dir: Path
-    ) -> None:
-        whole = partial(whole_variables, cache_dir=cache_dir)
-        coordinates = coordinates_of(files[0], names, (self.sample_dim,), {})
-        compare_coordinates(files, coordinates, whole)
 
     def keep(self, files: Sequence[NetcdfFile]) -> None:
         """Keep what reading needs: travels to the workers, what files have alike once."""
@@ -363,7 +358,8 @@ class Recipe(PublishedFiles, ChunkedFields):
         variables = []
         for group in groups:
             fields = [by_name[name] for name in group.fields]
-            dims, shape = self._laid_out(fields[0])
+            dims = tuple(dim for dim in self.dims_of(fields[0]) if dim != self.sample_dim)
+            shape = tuple(self.opened[0].dims[dim] for dim in dims)
             units = {"1" if each.zscore else each.units for each in fields}
             one = units.pop() if len(units) == 1 else ""
             channels: tuple[str, ...] = ()
@@ -371,11 +367,6 @@ class Recipe(PublishedFiles, ChunkedFields):
                 channels, dims, shape = group.fields, ("channel", *dims), (len(fields), *shape)
             variables.append(Variable(group.name, shape, "<f4", dims, one, group.role, channels))
         return SampleSpec(tuple(variables))
-
-    def _laid_out(self, each: RecipeVariable) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """Return dimensions and shape of a variable in a sample."""
-        dims = tuple(dim for dim in self.dims_of(each) if dim != self.sample_dim)
-        return dims, tuple(self.opened[0].dims[dim] for dim in dims)
 
     def files_of(self, where: Any) -> Sequence[int]:
         """Return the numbers of the files that a sample takes variables of: its own."""
@@ -396,26 +387,21 @@ class Recipe(PublishedFiles, ChunkedFields):
 
     def read(self, where: Any) -> Any:
         """Return the bytes of the sample's hyperslabs; their arrays where the library must read."""
+        slabs = self._slabs(where)
         if self.fused:
-            slabs = self._slabs(where)
-            return {each.name or each.variable: _through_library(each, f) for each, f in slabs}
-        if rows := self._rows(where):
-            return read_extents([each.at(where[1]) for each in rows])
-        boxes = [_box(each, file, self.sample_dim) for each, file in self._slabs(where)]
+            return {each.array: _through_library(each, file) for each, file in slabs}
+        boxes = [_box(each, file, self.sample_dim) for each, file in slabs]
         return read_boxes(self._chunks, boxes, (where[0], where[1]))
 
     def decode(self, raw: Raw, where: Any) -> Arrays:
         """Return the sample's arrays by name, as ``xarray.open_dataset`` decodes them."""
-        if not isinstance(raw, StoredArrays):
-            pairs = zip(self._rows(where), raw, strict=True)
-            return {each.name: each.values(data) for each, data in pairs}
         arrays = {}
         for (slab, file), numbers in zip(self._slabs(where), raw.arrays(), strict=True):
             variable = file.variables[slab.variable]
             values = unpack(numbers, variable.packing)
             if numbers.ndim == len(variable.dims):  # of a box, which keeps all dimensions
                 values = np.asarray(values[_indexes(slab, variable)])
-            arrays[slab.name or slab.variable] = values
+            arrays[slab.array] = values
         return arrays
 
     def _slabs(self, where: Any) -> list[tuple[Hyperslab, NetcdfFile]]:
@@ -424,15 +410,6 @@ class Recipe(PublishedFiles, ChunkedFields):
             (each, self._file(where[0] if each.file is None else each.file))
             for each in self.hyperslabs(where)
         ]
-
-    def _rows(self, where: Any) -> tuple[_Row, ...]:
-        """Return where the variables of a sample lie that is read as it lies; none of another."""
-        if not self._is_of_indexes:
-            return ()
-        if where[0] not in self._known_rows:
-            every = [_rows_of(self._file(n), self.sample_dim) for n in self.files_of(where)]
-            self._known_rows[where[0]] = tuple(itertools.chain(*every)) if all(every) else ()
-        return self._known_rows[where[0]]
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
@@ -447,28 +424,22 @@ class Recipe(PublishedFiles, ChunkedFields):
                 str(file.path),
                 file.variables[each.variable].name,
                 each.ranges,
-                name=each.name or each.variable,
+                name=each.array,
             )
             for each, file in self._slabs(where)
         ]
 
-    @cached_property
-    def _is_of_indexes(self) -> bool:
-        """Whether a sample is one index of its files, along the sample dimension, and no more."""
-        own = type(self)
-        return own.hyperslabs is Recipe.hyperslabs and own.ranges is Recipe.ranges
-
     def chunks_of(self, where: Any) -> list[tuple[SampledVariable, Place]]:
         """Return the chunks that a sample takes; none of parts of an index along the dimension."""
-        number, index = where[:2]
-        of_one = self._is_of_indexes and len(self.files_of(where)) == 1
-        if self.fused or not self.has_chunks or not of_one:
+        own, (number, index) = type(self), where[:2]
+        is_of_index = own.hyperslabs is Recipe.hyperslabs and own.ranges is Recipe.ranges
+        if self.fused or not is_of_index:
             return []
         if number not in self._sampled:
-            file = self._file(number)
-            path = range_file(file.path)
             self._sampled[number] = [
-                SampledVariable(path, each, [self.sample_dim]) for each in file.variables.values()
+                SampledVariable(range_file(file.path), each, [self.sample_dim], name)
+                for file in map(self._file, self.files_of(where))
+                for name, each in file.variables.items()
             ]
         return chunks_of_sample(self._sampled[number], (index,))
 
@@ -510,7 +481,10 @@ class Recipe(PublishedFiles, ChunkedFields):
         }
         facts = {
             **self.facts([file.path for file in files]),
-            "options": {name: _json_ready(value) for name, value in self.chosen.items()},
+            "options": {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in self.chosen.items()
+            },
             "schema": {each.name: each.units for each in self.fields},
             "source": self.source,
         }
@@ -548,9 +522,8 @@ class Recipe(PublishedFiles, ChunkedFields):
         """
         lengths = {axis.name: self.length(axis, key, plan) for axis in self.axes}
         stored = tuple(lengths[dim] for dim in self.stored_dims(each))
-        if not each.is_static:
-            shape, what = stored, (each.name, *key.values())
-        else:
+        shape, what = stored, (each.name, *key.values())
+        if each.is_static:
             dims = [dim for dim in self.dims_of(each) if dim != self.sample_dim]
             shape, what = tuple(lengths[dim] for dim in dims), (each.name,)
         numbers: tuple[int | str, ...] = (plan.seed, self.synthesis_version, *what)
@@ -559,8 +532,25 @@ class Recipe(PublishedFiles, ChunkedFields):
         return np.broadcast_to(smooth, stored)
 
     def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
-        """Write a file of a stand-in."""
-        write_netcdf(self, plan, key, path)
+        """Write a file of a stand-in: its axes, then the variables, each in one piece."""
+        axes: dict[str, tuple[NDArray[Any], str]] = {}
+        for axis in self.axes:
+            numbers = np.arange(self.length(axis, key, plan)).astype(np.float64)
+            axes[axis.name] = axis.first + axis.step * numbers, axis.units
+            if axis.name == "time":
+                hours = self.times(key, plan.n_steps).astype("M8[h]") - SINCE
+                units = f"hours since {SINCE.astype('M8[D]')} 00:00:00"
+                axes["time"] = hours.astype(np.float64), units
+        with writing_library("netCDF4", self.name).Dataset(path, "w") as file:
+            file.setncatts(dict(self.attributes))
+            define_axes(file, axes, calendar="proleptic_gregorian")
+            for each in self.fields:
+                stored = file.createVariable(
+                    each.name, each.dtype, self.stored_dims(each), contiguous=True, fill_value=False
+                )
+                if each.units:
+                    stored.units = each.units
+                stored[:] = self.values(each, key, plan)
 
     def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
         """Return about the bytes of a file of a stand-in."""
@@ -576,45 +566,6 @@ def only_variables(file: NetcdfFile, names: Sequence[str]) -> NetcdfFile:
     """Return a file with these variables alone, in this order: what travels to the workers."""
     variables = {name: file.variables[name] for name in names if name in file.variables}
     return msgspec.structs.replace(file, variables=variables, skipped={})
-
-
-class _Row(NamedTuple):
-    """One index of a contiguous variable, which lies in one piece."""
-
-    name: str
-    file: str
-    first: int  # where index 0 begins
-    step: int  # from one index to the next, in bytes
-    nbytes: int
-    shape: tuple[int, ...]
-    packing: Packing
-    is_plain: bool  # whether the numbers are as stored
-
-    def at(self, index: int) -> FileRange[str]:
-        return FileRange(self.file, self.first + index * self.step, self.nbytes)
-
-    def values(self, stored: memoryview) -> NDArray[Any]:
-        numbers = np.frombuffer(stored, self.packing.stored).reshape(self.shape)
-        return numbers if self.is_plain else unpack(numbers, self.packing)
-
-
-def _rows_of(file: NetcdfFile, dim: str) -> tuple[_Row, ...]:
-    """Return where the indexes of all variables lie; none where one is not read as it lies."""
-    rows = []
-    for name, each in file.variables.items():
-        boxes = [index_box(range_file(file.path), each, each.axis(dim), n) for n in (0, 1)]
-        if not each.is_contiguous or page_chunks(boxes[0]) is not None:
-            return ()
-        first, second = map(box_ranges, boxes)
-        shape, packing = boxes[0].shape, each.packing
-        nbytes = math.prod(shape) * np.dtype(packing.stored).itemsize
-        if len(first) != 1 or first[0].nbytes != nbytes:
-            return ()
-        path, offset, _ = first[0]
-        step = second[0].offset - offset
-        plain = is_plain(packing) and np.dtype(packing.stored) == np.dtype(packing.dtype)
-        rows.append(_Row(name, path, offset, step, nbytes, shape, packing, plain))
-    return tuple(rows)
 
 
 def _box(slab: Hyperslab, file: NetcdfFile, sample_dim: str) -> Box:
@@ -654,7 +605,3 @@ def _indexes(slab: Hyperslab, variable: ChunkedVariable) -> tuple[Any, ...]:
     return tuple(
         0 if isinstance(slab.ranges.get(dim), int) else slice(None) for dim in variable.dims
     )
-
-
-def _json_ready(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
