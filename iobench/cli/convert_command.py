@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cli.documents import fact_table, print_answer
 from iobench.cli.screen import TerminalScreen
-from iobench.conversion.conversion_run import forecast, run
+from iobench.conversion.conversion_run import run
 from iobench.conversion.convert_request import ConvertRequest
+from iobench.conversion.forecast import forecast
 from iobench.errors import OptionError
 from iobench.files.urls import as_path
 from iobench.masking import as_typed
@@ -50,27 +51,26 @@ def convert(
     screen = TerminalScreen()
     shown: list[Block] = []
     if dry_run:
-        prepared, planned = forecast(request, screen)
-        shown += [STAND_IN] * bool(prepared.source.stand_in) + [NO_SPACE] * (not planned.fits)
-        facts = planned.to_dict()
+        prepared, facts = forecast(request, screen)
+        shown += [STAND_IN] * bool(prepared.source.stand_in) + [NO_SPACE] * (not facts["fits"])
         shown.append(fact_table(facts))
         title = (
             f"{prepared.dataset.name} to {request.to} in {request.out}: the plan, by a short probe"
         )
         facts = {"kind": "plan", "out": str(request.out), **facts}
     else:
-        outcome = run(request, screen)
-        path, facts = _named(str(as_typed(outcome.path))), outcome.to_dict()
-        title = f"{outcome.dataset} as {outcome.format} in {path}"
-        shown += [STAND_IN] * outcome.stand_in
+        facts = run(request, screen)
+        path = _named(str(as_typed(request.out.absolute())))
+        title = f"{facts['dataset']} as {facts['format']} in {path}"
+        shown += [STAND_IN] * facts["stand_in"]
         shown.append(fact_table(facts, OF_OUTCOME))
-        if not outcome.is_finished:
+        if not facts["is_finished"]:
             shown.append(Sentence(f"Part {request.part} is written; others are not finished."))
-        elif not outcome.was_finished:
+        elif not facts["was_finished"]:
             shown.append(Command(shlex.join(["iobench", "verify", path]), "Check it"))
-        if outcome.is_finished:
+        if facts["is_finished"]:
             shown.append(Command(shlex.join(["iobench", "profile", path]), "Measure loading it"))
-        next_command = shlex.join(["iobench", "profile", _named(str(outcome.path))])
+        next_command = shlex.join(["iobench", "profile", _named(facts["path"])])
         facts = {"kind": "conversion", **facts, "next_command": next_command}
     print_answer(title, *shown, figures=facts, json=json)
 

@@ -26,6 +26,8 @@ def verify(*, store: str, json: bool, **values: Any) -> None:
             facts = {"kind": "verification", "as_written": False, "error": str(error)}
             click.echo(json_text.dumps(facts, indent=1))
         raise
-    facts = {"kind": "verification", "as_written": True, **result.to_dict()}
+    facts = {"kind": "verification", "as_written": True, **result}
     table = fact_table(facts, {"kind", "as_written", "path"})
-    print_answer(f"{as_typed(result.path)}: as written", table, figures=facts, json=json)
+    print_answer(
+        f"{as_typed(request.store.absolute())}: as written", table, figures=facts, json=json
+    )

@@ -18,7 +18,7 @@ from iobench.stores.finished_store import open_store
 from iobench.stores.verification import verify_against, verify_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from iobench.samples import Sample
     from iobench.sources.request import Screen
@@ -49,85 +49,52 @@ class VerifyRequest(SourceRequest, frozen=True, kw_only=True):
             )
 
 
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What was checked, and found as it should be."""
+def verify(request: VerifyRequest, screen: Screen) -> dict[str, Any]:
+    """Check every checksum of a store, and every sample against the source if one is named.
 
-    path: Path  # the store
-    dataset: str
-    format: str
-    n_samples: int
-    n_shards: int
-    n_files: int  # of the store
-    nbytes: int  # bytes that were read and whose checksums are right
-    against: str | None  # the source the samples were compared with
-    comparison: StoreComparison | None  # what comparing found: every sample as the source has it
-    wall_s: float  # seconds it took
-    not_covered: tuple[str, ...] = ()  # what was compared with nothing
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
-        values = msgspec.structs.asdict(self)
-        comparison = None if self.comparison is None else self.comparison.to_dict()
-        return {**values, "path": str(self.path), "comparison": comparison}
-
-
-def verify(request: VerifyRequest, screen: Screen) -> Verification:
-    """Check every checksum of a store, and every sample against the source if one is named."""
+    Return what was checked, JSON-ready; raise StoreError where it is not as it should be.
+    """
     watch = stopwatch()
     store = open_store(request.store)
     try:
         with screen.progress(f"checking {store.path.name}", in_bytes=True) as move:
             nbytes = verify_store(store, workers=available_cpus(), progress=move)
-        comparison = _compare(store, request, screen) if request.targets else None
+        comparison, left = None, "samples are as their source has them (--against SOURCE)"
+        if request.targets:
+            comparison = _compare(store, request, screen)
+            n_left = comparison.n_samples - comparison.n_compared
+            left = f"{n_left} samples are as their source has them (--share 1)" if n_left else ""
         manifest = store.manifest
-        return Verification(
-            path=store.path,
-            dataset=manifest.dataset,
-            format=manifest.format,
-            n_samples=len(store),
-            n_shards=len(manifest.shards),
-            n_files=len(manifest.files),
-            nbytes=nbytes,
-            against=" ".join(map(str, request.targets)) or None,
-            comparison=comparison,
-            wall_s=watch(),
-            not_covered=_not_compared(comparison),
-        )
+        return {
+            "path": str(store.path),
+            "dataset": manifest.dataset,
+            "format": manifest.format,
+            "n_samples": len(store),
+            "n_shards": len(manifest.shards),
+            "n_files": len(manifest.files),
+            "nbytes": nbytes,
+            "against": " ".join(map(str, request.targets)) or None,
+            "comparison": None if comparison is None else comparison.to_dict(),
+            "wall_s": watch(),
+            "not_covered": [f"whether {left}"] if left else [],
+        }
     finally:
         store.close()
-
-
-def _not_compared(comparison: StoreComparison | None) -> tuple[str, ...]:
-    if comparison is None:
-        return ("whether samples are as their source has them (--against SOURCE)",)
-    left = comparison.n_samples - comparison.n_compared
-    return (f"whether {left} samples are as their source has them (--share 1)",) if left else ()
 
 
 def _compare(store: Store, request: VerifyRequest, screen: Screen) -> StoreComparison:
     """Return what comparing found; raise StoreError where a sample is another now."""
     again = conversion_of(store.manifest, request)
-    source, dataset, index = open_samples(again, screen)
+    _, dataset, index = open_samples(again, screen)
 
-    def make(numbers: Sequence[int]) -> Iterator[Sample]:
+    def make(numbers: Sequence[int]) -> Generator[Sample, None, None]:
         return samples_in_order(dataset, index, numbers, workers=again.n_workers)
 
     with screen.progress(f"comparing with {dataset.name}") as move:
-        result = verify_against(
-            store,
-            index,
-            make,
-            files=source.files,
-            share=request.share,
-            workers=again.n_workers,
-            progress=move,
-        )
-    if not result.same:
-        files = "" if result.files.same else f"; {result.files}"
-        raise StoreError(f"{store.path}: not as {dataset.name} has it: {result}{files}")
-    if not result.files.same:
-        screen.note(f"{result.files}; the samples are equal nevertheless")
-    return result
+        found = verify_against(store, index, make, share=request.share, progress=move)
+    if not found.same:
+        raise StoreError(f"{store.path}: not as {dataset.name} has it: {found}")
+    return found
 
 
 def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
@@ -137,7 +104,13 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
     """
     said = manifest.provenance.get("request", {})
     try:
-        _check_masked(request, list(map(str, said.get("masked", ()))))
+        missing = [n for n in map(str, said.get("masked", ())) if n not in request.options]
+        if missing:
+            again = " ".join(f"--option {name}=..." for name in missing)
+            raise OptionError(
+                f"{request.store}: its manifest does not hold the secret in {', '.join(missing)}; "
+                f"give {again} again, as for the conversion"
+            )
         return ConvertRequest(
             targets=request.targets,
             to=manifest.format,
@@ -160,16 +133,6 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
         raise StoreError(
             f"{request.store}: its manifest does not say how ({error}); convert to a new folder"
         ) from error
-
-
-def _check_masked(request: VerifyRequest, masked: Sequence[str]) -> None:
-    missing = [name for name in masked if name not in request.options]
-    if missing:
-        again = " ".join(f"--option {name}=..." for name in missing)
-        raise OptionError(
-            f"{request.store}: its manifest does not hold the secret in {', '.join(missing)}; give "
-            f"{again} again, as for the conversion"
-        )
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

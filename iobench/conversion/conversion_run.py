@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.conversion.forecast import (
-    ConversionForecast,
-    conversion_plan,
-    known_source,
-    known_target,
-    measure_probe,
-    plan,
-)
-from iobench.conversion.preparing import PreparedConversion, prepare
+from iobench.conversion.preparing import prepare
 from iobench.datasets.setup_processes import stopwatch
 from iobench.registry import find_converter
 from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from iobench.conversion.convert_request import ConvertRequest
     from iobench.sources.request import Screen
     from iobench.stores.contract import Notice, Store
@@ -30,64 +18,8 @@ if TYPE_CHECKING:
 STATUS: Final = Path("/proc/self/status")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversionOutcome:
-    """What a conversion made and what it took."""
-
-    path: Path  # the store
-    dataset: str
-    format: str  # names
-    is_finished: bool  # whether all parts of the store are there
-    stand_in: bool  # whether the source is a stand-in
-    was_finished: bool  # whether it was there already, so that nothing was done
-    n_samples: int  # samples of the store
-    in_nbytes: int
-    out_nbytes: int  # bytes read from the source by this run, and bytes of the finished store
-    wrote_nbytes: int  # bytes this run wrote of it
-    wall_s: float  # seconds of this run
-    stages_s: Mapping[str, float]
-    stages_nbytes: Mapping[str, int]  # seconds and bytes by stage, summed over threads
-    memory_nbytes: int  # what samples that are being made were held to
-    # resident memory at its most, and before the conversion began; None where the system does not
-    # tell
-    peak_rss_nbytes: int | None
-    idle_rss_nbytes: int | None
-    # shards that were there already, and that this run wrote
-    n_resumed: int
-    n_written: int
-    # of each shard the samples, and name, size and CRC-32C of its files
-    shards: tuple[Mapping[str, Any], ...]
-    # what fewer bits did to each variable, as in `Manifest.lossy`; empty where none has fewer
-    lossy: Mapping[str, Any]
-
-    @property
-    def bytes_per_s(self) -> float | None:
-        """Bytes written over wall time; None where nothing was written."""
-        if not self.wrote_nbytes or self.wall_s <= 0:
-            return None
-        return self.wrote_nbytes / self.wall_s
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**values, "path": str(self.path), "bytes_per_s": self.bytes_per_s}
-
-
-def forecast(
-    request: ConvertRequest, screen: Screen
-) -> tuple[PreparedConversion, ConversionForecast]:
-    """Return what a conversion would take, from a short probe; nothing is left behind."""
-    prepared = prepare(request, screen)
-    memory_nbytes = prepared.memory_nbytes(request)
-    planned = conversion_plan(prepared, request, memory_nbytes, screen)
-    source = known_source(prepared, planned, request, memory_nbytes)
-    target = known_target(prepared, planned, request, memory_nbytes)
-    probe = measure_probe(prepared, request, memory_nbytes, screen)
-    return prepared, plan(source, target, probe)
-
-
-def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
-    """Convert what the request asks for, or what is missing of it."""
+def run(request: ConvertRequest, screen: Screen) -> dict[str, Any]:
+    """Convert what the request asks for, or what is missing of it; return what it took."""
     prepared = prepare(request, screen)
     tally = Tally()
     idle_rss, watch = resident_nbytes("VmRSS"), stopwatch()
@@ -107,13 +39,52 @@ def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
             notice=screen.note,
             tally=tally,
         )
-    try:
-        return _outcome(
-            prepared, request, store, tally, memory_nbytes, wall_s=watch(), idle_rss=idle_rss
-        )
-    finally:
-        if store is not None:
-            store.close()
+    outcome = {
+        "path": str(request.out.absolute()),
+        "dataset": prepared.dataset.name,
+        "format": prepared.fmt.name,
+        "stand_in": prepared.source.stand_in,  # whether the source is one
+        **_of_store(store),
+        **_of_run(tally, wall_s=watch()),
+        "memory_nbytes": memory_nbytes,  # what samples that are being made were held to
+        # resident memory at its most, and before the conversion began
+        "peak_rss_nbytes": resident_nbytes("VmHWM"),
+        "idle_rss_nbytes": idle_rss,
+    }
+    if store is not None:
+        store.close()
+    return outcome
+
+
+def _of_store(store: Store | None) -> dict[str, Any]:
+    """Return what the finished store holds; none is there while other parts are missing."""
+    if store is None:
+        return {"is_finished": False, "n_samples": 0, "out_nbytes": 0, "shards": [], "lossy": {}}
+    return {
+        "is_finished": True,
+        "n_samples": len(store),
+        "out_nbytes": store.manifest.nbytes,
+        "shards": [shard.to_dict() for shard in store.manifest.shards],
+        "lossy": dict(store.manifest.lossy),
+    }
+
+
+def _of_run(tally: Tally, *, wall_s: float) -> dict[str, Any]:
+    """Return what this run did; seconds and bytes by stage are summed over threads."""
+    stages_nbytes = tally.nbytes
+    read = next((name for name in stages_nbytes if name.split("+")[0] == "read"), "read")
+    wrote_nbytes = stages_nbytes.get("write", 0)
+    return {
+        "was_finished": not (tally.n_written or tally.n_resumed),  # so that nothing was done
+        "in_nbytes": stages_nbytes.get(read, 0),
+        "wrote_nbytes": wrote_nbytes,
+        "wall_s": wall_s,
+        "bytes_per_s": wrote_nbytes / wall_s if wrote_nbytes and wall_s > 0 else None,
+        "stages_s": tally.seconds,
+        "stages_nbytes": stages_nbytes,
+        "n_resumed": tally.n_resumed,  # shards that were there already
+        "n_written": tally.n_written,
+    }
 
 
 class _ShardLines:
@@ -137,43 +108,6 @@ class _ShardLines:
         self._say(
             f"{n_written} shards written: {done} of {total} samples, {rate / 1e6:.3g} MB/s{left}"
         )
-
-
-def _outcome(
-    prepared: PreparedConversion,
-    request: ConvertRequest,
-    store: Store | None,
-    tally: Tally,
-    memory_nbytes: int,
-    *,
-    wall_s: float,
-    idle_rss: int | None,
-) -> ConversionOutcome:
-    manifest = None if store is None else store.manifest
-    stages_s, stages_nbytes = tally.seconds, tally.nbytes
-    read = next((name for name in stages_nbytes if name.split("+")[0] == "read"), "read")
-    return ConversionOutcome(
-        path=request.out.absolute(),
-        dataset=prepared.dataset.name,
-        format=prepared.fmt.name,
-        is_finished=manifest is not None,
-        stand_in=prepared.source.stand_in,
-        was_finished=not (tally.n_written or tally.n_resumed),
-        n_samples=0 if store is None else len(store),
-        in_nbytes=stages_nbytes.get(read, 0),
-        out_nbytes=0 if manifest is None else manifest.nbytes,
-        wrote_nbytes=stages_nbytes.get("write", 0),
-        wall_s=wall_s,
-        stages_s=stages_s,
-        stages_nbytes=stages_nbytes,
-        memory_nbytes=memory_nbytes,
-        peak_rss_nbytes=resident_nbytes("VmHWM"),
-        idle_rss_nbytes=idle_rss,
-        n_resumed=tally.n_resumed,
-        n_written=tally.n_written,
-        shards=tuple(shard.to_dict() for shard in manifest.shards) if manifest else (),
-        lossy=dict(manifest.lossy) if manifest else {},
-    )
 
 
 def resident_nbytes(key: str) -> int | None:

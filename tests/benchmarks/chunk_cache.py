@@ -266,14 +266,10 @@ def said_of(path: Path, step: str, folder: Path) -> dict[str, tuple[float, float
     profile = ["profile", path, *common, "--pipeline", "own", "--epochs", "2", "--json"]
     profiled = answer(*profile, "--out", run)["runs"][0]["epoch"]
     advised = answer("advise", run, "--json")["baseline"]
-    planned = answer(
-        "convert", path, folder / "out", "--to", "numpy", *common, "--dry-run", "--json"
-    )
     return {
         "taken": tuple(taken),
         "profile": (profiled["first_s"], profiled["later_s"]),
         "advise": (advised["first_epoch_s"], advised["epoch_s"]),
-        "dry run": (planned["first_epoch_s"], planned["epoch_s"]),
     }
 
 

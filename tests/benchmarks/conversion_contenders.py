@@ -75,10 +75,10 @@ def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> None:
 
     request = our_request(source, target, memory_nbytes, name)
     outcome = run(request, Quiet())
-    TOLD.update(memory_nbytes=outcome.memory_nbytes, in_nbytes=outcome.in_nbytes)
-    TOLD.update(out_nbytes=outcome.out_nbytes, stages_s=dict(outcome.stages_s))
-    idle_nbytes, peak_nbytes = outcome.idle_rss_nbytes or 0, outcome.peak_rss_nbytes or 0
-    TOLD.update(wall_s=outcome.wall_s, held_nbytes=peak_nbytes - idle_nbytes)
+    names = ("memory_nbytes", "in_nbytes", "out_nbytes", "stages_s", "wall_s")
+    TOLD.update({name: outcome[name] for name in names})
+    idle_nbytes, peak_nbytes = outcome["idle_rss_nbytes"] or 0, outcome["peak_rss_nbytes"] or 0
+    TOLD.update(held_nbytes=peak_nbytes - idle_nbytes)
 
     def check() -> None:
         import iobench
@@ -125,10 +125,10 @@ def iobench_tfrecord(source: Path, target: Path, memory_nbytes: int) -> None:
 @contender(*IOBENCH, "iobench_converters.zarr_groups", "zarr")
 def iobench_forecast(source: Path, target: Path, memory_nbytes: int) -> None:
     """What --dry-run says of a conversion to Zarr."""
-    from iobench.conversion.conversion_run import forecast
+    from iobench.conversion.forecast import forecast
 
     _, told = forecast(our_request(source, target, 0, "zarr"), Quiet())
-    TOLD.update(told.to_dict())
+    TOLD.update(told)
 
 
 @contender(*IOBENCH)
