@@ -27,8 +27,6 @@ from iobench.stores import (
     finish_store,
     locked,
     make_item,
-    merge_errors,
-    merge_shards,
     read_manifest,
 )
 from iobench_converters.journal import Journal, PlanMark
@@ -176,8 +174,7 @@ class ConversionRun:
         infos = [self._infos[number] for number in sorted(self._infos)]
         n_samples = sum(info.shard.n_samples for info in infos)
         plan = self.plan
-        measure = self.conversion.measure
-        statistics, errors = merge_shards(measure, (info.moments for info in infos))
+        statistics, lossy = self.conversion.measure.merged(info.moments for info in infos)
         manifest = Manifest(
             format=plan.format,
             format_version=plan.format_version,
@@ -189,7 +186,7 @@ class ConversionRun:
             options=plan.options,
             provenance=plan.provenance,
             normalisation=plan.normalisation,
-            lossy=_quality(infos, errors),
+            lossy=lossy,
             statistics=statistics,
             sample_grid=plan.sample_grid,
         )
@@ -253,12 +250,6 @@ def convert(
         if not is_finished:
             return None
     return request.fmt.open(run.path, read_manifest(run.path))
-
-
-def _quality(infos: Sequence[ShardInfo], errors: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what became of each variable that is stored with fewer bits."""
-    largest = merge_errors(*(info.lossy for info in infos))
-    return {name: {**largest.get(name, {}), **figures} for name, figures in errors.items()}
 
 
 def _write_alone(run: ConversionRun) -> bool:

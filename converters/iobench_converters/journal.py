@@ -135,8 +135,7 @@ class Journal:
             info = ShardInfo(
                 Shard.from_dict(values["shard"]),
                 array("I", np.frombuffer(octets, dtype="<u4").astype(np.uintc).tobytes()),
-                values["lossy"],
-                {name: _moments(digits) for name, digits in values["moments"].items()},
+                {name: _moments(digits) for name, digits in values["statistics"].items()},
             )
             times = [int(time) for time in values["modified_ns"]]
         except FileNotFoundError:
@@ -151,8 +150,7 @@ class Journal:
         values: dict[str, Any] = {
             # Hexadecimal: in base 85 they may spell "&pw=...", which is masked where JSON is made.
             "crc32c": np.asarray(info.checksums, dtype="<u4").tobytes().hex(),
-            "lossy": info.lossy,
-            "moments": {
+            "statistics": {
                 name: np.asarray(moments, dtype="<f8").tobytes().hex()
                 for name, moments in info.moments.items()
             },

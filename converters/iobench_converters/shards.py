@@ -26,7 +26,6 @@ from iobench.stores import (
     StoreRequest,
     Tally,
     Writer,
-    merge_errors,
     merge_shard_moments,
     split_members,
     storage_errors,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets import SampleStack
     from iobench.samples import SampleSpec
-    from iobench.stores import ConversionPlan, Encode, Errors, Label, Notice, ShardMoments
+    from iobench.stores import ConversionPlan, Encode, Label, Notice, ShardMoments
     from iobench_converters.journal import Journal
 
 
@@ -47,7 +46,6 @@ class StackFigures(NamedTuple):
     """What is known of a stack of samples before it is written."""
 
     moments: ShardMoments
-    errors: Errors
     encoded: EncodedStack | None  # as the format has it; None of one that takes samples
 
 
@@ -155,12 +153,11 @@ class StackFinisher:
     def __call__(self, stack: SampleStack) -> SampleStack:
         """Return the stack as it is stored, with its figures."""
         rows = stack.rows
-        errors: Errors = {}
         moments_of_errors = None
         if self._encoder is not None:
             with self._tally.timed("encode"):
                 label = self._conversion.label(stack.numbers)
-                rows, errors, moments_of_errors = self._encoder.encode(rows, label)
+                rows, moments_of_errors = self._encoder.encode(rows, label)
             self._tally.add_nbytes("encode", sum(each.nbytes for each in rows.values()))
         with self._tally.timed("statistics"):
             moments = {ALL_SAMPLES: self._measure.of(rows, moments_of_errors)}
@@ -174,7 +171,7 @@ class StackFinisher:
         if self._encode is not None:
             with self._tally.timed("write"):
                 encoded = self._encode(rows)
-        return replace(stack, rows=rows, figures=StackFigures(moments, errors, encoded))
+        return replace(stack, rows=rows, figures=StackFigures(moments, encoded))
 
 
 class ShardDrain:
@@ -202,10 +199,10 @@ class ShardDrain:
     def __exit__(self, *error: object) -> None:
         self._thread.shutdown(wait=True)
 
-    def put(self, number: int, folder: Path, writer: Writer, found: ShardInfo) -> None:
+    def put(self, number: int, folder: Path, writer: Writer, moments: ShardMoments) -> None:
         """Take a shard whose samples are all written."""
         self.wait()
-        self._last = self._thread.submit(self._close, number, folder, writer, found)
+        self._last = self._thread.submit(self._close, number, folder, writer, moments)
 
     def wait(self) -> None:
         """Wait for the shard put last; raise what went wrong with it."""
@@ -213,15 +210,14 @@ class ShardDrain:
         if last is not None:
             last.result()
 
-    def _close(self, number: int, folder: Path, writer: Writer, found: ShardInfo) -> None:
+    def _close(self, number: int, folder: Path, writer: Writer, moments: ShardMoments) -> None:
         try:
             with self._tally.timed("write"):
                 info = writer.close()
                 info = replace(
                     info,
                     checksums=array("I", info.checksums),
-                    lossy=found.lossy,
-                    moments=found.moments,
+                    moments=moments,
                 )
                 _move(info, folder, self._store)
                 self._journal.add(number, info)
@@ -248,7 +244,7 @@ def write_shard(
     folder: Path | None = None
     writer: Writer | None = None
     n_samples = len(conversion.plan.shard(number))
-    figures: list[tuple[ShardMoments, Errors]] = []
+    moments: list[ShardMoments] = []
     goes_on = True
     try:
         folder = journal.work_folder()
@@ -259,12 +255,10 @@ def write_shard(
             with tally.timed("write"):
                 _append(writer, stack)
             done += len(stack)
-            figures.append(stack.figures[:2])
+            moments.append(stack.figures.moments)
             goes_on = advance(len(stack))
             del stack
-        moments = merge_shard_moments(each for each, _ in figures)
-        lossy = merge_errors(*(errors for _, errors in figures))
-        drain.put(number, folder, writer, ShardInfo(None, (), lossy, moments))  # type: ignore[arg-type]
+        drain.put(number, folder, writer, merge_shard_moments(moments))
     except BaseException:
         if writer is not None:
             writer.abort()

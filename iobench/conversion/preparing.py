@@ -53,7 +53,7 @@ class PreparedConversion:
     def stored_nbytes(self) -> int:
         """Bytes of the arrays of one sample as they are stored."""
         spec = self.index.spec
-        return spec.nbytes if self.encoding is None else self.encoding.stored_nbytes(spec)
+        return (self.encoding.stored_spec(spec, guess=True) if self.encoding else spec).nbytes
 
     def memory_nbytes(self, request: ConvertRequest) -> int:
         """Return what the conversion may hold of the data.

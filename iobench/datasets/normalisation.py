@@ -18,7 +18,7 @@ from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.inspected_netcdf import whole_variable
 from iobench.errors import FileFormatError
-from iobench.stores.moments import merge_means
+from iobench.stores.value_statistics import merge_means
 
 if TYPE_CHECKING:
     from pathlib import Path

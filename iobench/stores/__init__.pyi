@@ -32,9 +32,7 @@ from iobench.stores.contract import ShardInfo as ShardInfo
 from iobench.stores.contract import Store as Store
 from iobench.stores.contract import Writer as Writer
 from iobench.stores.encoding import Encoding as Encoding
-from iobench.stores.encoding import Errors as Errors
 from iobench.stores.encoding import Label as Label
-from iobench.stores.encoding import merge_errors as merge_errors
 from iobench.stores.example import MAX_EXAMPLE_NBYTES as MAX_EXAMPLE_NBYTES
 from iobench.stores.example import ExampleLayout as ExampleLayout
 from iobench.stores.example import ExampleTemplate as ExampleTemplate
@@ -60,7 +58,6 @@ from iobench.stores.manifest import Shard as Shard
 from iobench.stores.manifest import ShardFile as ShardFile
 from iobench.stores.manifest import canonical_json as canonical_json
 from iobench.stores.manifest import read_manifest as read_manifest
-from iobench.stores.moments import N_MOMENTS as N_MOMENTS
 from iobench.stores.places import check_room as check_room
 from iobench.stores.places import make_item as make_item
 from iobench.stores.plan import ConversionPlan as ConversionPlan
@@ -83,9 +80,9 @@ from iobench.stores.tfrecord import frame_footers as frame_footers
 from iobench.stores.tfrecord import frame_header as frame_header
 from iobench.stores.tfrecord import scan_frames as scan_frames
 from iobench.stores.value_statistics import ALL_SAMPLES as ALL_SAMPLES
+from iobench.stores.value_statistics import N_MOMENTS as N_MOMENTS
 from iobench.stores.value_statistics import SampleMeasure as SampleMeasure
 from iobench.stores.value_statistics import ShardMoments as ShardMoments
 from iobench.stores.value_statistics import merge_shard_moments as merge_shard_moments
-from iobench.stores.value_statistics import merge_shards as merge_shards
 from iobench.stores.value_statistics import split_members as split_members
 from iobench.stores.xarray_view import store_dataset as store_dataset

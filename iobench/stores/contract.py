@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Progress, SampleIndex
     from iobench.files.ranges import FileRange
     from iobench.samples import Sample, SampleSpec
-    from iobench.stores.encoding import Errors
     from iobench.stores.manifest import Manifest, Shard, ShardFile
     from iobench.stores.plan import StoreRequest
     from iobench.stores.tally import Tally
@@ -30,11 +29,10 @@ Notice = Callable[[str], None]
 
 
 class ShardInfo(msgspec.Struct, frozen=True):
-    """One finished shard, as its writer leaves it; errors and moments are added by the driver."""
+    """One finished shard, as its writer leaves it; moments are added by the driver."""
 
     shard: Shard  # samples and files, as the manifest will list them
     checksums: Sequence[int]  # CRC-32C of the bytes of each extent, sample-major
-    lossy: Errors = msgspec.field(default_factory=dict)  # the largest by encoded variable
     moments: ShardMoments = msgspec.field(default_factory=dict)  # for the store's statistics
 
 

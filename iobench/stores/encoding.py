@@ -1,7 +1,7 @@
 """Fewer bits on purpose: ``--dtype``, ``--range``, ``--codec bitround``, and what they cost.
 
 An `Encoding` is what was asked for. With the spec of a dataset it gives the spec of what is stored
-and an `Encoder`, which turns sample after sample into that and measures the errors. Nothing lossy
+and an `Encoder`, which turns samples side by side into that and measures the errors. Nothing lossy
 happens without one.
 """
 
@@ -9,47 +9,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.errors import OptionError
-from iobench.samples import SampleSpec, Variable
+from iobench.errors import OptionError, SampleError
+from iobench.samples import Packed, SampleSpec, Variable
 from iobench.stores.codec_chain import kept_bits
-from iobench.stores.encoding_steps import DTYPES, FLOATS, EncodingStep, finite_range
+from iobench.stores.rounding import PIECE, pack_linearly, round_bits, scale_and_offset, unpack
+from iobench.stores.value_statistics import (
+    HIGH,
+    N_ENCODED,
+    group_moments,
+    merge_moments,
+    no_moments,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from iobench.samples import Sample
 
 _T = TypeVar("_T")
 
 Label = Callable[[int], str]
 """Returns which sample a row is, in words."""
+Rows = Mapping[str, "NDArray[Any]"]
+"""Samples side by side."""
 ALL: Final = ""
 """The name that stands for every floating-point variable."""
-
-Errors = Mapping[str, Mapping[str, float]]
-"""Measured errors by variable: ``{"T": {"max_absolute_error": ..., "max_relative_error": ...}}``.
-JSON-ready. Relative ones are over the values that are not 0."""
-
-
-class EncodedSample(dict[str, "NDArray[Any]"]):
-    """A sample as it is stored, and the largest errors of its encoded variables."""
-
-    errors: Errors
-
-
-class EncodedRows(NamedTuple):
-    """Samples side by side as they are stored, and what that does to their values."""
-
-    rows: dict[str, NDArray[Any]]
-    errors: Errors  # the largest of each encoded variable
-    # of the values and of the errors of each encoded variable: (2 * variables, moments)
-    moments: NDArray[np.float64]
+DTYPES: Final = {"float16": "<f2", "int16": "<i2"}
+"""What ``--dtype`` takes, and the dtype of the numbers in the store."""
+FLOATS: Final = ("<f2", "<f4", "<f8")
+"""Of variables that may have fewer bits."""
+LARGEST: Final = float(np.finfo(np.float64).max)
 
 
 class Encoding(msgspec.Struct, frozen=True):
@@ -71,9 +64,11 @@ class Encoding(msgspec.Struct, frozen=True):
         """Return what these options ask for, None where they ask for nothing."""
         found = cls(
             dtypes=dict(_pairs("--dtype", dtype, _dtype_name)),
-            ranges=dict(_pairs("--range", ranges, _value_range, needs_name=True)),
+            ranges=dict(_pairs("--range", ranges, _value_range)),
             keepbits=kept_bits(codec),
         )
+        if ALL in found.ranges:
+            raise OptionError("--range: expected VAR=LOW:HIGH")
         if found.dtypes or (found.keepbits is not None and not found.ranges):
             return found
         if found.ranges:
@@ -92,148 +87,182 @@ class Encoding(msgspec.Struct, frozen=True):
 
     def unknown_ranges(self, spec: SampleSpec) -> tuple[str, ...]:
         """Return the variables that a pass over all samples has to find the range of."""
-        return tuple(step.name for step in self._steps(spec) if step.lacks_range)
+        dtypes = self._dtypes(spec)
+        return tuple(n for n in dtypes if dtypes[n] == "int16" and n not in self.ranges)
 
-    def learn(
-        self, spec: SampleSpec, stacks: Iterable[tuple[Mapping[str, NDArray[Any]], Label]]
-    ) -> Encoding:
+    def learn(self, spec: SampleSpec, stacks: Iterable[tuple[Rows, Label]]) -> Encoding:
         """Return the same with the ranges that were unknown, of all these samples."""
         unknown = self.unknown_ranges(spec)
         ranges = dict(self.ranges)
         for rows, label in stacks:
             for name in unknown:
-                found = finite_range(rows[name], name, label)
+                found = _finite_range(rows[name], name, label)
                 known = ranges.get(name, found)
                 if found is not None and known is not None:
                     ranges[name] = (min(found[0], known[0]), max(found[1], known[1]))
         return replace(self, ranges={**dict.fromkeys(unknown, (0.0, 0.0)), **ranges})
 
-    def stored_nbytes(self, spec: SampleSpec) -> int:
-        """Return the bytes of one sample as it will be stored; no range needs to be known."""
-        return sum(
-            variable.nbytes if step is None else step.stored_nbytes
-            for variable, step in zip(spec, self._by_variable(spec), strict=True)
-        )
+    def stored_spec(self, spec: SampleSpec, *, guess: bool = False) -> SampleSpec:
+        """Return what the samples of a store are, from what those of the dataset are.
 
-    def stored_spec(self, spec: SampleSpec) -> SampleSpec:
-        """Return what the samples of a store are, from what those of the dataset are."""
-        return SampleSpec(
-            tuple(
-                variable if step is None else step.stored()
-                for variable, step in zip(spec, self._by_variable(spec), strict=True)
-            )
-        )
+        Raises OptionError where a range is not known, unless a ``guess`` will do.
+        """
+        dtypes, variables = self._dtypes(spec), []
+        for variable in spec:
+            name, packed = variable.name, None
+            dtype = DTYPES.get(dtypes.get(name, ""), variable.dtype)
+            if dtypes.get(name) == "int16":
+                limits = self.ranges.get(name, (0.0, 1.0) if guess else None)
+                if limits is None:
+                    raise OptionError(
+                        f"{name}: its range must be known for --dtype int16; give --range "
+                        f"{name}=LOW:HIGH"
+                    )
+                packed = Packed(variable.dtype, *scale_and_offset(*limits))
+            variables.append(replace(variable, dtype=dtype, packed=packed))
+        return SampleSpec(tuple(variables))
 
     def encoder(self, spec: SampleSpec) -> Encoder:
         """Return what encodes samples of this spec; raise OptionError as `stored_spec` does."""
-        steps = {step.name: (step, step.stored()) for step in self._steps(spec)}
-        return Encoder(spec, steps)
+        return Encoder(self, self.stored_spec(spec), tuple(self._dtypes(spec)))
 
-    def _by_variable(self, spec: SampleSpec) -> list[EncodingStep | None]:
-        steps = {step.name: step for step in self._steps(spec)}
-        return [steps.get(variable.name) for variable in spec]
+    def _dtypes(self, spec: SampleSpec) -> dict[str, str]:
+        """Return the dtype asked for of each variable that is encoded, after checking the options.
 
-    def _steps(self, spec: SampleSpec) -> list[EncodingStep]:
-        """Return one step for each variable that is encoded, after checking the options."""
-        self._check_names(spec)
-        steps = []
-        for variable in spec:
-            dtype = self.dtypes.get(variable.name, self.dtypes.get(ALL))
-            if variable.dtype in FLOATS and (dtype or self.keepbits is not None):
-                limits = self.ranges.get(variable.name)
-                keepbits = None if dtype == "int16" else self.keepbits
-                steps.append(EncodingStep(variable, dtype, limits, keepbits))
-        if not steps:
-            option = "--dtype" if self.dtypes else "--codec bitround"
-            raise OptionError(f"{option}: none of {', '.join(spec.names)} is floating-point")
-        if self.keepbits is not None and all(step.keepbits is None for step in steps):
-            raise OptionError(
-                f"--codec bitround:keepbits={self.keepbits}: all floating-point variables are "
-                "stored as int16, which is not rounded; leave bitround out, or --dtype int16"
-            )
-        packed = {step.name for step in steps if step.dtype == "int16"}
-        for name in sorted({*self.ranges} - packed):
-            raise OptionError(f"--range {name}=...: it is not stored as int16; leave it out")
-        return steps
-
-    def _check_names(self, spec: SampleSpec) -> None:
+        Empty: its own.
+        """
         for option, names in (("--dtype", self.dtypes), ("--range", self.ranges)):
             for name in names:
                 if name != ALL and name not in spec.names:
                     raise OptionError(
                         f"{option} {name}=...: no such variable; there is {', '.join(spec.names)}"
                     )
-        for name in self.dtypes:
-            if name != ALL and spec[name].dtype not in FLOATS:
-                raise OptionError(
-                    f"{name} is {spec[name].dtype}: --dtype is for floating-point variables"
-                )
+                if name != ALL and option == "--dtype" and spec[name].dtype not in FLOATS:
+                    raise OptionError(
+                        f"{name} is {spec[name].dtype}: --dtype is for floating-point variables"
+                    )
+        floats = [variable.name for variable in spec if variable.dtype in FLOATS]
+        dtypes = {name: self.dtypes.get(name, self.dtypes.get(ALL, "")) for name in floats}
+        if self.keepbits is None:
+            dtypes = {name: dtype for name, dtype in dtypes.items() if dtype}
+        elif dtypes and set(dtypes.values()) == {"int16"}:
+            raise OptionError(
+                f"--codec bitround:keepbits={self.keepbits}: all floating-point variables are "
+                "stored as int16, which is not rounded; leave bitround out, or --dtype int16"
+            )
+        if not dtypes:
+            option = "--dtype" if self.dtypes else "--codec bitround"
+            raise OptionError(f"{option}: none of {', '.join(spec.names)} is floating-point")
+        for name in sorted(self.ranges):
+            if dtypes.get(name) != "int16":
+                raise OptionError(f"--range {name}=...: it is not stored as int16; leave it out")
+        return dtypes
 
 
 class Encoder:
     """Encodes samples of one spec; see `Encoding.encoder`. Threads may share it."""
 
-    def __init__(
-        self, spec: SampleSpec, steps: Mapping[str, tuple[EncodingStep, Variable]]
-    ) -> None:
-        self.spec = spec
-        self._steps = steps
-        self.names = tuple(name for name in spec.names if name in steps)
+    def __init__(self, encoding: Encoding, stored: SampleSpec, names: tuple[str, ...]) -> None:
+        self.stored, self.names = stored, names
+        self._encoding = encoding
 
-    def encode(self, rows: Mapping[str, NDArray[Any]], label: Label) -> EncodedRows:
-        """Return samples side by side as they are stored, with their errors."""
-        encoded: dict[str, NDArray[Any]] = {}
-        errors: dict[str, Mapping[str, float]] = {}
-        moments = []
-        for variable in self.spec:
-            values = rows[variable.name]
-            if variable.name not in self._steps:
-                encoded[variable.name] = values
-                continue
-            step, stored = self._steps[variable.name]
-            numbers, errors[variable.name], both = step.encode(values, stored, label)
-            encoded[variable.name] = numbers
-            moments.append(both)
-        return EncodedRows(encoded, errors, np.concatenate(moments))
+    def encode(
+        self, rows: Rows, label: Label
+    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64]]:
+        """Return samples side by side as they are stored, and what that does to their values.
 
-    def encode_sample(self, sample: Sample, where: str) -> EncodedSample:
-        """Return one sample as it is stored, with its errors."""
-        self.spec.check(sample, where=where)
-        rows = {name: values[None] for name, values in sample.items()}
-        encoded = self.encode(rows, lambda _: where)
-        found = EncodedSample(sample)
-        found.update({name: encoded.rows[name][0, ...] for name in self.names})
-        found.errors = encoded.errors
-        return found
+        That are `N_ENCODED` moments of each encoded variable.
+        """
+        encoded, moments = dict(rows), []
+        for name in self.names:
+            encoded[name], found = self._encode(rows[name], self.stored[name], label)
+            moments.append(found)
+        return encoded, np.concatenate(moments)
+
+    def _encode(
+        self, values: NDArray[Any], stored: Variable, label: Label
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        packed, keepbits = stored.packed, self._encoding.keepbits
+        if packed is not None:
+            low, high = self._encoding.ranges[stored.name]
+            found = _finite_range(values, stored.name, label)
+            if found is not None and not low <= found[0] <= found[1] <= high:
+                _refuse(
+                    values, (values < low) | (values > high), stored.name, label,
+                    f"is beyond the range {low} to {high} of its int16 numbers; convert to a new "
+                    f"folder with a wider --range {stored.name}=LOW:HIGH",
+                )  # fmt: skip
+        flat = values.reshape(-1)
+        numbers = np.empty(flat.size, dtype=stored.dtype)
+        moments = no_moments(N_ENCODED)
+        # Piece by piece, so that all that is in between stays in the processor's cache.
+        for start in range(0, flat.size, PIECE):
+            piece = flat[start : start + PIECE]
+            with np.errstate(all="ignore"):  # those that overflow are infinity
+                if packed is not None:
+                    encoded: NDArray[Any] = pack_linearly(piece, packed)
+                    back = unpack(encoded, packed)
+                else:
+                    encoded = piece.astype(stored.dtype, copy=False)
+                    encoded = encoded if keepbits is None else round_bits(encoded, keepbits)
+                    back = encoded.astype(piece.dtype, copy=False)
+                numbers[start : start + PIECE] = encoded
+                error = np.subtract(back, piece, dtype=np.float64)
+                if (np.isfinite(piece) & ~np.isfinite(back)).any():
+                    self._refuse_overflow(values, stored, label)
+                relative = np.abs(error / piece)[(piece != 0) & ~np.isnan(error)]
+            both = [group_moments(each.reshape(1, 1, -1)) for each in (piece, error)]
+            largest = no_moments(1)
+            largest[0, HIGH] = relative.max(initial=-np.inf).clip(max=LARGEST)
+            moments = merge_moments(moments, np.concatenate([*both, largest]))
+        return numbers.reshape(values.shape), moments
+
+    def _refuse_overflow(self, values: NDArray[Any], stored: Variable, label: Label) -> NoReturn:
+        is_own = stored.dtype == values.dtype.str
+        other = "more keepbits, which round it by less"
+        if not is_own:
+            other = "--dtype VAR=float16 for each of the other variables"
+        back = values.astype(stored.dtype)
+        if self._encoding.keepbits is not None:
+            back = round_bits(back, self._encoding.keepbits)
+        _refuse(
+            values, np.isfinite(values) & ~np.isfinite(back), stored.name, label,
+            f"is beyond the largest number of {'its dtype, rounded' if is_own else 'float16'}; "
+            f"convert to a new folder with --dtype {stored.name}=int16, or with {other}",
+        )  # fmt: skip
 
 
-def merge_errors(*many: Errors) -> dict[str, dict[str, float]]:
-    """Return the largest errors of several: of samples for a shard, of shards for a store.
+def _refuse(
+    values: NDArray[Any], wrong: NDArray[np.bool_], name: str, label: Label, why: str
+) -> NoReturn:
+    """Raise SampleError that names the first value that is wrong."""
+    first = np.argwhere(wrong)[0]
+    place = f"{first[1:].tolist()}" if first.size > 1 else ""
+    raise SampleError(f"{label(int(first[0]))}: {values[tuple(first)]!s} of {name}{place} {why}")
 
-    In any order and any grouping the result is the same, to the bit.
-    """
-    merged: dict[str, dict[str, float]] = {}
-    for errors in many:
-        for name, measured in errors.items():
-            largest = merged.setdefault(name, {})
-            for key, value in measured.items():
-                largest[key] = max(value, largest.get(key, 0.0))
-    return {name: merged[name] for name in sorted(merged)}
+
+def _finite_range(values: NDArray[Any], name: str, label: Label) -> tuple[float, float] | None:
+    """Return the lowest and highest value of samples side by side, None where there is none."""
+    if not values.size:
+        return None
+    low, high = float(values.min()), float(values.max())
+    if not (math.isfinite(low) and math.isfinite(high)):  # a NaN is the lowest and the highest
+        _refuse(
+            values, ~np.isfinite(values), name, label,
+            f"cannot be stored as int16; convert to a new folder with --dtype {name}=float16",
+        )  # fmt: skip
+    return low, high
 
 
 def _pairs(
-    option: str,
-    given: str | Sequence[str] | None,
-    convert: Callable[[str, str, str], _T],
-    *,
-    needs_name: bool = False,
+    option: str, given: str | Sequence[str] | None, convert: Callable[[str, str, str], _T]
 ) -> Iterator[tuple[str, _T]]:
     """Yield (variable, value) of the spellings ``VALUE`` and ``VAR=VALUE``."""
     texts = [] if given is None else [given] if isinstance(given, str) else given
     seen: set[str] = set()
     for text in texts:
         name, equals, value = text.rpartition("=")
-        if (needs_name and not name) or (equals and not name):
+        if equals and not name:
             raise OptionError(f"{option} {text}: expected VAR=VALUE")
         if name in seen:
             raise OptionError(f"{option} {text}: given twice for the same")
@@ -250,18 +279,12 @@ def _dtype_name(option: str, text: str, value: str) -> str:
 
 def _value_range(option: str, text: str, value: str) -> tuple[float, float]:
     """Return the lowest and the highest value of ``LOW:HIGH``."""
-    low, colon, high = value.partition(":")
-    pair = (_number(option, text, low), _number(option, text, high)) if colon else (1.0, 0.0)
-    if pair[0] > pair[1]:
-        raise OptionError(f"{option} {text}: expected VAR=LOW:HIGH, the lower one first")
-    return pair
-
-
-def _number(option: str, text: str, value: str) -> float:
     try:
-        number = float(value)
+        low, high = map(float, value.split(":"))
     except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise OptionError(f"{option} {text}: {value!r} is not a number")
-    return number
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise OptionError(
+            f"{option} {text}: expected VAR=LOW:HIGH, two numbers, the lower one first"
+        )
+    return low, high

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.atomic import storage_errors
@@ -156,10 +155,9 @@ class StoreRequest(msgspec.Struct, frozen=True):
 
     def check_container(self) -> None:
         """Begin a shard and drop it, so that a format refuses before any sample is made."""
-        spec, encoding = self.index.spec, self.encoding
-        if encoding is not None:
-            some = dict.fromkeys(encoding.unknown_ranges(spec), (0.0, 1.0))
-            spec = replace(encoding, ranges={**encoding.ranges, **some}).stored_spec(spec)
+        spec = self.index.spec
+        if self.encoding is not None:
+            spec = self.encoding.stored_spec(spec, guess=True)
         with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
             self.fmt.writer(Path(folder), spec, shard=0, options=self.options).abort()
 
@@ -177,7 +175,8 @@ class StoreRequest(msgspec.Struct, frozen=True):
                 f"{dataset.name}: a store needs samples from 0 to {len(index) - 1}, got "
                 f"{len(chosen)} of them" + (f" up to {ends[1]}" if len(chosen) else "")
             )
-        nbytes = index.spec.nbytes if encoding is None else encoding.stored_nbytes(index.spec)
+        stored = index.spec if encoding is None else encoding.stored_spec(index.spec, guess=True)
+        nbytes = stored.nbytes
         if self.limit_nbytes is not None:
             chosen = chosen[: max(1, self.limit_nbytes // max(1, nbytes))]
         provenance = mask_values(index.provenance)  # neither in the manifest nor in the digest

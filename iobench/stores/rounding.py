@@ -1,4 +1,4 @@
-"""Linear packing of floating-point numbers and back, and the errors of what is stored.
+"""Linear packing of floating-point numbers and back, and rounding of their mantissas.
 
 It rounds to nearest, ties to even, and is the same on every machine.
 """
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 MAX_CODE = 32767
 """int16 codes go from -32767: -32768 stays free for a reader's fill value."""
-LARGEST = float(np.finfo(np.float64).max)
 PIECE = 1 << 15
 """Values taken at a time, so that what is in between stays in the cache."""
 
@@ -74,40 +73,3 @@ def unpack_sample(spec: SampleSpec, sample: Sample) -> dict[str, NDArray[Any]]:
         else unpack(sample[variable.name], variable.packed)
         for variable in spec
     }
-
-
-def largest_errors(values: NDArray[Any], stored: NDArray[Any]) -> tuple[float, float]:
-    """Return the largest absolute and the largest relative difference of two arrays.
-
-    Relative to the absolute of ``values``, over those that are not 0. Equal infinities and NaNs
-    in both are no difference; a number on one side only is an infinite one. A relative one beyond
-    what float64 holds is its largest number, so that JSON can say it.
-    """
-    absolute = relative = 0.0
-    flat, other = values.reshape(-1), stored.reshape(-1)
-    with np.errstate(all="ignore"):
-        for start in range(0, flat.size, PIECE):
-            one, two = flat[start : start + PIECE], other[start : start + PIECE]
-            off = np.subtract(one, two, dtype="<f8")
-            np.abs(off, out=off)
-            largest = float(off.max())
-            if not np.isfinite(largest):
-                off = _without_special(one, two, off)
-                largest = float(off.max())
-            if largest == 0:
-                continue
-            absolute = max(absolute, largest)
-            exact = np.abs(one, dtype="<f8")
-            np.copyto(off, 0, where=exact == 0)
-            np.copyto(exact, 1, where=off == 0)  # of 0, and of a NaN in both
-            off /= exact
-            largest = float(off.max())
-            if not np.isfinite(largest):  # an infinite one, or nothing beside a value
-                largest = float(np.nan_to_num(off, nan=LARGEST).max())
-            relative = max(relative, largest)
-    return absolute, relative
-
-
-def _without_special(one: NDArray[Any], two: NDArray[Any], off: NDArray[Any]) -> NDArray[Any]:
-    same = (one == two) | (np.isnan(one) & np.isnan(two))
-    return np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))

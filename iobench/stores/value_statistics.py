@@ -1,24 +1,42 @@
 """Means, deviations, lowest and highest values of what a store holds, by variable and by level.
 
-They are summed stack by stack of samples, and merged in the order of the store: what comes out does
-not depend on threads, memory or interruptions.
+They are summed in float64 stack by stack of samples, and merged in the order of the store: what
+comes out does not depend on threads, memory or interruptions. Parts are merged by the update of
+Chan, Golub and LeVeque (1983, The American Statistician 37, 242,
+doi 10.1080/00031305.1983.10483115), which loses nothing where deviations are far below the mean.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.stores.moments import N_MOMENTS, group_moments, merge_moments, no_moments
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.samples import SampleSpec, Variable
+
+N, N_MISSING, MEAN, SQUARES, LOW, HIGH = range(6)
+N_MOMENTS: Final = 6
+EMPTY: Final = (0.0, 0.0, 0.0, 0.0, np.inf, -np.inf)
+"""The moments of no value, in the order of the last axis of all arrays of moments here."""
+N_ENCODED: Final = 3
+"""Moments of an encoded variable: of its values, of what is stored less these, and the largest
+relative error as the highest of no value."""
+
+PIECE: Final = 1 << 15
+"""Values summed at a time: with what is in between they stay in a processor's cache."""
+LEAST_COLUMNS: Final = 256
+LEAST_WIDTH: Final = 32
+"""Groups beside each other of fewer values are summed one after another."""
+STRIDE: Final = 16
+"""One value in so many tells about where the mean of a piece is."""
 
 ALL_SAMPLES: Final = "all"
 """The key of statistics over all samples of a store, beside those of its splits."""
@@ -38,11 +56,123 @@ GROUP_DIMS: Final = frozenset({
 MAX_GROUPS: Final = 1024
 
 
+def no_moments(n_groups: int) -> NDArray[np.float64]:
+    """Return the moments of groups without values."""
+    return np.tile(EMPTY, (n_groups, 1))
+
+
+def merge_means(one: tuple[Any, Any, Any], two: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    """Return count, mean and squared deviations of the values of two parts.
+
+    Numbers or arrays. Source: Chan, Golub and LeVeque 1983, as above.
+    """
+    (count, mean, squares), (added, added_mean, added_squares) = one, two
+    difference = added_mean - mean
+    total = count + added
+    some = total + (total == 0)  # nothing and nothing: no mean, and no division by 0
+    return (
+        total,
+        mean + difference * (added / some),
+        squares + added_squares + difference**2 * (count * added / some),
+    )
+
+
+def merge_moments(one: NDArray[np.float64], two: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the moments of the values of two parts; any shape, moments along the last axis."""
+    merged = np.empty(np.broadcast_shapes(one.shape, two.shape))
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = merge_means(
+            (one[..., N], one[..., MEAN], one[..., SQUARES]),
+            (two[..., N], two[..., MEAN], two[..., SQUARES]),
+        )
+    merged[..., N], merged[..., MEAN], merged[..., SQUARES] = means
+    merged[..., N_MISSING] = one[..., N_MISSING] + two[..., N_MISSING]
+    merged[..., LOW] = np.minimum(one[..., LOW], two[..., LOW])
+    merged[..., HIGH] = np.maximum(one[..., HIGH], two[..., HIGH])
+    return merged
+
+
+def merge_shard_moments(shards: Iterable[ShardMoments]) -> dict[str, NDArray[np.float64]]:
+    """Return the moments of some samples from those of parts of them, in order."""
+    sums: dict[str, NDArray[np.float64]] = {}
+    for shard in shards:
+        for name, moments in shard.items():
+            sums[name] = merge_moments(sums[name], moments) if name in sums else moments
+    return sums
+
+
+def group_moments(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the moments of each group of real numbers: (rows, groups, columns) to (groups, 6).
+
+    NaN and infinity count as missing. Lowest and highest are exact.
+    """
+    n_rows, n_groups, n_columns = values.shape
+    if not values.size:
+        return no_moments(n_groups)
+    if n_groups * n_columns < LEAST_WIDTH or n_groups == 1:
+        values = np.ascontiguousarray(values.swapaxes(0, 1)).reshape(1, n_groups, -1)
+        n_rows, _, n_columns = values.shape
+    columns = min(n_columns, max(LEAST_COLUMNS, PIECE // n_groups))
+    rows = max(1, PIECE // (n_groups * columns))
+    # A signalling NaN is quiet afterwards.
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        parts = np.stack([
+            _piece_moments(values[start : start + rows, :, first : first + columns])
+            for start in range(0, n_rows, rows)
+            for first in range(0, n_columns, columns)
+        ])  # fmt: skip
+    while len(parts) > 1:  # neighbours, all pairs at once
+        merged = merge_moments(parts[: len(parts) // 2 * 2 : 2], parts[1::2])
+        parts = np.concatenate([merged, parts[len(merged) * 2 :]])
+    found: NDArray[np.float64] = parts[0]
+    return found
+
+
+def _by_group(reduce: Callable[..., Any], values: NDArray[Any]) -> NDArray[Any]:
+    """Reduce rows and columns: rows first, which groups beside each other do at once."""
+    reduced: NDArray[Any] = reduce(values[0] if len(values) == 1 else reduce(values, 0), 1)
+    return reduced
+
+
+_add: Final = partial(np.add.reduce, dtype=np.float64)
+# Sums not by BLAS or einsum: their order depends on the processor.
+
+
+def _piece_moments(values: NDArray[Any]) -> NDArray[np.float64]:
+    n_rows, n_groups, n_columns = values.shape
+    low = _by_group(np.minimum.reduce, values).astype(np.float64)
+    high = _by_group(np.maximum.reduce, values).astype(np.float64)
+    exact = values.astype(np.float64)
+    n: Any = n_rows * n_columns
+    there: NDArray[np.bool_] | None = None
+    if np.isfinite(low).all() and np.isfinite(high).all():  # a NaN is both
+        # Around the mean of one value in 16 squares are at most 17 times those around the mean.
+        some = values[:, :, ::STRIDE] if n_columns >= STRIDE else values[::STRIDE]
+        near = _by_group(_add, some) / (some.shape[0] * some.shape[2])
+    else:
+        there = np.isfinite(values)
+        n = _by_group(_add, there)
+        low = _by_group(np.minimum.reduce, np.where(there, exact, np.inf))
+        high = _by_group(np.maximum.reduce, np.where(there, exact, -np.inf))
+        near = _by_group(_add, np.where(there, exact, 0.0)) / np.maximum(n, 1)
+    np.subtract(exact, near[:, None], out=exact)
+    if there is not None:
+        np.copyto(exact, 0.0, where=~there)
+    off = _by_group(_add, exact) / np.maximum(n, 1)
+    squares = _by_group(_add, np.square(exact, out=exact)) - off * off * n
+    is_constant = (low == high) | (n == 0)
+    moments = np.empty((n_groups, N_MOMENTS))
+    moments[:, N], moments[:, N_MISSING] = n, n_rows * n_columns - n
+    moments[:, MEAN] = np.where(is_constant, np.where(n == 0, 0.0, low), near + off)
+    moments[:, SQUARES] = np.where(is_constant, 0.0, np.maximum(squares, 0.0))
+    moments[:, LOW], moments[:, HIGH] = low, high
+    return moments
+
+
 class SampleMeasure:
     """Takes the moments of samples, variable by variable and group by group. Picklable.
 
-    Behind those of the variables are those of each encoded one: of its values before, and of what
-    is stored less these.
+    Behind those of the variables are those of each encoded one (`N_ENCODED`).
     """
 
     def __init__(self, spec: SampleSpec, encoded: Sequence[str] = ()) -> None:
@@ -53,12 +183,11 @@ class SampleMeasure:
             if np.dtype(variable.dtype).kind != "c"
         ]
         self.n_own = sum(shape[1] for _, _, shape in self._variables)
-        self.n_groups = self.n_own + 2 * len(self._encoded)
 
     def of(
-        self, rows: Mapping[str, NDArray[Any]], errors: NDArray[np.float64] | None = None
+        self, rows: Mapping[str, NDArray[Any]], encoded: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
-        """Return the moments of samples side by side; ``errors`` are those of encoded variables."""
+        """Return the moments of samples side by side, before those of encoded variables."""
         found = []
         for variable, _, (before, groups, after) in self._variables:
             values = rows[variable.name]
@@ -66,7 +195,7 @@ class SampleMeasure:
             if variable.packed is not None:
                 values = unpack(values, variable.packed)
             found.append(group_moments(values))
-        found += [] if errors is None else [errors]
+        found += [] if encoded is None else [encoded]
         return np.concatenate(found) if found else np.empty((0, N_MOMENTS))
 
     def described(self, moments: NDArray[np.float64]) -> dict[str, Any]:
@@ -89,16 +218,36 @@ class SampleMeasure:
     def errors_described(self, moments: NDArray[np.float64]) -> dict[str, Any]:
         """Return what moments say of each encoded variable: values before, after, and the error."""
         after = self.described(moments)
-        pairs = moments[self.n_own :].reshape(-1, 2, N_MOMENTS)
-        return {
-            name: {
+        encoded = moments[self.n_own :].reshape(-1, N_ENCODED, N_MOMENTS)
+        found = {}
+        for name, (before, error_moments, relative) in zip(self._encoded, encoded, strict=True):
+            error = _figures(error_moments)
+            found[name] = {
                 "before": _figures(before),
                 "after": {key: value for key, value in after[name].items() if key != "by"},
-                "bias": (error := _figures(error_moments))["mean"],
+                "bias": error["mean"],
                 "rmse": _root(error["mean"], error["std"]),
+                "max_absolute_error": float(max(0.0, -error_moments[LOW], error_moments[HIGH])),
+                "max_relative_error": float(max(0.0, relative[HIGH])),
             }
-            for name, (before, error_moments) in zip(self._encoded, pairs, strict=True)
-        }
+        return found
+
+    def merged(self, shards: Iterable[ShardMoments]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the statistics of a store from those of its shards, in order; JSON-ready.
+
+        Behind them, by encoded variable, what became of its values: statistics ``before`` and
+        ``after``, ``bias`` (the mean of what is stored less what came), ``rmse`` and the largest
+        errors; relative ones are over the values that are not 0.
+
+        For all samples (`ALL_SAMPLES`) and for each split, by variable: ``n`` values,
+        ``n_missing`` (NaN or infinite), ``mean``, ``std`` (of these values: the population's,
+        divided by ``n``), ``min``, ``max``; ``None`` where there is no value or float64 does not
+        hold it; and ``by`` level or channel lists of the same.
+        """
+        sums = merge_shard_moments(shards)
+        statistics = {n: found for n, each in sums.items() if (found := self.described(each))}
+        errors = self.errors_described(sums[ALL_SAMPLES]) if ALL_SAMPLES in sums else {}
+        return statistics, errors
 
 
 def split_members(
@@ -114,36 +263,6 @@ def split_members(
             found[name] = np.zeros(n_samples, dtype=bool)
             found[name][np.asarray(numbers, dtype=np.int64)] = True
     return found
-
-
-def merge_shard_moments(shards: Iterable[ShardMoments]) -> dict[str, NDArray[np.float64]]:
-    """Return the moments of some samples from those of parts of them, in order."""
-    sums: dict[str, NDArray[np.float64]] = {}
-    for shard in shards:
-        for name, moments in shard.items():
-            sums[name] = merge_moments(sums[name], moments) if name in sums else moments
-    return sums
-
-
-def merge_shards(
-    measure: SampleMeasure, shards: Iterable[ShardMoments]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the statistics of a store from those of its shards, in order; JSON-ready.
-
-    Behind them, by encoded variable, what became of its values: statistics ``before`` and
-    ``after``, ``bias`` (the mean of what is stored less what came) and ``rmse``.
-
-    For all samples (`ALL_SAMPLES`) and for each split, by variable: ``n`` values, ``n_missing``
-    (NaN or infinite), ``mean``, ``std`` (of these values: the population's, divided by ``n``),
-    ``min``, ``max``; ``None`` where there is no value or float64 does not hold it; and ``by`` level
-    or channel lists of the same.
-    """
-    if not measure.n_groups:
-        return {}, {}
-    sums = merge_shard_moments(shards)
-    statistics = {n: found for n, each in sums.items() if (found := measure.described(each))}
-    errors = measure.errors_described(sums[ALL_SAMPLES]) if ALL_SAMPLES in sums else {}
-    return statistics, errors
 
 
 def _root(mean: float | None, deviation: float | None) -> float | None:

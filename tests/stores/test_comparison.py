@@ -10,7 +10,7 @@ from iobench.datasets.contract import SampleIndex
 from iobench.datasets.sample_producer import samples_in_order
 from iobench.errors import MissingFileError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.encoding import Encoding, merge_errors
+from iobench.stores.encoding import Encoding
 from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import write_manifest
 from iobench.stores.verification import verify_against
@@ -186,17 +186,14 @@ def lossy(request, tmp_path):
         store = write_store(
             tmp_path / "lossy", numpy_records.FORMAT, FLOATS, rounded, shard_n_samples=2
         )
-        off = max(
-            np.abs(one["T"].astype("f8") - other["T"]).max()
-            for one, other in zip(samples, rounded, strict=True)
-        )
-        return manifest_of(store, lossy={"T": {"max_absolute_error": off}})
+        return with_errors(store, samples)
     encoding = Encoding.parse(dtype=f"T={request.param}")
     encoding = encoding.learn(
         FLOATS, (({name: each[None] for name, each in one.items()}, str) for one in samples)
     )
     encoder = encoding.encoder(FLOATS)
-    encoded = [encoder.encode_sample(one, "s") for one in samples]
+    rows, _ = encoder.encode({n: np.stack([one[n] for one in samples]) for n in samples[0]}, str)
+    encoded = [{name: each[number] for name, each in rows.items()} for number in range(4)]
     store = write_store(
         tmp_path / "lossy",
         numpy_records.FORMAT,
@@ -204,7 +201,12 @@ def lossy(request, tmp_path):
         encoded,
         shard_n_samples=2,
     )
-    return manifest_of(store, lossy=merge_errors(*(one.errors for one in encoded)))
+    return with_errors(store, samples)
+
+
+def with_errors(store, samples):
+    off = [np.abs(store[n]["T"].astype("f8") - one["T"]).max() for n, one in enumerate(samples)]
+    return manifest_of(store, lossy={"T": {"max_absolute_error": max(off)}})
 
 
 def test_a_lossy_store_is_within_its_errors(lossy):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 
 import msgspec
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from iobench.errors import OptionError, SampleError
 from iobench.samples import Packed, SampleSpec, Variable
-from iobench.stores.encoding import Encoding, merge_errors
-from iobench.stores.rounding import unpack_sample
+from iobench.stores.encoding import Encoding
+from iobench.stores.rounding import pack_linearly, scale_and_offset, unpack, unpack_sample
+from iobench.stores.value_statistics import PIECE, SampleMeasure
 
 SPEC = SampleSpec(
     (
@@ -39,6 +41,15 @@ def side_by_side(one):
     return {name: values[None] for name, values in one.items()}
 
 
+def encode(encoding, given, where="sample 0", spec=SPEC):
+    """Return one sample as it is stored, and what became of its values."""
+    encoder = encoding.encoder(spec)
+    rows, moments = encoder.encode(side_by_side(given), lambda _: where)
+    measure = SampleMeasure(encoder.stored, encoder.names)
+    _, lossy = measure.merged([{"all": measure.of(rows, moments)}])
+    return {name: values[0, ...] for name, values in rows.items()}, lossy
+
+
 def read_back(encoding, stored, spec=SPEC):
     stored_spec = encoding.stored_spec(spec)
     stored_spec.check(stored, where="what is stored")
@@ -62,12 +73,11 @@ def test_options_are_read_as_spelled():
         ({"dtype": ["int16", "float16"]}, "given twice"),
         ({"dtype": ["T=int16", "T=int16"]}, "given twice"),
         ({"dtype": "bfloat16"}, "--dtype bfloat16: expected float16, int16"),
-        ({"dtype": "int16", "ranges": "1:2"}, "expected VAR=VALUE"),
-        ({"dtype": "int16", "ranges": "T=nan:1"}, "not a number"),
-        ({"dtype": "int16", "ranges": "T=x:1"}, "not a number"),
-        ({"dtype": "int16", "ranges": "T=5"}, "LOW:HIGH"),
-        ({"dtype": "int16", "ranges": "T=5:4"}, "the lower one first"),
-        ({"dtype": "int16", "ranges": "T=5:inf"}, "not a number"),
+        ({"dtype": "int16", "ranges": "1:2"}, "expected VAR=LOW:HIGH"),
+        *(
+            ({"dtype": "int16", "ranges": f"T={each}"}, "LOW:HIGH, two numbers, the lower one")
+            for each in ("nan:1", "x:1", "5", "5:4", "5:inf", "1:2:3")
+        ),
         ({"ranges": "T=1:2"}, "nothing is lossy"),
     ],
 )
@@ -108,7 +118,7 @@ def test_stored_spec_and_its_size(options, dtypes, nbytes):
     encoding = Encoding.parse(**options)
     stored = encoding.stored_spec(SPEC)
     assert [variable.dtype for variable in stored] == dtypes
-    assert stored.nbytes == encoding.stored_nbytes(SPEC) == 12 * nbytes
+    assert stored.nbytes == encoding.stored_spec(SPEC, guess=True).nbytes == 12 * nbytes
     assert stored.names == SPEC.names
     assert (stored["T"].units, stored["p"].role) == ("K", "target")
     values = json.loads(json.dumps(stored.to_dict()))["variables"]
@@ -127,11 +137,10 @@ def test_stored_spec_and_its_size(options, dtypes, nbytes):
 def test_measured_errors_are_those_of_what_is_read(options, relative):
     encoding = Encoding.parse(**options)
     given = sample()
-    stored = encoding.encoder(SPEC).encode_sample(given, "sample 0")
+    stored, lossy = encode(encoding, given)
     values = read_back(encoding, stored)
-    assert stored["mask"] is given["mask"]
-    assert "mask" not in stored.errors
-    for name, measured in stored.errors.items():
+    assert "mask" not in lossy
+    for name, measured in lossy.items():
         off = np.abs(values[name].astype("f8") - given[name].astype("f8"))
         assert measured["max_absolute_error"] == off.max() > 0
         found = (off / np.abs(given[name].astype("f8"))).max()
@@ -144,11 +153,11 @@ def test_special_values_stay_what_they_are(options):
     encoding = Encoding.parse(**options)
     given = sample()
     given["T"].flat[:6] = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45]
-    stored = encoding.encoder(SPEC).encode_sample(given, "sample 0")
+    stored, lossy = encode(encoding, given)
     found = read_back(encoding, stored)["T"]
     np.testing.assert_array_equal(found.flat[:5], given["T"].flat[:5])
     assert np.signbit(found.flat[3:5]).tolist() == [False, True]
-    assert np.isfinite(stored.errors["T"]["max_absolute_error"])
+    assert np.isfinite(lossy["T"]["max_absolute_error"])
 
 
 @pytest.mark.parametrize(
@@ -164,15 +173,15 @@ def test_special_values_stay_what_they_are(options):
     ],
 )
 def test_what_cannot_be_represented_is_an_error(options, value, said):
-    encoder = Encoding.parse(**options).encoder(SPEC)
-    encoder.encode_sample(sample(), "sample 0")
+    encoding = Encoding.parse(**options)
+    encode(encoding, sample())
     with pytest.raises(SampleError, match=f"sample 17 of d: {said}"):
-        encoder.encode_sample(sample(T=value), "sample 17 of d")
+        encode(encoding, sample(T=value), "sample 17 of d")
 
 
 def test_the_largest_numbers_are_still_represented():
-    encoder = Encoding.parse(dtype="T=float16").encoder(SPEC)
-    assert encoder.encode_sample(sample(T=65519.0), "sample 0")["T"].max() == 65504
+    stored, _ = encode(Encoding.parse(dtype="T=float16"), sample(T=65519.0))
+    assert stored["T"].max() == 65504
 
 
 def test_ranges_are_learned_from_all_samples():
@@ -184,18 +193,17 @@ def test_ranges_are_learned_from_all_samples():
     assert learned.ranges == {"p": (0, 2e5), "T": (float(every.min()), float(every.max()))}
     assert learned.unknown_ranges(SPEC) == ()
     assert learned.learn(SPEC, iter([])) == learned
-    encoder = learned.encoder(SPEC)
     half_a_step = float(every.max() - every.min()) / 65534 / 2
-    for number, one in enumerate(samples):
-        off = encoder.encode_sample(one, f"sample {number}").errors["T"]["max_absolute_error"]
+    for one in samples:
+        off = encode(learned, one)[1]["T"]["max_absolute_error"]
         assert off <= half_a_step + np.spacing(np.float32(every.max())) / 2
 
 
 def test_a_constant_variable_is_exact():
     given = sample() | {"T": np.full((3, 4), 273.15, "f4")}
     encoding = Encoding.parse(dtype="T=int16").learn(SPEC, [(side_by_side(given), str)])
-    stored = encoding.encoder(SPEC).encode_sample(given, "sample 0")
-    assert stored.errors["T"] == {"max_absolute_error": 0, "max_relative_error": 0}
+    stored, lossy = encode(encoding, given)
+    assert (lossy["T"]["max_absolute_error"], lossy["T"]["max_relative_error"]) == (0, 0)
     np.testing.assert_array_equal(read_back(encoding, stored)["T"], given["T"])
 
 
@@ -204,24 +212,53 @@ def test_empty_and_scalar_arrays():
     given = {"none": np.empty((0, 3), "f4"), "one": np.array(2.5)}
     for dtype in ("float16", "int16"):
         encoding = Encoding.parse(dtype=dtype).learn(spec, [(side_by_side(given), str)])
-        encoder = encoding.encoder(spec)
-        values = read_back(encoding, encoder.encode_sample(given, "sample 0"), spec)
+        values = read_back(encoding, encode(encoding, given, spec=spec)[0], spec)
         assert values["one"] == 2.5
         assert values["none"].shape == (0, 3)
     with pytest.raises(SampleError, match="sample 1: inf of one cannot be stored"):
-        encoder.encode_sample(given | {"one": np.array(np.inf)}, "sample 1")
+        encode(encoding, given | {"one": np.array(np.inf)}, "sample 1", spec)
 
 
-@given(st.permutations(range(6)), st.integers(0, 6))
-def test_errors_merge_in_any_order_and_grouping(order, cut):
-    encoder = Encoding.parse(dtype="int16", ranges=["T=0:500", "p=0:2e5"]).encoder(SPEC)
-    each = [encoder.encode_sample(sample(seed), f"sample {seed}").errors for seed in range(6)]
-    expected = merge_errors(*each)
-    shuffled = [each[number] for number in order]
-    parts = merge_errors(*shuffled[:cut]), merge_errors(*shuffled[cut:])
-    assert merge_errors(*parts) == expected
-    assert json.loads(json.dumps(expected)) == expected
-    assert list(expected) == ["T", "p"]
+FLOATS32 = st.floats(width=32)
+
+
+@given(FLOATS32.filter(math.isfinite), FLOATS32.filter(math.isfinite), st.floats(0, 1))
+def test_packing_is_off_by_half_a_step(one, other, part):
+    low, high = sorted((one, other))
+    packed = Packed("<f8", *scale_and_offset(low, high))
+    value = min(max(low + part * (high - low), low), high)
+    found = float(unpack(pack_linearly(np.array([value]), packed), packed)[0])
+    rounding = 4 * np.finfo(np.float64).eps * max(abs(low), abs(high))
+    assert abs(found - value) <= packed.scale / 2 * (1 + 1e-9) * (low != high) + rounding
+
+
+def test_unpacked_values_are_those_of_cf_attributes():
+    xarray = pytest.importorskip("xarray", reason="reads scale_factor and add_offset")
+    packed = Packed("<f4", *scale_and_offset(-12.3, 45.6))
+    numbers = np.arange(-32768, 32768, dtype="<i2")
+    attributes = {"scale_factor": packed.scale, "add_offset": packed.offset}
+    one = xarray.Dataset({"v": ("n", numbers, attributes)})
+    theirs = xarray.decode_cf(one)["v"].values
+    assert unpack(numbers, packed).tobytes() == theirs.astype("<f4").tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int16"])
+def test_errors_of_values_of_every_kind_in_several_pieces(dtype):
+    spec = SampleSpec((Variable("x", (2 * PIECE + 8,), "f8", ("n",)),))
+    values = np.random.default_rng(2).normal(0, 10, 2 * PIECE + 8)
+    values[::7] = 0
+    if dtype == "float16":
+        values[::9] = np.inf
+        values[5] = np.finfo("f8").smallest_subnormal
+    encoding = Encoding.parse(dtype=dtype).learn(spec, [({"x": values[None]}, str)])
+    stored, lossy = encode(encoding, {"x": values}, spec=spec)
+    back = read_back(encoding, stored, spec)["x"]
+    there = np.isfinite(values)
+    off = np.abs(back[there] - values[there])
+    relative = off[values[there] != 0] / np.abs(values[there][values[there] != 0])
+    assert lossy["x"]["max_absolute_error"] == off.max()
+    assert lossy["x"]["max_relative_error"] == relative.max()
+    assert lossy["x"]["rmse"] == pytest.approx(np.sqrt((off**2).mean()))
 
 
 @pytest.mark.parametrize(

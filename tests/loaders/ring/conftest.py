@@ -60,7 +60,9 @@ def write_store(
 ) -> Store:
     if encoding is not None:
         encoder, spec = encoding.encoder(spec), encoding.stored_spec(spec)
-        samples = [encoder.encode_sample(sample, "a sample") for sample in samples]
+        given = ({name: each[None] for name, each in sample.items()} for sample in samples)
+        encoded = [encoder.encode(rows, str)[0] for rows in given]
+        samples = [{name: each[0, ...] for name, each in rows.items()} for rows in encoded]
     size = shards[0] if shards else len(samples)
     testing.write_store(
         path, find_format(fmt), spec, samples, shard_n_samples=size, options=options

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.stores.moments import (
+from iobench.stores.value_statistics import (
     LEAST_COLUMNS,
     N_MOMENTS,
     PIECE,
