@@ -1,7 +1,7 @@
 """The driver that makes a store of a dataset: shard by shard, resumable.
 
 Killed at any moment, the same call goes on and leaves the same bytes. `SampleProducer` makes
-samples, `shards` writes one shard of them, `journal` notes it, here all shards are gone over.
+samples, `shards` writes them, `journal` notes it, here all shards are gone over.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from iobench.stores import (
     read_manifest,
 )
 from iobench_converters.journal import Journal, PlanMark
-from iobench_converters.shards import Conversion, ShardDrain, StackFinisher, write_shard
+from iobench_converters.shards import Conversion, write_shards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,16 +45,17 @@ class ConversionRun:
         self,
         conversion: Conversion,
         *,
-        tally: Tally,
-        progress: Progress,
-        notice: Notice,
+        tally: Tally | None = None,
+        progress: Progress | None = None,
+        notice: Notice | None = None,
     ) -> None:
         self.conversion = conversion
         self.plan = conversion.plan
         self.path = conversion.request.path
         self.journal = Journal(self.path, self.plan, conversion.request.part)
-        self.notice = notice
-        self._tally, self._progress = tally, progress
+        self.tally = tally or Tally()
+        self.notice = notice or (lambda _: None)
+        self._progress = progress or no_progress
         self._budget = Budget(self.plan.limit_s)
         self._infos: dict[int, ShardInfo] = {}
         self._n_done = 0
@@ -78,24 +79,18 @@ class ConversionRun:
         self._mark = self.journal.mark(self.conversion.request.files)
         encoding = self.conversion.request.encoding
         if self._mark is not None and encoding is not None:
-            pairs = {name: (low, high) for name, (low, high) in self._mark.ranges.items()}
-            self.conversion = self.conversion.with_encoding(replace(encoding, ranges=pairs))
+            found = replace(encoding, ranges=self._mark.ranges)
+            self.conversion = self.conversion.with_encoding(found)
         return self._mark is not None
 
     def begin(self) -> None:
         """Take up what was begun, or begin; the lock of the store is held."""
         if self.join():
             return
-        self.conversion = self.conversion.with_ranges(self._tally, self.notice)
+        self.conversion = self.conversion.with_ranges(self.tally, self.notice)
         encoding = self.conversion.request.encoding
         ranges = {} if encoding is None else encoding.ranges
         self._mark = self.journal.begin(self.conversion.request.files, ranges)
-
-    @property
-    def own_shards(self) -> range:
-        """Numbers of the shards that this process writes."""
-        part, n_parts = self.conversion.request.part
-        return range(part - 1, self.plan.n_shards, n_parts)
 
     def collect(self, numbers: Sequence[int]) -> list[int]:
         """Look for shards that are there already; return the numbers of the others."""
@@ -108,10 +103,10 @@ class ConversionRun:
     def write(self) -> None:
         """Write the shards of this process that are not there."""
         self.journal.tidy()
-        missing = self.collect(self.own_shards)
-        n_there = len(self._infos)
-        if n_there:
-            self._tally.count(resumed=n_there)
+        part, n_parts = self.conversion.request.part
+        missing = self.collect(range(part - 1, self.plan.n_shards, n_parts))
+        if n_there := len(self._infos):
+            self.tally.count(resumed=n_there)
             self.notice(f"resuming {self.path}: {n_there} of {self.plan.n_shards} shards done")
         n_samples = sum(len(self.plan.shard(number)) for number in missing)
         check_room(self.path, n_samples * self.conversion.stored_spec.nbytes, len(missing))
@@ -123,40 +118,32 @@ class ConversionRun:
 
             write_on_dask(self, missing, scheduler)
 
-    def write_shards(self, missing: Sequence[int]) -> None:
+    def write_shards(self, numbers: Sequence[int]) -> None:
         """Write some shards."""
-        if not missing:
-            return
-        conversion, tally = self.conversion, self._tally
-        finish = StackFinisher(conversion, tally)
-        parts = [conversion.plan.shard(number) for number in missing]
-        with (
-            conversion.producer(
-                tally, finish=finish, is_over=lambda: self._budget.spent, notice=self.notice
-            ) as producer,
-            ShardDrain(conversion, self.journal, tally, self._add) as drain,
-        ):
-            stacks = producer.stacks(parts)
-            try:
-                for number in missing:
-                    goes_on = write_shard(
-                        conversion,
-                        number,
-                        stacks,
-                        journal=self.journal,
-                        drain=drain,
-                        tally=tally,
-                        advance=self._advance,
-                    )
-                    if not goes_on:
-                        break
-                drain.wait()
-            finally:
-                stacks.close()
+
+        def advance(n_samples: int) -> None:
+            self._n_done += n_samples
+            self._progress(self._n_done, len(self.plan.samples))
+
+        def finished(number: int, info: ShardInfo) -> None:
+            self._infos[number] = info
+            self.tally.count(written=1)
+
+        if numbers:
+            write_shards(
+                self.conversion,
+                numbers,
+                journal=self.journal,
+                tally=self.tally,
+                notice=self.notice,
+                is_over=lambda: self._budget.spent,
+                advance=advance,
+                finished=finished,
+            )
 
     def take(self, number: int, tallied: Mapping[str, Any]) -> None:
         """Take note of a shard that another machine wrote for us, and of its time."""
-        self._tally.merge(tallied)
+        self.tally.merge(tallied)
         if self.collect([number]):
             raise StoreError(
                 f"{self.path}: shard {number} was written elsewhere and is not here; "
@@ -170,17 +157,19 @@ class ConversionRun:
         if not is_limited and self.collect(range(self.plan.n_shards)):
             return False
         assert self._mark is not None
-        self.journal.check_sources(self._mark, self.conversion.request.files)
+        plan, request = self.plan, self.conversion.request
+        self.journal.check_sources(self._mark, request.files)
         infos = [self._infos[number] for number in sorted(self._infos)]
-        n_samples = sum(info.shard.n_samples for info in infos)
-        plan = self.plan
         statistics, lossy = self.conversion.measure.merged(info.moments for info in infos)
+        checksums = array("I")
+        for info in infos:
+            checksums.extend(info.checksums)
         manifest = Manifest(
             format=plan.format,
             format_version=plan.format_version,
             spec=self.conversion.stored_spec,
             shards=tuple(info.shard for info in infos),
-            samples=plan.samples[:n_samples],
+            samples=plan.samples[: sum(info.shard.n_samples for info in infos)],
             dataset=plan.dataset,
             plan=plan.digest,
             options=plan.options,
@@ -190,28 +179,16 @@ class ConversionRun:
             statistics=statistics,
             sample_grid=plan.sample_grid,
         )
-        checksums = array("I")
-        for info in infos:
-            checksums.extend(info.checksums)
         finish_store(
             self.path,
-            self.conversion.request.fmt,
+            request.fmt,
             manifest,
             checksums=checksums,
             n_samples=plan.full_n_samples,
-            index=self.conversion.request.index,
-            dataset=self.conversion.request.dataset,
+            index=request.index,
+            dataset=request.dataset,
         )
         return True
-
-    def _advance(self, n_samples: int) -> bool:
-        self._n_done += n_samples
-        self._progress(self._n_done, len(self.plan.samples))
-        return not self._budget.spent
-
-    def _add(self, number: int, info: ShardInfo) -> None:
-        self._infos[number] = info
-        self._tally.count(written=1)
 
 
 def convert(
@@ -232,12 +209,7 @@ def convert(
     if request.limit_s is not None and (n_parts > 1 or request.scheduler is not None):
         raise OptionError("a limit of time is for one process: no parts and no scheduler")
     request, plan = replace(request, path=request.path.absolute()), request.plan()
-    run = ConversionRun(
-        Conversion(request, plan),
-        tally=tally or Tally(),
-        progress=progress or no_progress,
-        notice=notice or _say_nothing,
-    )
+    run = ConversionRun(Conversion(request, plan), tally=tally, progress=progress, notice=notice)
     # What is finished may still have what a killed process had to remove.
     if not run.is_finished() or run.journal.exists() or (run.path / LOCK_NAME).exists():
         is_part = request.limit_s is not None or len(plan.samples) < len(request.index)
@@ -282,7 +254,3 @@ def _write_part(run: ConversionRun) -> bool:
             lock.check()
             run.journal.remove()
     return True
-
-
-def _say_nothing(line: str) -> None:
-    """Show nothing."""

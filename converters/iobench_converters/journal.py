@@ -14,9 +14,9 @@ import os
 import secrets
 import socket
 from array import array
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from iobench.errors import StoreError
@@ -44,13 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
 PLAN_NAME = "plan"
 
 
-@dataclass(frozen=True, slots=True)
-class PlanMark:
+class PlanMark(msgspec.Struct, frozen=True):
     """What the file ``plan`` says of the conversion that was begun."""
 
     digest: str
@@ -59,19 +56,29 @@ class PlanMark:
     n_parts: int  # processes that share the shards
     # when each source file was modified last. Not part of the plan: a copy of the sources gives the
     # same store, but shards of one store are of the same state of them
-    modified_ns: Sequence[int] = ()
+    modified_ns: list[int]
     # of variables stored as int16, as found by a pass over the samples
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]]
+
+
+class _ShardEntry(msgspec.Struct, frozen=True):
+    """What is noted of a finished shard."""
+
+    shard: Shard
+    modified_ns: list[int]  # of its files
+    # Hexadecimal: in base 85 they may spell "&pw=...", which is masked where JSON is made.
+    crc32c: str
+    statistics: dict[str, str]
 
 
 class Journal:
     """The journal of a store that is being written."""
 
     def __init__(self, path: Path, plan: ConversionPlan, part: tuple[int, int]) -> None:
-        self._store, self._plan = path, plan
+        self.store, self._plan = path, plan
         self.folder = path / JOURNAL_NAME
-        self._number, self._n_parts = part
-        self._work = self.folder / f"part-{self._number}"
+        number, self._n_parts = part
+        self._work = self.folder / f"part-{number}"
 
     def exists(self) -> bool:
         """Whether a conversion has begun and not tidied up."""
@@ -82,20 +89,25 @@ class Journal:
         file = self.folder / PLAN_NAME
         try:
             with storage_errors(self.folder):
-                values = read_json(file)
-            mark = PlanMark(**values)
+                mark = msgspec.convert(read_json(file), PlanMark)
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError) as error:
+        except (ValueError, msgspec.ValidationError) as error:
             raise StoreError(
-                f"{file}: no plan of this version ({error}); remove {self._store} and run the same "
+                f"{file}: no plan of this version ({error}); remove {self.store} and run the same "
                 "command again"
             ) from error
         if mark.digest != self._plan.digest:
-            raise StoreError(self._is_of_another(mark))
+            writer = find_writer(self.store)
+            now = f"; {writer} is writing it now" if writer else ""
+            raise StoreError(
+                f"{self.store} holds an unfinished store of something else (source files, samples "
+                f"or options differ): {mark.title}, begun by {mark.begun_by}{now}; remove it or "
+                "choose another folder"
+            )
         if mark.n_parts != self._n_parts:
             raise StoreError(
-                f"{self._store} was begun in {mark.n_parts} parts, not {self._n_parts}: continue "
+                f"{self.store} was begun in {mark.n_parts} parts, not {self._n_parts}: continue "
                 f"with --part K/{mark.n_parts}, or remove it"
             )
         self.check_sources(mark, files)
@@ -103,16 +115,19 @@ class Journal:
 
     def begin(self, files: Sequence[Path], ranges: Mapping[str, tuple[float, float]]) -> PlanMark:
         """Note the plan; call it while holding the lock of the store."""
-        times = [modified_ns(file) for file in files]
-        pairs = {name: (low, high) for name, (low, high) in ranges.items()}
         job = os.environ.get("SLURM_JOB_ID", "")
         begun_by = f"process {os.getpid()} on {socket.gethostname()}{f' (job {job})' * bool(job)}"
-        plan = self._plan
-        mark = PlanMark(plan.digest, plan.title, begun_by, self._n_parts, times, pairs)
-        values = {name: getattr(mark, name) for name in PlanMark.__slots__}
-        with storage_errors(self._store):
+        mark = PlanMark(
+            digest=self._plan.digest,
+            title=self._plan.title,
+            begun_by=begun_by,
+            n_parts=self._n_parts,
+            modified_ns=[modified_ns(file) for file in files],
+            ranges=dict(ranges),
+        )
+        with storage_errors(self.store):
             self.folder.mkdir(exist_ok=True)
-        write_atomically(self.folder / PLAN_NAME, canonical_json(values).encode(), resumable=True)
+        self._write(self.folder / PLAN_NAME, mark)
         return mark
 
     def check_sources(self, mark: PlanMark, files: Sequence[Path]) -> None:
@@ -120,7 +135,7 @@ class Journal:
         for file, then_ns in zip(files, mark.modified_ns, strict=True):
             if modified_ns(file) != then_ns:
                 raise StoreError(
-                    f"{file} was modified since the first part of {self._store} was written; "
+                    f"{file} was modified since the first part of {self.store} was written; "
                     "remove that folder and convert again"
                 )
 
@@ -130,41 +145,41 @@ class Journal:
         Files of the size and time noted are taken as they are; others are read.
         """
         try:
-            values = read_json(self._entry(number))
-            octets = bytes.fromhex(values["crc32c"])
-            info = ShardInfo(
-                Shard.from_dict(values["shard"]),
-                array("I", np.frombuffer(octets, dtype="<u4").astype(np.uintc).tobytes()),
-                {name: _moments(digits) for name, digits in values["statistics"].items()},
-            )
-            times = [int(time) for time in values["modified_ns"]]
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, AttributeError):
+            entry = msgspec.convert(read_json(self._entry(number)), _ShardEntry)
+            checksums = np.frombuffer(bytes.fromhex(entry.crc32c), dtype="<u4")
+            moments = {
+                name: np.frombuffer(bytes.fromhex(digits), dtype="<f8").reshape(-1, N_MOMENTS)
+                for name, digits in entry.statistics.items()
+            }
+            if entry.shard.n_samples != len(self._plan.shard(number)):
+                return None
+            for file, then_ns in zip(entry.shard.files, entry.modified_ns, strict=True):
+                path = self.store / file.name
+                if path.stat().st_size != file.nbytes:
+                    return None
+                if modified_ns(path) != then_ns and crc32c_of_file(path) != file.crc32c:
+                    return None
+        except (FileNotFoundError, ValueError, msgspec.ValidationError):
             return None  # not as written: the shard is written again
-        is_full = info.shard.n_samples == len(self._plan.shard(number))
-        return info if is_full and self._is_whole(info.shard, times) else None
+        octets = checksums.astype(np.uintc).tobytes()
+        return ShardInfo(entry.shard, array("I", octets), moments)
 
     def add(self, number: int, info: ShardInfo) -> None:
         """Note that a shard is finished, its files in place."""
-        values: dict[str, Any] = {
-            # Hexadecimal: in base 85 they may spell "&pw=...", which is masked where JSON is made.
-            "crc32c": np.asarray(info.checksums, dtype="<u4").tobytes().hex(),
-            "statistics": {
-                name: np.asarray(moments, dtype="<f8").tobytes().hex()
-                for name, moments in info.moments.items()
-            },
-            "modified_ns": [modified_ns(self._store / file.name) for file in info.shard.files],
-            "shard": info.shard.to_dict(),
-        }
-        write_atomically(self._entry(number), canonical_json(values).encode(), resumable=True)
+        entry = _ShardEntry(
+            info.shard,
+            [modified_ns(self.store / file.name) for file in info.shard.files],
+            np.asarray(info.checksums, dtype="<u4").tobytes().hex(),
+            {n: np.asarray(each, dtype="<f8").tobytes().hex() for n, each in info.moments.items()},
+        )
+        self._write(self._entry(number), entry)
 
     def work_folder(self) -> Path:
         """Return a new folder for the files of a shard until they are finished."""
         with storage_errors(self._work, resumable=True):
             self._work.mkdir(exist_ok=True)
         folder = self._work / secrets.token_hex(8)
-        open_scratch(folder, self._store)
+        open_scratch(folder, self.store)
         return folder
 
     def clear(self, folder: Path) -> None:
@@ -178,34 +193,12 @@ class Journal:
 
     def remove(self) -> None:
         """Remove the journal and what was not finished: the store is; its lock is held."""
-        remove_leftovers(self._store)
+        remove_leftovers(self.store)
         remove_tree(self.folder)
 
     def _entry(self, number: int) -> Path:
         return self.folder / f"shard-{number:05d}.json"
 
-    def _is_whole(self, shard: Shard, times: Sequence[int]) -> bool:
-        try:
-            for file, then_ns in zip(shard.files, times, strict=True):
-                path = self._store / file.name
-                if path.stat().st_size != file.nbytes:
-                    return False
-                if modified_ns(path) != then_ns and crc32c_of_file(path) != file.crc32c:
-                    return False
-        except (FileNotFoundError, ValueError):
-            return False
-        return True
-
-    def _is_of_another(self, mark: PlanMark) -> str:
-        writer = find_writer(self._store)
-        now = f"; {writer} is writing it now" if writer else ""
-        return (
-            f"{self._store} holds an unfinished store of something else (source files, samples or "
-            f"options differ): {mark.title}, begun by {mark.begun_by}{now}; remove it or choose "
-            "another folder"
-        )
-
-
-def _moments(digits: str) -> NDArray[np.float64]:
-    """Return the moments an entry notes: a row for each group of values."""
-    return np.frombuffer(bytes.fromhex(digits), dtype="<f8").reshape(-1, N_MOMENTS)
+    def _write(self, path: Path, values: msgspec.Struct) -> None:
+        text = canonical_json(msgspec.to_builtins(values))
+        write_atomically(path, text.encode(), resumable=True)

@@ -12,9 +12,7 @@ import pickle
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets import no_progress
 from iobench.errors import MissingExtraError, OptionError, StoreError
-from iobench.stores import Tally
 from iobench_converters.convert import ConversionRun
 
 if TYPE_CHECKING:
@@ -60,12 +58,11 @@ def write_on_dask(run: ConversionRun, missing: Sequence[int], scheduler: str) ->
 
 def _write_one(number: int, work: bytes) -> tuple[int, dict[str, Any]]:
     """Write one shard in a worker; return its number and where the time went."""
-    tally = Tally()
-    run = ConversionRun(_loaded(work), tally=tally, progress=no_progress, notice=_say_nothing)
+    run = ConversionRun(_loaded(work))
     if not run.join():
         raise StoreError(f"{run.path}: a worker does not find what was begun there")
     run.write_shards(run.collect([number]))
-    return number, tally.to_dict()
+    return number, run.tally.to_dict()
 
 
 @lru_cache(maxsize=1)
@@ -73,7 +70,3 @@ def _loaded(work: bytes) -> Conversion:
     """Return what this worker converts: once, since it is as large as the index."""
     conversion: Conversion = pickle.loads(work)
     return conversion
-
-
-def _say_nothing(line: str) -> None:
-    """Show nothing."""
