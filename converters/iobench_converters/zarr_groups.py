@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.coordinates import SampleLabels
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
     ChunkedArray,
@@ -28,7 +27,6 @@ from iobench.stores import (
     crc32c,
     label_store,
     open_file_size,
-    parse_json,
     read_meteorology,
     storage_errors,
     write_atomically,
@@ -44,12 +42,13 @@ from iobench_converters.zarr_layout import (
     renamed_variables,
 )
 from iobench_converters.zarr_metadata import (
+    MAX_METADATA_NBYTES,
     METADATA_NAME,
     array_metadata,
     coordinate_chunk,
     coordinate_metadata,
     group_metadata,
-    read_shard_shape,
+    shard_box,
     to_bytes,
 )
 from iobench_converters.zarr_shards import (
@@ -68,7 +67,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.samples import SampleSpec
-    from iobench.stores import StoreLabels
+    from iobench.stores import Decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,8 @@ class ZarrFormat:
             raise StoreError(
                 f"{path}: its manifest says what zarr does not hold: {error}"
             ) from error
-        box = _check_metadata(path, manifest, arrays)
+        names = [f"{array.folder}/{METADATA_NAME}" for array in arrays]
+        box = _check_metadata(path, manifest, names)
         room, grid = math.prod(box), [*manifest.sample_grid.values()]
         offsets, lengths = [], []
         for number, shard in enumerate(manifest.shards):
@@ -191,7 +191,7 @@ class ZarrFormat:
             is_free=lambda name: is_free(name, arrays),
         )
         box = shard_shape([*manifest.sample_grid.values()], n_samples)
-        described = _described(arrays, labels, box)
+        described = {a.folder: array_metadata(a, labels, shard=box) for a in arrays}
         texts = {f"{name}/{METADATA_NAME}": to_bytes(each) for name, each in described.items()}
         for each in labels.coordinates:
             described[each.name] = coordinate_metadata(each)
@@ -221,26 +221,14 @@ class ChunkDecoder:
         self.spec, self.arrays = spec, arrays
         # What does not change from sample to sample is worked out once: small samples notice.
         self.chunk_samples = arrays[0].n_samples
-        self._is_encoded = arrays[0].is_encoded
-        ends = np.cumsum([array.n_extents for array in arrays]).tolist()
-        self._firsts = [end - array.n_extents for end, array in zip(ends, arrays, strict=True)]
-        self._places = [
-            (array, box)
-            for array in arrays
-            for box in (array.boxes() if array.is_encoded else [()])
-        ]
-        decoders = [array.codecs.decoder(array.dtype.itemsize) for array in arrays]
-        self._decoders = [
-            decode
-            for array, decode in zip(arrays, decoders, strict=True)
-            for _ in range(array.n_extents)
-        ]
-        self._whole = [
-            (array.dtype, array.shape, array.nbytes)
-            if not array.is_encoded and array.n_chunks == 1
-            else None
-            for array in arrays
-        ]
+        self._slices: dict[str, slice] = {}
+        self._extents: list[tuple[ArrayLayout, tuple[slice, ...], Decode]] = []
+        for name, array in zip(spec.names, arrays, strict=True):
+            first, decode = len(self._extents), array.codecs.decoder(array.dtype.itemsize)
+            boxes = list(array.boxes()) if array.is_encoded else [()]
+            self._extents += [(array, box, decode) for box in boxes]
+            self._slices[name] = slice(first, len(self._extents))
+        self._are_views = [not array.is_encoded and array.n_chunks == 1 for array in arrays]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ChunkDecoder, (self.spec, self.arrays)
@@ -248,22 +236,20 @@ class ChunkDecoder:
     def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
         """Return the arrays; raise StoreError where the bytes are not those of a sample."""
         found: dict[str, NDArray[Any]] = {}
-        for name, array, first, whole in zip(
-            self.spec.names, self.arrays, self._firsts, self._whole, strict=True
+        for (name, some), array, is_view in zip(
+            self._slices.items(), self.arrays, self._are_views, strict=True
         ):
-            if whole is None:
-                rows = self._rows(array, first, raw[first : first + array.n_extents])
+            if is_view:
+                data = _sized(array, raw[some.start])
+                found[name] = np.frombuffer(data, array.dtype).reshape(array.shape)
+            else:
+                rows = self.decode_array(name, raw[some])
                 found[name] = rows if array.n_samples > 1 else rows[0]
-                continue
-            dtype, shape, nbytes = whole
-            if len(raw[first]) != nbytes:
-                raise _wrong_size(array, raw[first])
-            found[name] = np.frombuffer(raw[first], dtype).reshape(shape)
         return found
 
     def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
         """Return where the arrays lie, None where chunks are encoded or several a sample."""
-        if None in self._whole:
+        if not all(self._are_views):
             return None
         return FieldLayout.of_views(raw, self(raw), is_tagged=False)
 
@@ -271,125 +257,77 @@ class ChunkDecoder:
         """Return the variables; `iobench.stores.fields.ChunkedDecoder`."""
         return tuple(
             ChunkedArray(
-                array.variable.name, array.shape, array.chunk, array.dtype.str, first,
-                array.is_encoded,
+                name, array.shape, array.chunk, array.dtype.str, some.start, array.is_encoded
             )
-            for array, first in zip(self.arrays, self._firsts, strict=True)
-        )  # fmt: skip
+            for (name, some), array in zip(self._slices.items(), self.arrays, strict=True)
+        )
 
     def decode_chunk(self, number: int, data: memoryview, out: NDArray[np.uint8]) -> None:
         """Write the numbers of one encoded chunk."""
-        self._decoders[number](data, out)
+        self._extents[number][2](data, out)
 
     def decode_array(self, name: str, chunks: Sequence[memoryview]) -> NDArray[Any]:
         """Return a variable of all samples of its chunks, side by side."""
-        number = self.spec.names.index(name)
-        return self._rows(self.arrays[number], self._firsts[number], chunks)
+        array = self.arrays[self.spec.names.index(name)]
+        rows = np.empty((array.n_samples, *array.shape), dtype=array.dtype)
+        for number, data in enumerate(chunks, self._slices[name].start):
+            self._decode(number, data, rows)
+        return rows
 
     def decode_into(self, number: int, data: memoryview, rows: Mapping[str, NDArray[Any]]) -> None:
         """Write one extent to its row; `iobench.stores.RowDecoder`."""
-        array, box = self._places[number]
-        row = rows[array.variable.name]
-        if not self._is_encoded:
-            _join(array, data, row[None])
-        elif array.n_chunks == 1:
-            self.decode_chunk(number, data, row.reshape(-1).view(np.uint8))
+        self._decode(number, data, rows[self._extents[number][0].variable.name][None])
+
+    def _decode(self, number: int, data: memoryview, rows: NDArray[Any]) -> None:
+        """Write one extent; what of a chunk is beyond the edges is left out."""
+        array, box, decode = self._extents[number]
+        if array.is_encoded and array.n_chunks == 1:
+            decode(data, rows.reshape(-1).view(np.uint8))
+            return
+        if array.is_encoded:
+            chunks, boxes = np.empty((1, len(rows), *array.chunk), array.dtype), [box]
+            decode(data, chunks.reshape(-1).view(np.uint8))
         else:
-            self._decode_box(number, data, row[None], box)
-
-    def _rows(self, array: ArrayLayout, first: int, chunks: Sequence[memoryview]) -> NDArray[Any]:
-        rows = np.empty((array.n_samples, *array.shape), dtype=array.dtype)
-        if not array.is_encoded:
-            _join(array, chunks[0], rows)
-            return rows
-        for number, data in enumerate(chunks, first):
-            if array.n_chunks == 1:
-                self.decode_chunk(number, data, rows.reshape(-1).view(np.uint8))
-            else:
-                self._decode_box(number, data, rows, self._places[number][1])
-        return rows
-
-    def _decode_box(
-        self, number: int, data: memoryview, rows: NDArray[Any], box: tuple[slice, ...]
-    ) -> None:
-        array = self._places[number][0]
-        numbers = np.empty((len(rows), *array.chunk), dtype=array.dtype)
-        self.decode_chunk(number, data, numbers.reshape(-1).view(np.uint8))
-        _place(numbers, rows, box)
+            chunks = np.frombuffer(_sized(array, data), dtype=array.dtype)
+            chunks, boxes = chunks.reshape(-1, 1, *array.chunk), list(array.boxes())
+        for chunk, place in zip(chunks, boxes, strict=True):
+            target = rows[(slice(None), *place)]
+            target[...] = chunk[(slice(None), *(slice(0, n) for n in target.shape[1:]))]
 
 
-def _join(array: ArrayLayout, data: memoryview, rows: NDArray[Any]) -> None:
-    """Write a sample from its chunks, without what is beyond its edges."""
+def _sized(array: ArrayLayout, data: memoryview) -> memoryview:
     if len(data) != array.n_chunks * array.chunk_nbytes:
-        raise _wrong_size(array, data)
-    chunks = np.frombuffer(data, dtype=array.dtype).reshape(-1, 1, *array.chunk)
-    for chunk, box in zip(chunks, array.boxes(), strict=True):
-        _place(chunk, rows, box)
+        raise StoreError(f"{len(data)} bytes are not one sample of {array.folder}")
+    return data
 
 
-def _place(chunk: NDArray[Any], rows: NDArray[Any], box: tuple[slice, ...]) -> None:
-    target = rows[(slice(None), *box)]
-    target[...] = chunk[(slice(None), *(slice(0, n) for n in target.shape[1:]))]
+def _check_metadata(path: Path, manifest: Manifest, names: Sequence[str]) -> tuple[int, ...]:
+    """Return how many samples a full shard holds along each of their dimensions.
 
-
-def _wrong_size(array: ArrayLayout, data: memoryview) -> StoreError:
-    return StoreError(f"{len(data)} bytes are not one sample of {array.folder}")
-
-
-def _described(
-    arrays: Sequence[ArrayLayout], labels: StoreLabels, box: Sequence[int]
-) -> dict[str, dict[str, Any]]:
-    return {array.folder: array_metadata(array, labels, shard=box) for array in arrays}
-
-
-def _check_metadata(
-    path: Path, manifest: Manifest, arrays: Sequence[ArrayLayout]
-) -> tuple[int, ...]:
-    """Return for how many samples a shard has room, after comparing every ``zarr.json``.
-
-    Along each of the samples' dimensions. That is all that is taken from the files: all of it is
-    as the manifest's checksums say, and what tells readers where samples lie as it should be.
+    Every ``zarr.json`` is compared with the manifest's checksum first.
     """
     listed = {file.name: file for file in manifest.metadata}
-    names = [f"{array.folder}/{METADATA_NAME}" for array in arrays]
     if not {*names, METADATA_NAME} <= listed.keys():
         raise StoreError(
             f"{path}: its manifest lists no {METADATA_NAME} of it or its arrays; convert the store "
             "again"
         )
-    grid = manifest.sample_grid
-    box = read_shard_shape(path, listed[names[0]], max(1, len(grid)))
-    labels = label_store(
-        {array.folder: array.variable for array in arrays}, SampleLabels(), manifest.n_samples, grid
-    )
-    described = _described(arrays, labels, box)
-    expected = {f"{name}/{METADATA_NAME}": each for name, each in described.items()}
+    box: tuple[int, ...] = ()
     for name, file in listed.items():
         open_file_size(path / name, expected=file.nbytes)
         if not name.endswith(METADATA_NAME):
             continue  # the numbers of a coordinate, which opening does not need
         with storage_errors(path / name):
-            content = (path / name).read_bytes()
-        if crc32c(content) != file.crc32c or not _is_placed(content, expected.get(name)):
+            content = (path / name).read_bytes() if file.nbytes <= MAX_METADATA_NBYTES else b""
+        if crc32c(content) != file.crc32c:
             raise StoreError(f"{path / name}: not as written; convert to a new folder")
+        if name == names[0]:
+            box = shard_box(path / name, content, max(1, len(manifest.sample_grid)))
     room = math.prod(box)
     if any(shard.n_samples > room for shard in manifest.shards) or any(
         shard.n_samples != room for shard in manifest.shards[:-1]
     ):
-        raise StoreError(f"{path}: shards are not of {room} samples each; convert to a new folder")
+        raise StoreError(
+            f"{path / names[0]}: shards are not of {room} samples each; convert to a new folder"
+        )
     return box
-
-
-def _is_placed(content: bytes, expected: Mapping[str, Any] | None) -> bool:
-    """Return whether a document says of an array what is expected of it, if that is known."""
-    if expected is None:
-        return True
-    try:
-        return _placed(parse_json(content)) == _placed(expected)
-    except (ValueError, AttributeError):  # no JSON, or no object
-        return False
-
-
-def _placed(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of an array but for names and attributes."""
-    return {k: v for k, v in metadata.items() if k not in ("attributes", "dimension_names")}

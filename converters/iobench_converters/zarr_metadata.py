@@ -9,8 +9,9 @@ real libraries read them is tested.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import numpy as np
 
 from iobench.errors import StoreError
@@ -18,9 +19,6 @@ from iobench.stores import (
     SHUFFLES,
     canonical_json,
     decodable_attributes,
-    open_file_size,
-    read_json,
-    storage_errors,
 )
 
 if TYPE_CHECKING:
@@ -28,13 +26,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.coordinates import Coordinate
-    from iobench.samples import Variable
-    from iobench.stores import ShardFile, StoreLabels
+    from iobench.stores import StoreLabels
     from iobench_converters.zarr_layout import ArrayLayout
 
 METADATA_NAME: Final = "zarr.json"
 MAX_METADATA_NBYTES: Final = 1 << 28
-MAX_LENGTH: Final = 1 << 40
 NATIVE: Final = ("blosc", "gzip", "zstd")
 """Codecs that Zarr's specification names; others are numcodecs'."""
 _LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}
@@ -140,25 +136,27 @@ def group_metadata(
     }
 
 
-def read_shard_shape(path: Path, file: ShardFile, n_dims: int) -> tuple[int, ...]:
-    """Return how many samples a full shard holds along each of their dimensions.
+class _Configuration(msgspec.Struct):
+    chunk_shape: list[Annotated[int, msgspec.Meta(gt=0, lt=1 << 40)]]
 
-    As the metadata of an array say.
-    """
-    name = path / file.name
-    nbytes = open_file_size(name, expected=file.nbytes)
-    if nbytes > MAX_METADATA_NBYTES:
-        raise StoreError(f"{name}: {nbytes} bytes, expected the metadata of an array")
+
+class _ChunkGrid(msgspec.Struct):
+    configuration: _Configuration
+
+
+class _Sharded(msgspec.Struct):
+    """What is read of the metadata of an array."""
+
+    chunk_grid: _ChunkGrid
+
+
+def shard_box(file: Path, content: bytes, n_dims: int) -> tuple[int, ...]:
+    """Return how many samples a full shard has along each of their dimensions."""
     try:
-        with storage_errors(name):
-            values = read_json(name)
-        shape = values["chunk_grid"]["configuration"]["chunk_shape"][:n_dims]
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise StoreError(f"{name}: no sharded array; convert to a new folder") from error
-    is_whole = all(type(length) is int and 0 < length < MAX_LENGTH for length in shape)
-    if len(shape) != n_dims or not is_whole:
-        raise StoreError(f"{name}: shards of {shape!r} samples; convert to a new folder")
-    return tuple(shape)
+        shape = msgspec.json.decode(content, type=_Sharded).chunk_grid.configuration.chunk_shape
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise StoreError(f"{file}: no sharded array ({error}); convert to a new folder") from error
+    return tuple(shape[:n_dims])
 
 
 def to_bytes(metadata: Mapping[str, Any]) -> bytes:
@@ -175,12 +173,6 @@ def _attributes(array: ArrayLayout) -> dict[str, Any]:
         attributes["channels"] = list(variable.channels)
     if variable.units:
         attributes["units"] = variable.units
-    return {**attributes, **_packing(variable)}
-
-
-def _packing(variable: Variable) -> dict[str, Any]:
-    """Return how stored numbers become values, as CF says it."""
-    packed = variable.packed
-    if packed is None:
-        return {}
-    return {"scale_factor": packed.scale, "add_offset": packed.offset}
+    if (packed := variable.packed) is not None:
+        attributes |= {"scale_factor": packed.scale, "add_offset": packed.offset}
+    return attributes

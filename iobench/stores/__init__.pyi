@@ -23,6 +23,7 @@ from iobench.stores.codec_chain import MOST_NBYTES as MOST_NBYTES
 from iobench.stores.codec_chain import NO_CODECS as NO_CODECS
 from iobench.stores.codec_chain import SHUFFLES as SHUFFLES
 from iobench.stores.codec_chain import CodecChain as CodecChain
+from iobench.stores.codec_chain import Decode as Decode
 from iobench.stores.codec_chain import parse_codecs as parse_codecs
 from iobench.stores.contract import ExactWriter as ExactWriter
 from iobench.stores.contract import Format as Format
