@@ -71,20 +71,23 @@ def _of_store(store: Store | None) -> dict[str, Any]:
 
 def _of_run(tally: Tally, *, wall_s: float) -> dict[str, Any]:
     """Return what this run did; seconds and bytes by stage are summed over threads."""
-    stages_nbytes = tally.nbytes
-    read = next((name for name in stages_nbytes if name.split("+")[0] == "read"), "read")
-    wrote_nbytes = stages_nbytes.get("write", 0)
+    wrote_nbytes = tally.nbytes.get("write", 0)
     return {
         "was_finished": not (tally.n_written or tally.n_resumed),  # so that nothing was done
-        "in_nbytes": stages_nbytes.get(read, 0),
+        "in_nbytes": source_nbytes(tally),
         "wrote_nbytes": wrote_nbytes,
         "wall_s": wall_s,
         "bytes_per_s": wrote_nbytes / wall_s if wrote_nbytes and wall_s > 0 else None,
         "stages_s": tally.seconds,
-        "stages_nbytes": stages_nbytes,
+        "stages_nbytes": tally.nbytes,
         "n_resumed": tally.n_resumed,  # shards that were there already
         "n_written": tally.n_written,
     }
+
+
+def source_nbytes(tally: Tally) -> int:
+    """Return the bytes read from the source, by themselves or together with other steps."""
+    return sum(each for name, each in tally.nbytes.items() if name.split("+")[0] == "read")
 
 
 class _ShardLines:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from iobench.analysis.epoch_cost import BreakEven
 from iobench.chunks.file_indexes import chosen
+from iobench.conversion.conversion_run import source_nbytes
 from iobench.conversion.preparing import existing_folder, prepare
-from iobench.datasets.sample_producer import nbytes_of_one
 from iobench.datasets.sample_windows import SampledFiles
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import StoreError
@@ -65,14 +65,12 @@ def forecast(request: ConvertRequest, screen: Screen) -> tuple[PreparedConversio
     # Variables whose range for int16 a first pass over all samples finds.
     ranges = encoding.unknown_ranges(prepared.index.spec) if encoding else ()
     amplification = windows.times * (2 if ranges else 1)
-    needed = files.nbytes()[0] if files else None
-    if needed is None:
-        needed = n_samples * nbytes_of_one(prepared.dataset, prepared.index, where[0])[0]
 
     probed, others = _probe_samples(prepared)
     source_s = _source_s(prepared, request, others)
     probe = _measure_probe(prepared, request, memory_nbytes, screen, probed)
     share = n_samples / probe["n_samples"]
+    read_nbytes = amplification * files.nbytes()[0] if files else share * probe["read_nbytes"]
     out_nbytes = round(probe["nbytes"] * share)
     there = _nbytes_below(request.out) if request.out.is_dir() else 0
     left = max(0.0, 1 - there / out_nbytes) if out_nbytes else 1.0
@@ -91,7 +89,7 @@ def forecast(request: ConvertRequest, screen: Screen) -> tuple[PreparedConversio
         "n_samples": n_samples,
         "n_shards": n_shards,
         "shard_n_samples": planned.shard_n_samples,
-        "in_nbytes": round(needed * amplification),
+        "in_nbytes": round(read_nbytes),
         "out_nbytes": out_nbytes,
         "read_amplification": amplification,  # 1.0 reads each chunk once
         "passes": max(1, math.ceil(amplification - 1e-9)),
@@ -155,6 +153,7 @@ def _measure_probe(
             "growing_s": growing_s,
             "start_s": convert_s - growing_s,
             "nbytes": store.manifest.nbytes,
+            "read_nbytes": source_nbytes(tally),
             "load_s": _load_s(store, request.n_workers),
             "lossy": store.manifest.lossy,
         }

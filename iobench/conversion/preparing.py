@@ -20,7 +20,7 @@ from iobench.sources.opening import open_source
 from iobench.stores.encoding import Encoding
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.places import MARK_NAME
-from iobench.stores.plan import StoreRequest, boxed_n_samples, chunk_samples
+from iobench.stores.plan import StoreRequest, chunk_samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,27 +49,16 @@ class PreparedConversion:
     # what is stored with fewer bits; ranges of int16 may still be unknown
     encoding: Encoding | None
 
-    @property
-    def stored_nbytes(self) -> int:
-        """Bytes of the arrays of one sample as they are stored."""
-        spec = self.index.spec
-        return (self.encoding.stored_spec(spec, guess=True) if self.encoding else spec).nbytes
-
     def memory_nbytes(self, request: ConvertRequest) -> int:
-        """Return what the conversion may hold of the data.
+        """Return what the conversion may hold of the data: as asked for, else some of what is free.
 
-        As asked for, else what decodes each chunk once, as far as that is a share of the free
-        memory; on a cluster what is free is not known here.
+        On a cluster that is not known here.
         """
         if request.memory_nbytes is not None:
             return request.memory_nbytes
         if request.scheduler is not None:
             return LEAST_NBYTES
-        n_samples = request.shard_nbytes // max(1, self.stored_nbytes)
-        step = boxed_n_samples(n_samples, {}, chunk_samples(self.fmt, request.format_options))
-        parts = [self.samples[at : at + step] for at in range(0, len(self.samples), step)]
-        with self.producer(request, max(LEAST_NBYTES, shared_memory_nbytes())) as producer:
-            return max(LEAST_NBYTES, producer.needed_nbytes(parts))
+        return max(LEAST_NBYTES, shared_memory_nbytes())
 
     def producer(self, request: ConvertRequest, memory_nbytes: int) -> SampleProducer:
         """Return what makes the samples."""

@@ -32,13 +32,13 @@ from iobench.sizes import mebibytes
 from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Dataset, SampleIndex, Where
+    from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.samples import Sample
 
 STACK_NBYTES: Final = 1 << 20
@@ -52,6 +52,8 @@ ENOUGH: Final = 1.05
 """Times that chunks are decoded in the mean; less is not worth a larger window."""
 MOST_PASSES: Final = 4
 """Chunks are decoded more often only where --passes allows it."""
+LEAST_WINDOW: Final = 32 << 20
+"""Windows are at least this long where samples share no chunk: all threads have work."""
 
 
 class SampleStack(msgspec.Struct, frozen=True, eq=False):
@@ -68,12 +70,12 @@ class SampleStack(msgspec.Struct, frozen=True, eq=False):
 class WindowPlan(msgspec.Struct, frozen=True):
     """How samples are made."""
 
+    cuts: Sequence[int]  # where stacks end
     windows: tuple[SampleWindow, ...] = ()  # none: one by one
     times: float = 1.0  # how often chunks are decoded in the mean
     band_nbytes: int = 0  # memory for bands of windows in scratch
     scratch_nbytes: int = 0  # of the largest window in scratch
     n_decoding: int = 1  # threads that decode at once
-    cuts: tuple[int, ...] = ()  # where stacks end
 
 
 class SampleProducer:
@@ -139,75 +141,53 @@ class SampleProducer:
             If not even a sample and a chunk fit the memory, or chunks had to be decoded more often
             than allowed.
         """
-        return self._plan(self._files(parts), parts)
+        numbers = _side_by_side(parts)
+        files = SampledFiles(self._dataset, chosen(self._index.where, numbers))
+        return self._plan(files, list(map(len, parts)))
 
-    def needed_nbytes(self, parts: Sequence[Sequence[int]]) -> int:
-        """Return the memory with which the windows are those of all that may be taken."""
-        files = self._files(parts)
+    def _plan(self, files: SampledFiles, lengths: Sequence[int]) -> WindowPlan:
         if not files:
-            return 0
-        plan = self._plan(files, parts)
-        longest = max((len(each) for each in plan.windows if not each.is_in_scratch), default=1)
-        stacks = 0 if self._is_as_decoded else self._ahead(self._stack_nbytes) * self._stack_nbytes
-        decoding = plan.n_decoding * files.chunk_nbytes
-        needed = longest * files.sample_nbytes + decoding + stacks
-        is_bound = plan.times > 1 or any(each.is_in_scratch for each in plan.windows)
-        return self._memory_nbytes if is_bound else min(needed, self._memory_nbytes)
-
-    def _files(self, parts: Sequence[Sequence[int]]) -> SampledFiles:
-        numbers: Any = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
-        return SampledFiles(self._dataset, chosen(self._index.where, numbers))
-
-    def _plan(self, files: SampledFiles, parts: Sequence[Sequence[int]]) -> WindowPlan:
-        if not files:
-            return WindowPlan()
-        chunk, one = files.chunk_nbytes, files.sample_nbytes
-        stacks = 0 if self._is_as_decoded else self._ahead(self._stack_nbytes) * self._stack_nbytes
-        # A sample is always taken, whatever its size: bands of it are decoded.
-        least = chunk if self._at_once == 1 else chunk + self._at_once * one
-        if least > self._memory_nbytes:
-            and_stored = "" if self._at_once == 1 else f", {self._at_once} samples {least - chunk}"
-            raise OptionError(
-                f"--memory {mebibytes(self._memory_nbytes)} is too little for {self._dataset.name}:"
-                f" a chunk takes {chunk} bytes as it is decoded{and_stored}; the smallest that "
-                f"works is --memory {mebibytes(least)}"
-            )
-        room = self._memory_nbytes - min(stacks, self._memory_nbytes - least)
-        n_decoding = max(1, min(self._workers, room // 2 // max(1, chunk)))
-        band_nbytes = max(chunk, room - n_decoding * chunk)
-        window_nbytes = max(one, band_nbytes)
+            return WindowPlan(cut_stacks(lengths, self._stack_length, None, self._at_once))
         shared = files.shared_nbytes()
-        lengths = [len(part) for part in parts]
         cuts = cut_stacks(lengths, self._stack_length, shared.edges, self._at_once)
+        chunk, one, memory = files.chunk_nbytes, files.sample_nbytes, self._memory_nbytes
+        # A sample is always taken, whatever its size: bands of it are decoded.
+        together = 0 if self._at_once == 1 else self._at_once * one
+        if chunk + together > memory:
+            and_stored = f", {self._at_once} samples {together}" if together else ""
+            raise OptionError(
+                f"--memory {mebibytes(memory)} is too little for {self._dataset.name}:"
+                f" a chunk takes {chunk} bytes as it is decoded{and_stored}; the smallest that "
+                f"works is --memory {mebibytes(chunk + together)}"
+            )
+        stacks = 0 if self._is_as_decoded else self._ahead(self._stack_nbytes) * self._stack_nbytes
+        left = memory - min(stacks, memory - chunk - together)
+        n_decoding = max(1, min(self._workers, left // 2 // max(1, chunk)))
+        band_nbytes = max(chunk, left - n_decoding * chunk)
+        window_nbytes = max(one, band_nbytes)
+        ends = np.cumsum(lengths).tolist()
 
         def planned(nbytes: int) -> tuple[list[tuple[int, int]], float]:
             most, least = nbytes // one, max(1, LEAST_WINDOW // one)
-            found = plan_windows(
-                shared.across, np.cumsum(lengths).tolist(), cuts, most=most, least=least
-            )
+            found = plan_windows(shared.across, ends, cuts, most=most, least=least)
             again = int(shared.across[[stop for _, stop in found[:-1]]].sum()) if found[1:] else 0
             return found, 1 + again / max(1, shared.total)
 
         pairs, times = planned(window_nbytes)
-        if times > ENOUGH and self._scratch_nbytes() > window_nbytes:
-            in_scratch, times_there = planned(self._scratch_nbytes())
-            if times_there < times:
-                pairs, times = in_scratch, times_there
+        folder = self._scratch_folder
+        scratch_nbytes = 0 if is_in_memory(folder) else free_nbytes(folder) or 0
+        if times > ENOUGH and scratch_nbytes > window_nbytes:
+            pairs, times = min((pairs, times), planned(scratch_nbytes), key=lambda each: each[1])
         if times > self._passes:
             raise OptionError(
-                f"--memory {mebibytes(self._memory_nbytes)}: chunks of {self._dataset.name} are "
+                f"--memory {mebibytes(memory)}: chunks of {self._dataset.name} are "
                 f"decoded {times:.1f} times, for neither memory nor --scratch "
-                f"{self._scratch_folder} holds a window; give more of either, or --passes "
-                f"{int(np.ceil(times))}"
+                f"{folder} holds a window; give more of either, or --passes {int(np.ceil(times))}"
             )
-        most = max(window_nbytes, STACK_NBYTES, one)
+        most = max(window_nbytes, STACK_NBYTES)
         windows = tuple(SampleWindow(a, b, (b - a) * one > most) for a, b in pairs)
         longest = max((len(each) for each in windows if each.is_in_scratch), default=0)
-        return WindowPlan(windows, times, band_nbytes, longest * one, n_decoding, tuple(cuts))
-
-    def _scratch_nbytes(self) -> int:
-        folder = self._scratch_folder
-        return 0 if is_in_memory(folder) else free_nbytes(folder) or 0
+        return WindowPlan(cuts, windows, times, band_nbytes, longest * one, n_decoding)
 
     @property
     def _is_as_decoded(self) -> bool:
@@ -228,31 +208,21 @@ class SampleProducer:
 
         Whoever takes a stack holds none of it when asking for the next one.
         """
-        files = self._files(parts)
-        plan = self._plan(files, parts)
-        cuts = plan.cuts or cut_stacks([len(part) for part in parts], self._stack_length)
-        spans = list(self._spans(parts, cuts))
-        if not files:
-            yield from self._one_by_one([numbers for _, _, numbers in spans])
-            return
-        yield from self._by_windows(files, plan, spans)
-
-    def _spans(
-        self, parts: Sequence[Sequence[int]], cuts: Sequence[int]
-    ) -> Iterator[tuple[int, int, Sequence[int]]]:
-        """Yield where stacks begin and end in the order of all, and their samples."""
-        begin = start = 0
-        left = iter(parts)
-        part: Sequence[int] = ()
-        for stop in cuts:
-            while stop > begin + len(part):
-                begin += len(part)
-                part = next(left)
-            yield start, stop, part[start - begin : stop - begin]
-            start = stop
+        numbers = _side_by_side(parts)
+        files = SampledFiles(self._dataset, chosen(self._index.where, numbers))
+        plan = self._plan(files, list(map(len, parts)))
+        spans = list(zip([0, *plan.cuts], plan.cuts, strict=False))
+        if files:
+            yield from self._by_windows(files, plan, spans, numbers)
+        else:
+            yield from self._one_by_one([numbers[a:b].tolist() for a, b in spans])
 
     def _by_windows(
-        self, files: SampledFiles, plan: WindowPlan, spans: Sequence[tuple[int, int, Any]]
+        self,
+        files: SampledFiles,
+        plan: WindowPlan,
+        spans: Sequence[tuple[int, int]],
+        numbers: NDArray[np.int64],
     ) -> Generator[SampleStack, None, None]:
         if plan.times > ENOUGH and self._notice is not None:
             self._notice(
@@ -260,28 +230,26 @@ class SampleProducer:
                 f"{mebibytes(self._memory_nbytes)} nor --scratch {self._scratch_folder} holds the "
                 "samples that share them"
             )
-        gate = threading.BoundedSemaphore(plan.n_decoding)
-        run = partial(self._run, gate)
+        run = partial(self._run, threading.BoundedSemaphore(plan.n_decoding))
         filler = WindowFiller(files, run, self._tally, plan.band_nbytes)
         ahead = self._ahead(self._stack_nbytes)
-        left = iter(spans)
-        span = next(left, None)
+        left = deque(spans)
         for number, window in enumerate(plan.windows):
             if window.is_in_scratch and self._scratch is None:
                 self._scratch = ScratchFile(self._scratch_folder)
             filled = filler.fill(window, self._scratch if window.is_in_scratch else None)
             if number + 1 < len(plan.windows):
                 filler.announce(plan.windows[number + 1])
-            own = []
-            while span is not None and span[0] < window.stop:
-                own.append(span)
-                span = next(left, None)
-            jobs = (partial(self._from_window, filled, *each) for each in own)
+            jobs = []
+            while left and left[0][0] < window.stop:
+                start, stop = left.popleft()
+                own = numbers[start:stop].tolist()
+                jobs.append(partial(self._from_window, filled, start, stop, own))
             yield from self._in_order(jobs, ahead)
             filled.close()
 
     def _in_order(
-        self, jobs: Iterator[Callable[[], SampleStack]], ahead: int
+        self, jobs: Iterable[Callable[[], SampleStack]], ahead: int
     ) -> Generator[SampleStack, None, None]:
         """Yield what jobs return, of which so many are begun ahead."""
         pending: deque[Future[SampleStack]] = deque()
@@ -306,7 +274,7 @@ class SampleProducer:
         where = chosen(self._index.where, numbers)
         given = [{name: array[i, ...] for name, array in rows.items()} for i in range(len(numbers))]
         samples, _ = self._stepped("preprocess", self._dataset.preprocess, given, where)
-        return self._finished(self._side_by_side(numbers, samples))
+        return self._finished(self._stacked(numbers, samples))
 
     def _one_by_one(self, stacks: Sequence[Sequence[int]]) -> Generator[SampleStack, None, None]:
         """Yield stacks of samples that share nothing."""
@@ -332,7 +300,7 @@ class SampleProducer:
                 held += nbytes
             self._held = max(self._held, held // len(where))
             samples += given[0]
-        return self._finished(self._side_by_side(numbers[: len(samples)], samples))
+        return self._finished(self._stacked(numbers[: len(samples)], samples))
 
     def _stepped(
         self, name: str, step: Callable[..., Any], *given: Sequence[Any]
@@ -344,7 +312,7 @@ class SampleProducer:
         self._tally.add_nbytes(name, nbytes)
         return made, nbytes
 
-    def _side_by_side(self, numbers: Sequence[int], samples: Sequence[Sample]) -> SampleStack:
+    def _stacked(self, numbers: Sequence[int], samples: Sequence[Sample]) -> SampleStack:
         spec = self._index.spec
         for number, sample in zip(numbers, samples, strict=True):
             spec.check(sample, where=f"{self._dataset.name} sample {number}")
@@ -380,21 +348,8 @@ class SampleProducer:
                 future.cancel()
 
 
-LEAST_WINDOW: Final = 32 << 20
-"""Windows are at least this long where samples share no chunk: all threads have work."""
-
-
-def nbytes_of_one(dataset: Dataset, index: SampleIndex, where: Where) -> tuple[int, int]:
-    """Return the bytes read, and those of the decoded arrays, of one sample."""
-    nbytes = index.spec.nbytes
-    raw = dataset.read(where)
-    read = handed_on_nbytes(raw)
-    if read < 0:
-        return nbytes, nbytes  # an object of Python's own: what it read is not to be seen
-    if "decode" in dataset.fused[1:]:
-        return read, read
-    decoded = handed_on_nbytes(dataset.decode(raw, where))
-    return read, nbytes if decoded < 0 else decoded
+def _side_by_side(parts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
 
 
 def samples_in_order(

@@ -2,11 +2,13 @@
 
 Message: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/feature.proto;
 encoding: https://protobuf.dev/programming-guides/encoding. Packed floats are raw little-endian
-float32, so a list of them is an array where it lies.
+float32, so a list of them is an array where it lies; whole numbers are varints, seven bits a byte,
+least significant first.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +16,10 @@ import msgspec
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.stores.varints import decode_varints, encode_varint, encode_varints, parse_varint
+from iobench.stores.fields import FieldLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -26,6 +28,8 @@ MAX_EXAMPLE_NBYTES = (1 << 31) - 1
 
 LARGE_NBYTES = 1 << 16
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
+MAX_VARINT_NBYTES = 10
+SHORT = 0x80
 
 
 class FeatureKind(IntEnum):
@@ -47,11 +51,25 @@ class Feature(msgspec.Struct, frozen=True):
 
     def floats(self) -> NDArray[np.float32]:
         """Return a float list; a view of the record where it is packed in one piece."""
-        return _joined([piece for body in self.bodies for piece in _float_pieces(body)], "<f4")
+        return self._numbers(FIXED32, _floats, "<f4")
 
     def int64s(self) -> NDArray[np.int64]:
         """Return an int64 list."""
-        return _joined([piece for body in self.bodies for piece in _int64_pieces(body)], "<i8")
+        return self._numbers(VARINT, decode_varints, "<i8")
+
+    def _numbers(
+        self, single: int, decode: Callable[[memoryview], NDArray[Any]], dtype: str
+    ) -> NDArray[Any]:
+        """Return a list of numbers, packed or one by one."""
+        fields = (field for body in self.bodies for field in _fields(body))
+        pieces = [
+            decode(value)
+            for number, wire, value in fields
+            if number == 1 and wire in (DELIMITED, single)
+        ]
+        if len(pieces) == 1:
+            return pieces[0]
+        return np.concatenate(pieces) if pieces else np.empty(0, dtype=dtype)
 
     def packed(self) -> memoryview | None:
         """Return the bytes of a list's numbers; None where they are not packed in one piece."""
@@ -156,25 +174,10 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
         position = stop
 
 
-def _float_pieces(body: memoryview) -> Iterator[NDArray[Any]]:
-    """Yield the values of a FloatList, packed or one by one."""
-    for number, wire, value in _fields(body):
-        if number == 1 and wire in (DELIMITED, FIXED32):
-            if len(value) % 4:
-                raise StoreError(f"a float list of {len(value)} bytes in a record; damaged")
-            yield np.frombuffer(value, dtype="<f4")
-
-
-def _int64_pieces(body: memoryview) -> Iterator[NDArray[Any]]:
-    for number, wire, value in _fields(body):
-        if number == 1 and wire in (VARINT, DELIMITED):
-            yield decode_varints(value)
-
-
-def _joined(pieces: list[NDArray[Any]], dtype: str) -> NDArray[Any]:
-    if len(pieces) == 1:
-        return pieces[0]
-    return np.concatenate(pieces) if pieces else np.empty(0, dtype=dtype)
+def _floats(packed: memoryview) -> NDArray[Any]:
+    if len(packed) % 4:
+        raise StoreError(f"a float list of {len(packed)} bytes in a record; damaged")
+    return np.frombuffer(packed, dtype="<f4")
 
 
 def _octets(array: NDArray[Any]) -> memoryview:
@@ -208,22 +211,16 @@ class ExampleLayout:
     """
 
     def __init__(self, example: memoryview, arrays: Mapping[str, NDArray[Any]]) -> None:
-        base = np.frombuffer(example, dtype=np.uint8).ctypes.data
+        layout = FieldLayout.of_views([example], arrays, is_tagged=True)
+        parts = () if layout is None else layout.extents[0]
+        self._nbytes = -1 if layout is None else len(example)
+        starts = {part.name: part.start for part in parts}
         self._where = {
-            name: (array.dtype, array.size, array.ctypes.data - base, array.shape)
+            name: (array.dtype, array.size, starts.get(name, 0), array.shape)
             for name, array in arrays.items()
         }
-        stretches = sorted(
-            (array.ctypes.data - base, array.ctypes.data - base + array.nbytes)
-            for array in arrays.values()
-        )
-        edges = [0, *(edge for stretch in stretches for edge in stretch), len(example)]
-        are_views = all(array.flags.c_contiguous for array in arrays.values())
-        self._nbytes = len(example) if are_views and edges == sorted(edges) else -1
-        self._around = [
-            (start, end, bytes(example[start:end]))
-            for start, end in zip(edges[::2], edges[1::2], strict=True)
-        ]
+        ends = ((part.start, part.start + part.nbytes) for part in parts if not part.name)
+        self._around = [(start, end, bytes(example[start:end])) for start, end in ends]
 
     def fits(self, example: memoryview) -> bool:
         """Whether this example has its values at the same places."""
@@ -237,3 +234,76 @@ class ExampleLayout:
             name: np.frombuffer(example, dtype, size, start).reshape(shape)
             for name, (dtype, size, start, shape) in self._where.items()
         }
+
+
+# ---- varints
+
+
+def encode_varint(value: int) -> bytes:
+    """Return one number of 0 .. 2**64 - 1 as a varint."""
+    out = bytearray()
+    while value >= SHORT:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def parse_varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
+    """Return the varint at ``position`` and the position after it."""
+    value = 0
+    for step in range(min(MAX_VARINT_NBYTES, end - position)):
+        byte = data[position + step]
+        value |= (byte & 0x7F) << (7 * step)
+        if byte < SHORT:
+            return value & 0xFFFFFFFFFFFFFFFF, position + step + 1
+    raise StoreError(f"a number at byte {position} of a record does not end; it is damaged")
+
+
+def encode_varints(values: NDArray[Any]) -> bytes:
+    """Return whole numbers that fit int64 as varints of their two's complement, in order."""
+    numbers = values.astype("<i8").ravel().view("<u8")
+    if not numbers.size or numbers.max() < SHORT:
+        return numbers.astype(np.uint8).tobytes()
+    lengths = np.ones(numbers.size, dtype=np.int64)
+    for step in range(1, MAX_VARINT_NBYTES):
+        lengths += numbers >= np.uint64(1 << (7 * step))
+    starts = np.cumsum(lengths) - lengths
+    out = np.empty(int(lengths.sum()), dtype=np.uint8)
+    for step in range(int(lengths.max())):
+        longer = np.flatnonzero(lengths > step)
+        septet = (numbers[longer] >> np.uint64(7 * step)) & np.uint64(0x7F)
+        more = (lengths[longer] > step + 1).astype(np.uint64) << np.uint64(7)
+        out[starts[longer] + step] = septet | more
+    return out.tobytes()
+
+
+def decode_varints(data: memoryview) -> NDArray[np.int64]:
+    """Return the int64 numbers a run of varints holds."""
+    each = np.frombuffer(data, dtype=np.uint8)
+    if not each.size or each.max() < SHORT:
+        return each.astype(np.int64)
+    ends = np.flatnonzero(each < SHORT)
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    if not ends.size or ends[-1] != each.size - 1 or (ends - starts).max() >= MAX_VARINT_NBYTES:
+        raise StoreError("a list of numbers in a record is damaged: one of them does not end")
+    numbers = np.zeros(ends.size, dtype=np.uint64)
+    for step in range(int((ends - starts).max()) + 1):
+        longer = np.flatnonzero(ends - starts >= step)
+        septet = each[starts[longer] + step].astype(np.uint64) & np.uint64(0x7F)
+        numbers[longer] |= septet << np.uint64(7 * step)
+    return numbers.view(np.int64)
+
+
+def decode_varint_rows(
+    rows: NDArray[np.uint8], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the numbers of rows of varints, and which rows held as many."""
+    numbers = np.zeros((len(rows), count), dtype=np.int64)
+    holds = np.zeros(len(rows), dtype=np.bool_)
+    for number, row in enumerate(np.ascontiguousarray(rows)):
+        with suppress(StoreError):
+            row_numbers = decode_varints(row.data)
+            if row_numbers.size == count:
+                numbers[number], holds[number] = row_numbers, True
+    return numbers, holds

@@ -29,46 +29,39 @@ HEADER_NBYTES = 12
 FOOTER_NBYTES = 4
 FRAME_NBYTES = HEADER_NBYTES + FOOTER_NBYTES
 """Bytes a frame adds to its data."""
-_HEADER = struct.Struct("<QI")
-_CRC = struct.Struct("<I")
 _MASK_DELTA = 0xA282EAD8
-
-
-def masked(crc: int) -> int:
-    """Return a CRC-32C as TFRecord stores it: rotated right by 15 bits, plus a constant."""
-    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def frame_header(nbytes: int) -> bytes:
     """Return the 12 bytes before a record of ``nbytes`` bytes."""
     length = struct.pack("<Q", nbytes)
-    return length + _CRC.pack(masked(crc32c(length)))
+    return length + frame_footer(crc32c(length))
 
 
 def frame_footer(crc: int) -> bytes:
-    """Return the 4 bytes after a record whose data have this (unmasked) CRC-32C."""
-    return _CRC.pack(masked(crc))
+    """Return the 4 bytes after data with this CRC-32C, rotated by 15 bits, plus a constant."""
+    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF)
 
 
 def frame_footers(crcs: NDArray[np.uint32]) -> NDArray[np.uint8]:
     """Return `frame_footer` of many records: an array of shape (records, 4)."""
-    masked_crcs = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_MASK_DELTA)
-    return masked_crcs.astype("<u4").view(np.uint8).reshape(-1, FOOTER_NBYTES)
+    masked = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_MASK_DELTA)
+    return masked.astype("<u4").view(np.uint8).reshape(-1, FOOTER_NBYTES)
 
 
 def parse_frame_header(header: bytes, available: int, *, where: str) -> int:
     """Return the length of the record that follows a frame header."""
     if len(header) != HEADER_NBYTES:
         raise StoreError(f"{where}: the file ends inside a record header; convert to a new folder")
-    nbytes, crc = _HEADER.unpack(header)
-    if crc != masked(crc32c(header[:8])):
+    nbytes = int.from_bytes(header[:8], "little")
+    if header != frame_header(nbytes):
         raise StoreError(f"{where}: checksum of the record's length is wrong; not a TFRecord file")
     if nbytes > available - FOOTER_NBYTES:
         raise StoreError(
             f"{where}: a record of {nbytes} bytes is announced, {max(available - 4, 0)} are left "
             "in the file; it is cut short or damaged"
         )
-    return int(nbytes)
+    return nbytes
 
 
 def frame_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) -> list[Any]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import StoreError
-from iobench.stores.varints import (
+from iobench.stores.example import (
     decode_varint_rows,
     decode_varints,
     encode_varint,

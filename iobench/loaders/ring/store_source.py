@@ -22,7 +22,7 @@ from iobench.recording.kinds import Kind
 from iobench.stores.chunked_store import ChunkedStore
 from iobench.stores.extents import ExtentStore
 from iobench.stores.rounding import unpack
-from iobench.stores.varints import decode_varint_rows
+from iobench.stores.example import decode_varint_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
