@@ -142,7 +142,7 @@ class SampleProducer:
             than allowed.
         """
         numbers = _side_by_side(parts)
-        files = SampledFiles(self._dataset, chosen(self._index.where, numbers))
+        files = SampledFiles(self._dataset, chosen(self._index.where, numbers.tolist()))
         return self._plan(files, list(map(len, parts)))
 
     def _plan(self, files: SampledFiles, lengths: Sequence[int]) -> WindowPlan:
@@ -209,7 +209,7 @@ class SampleProducer:
         Whoever takes a stack holds none of it when asking for the next one.
         """
         numbers = _side_by_side(parts)
-        files = SampledFiles(self._dataset, chosen(self._index.where, numbers))
+        files = SampledFiles(self._dataset, chosen(self._index.where, numbers.tolist()))
         plan = self._plan(files, list(map(len, parts)))
         spans = list(zip([0, *plan.cuts], plan.cuts, strict=False))
         if files:
