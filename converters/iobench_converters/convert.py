@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from iobench.datasets import Progress, no_progress
 from iobench.errors import OptionError, StorageError, StoreError
 from iobench.stores import (
-    LOCK_NAME,
     MANIFEST_NAME,
     Budget,
     Manifest,
@@ -28,6 +27,7 @@ from iobench.stores import (
     locked,
     make_item,
     read_manifest,
+    was_locked,
 )
 from iobench_converters.journal import Journal, PlanMark
 from iobench_converters.shards import Conversion, write_shards
@@ -211,7 +211,7 @@ def convert(
     request, plan = replace(request, path=request.path.absolute()), request.plan()
     run = ConversionRun(Conversion(request, plan), tally=tally, progress=progress, notice=notice)
     # What is finished may still have what a killed process had to remove.
-    if not run.is_finished() or run.journal.exists() or (run.path / LOCK_NAME).exists():
+    if not run.is_finished() or run.journal.exists() or was_locked(run.path):
         is_part = request.limit_s is not None or len(plan.samples) < len(request.index)
         try:
             make_item(run.path, kind="probe" if is_part else "store", title=plan.title)

@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
+
 from iobench.errors import StorageError, StoreClaimedError
 from iobench.files import objects
 from iobench.files.atomic import is_local, storage_errors
@@ -104,6 +106,13 @@ def lock_holder(path: Path) -> str:
     return f"process {pid} on {host}"
 
 
+def was_locked(folder: Path) -> bool:
+    """Return whether a lock of a folder is there, whoever holds it or left it behind."""
+    if is_local(folder):
+        return any(folder.glob(f"{LOCK_NAME}*"))
+    return (folder / LOCK_NAME).exists()
+
+
 def find_writer(folder: Path) -> str:
     """Return who writes a folder, as a whole or a part of it, in words; "" if nobody does."""
     found = lock_holder(folder / LOCK_NAME)
@@ -141,7 +150,15 @@ class _LockFile:
                 self._lease.acquire(timeout=0)
             except Timeout:
                 return False
+            self._remove_broken()
         return True
+
+    def _remove_broken(self) -> None:
+        """Remove locks that processes were taking over as they were killed."""
+        for left in self._path.parent.glob(f"{self._path.name}.break.*"):
+            pid = left.name.removeprefix(f"{self._path.name}.break.").partition(".")[0]
+            if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+                left.unlink(missing_ok=True)
 
     def is_held(self) -> bool:
         return not self._is_lost and self._lease.is_lock_held_by_us

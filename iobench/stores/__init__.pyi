@@ -7,9 +7,9 @@ from iobench.files.crc32c import crc32c as crc32c
 from iobench.files.crc32c import crc32c_of_file as crc32c_of_file
 from iobench.files.crc32c import crc32c_of_rows as crc32c_of_rows
 from iobench.files.locks import JOURNAL_NAME as JOURNAL_NAME
-from iobench.files.locks import LOCK_NAME as LOCK_NAME
 from iobench.files.locks import find_writer as find_writer
 from iobench.files.locks import locked as locked
+from iobench.files.locks import was_locked as was_locked
 from iobench.files.uploads import clear_scratch as clear_scratch
 from iobench.files.uploads import list_folders as list_folders
 from iobench.files.uploads import open_scratch as open_scratch

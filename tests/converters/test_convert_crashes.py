@@ -266,3 +266,15 @@ def test_a_finished_shard_is_read_again_only_if_it_was_touched(tmp_path, fmt, mo
     run(tmp_path / "two", fmt, dataset=again)
     assert read
     assert len(again.reads) == 10  # their checksums, as the test has them, are wrong
+
+
+def test_a_lock_left_in_the_middle_of_being_taken_over_goes(tmp_path, fmt):
+    path = tmp_path / "store"
+    run(path, fmt)
+    whole = content(path)
+    ended = FORK.Process()
+    ended.start()
+    ended.join()
+    (path / f"iobench.lock.break.{ended.pid}.0a").touch()
+    run(path, fmt)
+    assert content(path) == whole
