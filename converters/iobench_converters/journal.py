@@ -175,12 +175,14 @@ class Journal:
         self._write(self._entry(number), entry)
 
     def work_folder(self) -> Path:
-        """Return a new folder for the files of a shard until they are finished."""
+        """Return the name of a new folder for the files of a shard until they are finished."""
+        return self._work / secrets.token_hex(8)
+
+    def make(self, folder: Path) -> None:
+        """Make a folder of unfinished files."""
         with storage_errors(self._work, resumable=True):
             self._work.mkdir(exist_ok=True)
-        folder = self._work / secrets.token_hex(8)
         open_scratch(folder, self.store)
-        return folder
 
     def clear(self, folder: Path) -> None:
         """Remove a folder of unfinished files."""

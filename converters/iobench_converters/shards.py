@@ -181,6 +181,7 @@ def write_shards(
             for number in numbers:
                 folder, writer = journal.work_folder(), None
                 try:
+                    journal.make(folder)
                     writer = conversion.writer(folder, number)
                     left = len(conversion.plan.shard(number))
                     moments: list[ShardMoments] = []
@@ -191,15 +192,15 @@ def write_shards(
                         left -= n_samples
                     if closing is not None:
                         closing.result()
+                    shard = number, writer, folder, merge_shard_moments(moments)
+                    closing = closer.submit(
+                        _close, *shard, journal=journal, tally=tally, finished=finished
+                    )
                 except BaseException:
                     if writer is not None:
                         writer.abort()
                     journal.clear(folder)
                     raise
-                shard = writer, folder, merge_shard_moments(moments)
-                closing = closer.submit(
-                    _close, number, *shard, journal=journal, tally=tally, finished=finished
-                )
                 if is_over():
                     break
             if closing is not None:
