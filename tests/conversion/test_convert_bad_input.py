@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +16,6 @@ from iobench.stores.verification import verify_store
 netCDF4 = pytest.importorskip("netCDF4", reason="writes the source files")
 xarray = pytest.importorskip("xarray", reason="says what the source files hold")
 
-LONG_AGO_S = 1_600_000_000
 ROW = 8, 9
 HOURS = "hours since 2020-01-01"
 
@@ -160,44 +155,3 @@ def test_units_that_differ_are_told(converts) -> None:
     [line] = converts(*kelvin)
     assert "degC" in line
     assert_holds("out", *kelvin)
-
-
-def small_files(n: int) -> list[str]:
-    """Write files of two samples each; the first is copied, and its times are rewritten."""
-    h5py = pytest.importorskip("h5py", reason="rewrites the times of a file")
-    write("first", [0, 1], numbers(2))
-    names = [f"{number:05d}.nc" for number in range(n)]
-    for number, name in enumerate(names):
-        shutil.copy("first", name)
-        with h5py.File(name, "r+") as file:
-            file["time"][:] = [2 * number, 2 * number + 1]
-        os.utime(name, (LONG_AGO_S, LONG_AGO_S))
-    return names
-
-
-def cost_of_small_files(n: int, folder: Path) -> tuple[float, int]:
-    """Return the CPU seconds and the peak memory of a command that converts so many."""
-    folder.mkdir()
-    os.chdir(folder)
-    names = small_files(n)
-    command = [sys.executable, "-m", "iobench", "convert", *names, "out", "--to", "numpy"]
-    before = os.times()
-    ran = subprocess.run(
-        [*command, "--sample-dim", "time", "--json"], capture_output=True, text=True, check=False
-    )
-    after = os.times()
-    assert ran.returncode == 0, ran.stderr
-    assert len(open_store("out")) == 2 * n
-    cpu_s = after.children_user + after.children_system
-    cpu_s -= before.children_user + before.children_system
-    return cpu_s, json.loads(ran.stdout)["peak_rss_nbytes"]
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_ten_thousand_small_files_cost_no_more_each_than_a_thousand(tmp_path: Path) -> None:
-    few_s, few_nbytes = cost_of_small_files(1_000, tmp_path / "few")
-    many_s, many_nbytes = cost_of_small_files(10_000, tmp_path / "many")
-    # The command's own start is in both; a cost by the square would be ten times as much each.
-    assert many_s / 10_000 < 2 * few_s / 1_000
-    assert (many_nbytes - few_nbytes) / 9_000 < 32 << 10

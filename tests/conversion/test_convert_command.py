@@ -263,32 +263,6 @@ def test_the_plan(own, converts, tmp_path: Path) -> None:
         assert planned["payback_epochs"] == pytest.approx(epochs)
 
 
-@pytest.mark.parametrize("cache", ["1GB", "200kB"])
-@pytest.mark.parametrize("chunk", [1, 4, 16, 32])
-def test_commands_say_the_same_of_an_epoch_of_one_file(
-    chunk, cache, capsys, tmp_path: Path, monkeypatch
-) -> None:
-    netcdf4 = pytest.importorskip("netCDF4", reason="writes the file")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("IOBENCH_CHUNK_CACHE", cache)
-    with netcdf4.Dataset("own.nc", "w") as file:
-        for dim, length in (("time", 32), ("y", 40), ("x", 90)):
-            file.createDimension(dim, length)
-        shape = (chunk, 40, 90)
-        kept = file.createVariable("t", "f4", ("time", "y", "x"), zlib=True, chunksizes=shape)
-        kept[:] = np.random.default_rng(0).random((32, 40, 90), dtype="f4")
-    profile = ("profile", "own.nc", "--sample-dim", "time", "--pipeline", "own", "--workers", "1")
-    assert main([*profile, "--batches", "12", "--compute", "1ms", "--out", "run"]) == 0
-    capsys.readouterr()
-    assert main(["report", "run", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)["runs"][0]["epoch"]
-    assert main(["advise", "run", "--json"]) == 0
-    advised = json.loads(capsys.readouterr().out)["baseline"]
-    assert (advised["first_epoch_s"], advised["epoch_s"]) == (said["first_s"], said["later_s"])
-    read = said["reads"]["first_nbytes"] / Path("own.nc").stat().st_size
-    assert read == pytest.approx(1, rel=0.2) or (cache, chunk > 1) == ("200kB", True)
-
-
 def test_the_plan_reads_each_chunk_once_as_the_conversion_does(netcdf, converts) -> None:
     netcdf(zlib=True)
     # Two samples a shard, of chunks that hold three.

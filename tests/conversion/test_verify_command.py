@@ -135,25 +135,3 @@ def test_a_request_edited_by_hand_is_refused(converted, wrong, request_) -> None
     manifest["provenance"]["request"] = request_
     file.write_text(json.dumps(manifest))
     wrong("out", "--against", MEMBERS)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("stage", ["decoded", "preprocessed"])
-def test_a_stand_in_is_found_again(
-    tmp_path: Path, store_dir: Path, verified, capsys, monkeypatch: pytest.MonkeyPatch, stage: str
-) -> None:
-    monkeypatch.setenv("IOBENCH_STORE_DIR", str(store_dir))
-    out = tmp_path / "out"
-    arguments = ("--to", "numpy", "--tiny", "--stage", stage)
-    assert main(["convert", "maelstrom-ens10", str(out), *arguments, "--option", "dtype=pl"]) == 0
-    capsys.readouterr()
-    found = verified(out, "--against", "maelstrom-ens10")
-    assert found["comparison"]["n_compared"] == found["n_samples"] > 0
-
-
-@pytest.mark.thorough
-def test_lossy_variables_are_made_again(converted, verified) -> None:
-    converted("numpy", "--variables", "t", "--dtype", "float16")
-    found = verified("out", "--against", MEMBERS)
-    assert found["n_samples"] == found["comparison"]["n_compared"] == 4
-    assert 0 < found["comparison"]["largest"]["t"] <= found["comparison"]["allowed"]["t"]

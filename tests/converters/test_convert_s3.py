@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import pickle
 import random
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -236,54 +233,6 @@ def source(tmp_path):
 
 
 COMMON = ("--to", "numpy", "--sample-dim", "time", "--shard-size", "16MiB")
-
-
-@pytest.mark.long
-def test_the_commands_write_check_and_resume(place, source, iobench, tmp_path, begun_uploads):
-    out = str(place)
-    planned = iobench("convert", source, out, *COMMON, "--dry-run", "--json")
-    assert planned.returncode == 0, planned.stderr
-    assert json.loads(planned.stdout)["free_nbytes"] is None
-    assert place.parent.below() == []
-    command = [
-        sys.executable,
-        "-c",
-        "import sys; from iobench.cli import main; sys.exit(main())",
-        "convert",
-        source,
-        out,
-    ]
-    process = subprocess.Popen(
-        [*command, *COMMON],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    while process.poll() is None and not begun_uploads():  # each look is a request
-        pass
-    process.send_signal(signal.SIGTERM)
-    try:
-        told, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 75, told
-    assert begun_uploads() == []
-    finished = iobench("convert", source, out, *COMMON)
-    assert finished.returncode == 0, finished.stderr
-    here = iobench("convert", source, tmp_path / "here", *COMMON)
-    assert here.returncode == 0
-    assert content(place) == content(tmp_path / "here")
-    checked = iobench("verify", out, "--against", source)
-    assert checked.returncode == 0, checked.stderr
-    assert "differing: none" in checked.stdout
-    damaged = bytearray((place / "shard-00001.t2m.npy").read_bytes())
-    damaged[5_000_000] ^= 1
-    (place / "shard-00001.t2m.npy").write_bytes(bytes(damaged))
-    wrong = iobench("verify", out)
-    assert wrong.returncode == 1
-    assert "s3://" in wrong.stderr
-    assert "checksum of shard 1" in wrong.stderr
 
 
 @pytest.mark.long

@@ -78,7 +78,9 @@ def fmt(request):
 def make(path, fmt, dtype="float16", *, dataset=None, ranges=None, **more):
     """Convert to shards of three samples."""
     dataset, encoding = dataset or Weather(), Encoding.parse(dtype=dtype, ranges=ranges)
-    nbytes = 3 * (encoding.stored_spec(dataset.spec, guess=True) if encoding else dataset.spec).nbytes
+    nbytes = (
+        3 * (encoding.stored_spec(dataset.spec, guess=True) if encoding else dataset.spec).nbytes
+    )
     more = {"shard_nbytes": nbytes, "workers": 2, "encoding": encoding} | more
     return convert(dataset, dataset.index(N), fmt, path, **more)
 

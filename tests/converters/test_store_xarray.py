@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray
 from converting import convert as driver
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -19,7 +19,6 @@ from iobench.datasets.user_files import user_files
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import open_store
-from iobench.stores.index_file import INDEX_NAME
 from iobench.stores.plan import boxed_n_samples
 from iobench.testing import MadeUpDataset
 from iobench_converters.zarr_shards import shard_place, shard_shape
@@ -271,100 +270,6 @@ def test_samples_have_their_own_part_of_each_coordinate(tmp_path, to):
             np.testing.assert_array_equal(where["latitude"][row], part.values[sample][inside])
             assert batch["t"][row].tobytes() == store[sample]["t"][inside].tobytes()
     loader.close()
-
-
-TEXTS = st.text(
-    st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cs"]),
-    min_size=1,
-    max_size=8,
-)
-VALUES = st.one_of(
-    TEXTS,
-    st.integers(-100, 100),
-    st.floats(-1e3, 1e3),
-    st.lists(st.floats(-9, 9), min_size=2, max_size=3),
-)
-
-
-@st.composite
-def cf_datasets(draw):
-    """Return one or two files of dates on a grid, with coordinates of every kind."""
-    random = np.random.default_rng(draw(st.integers(0, 99)))
-    shape = {"time": draw(st.integers(1, 5)), "y": draw(st.integers(1, 3)), "x": 2}
-    calendar = draw(st.sampled_from(["standard", "noleap", "360_day", "proleptic_gregorian"]))
-    unit = draw(st.sampled_from(["hours", "days", "seconds"]))
-    n_files = draw(st.integers(1, 2))
-    kinds = st.sampled_from(["<f4", ">f8", "<i2", "<i4"])
-    beside = draw(st.lists(st.sampled_from(["", "time", "y", "x", "y x", "time y"]), max_size=4))
-    extra = [
-        (
-            f"c{n}",
-            tuple(dims.split()),
-            draw(kinds),
-            draw(
-                st.dictionaries(
-                    st.sampled_from(["long_name", "units", "standard_name", "level", "axis"]),
-                    VALUES,
-                    max_size=3,
-                )
-            ),
-        )
-        for n, dims in enumerate(beside)
-    ]
-    files = []
-    for number in range(n_files):
-        times = 3.0 * (np.arange(shape["time"]) + number * shape["time"])
-        told = {"units": f"{unit} since 2001-02-27", "calendar": calendar}
-        coordinates = {
-            "time": ("time", times, told),
-            "y": ("y", np.arange(shape["y"]) * 2.0, {"units": "m"}),
-        }
-        for name, dims, kind, attributes in extra:
-            moving = number if "time" in dims else 0
-            lengths = [shape[dim] for dim in dims]
-            values = np.random.default_rng([moving, len(name), *lengths]).integers(0, 9, lengths)
-            coordinates[name] = (dims, values.astype(kind), attributes)
-        values = random.normal(size=tuple(shape.values())).astype("f4")
-        files.append(xarray.Dataset({"a": (tuple(shape), values)}, coordinates))
-    return files
-
-
-@pytest.mark.thorough
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
-@given(cf_datasets(), st.sampled_from(["zarr", "numpy"]))
-def test_coordinates_out_are_coordinates_in(tmp_path_factory, files, to):
-    folder = tmp_path_factory.mktemp("cf")
-    for number, each in enumerate(files):
-        each.to_netcdf(folder / f"{number}.nc")
-    dataset = user_files(sorted(folder.glob("*.nc")), sample_dim="time")
-    locator = FileLocator(data_dir=folder / "cache", cache_dir=folder / "cache")
-    paths = dataset.files(locator)
-    index = dataset.samples(paths, locator)
-    store = driver(dataset, index, find_format(to), folder / "out", files=paths)
-    found = store.to_xarray() if to == "numpy" else xarray.open_zarr(folder / "out")
-    expected = xarray.concat(files, "time", data_vars="minimal", coords="minimal", compat="equals")
-    expected = xarray.decode_cf(expected, decode_timedelta=False)
-    assert found.a.dims == ("time", "y", "x")
-    for name in expected.coords:
-        assert found[name].dims == expected[name].dims, name
-        np.testing.assert_array_equal(found[name].values, expected[name].values)
-        assert found[name].attrs == expected[name].attrs, name
-    np.testing.assert_array_equal(found.a, expected.a)
-    again = driver(
-        dataset,
-        index,
-        find_format(to),
-        folder / "again",
-        files=paths,
-        workers=3,
-        memory_nbytes=1 << 20,
-    )
-    assert (folder / "again" / INDEX_NAME).read_bytes() == (
-        folder / "out" / INDEX_NAME
-    ).read_bytes()
-    assert again.manifest == store.manifest
 
 
 @given(st.lists(st.integers(1, 7), min_size=2, max_size=4), st.integers(1, 60), st.integers(1, 3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -87,18 +86,6 @@ def test_too_little_room_is_told_before_a_sample_is_written(
         assert main(_convert(source, folder / "store", "--dry-run")) == 0
         told = " ".join(capsys.readouterr().out.split())
         assert "NOT ENOUGH ROOM" in told
-
-
-def test_where_there_is_room_nothing_is_said(
-    small: Callable[[str], Path], source: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = small("size=8m,nr_inodes=100")
-    assert main(_convert(source, folder / "store", "--dry-run", "--json")) == 0
-    planned = json.loads(capsys.readouterr().out)
-    assert (planned["fits"], planned["least_files"]) == (True, 40)
-    assert main(_convert(source, folder / "store")) == 0
-    assert "NOT ENOUGH" not in capsys.readouterr().out
-    assert len(list((folder / "store").glob("shard-*"))) == 20
 
 
 def test_inodes_that_go_meanwhile_are_told_from_a_full_disk(

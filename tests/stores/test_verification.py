@@ -65,14 +65,6 @@ def test_arrays_of_one_stretch_are_all_named(tmp_path):
         verify_store(store)
 
 
-def test_a_damaged_file_beside_its_samples_is_named(tmp_path):
-    store = make(tmp_path / "store")
-    name = store.manifest.shards[1].files[2].name
-    flip_bit(store.path / name, 3)
-    with pytest.raises(StoreError, match=rf"{name}: checksum of the file of shard 1, outside its"):
-        verify_store(store)
-
-
 def test_damaged_checksums_are_told_from_damaged_samples(tmp_path):
     store = make(tmp_path / "store")
     flip_bit(store.path / CHECKSUMS_NAME, 4 * 3 * 5)
@@ -126,20 +118,6 @@ def test_a_store_that_is_no_table_of_extents_is_verified_too(tmp_path):
     damage(store, 4, 1)
     with pytest.raises(StoreError, match="shard 1, sample 4, array 'u'"):
         verify_store(Bare(store), workers=2)
-
-
-@pytest.mark.parametrize("nbytes", [1, 1000, PIECE_NBYTES, PIECE_NBYTES + 1, 3 * PIECE_NBYTES + 5])
-def test_samples_of_any_size_against_the_pieces(tmp_path, nbytes):
-    spec = SampleSpec((Variable("x", (nbytes,), "u1", ("n",)),))
-    samples = [random_sample(spec, seed) for seed in range(3)]
-    store = write_store(tmp_path / "store", numpy_records.FORMAT, spec, samples, shard_n_samples=3)
-    verify_store(store)
-    extent = store.extents(1)[0]
-    for offset in (extent.offset, extent.offset + extent.nbytes - 1):
-        flip_bit(extent.file, offset)
-        with pytest.raises(StoreError, match="sample 1"):
-            verify_store(store)
-        flip_bit(extent.file, offset)
 
 
 def test_memory_does_not_grow_with_the_samples(tmp_path):
