@@ -14,8 +14,6 @@ from msgspec.structs import replace
 
 import iobench
 from iobench.coordinates import Coordinate, SampleLabels
-from iobench.datasets.locate import FileLocator
-from iobench.datasets.user_files import user_files
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import open_store

@@ -20,9 +20,9 @@ from iobench.loaders.ring.reads import RowReads, ask_for, is_cached
 from iobench.loaders.ring.sample_patches import CutReader
 from iobench.recording.kinds import Kind
 from iobench.stores.chunked_store import ChunkedStore
+from iobench.stores.example import decode_varint_rows
 from iobench.stores.extents import ExtentStore
 from iobench.stores.rounding import unpack
-from iobench.stores.example import decode_varint_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
