@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import psutil
-
 from iobench.errors import StorageError, StoreClaimedError
 from iobench.files import objects
 from iobench.files.atomic import is_local, storage_errors
@@ -155,6 +153,8 @@ class _LockFile:
 
     def _remove_broken(self) -> None:
         """Remove locks that processes were taking over as they were killed."""
+        import psutil  # most locks are held where none is left
+
         for left in self._path.parent.glob(f"{self._path.name}.break.*"):
             pid = left.name.removeprefix(f"{self._path.name}.break.").partition(".")[0]
             if pid.isdecimal() and not psutil.pid_exists(int(pid)):
