@@ -103,8 +103,6 @@ class SampleIndex(msgspec.Struct, frozen=True):
     axes : sequence of SampleAxis
         Where samples are along several dimensions, each of these, the slowest first; ``positions``
         and ``rows`` are empty then. See `along`.
-    setup : mapping of str to float
-        Seconds spent once before the first sample, by what for, e.g. ``{"normalisation": 3.1}``.
     provenance : mapping
         JSON-ready facts about the source that a store made from it keeps: files with size and
         mtime excluded, schema, options, normalisation.
@@ -120,7 +118,6 @@ class SampleIndex(msgspec.Struct, frozen=True):
     position_units: str = ""
     rows: Sequence[int] = ()
     axes: Sequence[SampleAxis] = ()
-    setup: Mapping[str, float] = msgspec.field(default_factory=dict)
     provenance: Mapping[str, Any] = msgspec.field(default_factory=dict)
     meteorology: SampleLabels = msgspec.field(default_factory=SampleLabels)
 

@@ -66,19 +66,19 @@ def normalisation_of(
     locator: Locator,
     *,
     per_point: Sequence[str] = (),
-) -> tuple[Normalisation, bool]:
-    """Return the normalisation over files, and whether any had to be read for it."""
+) -> Normalisation:
+    """Return the normalisation over files."""
     inspection = Inspection(
         json.dumps(["moments", MOMENTS_VERSION, sorted(per_point), sorted(names)]),
         functools.partial(_file_moments, tuple(names), tuple(per_point)),
         (FileMoments,),
     )
     paths = [file.path for file in files]
-    moments, n_new = catalogued(
+    moments, _ = catalogued(
         paths, inspection, cache_dir=locator.cache_dir, progress=locator.progress
     )
     parts = [each.columns for each in moments]
-    return Normalisation({name: _scale(parts, name) for name in names}), n_new > 0
+    return Normalisation({name: _scale(parts, name) for name in names})
 
 
 def _file_moments(

@@ -31,7 +31,7 @@ from iobench.recording.machine_head import ENERGY, MONITOR, is_on
 from iobench.recording.meter import start_meter
 from iobench.recording.process_io import unit_costs
 from iobench.recording.run_directory import RunDirectory, checked_name, next_run_path
-from iobench.sources.opening import open_source, with_sample_dim
+from iobench.sources.opening import open_source
 from iobench.storage.page_cache import evict, warm_up
 from iobench.storage.probe import probe_seconds
 
@@ -59,10 +59,11 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
         screen.note(f"--device auto: batches are copied to {device.description}")
     given = open_given(config.stores)
     if config.targets:
-        config, note = _with_sample_dim(config)
         source = open_source(config, screen)
-        if note:
-            screen.note(note)
+        if source.sample_dim != config.sample_dim:  # named in its command: what is advised does so
+            dim = source.sample_dim or ""
+            command = config.command and (*config.command, "--sample-dim", dim)
+            config = replace(config, sample_dim=dim, command=command)
         check_source(given, source)
         samples, name = samples_of_source(source), source.dataset.name
     else:
@@ -131,15 +132,6 @@ def _measure(
                 move(done, max(expected, done))
 
             measure(runs, progress=progress)
-
-
-def _with_sample_dim(config: RunConfig) -> tuple[RunConfig, str]:
-    """Return it with a sample dimension, named in its command too: what is advised starts there."""
-    result, note = with_sample_dim(config)
-    if result.sample_dim == config.sample_dim or not config.command:
-        return result, note
-    command = (*config.command, "--sample-dim", result.sample_dim or "")
-    return replace(result, command=command), note
 
 
 def _import_frameworks(config: RunConfig) -> None:

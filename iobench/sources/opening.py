@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -57,8 +57,6 @@ TAKES: Final = {
 }
 """Fields of a request and the kinds of sources that take them."""
 
-Request = TypeVar("Request", bound="SourceRequest")
-
 
 class Source(msgspec.Struct, frozen=True):
     """The dataset, its files and samples, ready to be loaded."""
@@ -70,13 +68,11 @@ class Source(msgspec.Struct, frozen=True):
     place: Path  # where stores and stand-ins are made
     stand_in: bool
     tiny: bool
+    sample_dim: str | None  # of files, as it was named, or found
 
 
 def open_source(request: SourceRequest, screen: Screen) -> Source:
     """Find the files, or make a stand-in, and index their samples."""
-    request, note = with_sample_dim(request)
-    if note:
-        screen.note(note)
     targets = expand_sources(request.targets)
     kind = _kind(targets)
     _check_taken(request, kind)
@@ -88,6 +84,8 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
     if place.notice and kind == "named" and request.data_dir is None and request.files is None:
         screen.note(place.notice)  # a stand-in may be made there; an index alone is small
     indexes = place.path / "indexes"
+    if kind == "files" and request.sample_dim is None:
+        request = _with_sample_dim(request, targets, indexes, screen)
     if request.download:
         _download(request, kind, targets[0], indexes, screen)
     dataset = _find_dataset(request, kind, targets)
@@ -132,15 +130,14 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
         place=place.path,
         stand_in=locator.stand_in,
         tiny=locator.tiny,
+        sample_dim=request.sample_dim,
     )
 
 
-def with_sample_dim(request: Request) -> tuple[Request, str]:
-    """Return the request with a sample dimension of files where none is named, and a note."""
-    targets = expand_sources(request.targets)
-    if request.sample_dim is not None or _kind(targets) != "files":
-        return request, ""
-    indexes = choose_place(store_dir=request.store_dir).path / "indexes"
+def _with_sample_dim(
+    request: SourceRequest, targets: Sequence[Any], indexes: Path, screen: Screen
+) -> SourceRequest:
+    """Return the request with the sample dimension that files most likely have."""
     dataset = user_files(targets, sample_dim=None)
     matches = likely_sample_dim(
         dataset.files(FileLocator(cache_dir=indexes)),
@@ -149,10 +146,10 @@ def with_sample_dim(request: Request) -> tuple[Request, str]:
         group=dataset.group,
     )
     if matches is None:
-        return request, ""
+        return request
     dim, why = matches
-    note = f"one sample is one index of {dim}, {why}; --sample-dim names another dimension"
-    return replace(request, sample_dim=dim), note
+    screen.note(f"one sample is one index of {dim}, {why}; --sample-dim names another dimension")
+    return replace(request, sample_dim=dim)
 
 
 def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:

@@ -121,7 +121,7 @@ def has_index(manifest: Manifest) -> bool:
 def read_index(path: Path, manifest: Manifest) -> dict[str, Any]:
     """Return what a store keeps of its index, by the names of the fields of `SampleIndex`.
 
-    All but ``spec``, ``where``, ``provenance`` and ``setup``; ``axes`` by the names of the fields
+    All but ``spec``, ``where`` and ``provenance``; ``axes`` by the names of the fields
     of `SampleAxis`.
     """
     arrays, described = _read_arrays(path, manifest), manifest.index
