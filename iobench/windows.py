@@ -147,7 +147,7 @@ def place_windows(
     whole = (split[members] == split[order][:, None]).all(axis=1)
     fits = candidate & whole & ~reaches_out & ~broken
     in_order = np.argsort(order[fits])
-    beside = candidate[:-1] | candidate[1:]
+    adjacent = candidate[:-1] | candidate[1:]
     return WindowPlacement(
         window=window,
         centres=order[fits][in_order],
@@ -160,7 +160,7 @@ def place_windows(
                 positions=(float(values[at]), float(values[at + 1])),
                 n_missing=int(apart[at] / (step or 1) + TOLERANCE) - 1,
             )
-            for at in np.flatnonzero(is_row & ~follows & beside).tolist()
+            for at in np.flatnonzero(is_row & ~follows & adjacent).tolist()
         ),
         n_at_ends=int((candidate & reaches_out).sum()),
         n_at_gaps=int((candidate & broken).sum()),

@@ -249,26 +249,26 @@ def prepare(
         pipelines = ("own",) if baseline is None else ("own", "upstream")
     result: list[Prepared] = []
     for framework in config.frameworks:
-        ways: list[Prepared] = []
+        group: list[Prepared] = []
         for name in config.formats:
             if name in stores:
-                ways.append(_of_store(stores[name], config, framework, items, screen))
+                group.append(_of_store(stores[name], config, framework, items, screen))
                 continue
             assert source is not None  # else there is no format
-            ways += [
+            group += [
                 _of_source(config, framework, source, items, screen)
                 if pipeline == "own" or baseline is None
                 else _of_baseline(config, source, items, baseline)
                 for pipeline in pipelines
             ]
-        ways += [_of_store(one, config, framework, items, screen) for one in named]
+        group += [_of_store(one, config, framework, items, screen) for one in named]
         if len(config.frameworks) > 1:
-            is_one = len(ways) == 1
-            ways = [
+            is_one = len(group) == 1
+            group = [
                 replace(one, label=framework if is_one else f"{one.label}-{framework}")
-                for one in ways
+                for one in group
             ]
-        result += ways
+        result += group
     return result
 
 

@@ -286,9 +286,9 @@ def show_terms_once(dataset: str, provenance: Mapping[str, Any], screen: Screen)
     # A dash is upstream's way to say that there is none.
     terms = "; ".join(f"{what}: {text}" for what, text in texts.items() if text not in ("", "-"))
     digest = hashlib.blake2b(f"{dataset} {terms}".encode(), digest_size=16).hexdigest()
-    seen = user_folder() / "seen-terms" / digest
-    if terms and not seen.exists():
+    marker = user_folder() / "seen-terms" / digest
+    if terms and not marker.exists():
         screen.note(f"{dataset}: {terms} (shown once)")
         with suppress(OSError):
-            seen.parent.mkdir(parents=True, exist_ok=True)
-            seen.touch()
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()

@@ -114,8 +114,8 @@ class IndexedObject(ObjectDataset):
             raise OptionError(f"{self.name}: its length is {length}; give one that has samples")
         where = f"{self.name}[0]"
         with in_one_line(f"{where} raised"):
-            made = value.preprocess(value.decode(value.read(0))) if self._in_steps else value[0]
-            first = named_arrays(made, where=where)
+            sample = value.preprocess(value.decode(value.read(0))) if self._in_steps else value[0]
+            first = named_arrays(sample, where=where)
             is_both = self._in_steps and hasattr(value, "__getitem__")
             whole = named_arrays(value[0], where=where) if is_both else first
         self._spec = spec_of(first, where=where)
