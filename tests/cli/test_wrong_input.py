@@ -52,6 +52,7 @@ WRONG = {
         typo/x.grib --sample-dim time | typo
         own.nc --data-dir . | --data-dir
         own.nc --epochs 2 --batches 3 | --epochs
+        own.nc --prefetch 0 | --prefetch
         own.nc --store-dir notes.txt/stores | --store-dir
         own.nc --variables none | none
         own.nc --format zarr:codc=blosc-lz4 | codec

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from iobench.datasets.contract import make_sample
-from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.targets import climetlab_downloads
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingFileError, OptionError, UnknownNameError
@@ -90,40 +89,12 @@ def test_a_dataset_of_another_registry(made_up, opened):
     [
         ("climetlab:made-up", {"colour": "1"}, "raised TypeError: .*colour"),
         ("climetlab:", {}, "climetlab:: name a dataset"),
+        ("climetlab:no-such-one", {}, r"Cannot find dataset 'no-such-one'.*values are"),
     ],
 )
 def test_wrong_names_and_options(made_up, opened, target, options, expected):
-    with pytest.raises(OptionError, match=expected):
+    with pytest.raises((OptionError, UnknownNameError), match=expected):
         opened(target, options=options, sample_dim="day")
-
-
-def test_an_unknown_name_lists_those_there_are(opened):
-    with pytest.raises(UnknownNameError, match=r"Cannot find dataset 'no-such-one'.*values are"):
-        opened("climetlab:no-such-one", sample_dim="time")
-
-
-def test_a_plugin_of_maelstrom_on_files_of_a_mirror(mirror, opened, tmp_path):
-    pytest.importorskip(
-        "climetlab_maelstrom_power_production.dataset", reason="the real plugin is not installed"
-    )
-    root = ensure_stand_in(PowerFeatures(), tmp_path / "stand-in", tiny=True)
-    mirror(root)
-    dataset, index = opened(
-        "climetlab:maelstrom-power-production",
-        options={"wind_turbine_id": "2"},
-        sample_dim="time",
-        variables=["production"],
-    )
-    file = next(root.rglob("wind_turbine_2.nc"))
-    locator = FileLocator(stand_in=root, cache_dir=tmp_path / "indexes")
-    assert [each.resolve() for each in dataset.files(locator)] == [file.resolve()]
-    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
-    with xarray.open_dataset(file) as expected:
-        values = expected.production.values
-    assert len(index) == len(values)
-    for number in (0, len(index) - 1):
-        sample = make_sample(dataset, index.where[number])
-        np.testing.assert_array_equal(sample["production"], values[number], strict=True)
 
 
 @pytest.mark.skipif(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.datasets.objects.source import object_dataset
 from iobench.errors import OptionError, SampleError
 
 
@@ -22,7 +21,6 @@ def test_a_generator_is_called_anew_for_each_pass(own_module, opened):
     assert (made.n_samples_all, made.batched, made.in_processes) == (0, False, False)
     values = [float(item["v"]) for item in itertools.islice(made.items(0), 7)]
     assert values == [0, 1, 2, 0, 1, 2, 0]
-    assert dataset.title == "an iterable dataset, its steps cannot be separated"
 
 
 def test_an_iterable_of_known_length_has_passes(own_module, opened):
@@ -30,11 +28,8 @@ def test_an_iterable_of_known_length_has_passes(own_module, opened):
     assert dataset.passes.n_samples_all == 4
     for items in passes(dataset, 2):
         assert [item["0"].tolist() for item in items] == [[i, i] for i in range(4)]
-
-
-def test_an_iterator_handed_over_is_refused(opened):
-    with pytest.raises(OptionError, match="can be gone through once; give what makes it"):
-        opened(iter([1, 2]))
+    with pytest.raises(OptionError, match="is iterable only"):
+        dataset.read(0)
 
 
 def test_what_is_used_up_after_a_pass_is_an_error(opened):
@@ -51,17 +46,13 @@ def test_what_is_used_up_after_a_pass_is_an_error(opened):
         list(dataset.passes.items(0))
 
 
-def test_a_loader_of_iobench_is_refused(own_module, opened):
+def test_what_is_gone_through_once_and_loaders_of_iobench_are_refused(own_module, opened):
+    with pytest.raises(OptionError, match="can be gone through once; give what makes it"):
+        opened(iter([1, 2]))
     loader = iobench.open_dataset("mydata:Squares", store_dir=own_module).loader(2)
     with pytest.raises(OptionError, match="is a loader of iobench; name its store or dataset, or"):
         opened(loader)
     loader.close()
-
-
-def test_samples_cannot_be_asked_for_by_number(own_module, opened):
-    dataset, _ = opened("mydata:Numbers")
-    with pytest.raises(OptionError, match="is iterable only"):
-        dataset.read(0)
 
 
 torch_data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
@@ -99,7 +90,6 @@ def test_a_data_loader_can_be_asked_by_who_looks_into_it(opened):
         numbered(6), batch_size=3, num_workers=1, persistent_workers=True
     )
     dataset, _ = opened(loader)
-    assert dataset.title == "a ready DataLoader, workers: 1"
     assert dataset.loader is loader
     # Workers that were started to see the first batch are not those that are looked into.
     assert loader._iterator is None
@@ -145,7 +135,5 @@ def test_tf_data(opened):
     dataset, index = opened(tensorflow.data.Dataset.range(3).map(lambda n: {"n": n}))
     assert index.spec["n"].dtype == "<i8"
     assert [int(item["n"]) for item in dataset.passes.items(0)] == [0, 1, 2]
-    endless = object_dataset(tensorflow.data.Dataset.range(2).repeat())
-    assert endless.files(None) == []
-    endless.samples([], None)
+    endless, _ = opened(tensorflow.data.Dataset.range(2).repeat())
     assert endless.passes.n_samples_all == 0

@@ -28,11 +28,6 @@ def in_memory():
     with xarray.open_dataset("fields.nc") as lazy:
         return lazy.load()
 
-def one_array():
-    return in_memory().t2m
-
-def raising():
-    return xarray.open_dataset("no-such-file.nc")
 """
 
 
@@ -76,12 +71,6 @@ class TestLazy(DatasetTests):
         return dataset.files(locator)
 
 
-class TestInMemory(TestLazy):
-    @pytest.fixture
-    def dataset(self, own_files):
-        return object_dataset("mydata:in_memory", sample_dim="time")
-
-
 class TestWithDask(TestLazy):
     @pytest.fixture
     def dataset(self, own_files):
@@ -116,11 +105,7 @@ def test_samples_are_what_isel_gives(own_files, opened, name):
 
 
 def test_variables_that_are_asked_for(own_files, opened):
-    dataset, index = opened(
-        "mydata:lazily",
-        sample_dim="time",
-        variables=["area", "station"],
-    )
+    dataset, index = opened("mydata:lazily", sample_dim="time", variables=["area", "station"])
     assert {v.name: v.shape for v in index.spec} == {"area": (3, 4), "station": ()}
     assert make_sample(dataset, (4,))["station"] == 4
 
@@ -140,22 +125,13 @@ def test_wrong_choices_list_what_there_is(own_files, opened, options, expected):
         opened("mydata:lazily", **options)
 
 
-def test_an_empty_dimension_is_an_error(opened):
-    with pytest.raises(OptionError, match="its dimension time is empty"):
-        opened(fields().isel(time=slice(0, 0)), sample_dim="time")
-
-
-def test_a_single_array_is_a_dataset_of_one(own_files, opened):
-    _, index = opened("mydata:one_array", sample_dim="y")
-    assert index.spec.names == ("t2m",)
-    assert index.spec["t2m"].shape == (6, 4)
-
-
-def test_an_object_handed_over_travels_with_its_arrays(opened):
-    dataset, index = opened(fields(), sample_dim="y", variables=["packed"])
+def test_an_array_handed_over_is_a_dataset_of_one_and_travels(opened):
+    dataset, index = opened(fields().packed, sample_dim="y")
     copy = pickle.loads(pickle.dumps(dataset))
     np.testing.assert_array_equal(make_sample(copy, (1,))["packed"], fields().packed.values[1])
     assert not len(index.positions)
+    with pytest.raises(OptionError, match="its dimension time is empty"):
+        opened(fields().isel(time=slice(0, 0)), sample_dim="time")
 
 
 @pytest.mark.parametrize("name", ["lazily", "in_memory"])
@@ -179,11 +155,7 @@ def test_workers_load_it(own_files, opened, load, name):
         (np.array(["1970-01-31", "1970-02-28", "1970-03-31"], "datetime64[ns]"), [0.0, 1.0, 2.0]),
         (
             xarray.date_range("1970-02-01", periods=3, calendar="360_day", use_cftime=True),
-            [
-                30 * 86400.0,
-                31 * 86400.0,
-                32 * 86400.0,
-            ],
+            [30 * 86400.0, 31 * 86400.0, 32 * 86400.0],
         ),
     ],
 )

@@ -16,6 +16,7 @@ import pytest
 from iobench.cli import main
 from iobench.profiling.config import RunConfig
 from iobench.profiling.profile_run import profile
+from tests.support.quiet_screen import QuietScreen
 
 
 @pytest.fixture
@@ -99,19 +100,11 @@ def test_ready_data_loader(run, own_module) -> None:
 
 
 def test_object_handed_over(own_module: Path, tmp_path: Path, store_dir: Path) -> None:
-    class Quiet:
-        def note(self, text: str) -> None: ...
-
-        def progress(self, title: str):
-            import contextlib
-
-            return contextlib.nullcontext(lambda done, total: None)
-
     pairs = [(np.ones(3, "f4") * number, number) for number in range(5)]
     config = RunConfig(
         targets=(pairs,), workers=0, batches=4, compute="none", store_dir=store_dir,
         out=tmp_path / "handed",
     )  # fmt: skip
-    path = profile(config, Quiet())
+    path = profile(config, QuietScreen())
     document = json.loads((path / "run.json").read_text())
     assert (document["n_samples"], document["sample_nbytes"]) == (4, 3 * 4 + 8)
