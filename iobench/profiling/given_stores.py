@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 
 from iobench.errors import OptionError, StoreError
 from iobench.files.urls import as_path
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
     from iobench.sources.opening import Source
     from iobench.stores.contract import Store
-    from iobench.stores.manifest import Manifest
 
 NOT_COMPARED: Final = {"request", "fingerprints", "normalisation", "terms_of_use", "citation"}
 """Facts of a source that are compared by themselves, or do not change samples."""
@@ -32,13 +31,8 @@ class GivenStore(msgspec.Struct, frozen=True):
     """A finished store among the targets of a profile."""
 
     target: str  # as it was named
-    label: str  # its name in reports, with folders above it where several have one name
+    label: str  # its name in reports; as it was named where several have one name
     store: Store
-
-    @property
-    def manifest(self) -> Manifest:
-        """What it says of itself."""
-        return self.store.manifest
 
 
 def open_given(targets: Sequence[str]) -> tuple[GivenStore, ...]:
@@ -48,17 +42,20 @@ def open_given(targets: Sequence[str]) -> tuple[GivenStore, ...]:
         for target in targets:
             stores.append(open_store(as_path(target)))
             opened.callback(stores[-1].close)
-        given = tuple(map(GivenStore, targets, _labels(stores), stores))
-        for one in given:
-            if not len(one.store):
-                raise StoreError(f"{one.target}: holds no sample")
-            if why := _difference(_of_manifest(one.manifest), _of_manifest(given[0].manifest)):
+        if len({str(store.path) for store in stores}) < len(stores):
+            raise OptionError(f"{stores[0].path}: is named twice; name each store once")
+        names = [store.path.name for store in stores]
+        labels = names if len({*names}) == len(names) else targets
+        for target, store in zip(targets, stores, strict=True):
+            if not len(store):
+                raise StoreError(f"{target}: holds no sample")
+            if why := _difference(_identity_of(store), _identity_of(stores[0])):
                 raise StoreError(
-                    f"{one.target}: holds other samples than {given[0].target}: {why}; stores that "
-                    "take turns hold the same"
+                    f"{target}: holds other samples than {targets[0]}: {why}; stores that take "
+                    "turns hold the same"
                 )
         opened.pop_all()
-    return given
+    return tuple(map(GivenStore, targets, labels, stores))
 
 
 def check_source(given: Sequence[GivenStore], source: Source) -> None:
@@ -70,8 +67,8 @@ def check_source(given: Sequence[GivenStore], source: Source) -> None:
     facts["fingerprints"] = list(map(fingerprint, source.files))
     now = _identity(source.dataset.name, index.spec, facts, facts.get("normalisation", {}))
     for one in given:
-        why = _difference(_of_manifest(one.manifest), now)
-        if not why and (last := max(one.manifest.samples)) >= len(index):
+        why = _difference(_identity_of(one.store), now)
+        if not why and (last := int(np.max(one.store.manifest.samples))) >= len(index):
             why = f"it holds sample {last}, and there are {len(index)} now"
         if why:
             raise StoreError(
@@ -80,7 +77,8 @@ def check_source(given: Sequence[GivenStore], source: Source) -> None:
             )
 
 
-def _of_manifest(manifest: Manifest) -> dict[str, Any]:
+def _identity_of(store: Store) -> dict[str, Any]:
+    manifest = store.manifest
     spec = manifest.spec.unpacked
     return _identity(manifest.dataset, spec, manifest.provenance, manifest.normalisation)
 
@@ -100,34 +98,14 @@ def _identity(
             for name, value in facts.items()
             if name not in NOT_COMPARED and not name.endswith(("version", "versions"))
         },
-        "files": list(facts.get("fingerprints", ())),
+        **{f"file {number}": file for number, file in enumerate(facts.get("fingerprints", ()))},
     }
 
 
 def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Return the first difference of two identities, in words; empty where there is none."""
     for name in dict.fromkeys([*one, *other]):
-        mine, theirs = one.get(name), other.get(name)
-        if name == "files":
-            if not mine or not theirs:
-                continue  # those of one are not known
-            pairs = zip(mine, theirs, strict=False)
-            mine, theirs = next((pair for pair in pairs if pair[0] != pair[1]), (mine, theirs))
-        if mine != theirs:
-            return f"{name}: {_short(mine)}, not {_short(theirs)}"
+        if one.get(name) != other.get(name):
+            mine, theirs = (json.dumps(each.get(name))[:60] for each in (one, other))
+            return f"{name}: {mine}, not {theirs}"
     return ""
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _labels(stores: Sequence[Store]) -> list[str]:
-    """Return names of stores, with the folders above them where they would be the same."""
-    paths = [str(store.path).replace(os.sep, "/").split("/") for store in stores]
-    for depth in range(1, 1 + max(map(len, paths), default=1)):
-        labels = ["/".join(parts[-depth:]) for parts in paths]
-        if len(set(labels)) == len(labels):
-            return labels
-    raise OptionError(f"{stores[0].path}: is named twice; name each store once")

@@ -129,10 +129,7 @@ class ProfiledItems(msgspec.Struct, frozen=True):
 
     def held_by(self, store: Store, label: str, config: RunConfig) -> ProfiledItems:
         """Return those that a store holds whole."""
-        is_held = (places_among(store.manifest.samples, self.numbers.ravel()) >= 0).reshape(
-            self.numbers.shape
-        )
-        held = is_held.all(axis=1)
+        held = (_places_in(store, self.numbers) >= 0).all(axis=1)
         if not held.any():
             of = f"--window={self.window.spelled}: " if self.window else ""
             raise OptionError(
@@ -183,8 +180,8 @@ def samples_of_source(source: Source) -> ProfiledSamples:
 
 def samples_of_stores(given: Sequence[GivenStore], config: RunConfig) -> ProfiledSamples:
     """Return the samples of stores, those of the first one; their source need not exist."""
-    store, manifest = given[0].store, given[0].manifest
-    facts = manifest.provenance
+    store = given[0].store
+    manifest, facts = store.manifest, store.manifest.provenance
     request = facts.get("request", {})
     published, title = None, ""
     if manifest.dataset in dataset_names():
@@ -447,7 +444,7 @@ def _of_store(
     opened: ComparedStore, config: RunConfig, framework: str, items: ProfiledItems, screen: Screen
 ) -> Prepared:
     store, manifest = opened.store, opened.store.manifest
-    places = places_among(manifest.samples, items.numbers.ravel()).reshape(items.numbers.shape)
+    places = _places_in(store, items.numbers)
     work = store_pipeline(store)
     uses_ring = framework == "native" or (
         framework == "tensorflow" and manifest.format != "tfrecord"
@@ -492,6 +489,11 @@ def _of_store(
         spelled=opened.spelled,
         **loaded,
     )
+
+
+def _places_in(store: Store, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where samples of these numbers lie in a store; -1 where nowhere."""
+    return places_among(store.manifest.samples, numbers.ravel()).reshape(numbers.shape)
 
 
 def _probe(
