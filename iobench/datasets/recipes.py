@@ -50,7 +50,6 @@ from iobench.datasets.recipe_stand_ins import (
     smooth_values,
     writing_library,
 )
-from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import FileFormatError, IobenchError, OptionError, SampleError
 from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
@@ -162,12 +161,11 @@ class Recipe(PublishedFiles, ChunkedFields):
         time of another one.
         """
         opened = self.open(files, locator)
-        watch, computed = stopwatch(), False
         items = self.items(opened)
         scored = [each for each in self.sample_fields if each.zscore]
         fitted = self._fitted(items, len(opened)) if scored else []
         if scored:
-            self.normalisation, computed = normalisation_of(
+            self.normalisation = normalisation_of(
                 [opened[number] for number in fitted],
                 [each.name for each in scored],
                 locator,
@@ -182,7 +180,6 @@ class Recipe(PublishedFiles, ChunkedFields):
             positions=items.positions,
             position_units=items.position_units,
             rows=items.rows,
-            setup={"normalisation": watch()} if computed else {},
             provenance={**provenance, "stand_in": locator.stand_in},
             meteorology=self.meteorology(opened, items, locator.cache_dir),
         )

@@ -180,7 +180,7 @@ class Ens10(PluginFiles):
         index = index_grib(forecasts, cache_dir=locator.cache_dir, progress=locator.progress)
         self._layout, where = find_messages(index, self.task)
         starts, members, shape = self._layout.starts, self._layout.members, self._layout.shape
-        self._statistics, setup = normalisation_of(
+        self._statistics = normalisation_of(
             self.name,
             self.members_of,
             where,
@@ -216,7 +216,6 @@ class Ens10(PluginFiles):
             coordinate=np.datetime_as_string(days, "D").tolist(),
             positions=days.astype(np.float64).tolist(),
             position_units="seconds",
-            setup=setup,
             provenance={
                 **self.facts(index.files),
                 "dtype": self.task.dtype,

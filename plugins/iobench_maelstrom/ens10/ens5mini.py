@@ -164,7 +164,7 @@ class Ens5mini(PluginFiles, Recipe):
         index = super().samples(files, locator)
         dims = self.opened[0].dims
         lengths = [dims[dim] for dim in ("isobaricInhPa", "latitude", "longitude")]
-        self._statistics, setup = normalisation_of(
+        self._statistics = normalisation_of(
             self.name,
             self.members_of,
             index.where,
@@ -176,9 +176,7 @@ class Ens5mini(PluginFiles, Recipe):
             "starts": [start.replace("-", "") for start in index.coordinate],
             "normalisation": self._statistics.facts(),
         }
-        return msgspec.structs.replace(
-            index, setup=setup, provenance={**index.provenance, **provenance}
-        )
+        return msgspec.structs.replace(index, provenance={**index.provenance, **provenance})
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         self.lead = tuple(_lead_index(file) for file in files)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import as_path, run_jobs, stopwatch
+from iobench.datasets import as_path, run_jobs
 from iobench.errors import StorageError
 from iobench.stores import make_item, write_atomically
 
@@ -102,15 +102,15 @@ def normalisation_of(
     locator: Locator,
     *,
     sizes: tuple[int, int, int],
-) -> tuple[PointStatistics, dict[str, float]]:
-    """Return the statistics over samples and, where they had to be computed, the seconds.
+) -> PointStatistics:
+    """Return the statistics over samples, computed where they are not kept.
 
     They are known by the samples, their ``files``, and ``sizes``: how many variables, members and
     values of each there are.
     """
     key = _key(samples, files, sizes)
     path = locator.cache_dir / f"{name.removeprefix('maelstrom-')}-normalisation-{key}.npy"
-    statistics, watch = PointStatistics(path), stopwatch()
+    statistics = PointStatistics(path)
     try:
         _ = statistics.arrays
     except (OSError, ValueError, EOFError):  # none, or a damaged one
@@ -127,8 +127,7 @@ def normalisation_of(
                 f"the normalisation of {len(samples)} samples cannot be kept: {error}; give "
                 "--store-dir"
             ) from error
-        return statistics, {"normalisation": watch()}
-    return statistics, {}
+    return statistics
 
 
 def _moments(
