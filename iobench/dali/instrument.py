@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from iobench.errors import OptionError
 from iobench.recording.delivery_log import DeliveryLog
-from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 
 if TYPE_CHECKING:
@@ -79,8 +78,8 @@ class _Waits:
         }
         self._names = f"{kind.__module__}.{kind.__qualname__}", name
         self._facts: LoaderFacts | None = None
-        self._recording: Recording | None = None
         self._log: DeliveryLog | None = None
+        self._recording: Recording | None = None
         self._epoch = -1
 
     def timed(self, take: Callable[[], Any]) -> Any:
@@ -88,31 +87,6 @@ class _Waits:
         recording = current_recording()
         if recording is None:
             return take()
-        log = self._round(recording)
-        before_ns = log.delivered_ns
-        log.ask()
-        try:
-            batch = take()
-        except StopIteration:
-            log.end()
-            self.end_round()
-            raise
-        except BaseException:
-            log.fail()
-            self.end_round()
-            raise
-        number = recording.next_batch()
-        log.deliver(number, maker="threads")
-        if log.delivered_ns != before_ns:
-            recorder = recording.recorder
-            recorder.emit(
-                Kind.OPAQUE, log.requested_ns, log.delivered_ns, batch=number, epoch=log.epoch,
-                label=recorder.string(OPAQUE),
-            )  # fmt: skip
-        return batch
-
-    def _round(self, recording: Recording) -> DeliveryLog:
-        """Return the round that goes on, or begin one."""
         if self._recording is not recording or self._facts is None:
             self._recording, self._log, self._epoch = recording, None, -1
             self._facts = recording.add_loader(
@@ -121,7 +95,11 @@ class _Waits:
         if self._log is None:
             self._epoch += 1
             self._log = DeliveryLog(recording, self._facts, epoch=self._epoch)
-        return self._log
+        try:
+            return self._log.opaque_wait(take, OPAQUE, maker="threads")
+        except BaseException:
+            self.end_round()
+            raise
 
     def end_round(self) -> None:
         """Begin a new round with the next batch."""

@@ -15,13 +15,11 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.recording.delivery_log import DeliveryLog
-from iobench.recording.kinds import Kind
 from iobench.recording.pass_names import frames_above, role_by_name
 from iobench.recording.session import loop_recording
-from iobench.samples import handed_on_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Sequence
 
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
@@ -36,7 +34,6 @@ UNSEEN: Final = (
     "which batch threads and worker processes of grain work on; copies of arrays that compiled "
     "functions are given"
 )
-MOST_PARTS: Final = 1000
 PROCESS: Final = "ProcessPrefetchIterDataset"
 
 _lock: Final = threading.RLock()
@@ -165,26 +162,7 @@ class GrainPass:
         if recording.closed or (outer is not None and not outer.yields):
             return take()  # the latter is the work of another loader
         log = self._log = self._log or self._begin(iterator)
-        before_ns, number = log.delivered_ns, recording.next_batch()
-        log.ask(number)
-        if not log.waits:
-            return take()
-        try:
-            data = take()
-        except StopIteration:
-            log.end()
-            raise
-        except BaseException:
-            log.fail()
-            raise
-        log.deliver(number, nbytes=handed_on_nbytes(data))
-        if log.delivered_ns != before_ns:
-            recorder = recording.recorder
-            recorder.emit(
-                Kind.OPAQUE, log.requested_ns, log.delivered_ns, batch=number, epoch=log.epoch,
-                label=recorder.string(LABEL),
-            )  # fmt: skip
-        return data
+        return log.opaque_wait(take, LABEL, batch=recording.next_batch())
 
     def _begin(self, iterator: Any) -> DeliveryLog:
         recording, dataset = self._recording, self._dataset
@@ -206,11 +184,11 @@ def _leave(recording: Recording, log: DeliveryLog) -> None:
 
 def _noted(recording: Recording, dataset: Any) -> tuple[LoaderFacts, list[int]]:
     """Return what is noted of a pipeline in a recording, and how many passes it had."""
-    number = id(dataset)
+    number, kind = id(dataset), type(dataset)
     known = _known.get(number)
     if known is not None and known[0]() is dataset and known[1] is recording:
         return known[2], known[3]
-    kind, settings = type(dataset), {"name": ""}
+    settings: dict[str, Any] = {"name": ""}
     try:
         settings = loader_settings(dataset)
     except Exception as error:  # noqa: BLE001 - a version of grain that is not known
@@ -225,37 +203,25 @@ def _noted(recording: Recording, dataset: Any) -> tuple[LoaderFacts, list[int]]:
 
 def loader_settings(dataset: Any) -> dict[str, Any]:
     """Return what `LoaderFacts` has of a ``DataLoader``, ``IterDataset`` or ``MapDataset``."""
-    size, part = None, dataset
-    workers = threads = 0
-    for part in _parts(dataset):
-        name = type(part).__name__
+    part = getattr(dataset, "_dataset", dataset)  # of a DataLoader
+    size, workers, threads = None, 0, 0
+    while True:  # from the last part of a pipeline on, by the first of several parents
+        name, parents = type(part).__name__, _parents(part)
         if name in {"BatchMapDataset", "BatchIterDataset"}:
             size = int(part._batch_size) * (size or 1)
         elif name == "InterleaveIterDataset":
-            workers = sum(type(each).__name__ == PROCESS for each in _parents(part))
+            workers = sum(type(each).__name__ == PROCESS for each in parents)
         elif name == PROCESS:
             workers = workers or 1
         elif name == "PrefetchIterDataset" and not workers:  # else they are those of a worker
             threads += int(part._read_options.num_threads)
-    return {
-        "name": type(getattr(part, "_source", part)).__name__,
-        "batch_size": size,
-        "workers": workers,
-        "threads": threads,
-    }
-
-
-def _parts(dataset: Any) -> Iterator[Any]:
-    """Yield the parts of a pipeline, the last one first, by the first of several parents."""
-    part = getattr(dataset, "_dataset", dataset)  # of a DataLoader
-    for _ in range(MOST_PARTS):
-        yield part
-        parents = _parents(part)
         if not parents:
-            return
+            break
         part = parents[0]
+    name = type(getattr(part, "_source", part)).__name__
+    return {"name": name, "batch_size": size, "workers": workers, "threads": threads}
 
 
-def _parents(part: Any) -> list[Any]:
+def _parents(part: Any) -> Sequence[Any]:
     parents = getattr(part, "_datasets", None) or getattr(part, "_parents", ())
-    return [*parents[:MOST_PARTS]] if isinstance(parents, (list, tuple)) else []
+    return parents if isinstance(parents, (list, tuple)) else ()

@@ -46,18 +46,12 @@ class ChosenDevice(msgspec.Struct, frozen=True):
             }
         }
 
-    def place_for(self, framework: str) -> str | int | None:
-        """Return the device as a framework calls it that copies by itself; None: it does not."""
-        if self.accelerator is None:
+    @property
+    def dali_place(self) -> int | None:
+        """The device as DALI calls it, which copies by itself; None where it does not."""
+        if self.accelerator is None or self.facts.get("kind") != "cuda":  # AMD's are called so, too
             return None
-        name = self.accelerator.name
-        if framework == "tensorflow":
-            from iobench.tensorflow.measured_pipelines import find_gpu
-
-            return find_gpu(name)
-        if framework == "dali" and self.facts.get("kind") == "cuda":  # AMD's are called so, too
-            return int(name.partition(":")[2])
-        return None
+        return int(self.accelerator.name.partition(":")[2])
 
     @property
     def description(self) -> str:

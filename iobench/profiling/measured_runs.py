@@ -139,7 +139,6 @@ class Settings(msgspec.Struct, frozen=True):
             "unit_costs": self.unit_costs,
         }
         work = one.work
-        place: Any = self.device.place_for(one.framework)
         if one.ready is not None:
             from iobench.torch.measured_loaders import ReadyLoader
 
@@ -172,18 +171,15 @@ class Settings(msgspec.Struct, frozen=True):
 
             counts = [n_samples for n_samples, _ in one.shards]
             files = [files for _, files in one.shards]
+            place = self.device.dali_place
             return DaliLoader(files, counts, work.spec, self.batch_size, place=place, **ahead)
         if one.framework == "tensorflow" and one.extents is None:
             from iobench.tensorflow.measured_pipelines import TFExampleLoader
 
             shards = [files[0] for _, files in one.shards]
-            return TFExampleLoader(shards, work.spec, self.batch_size, place=place, **ahead)
+            return TFExampleLoader(shards, work.spec, self.batch_size, **ahead)
         source = one.extents or PipelineSource(work, detail=Detail.AUTO, unit_costs=self.unit_costs)
         ahead |= {"workers": one.workers, "run_directory": directory.path}
-        if one.framework == "tensorflow":
-            from iobench.tensorflow.measured_pipelines import TFRingLoader
-
-            return TFRingLoader(source, self.batch_size, place=place, **ahead)
         return PlannedRing(source, self.batch_size, device=copies, **ahead)
 
     def document(self, one: Prepared) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.recording.kinds import BETWEEN, FAILED, ROUND, SHUTDOWN, STARTUP, TRAINS, WHOLE, Kind
 from iobench.recording.pass_names import generator_above
 from iobench.recording.process_io import RunQueue
 from iobench.recording.span_file import POSITION, Flag
+from iobench.samples import handed_on_nbytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.lanes import Lane
     from iobench.recording.session import Recording
@@ -140,6 +143,29 @@ class DeliveryLog:
             self._note_asking_generator()
         self.recording.recorder.position(batch, self.epoch)
         self.recording.stepped()
+
+    def opaque_wait(
+        self, take: Callable[[], Any], label: str, *, maker: str = "", batch: int = -1
+    ) -> Any:
+        """Return what is taken of a loader that nothing else is known of; record the wait."""
+        before_ns, recorder = self.delivered_ns, self.recording.recorder
+        self.ask(batch)
+        try:
+            data = take()
+        except StopIteration:
+            self.end()
+            raise
+        except BaseException:
+            self.fail()
+            raise
+        batch = self.recording.next_batch() if batch < 0 else batch
+        self.deliver(batch, nbytes=handed_on_nbytes(data), maker=maker)
+        if self.delivered_ns != before_ns:
+            recorder.emit(
+                Kind.OPAQUE, self.requested_ns, self.delivered_ns, batch=batch, epoch=self.epoch,
+                label=recorder.string(label),
+            )  # fmt: skip
+        return data
 
     def waited(
         self, requested_ns: int, delivered_ns: int, batch: int, *, nbytes: int = -1, maker: str = ""

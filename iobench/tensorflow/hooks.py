@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import inspect
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,17 +16,16 @@ from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
 from iobench.tensorflow.watching import (
-    MARK,
-    DatasetMark,
+    NAME,
     batch_nbytes,
     expect_end,
-    mark_of,
+    marked_in,
     watch,
     write_waits,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 WHOLE_PASS: Final = (
     "tf.data: a pass over a whole dataset inside one operation (for x in dataset in a tf.function, "
@@ -86,7 +85,7 @@ def instrument(dataset: D, *, name: str = "") -> D:
             "iterators are recorded by themselves"
         )
     marked: D = dataset.with_options(tf.data.Options())
-    setattr(marked, MARK, DatasetMark(name))
+    setattr(marked, NAME, name)
     see_marked()
     return marked
 
@@ -99,11 +98,11 @@ def see_marked() -> None:
     _replace(tf.data.Dataset, "__iter__", _iterated)
     is_replaced = _replace(iterator, "_next_internal", functools.partial(_requested, batch_nbytes))
     _replace(iterator, "get_next_as_optional", functools.partial(_requested, _optional_nbytes))
-    _replace(tf.data.Dataset, "reduce", _reduced)
+    _replace(tf.data.Dataset, "reduce", functools.partial(_noted, _reduced))
     for name in ("DistributedDataset", "DistributedDatasetsFromFunction"):
         distributed = getattr(input_lib, name, None)
         if distributed is not None:
-            _replace(distributed, "__iter__", _distributed)
+            _replace(distributed, "__iter__", functools.partial(_noted, _distributed))
     if not is_replaced:
         recording = current_recording()
         if recording is not None:
@@ -134,13 +133,14 @@ def _replace(owner: type, name: str, make: Callable[[Any], Any]) -> bool:
 
 def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def __iter__(self: Any) -> Any:
-        recording = current_recording()
-        if recording is not None and tf.executing_eagerly():
-            write_waits(recording)  # of the pass before
-        pass_watch = watch(self, only_marked=not _sees_all) if tf.executing_eagerly() else None
+        recording = current_recording() if tf.executing_eagerly() else None
+        if recording is None:
+            return original(self)
+        write_waits(recording)  # of the pass before
+        pass_watch = watch(self, only_marked=not _sees_all)
         if pass_watch is None:
             return original(self)
-        expect_end(pass_watch.recording)
+        expect_end(recording)
         pass_watch.log.ask()
         try:
             iterator = original(self)
@@ -155,107 +155,86 @@ def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return __iter__
 
 
-def _asking(
-    original: Callable[[Any], Any],
-    iterator: Any,
-    nbytes_of: Callable[[Any], int | None],
-) -> Any:
-    """Ask an iterator, on record; ``nbytes_of`` what it gave is None where that is no batch."""
-    if not tf.executing_eagerly():
-        return _request_when_compiled(original, iterator)
-    pass_watch = getattr(iterator, WATCH, None)
-    if pass_watch is None:
-        return original(iterator)
-    pass_watch.log.ask()
-    try:
-        batch = original(iterator)
-    except (StopIteration, tf.errors.OutOfRangeError):
-        pass_watch.ended()
-        raise
-    except BaseException:
-        pass_watch.log.fail()
-        raise
-    nbytes = nbytes_of(batch)
-    if nbytes is None:
-        pass_watch.ended()
-    else:
-        pass_watch.delivered(nbytes, batch)
-    return batch
-
-
 def _requested(nbytes_of: Callable[[Any], int | None], original: Callable[[Any], Any]) -> Any:
-    return lambda iterator: _asking(original, iterator, nbytes_of)
+    """Return what asks an iterator, on record; ``nbytes_of`` what is no batch is None."""
+
+    def ask(iterator: Any) -> Any:
+        if not tf.executing_eagerly():
+            recording = current_recording()
+            if recording is None:
+                return original(iterator)
+            expect_end(recording)
+            return GRAPH_WAITS.timed(original, iterator)
+        pass_watch = getattr(iterator, WATCH, None)
+        if pass_watch is None:
+            return original(iterator)
+        pass_watch.log.ask()
+        try:
+            batch = original(iterator)
+            nbytes = nbytes_of(batch)
+        except (StopIteration, tf.errors.OutOfRangeError):
+            pass_watch.ended()
+            raise
+        except BaseException:
+            pass_watch.log.fail()
+            raise
+        if nbytes is None:
+            pass_watch.ended()
+        else:
+            pass_watch.delivered(nbytes, batch)
+        return batch
+
+    return ask
 
 
 def _optional_nbytes(batch: Any) -> int | None:
     return -1 if bool(batch.has_value()) else None
 
 
-def _request_when_compiled(original: Callable[[Any], Any], iterator: Any) -> Any:
-    recording = current_recording()
-    if recording is None:
-        return original(iterator)
-    expect_end(recording)
-    return GRAPH_WAITS.timed(original, iterator)
+def _noted(what_of: Callable[[Any], str], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that says what cannot be seen of its call."""
 
-
-def _reduced(original: Callable[..., Any]) -> Callable[..., Any]:
-    def reduce(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         recording = current_recording()
-        if recording is not None and (_sees_all or mark_of(self) is not None):
-            recording.add_unseen(WHOLE_PASS)
+        what = "" if recording is None else what_of(self)
+        if recording is not None and what:
+            recording.add_unseen(what)
         return original(self, *args, **kwargs)
 
-    return reduce
+    return call
 
 
-def _distributed(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def __iter__(self: Any) -> Any:
-        recording = current_recording()
-        n_replicas = getattr(getattr(self, "_strategy", None), "num_replicas_in_sync", 2)
-        if recording is not None and n_replicas > 1:
-            recording.add_unseen(DISTRIBUTED.format(n_replicas))
-        return original(self)
+def _reduced(dataset: Any) -> str:
+    return WHOLE_PASS if _sees_all or marked_in(dataset) is not None else ""
 
-    return __iter__
+
+def _distributed(dataset: Any) -> str:
+    n_replicas = getattr(getattr(dataset, "_strategy", None), "num_replicas_in_sync", 2)
+    return DISTRIBUTED.format(n_replicas) if n_replicas > 1 else ""
 
 
 def _looped(original: Callable[..., Any]) -> Callable[..., Any]:
+    names = [*inspect.signature(original).parameters]
+    # How many arguments by position come before ``callbacks``, ``self`` not counted.
+    n_before = names.index("callbacks") - 1 if "callbacks" in names else -1
+
     def loop(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if current_recording() is None or len(args) > _place_of_callbacks(original):
+        recording = current_recording()
+        if recording is None or len(args) > n_before:
             return original(self, *args, **kwargs)
         from iobench.tensorflow.keras_callback import with_callback
 
         kwargs["callbacks"] = with_callback(kwargs.get("callbacks"))
-        with _pass_role(original.__name__):
+        # What passes are for that the loop begins; within ``fit`` it validates.
+        before, own = recording.pass_role, {"fit": "training", "predict": "prediction"}
+        other = "validation" if before == "training" else "test"
+        recording.pass_role = own.get(original.__name__, other)
+        try:
             return original(self, *args, **kwargs)
+        finally:
+            recording.pass_role = before
 
     return loop
-
-
-@contextlib.contextmanager
-def _pass_role(loop: str) -> Iterator[None]:
-    """Say what passes are for that one of Keras' loops begins; within ``fit`` it validates."""
-    recording = current_recording()
-    if recording is None:
-        yield
-        return
-    before = recording.pass_role
-    own = {"fit": "training", "predict": "prediction"}
-    recording.pass_role = own.get(loop, "validation" if before == "training" else "test")
-    try:
-        yield
-    finally:
-        recording.pass_role = before
-
-
-@functools.cache
-def _place_of_callbacks(original: Callable[..., Any]) -> int:
-    """Return how many arguments by position come before ``callbacks``, ``self`` not counted."""
-    import inspect
-
-    names = [*inspect.signature(original).parameters]
-    return names.index("callbacks") - 1 if "callbacks" in names else -1
 
 
 def _saved(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,23 +11,33 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tensorflow as tf
 
+from iobench.recording.kinds import Kind
 from iobench.tensorflow.step_parts import find_parts
-from iobench.tensorflow.traced_work import LoaderWait, find_work, labels_of, read_trace
+from iobench.tensorflow.traced_work import find_work, read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.recording.clocks import Clock
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
-    from iobench.tensorflow.traced_work import FunctionNames, TracedThread
+    from iobench.tensorflow.traced_work import LoaderWait, TracedThread
 
 ANCHOR: Final = "iobench.anchor"
 PROFILER: Final = "tensorflow.python.profiler.profiler_v2"
 LOCK: Final = "_profiler_lock"
 LEVEL: Final = 2
 """Of the host tracer: each iterator and kernel; 1 has no iterators."""
+OPAQUE: Final = "tf.data"
+
+
+def write_opaque(recorder: Recorder, wait: LoaderWait, epoch: int) -> None:
+    """Say that what tf.data did while a batch was waited for was not seen."""
+    requested_ns, delivered_ns, batch = wait
+    recorder.emit(
+        Kind.OPAQUE, requested_ns, delivered_ns, batch=batch, epoch=epoch,
+        label=recorder.string(OPAQUE),
+    )  # fmt: skip
 
 
 class HostTracer:
@@ -35,18 +45,23 @@ class HostTracer:
 
     TensorFlow times its calls by a clock of its own: two calls of ours, with known times around
     them, tell how far that is from the recording's. Where the script starts its own profiler, this
-    trace ends first.
+    trace ends first. Of batches it is told the waits (`waits`) and what a loop did with them
+    (`steps`, in `scopes`).
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self.failure = ""
         self.uncertainty_ns = -1
         self.n_parted = 0
         self.why_whole = ""
-        self._clock = clock
+        self.waits: list[LoaderWait] = []
+        self.steps: list[LoopStep] = []
+        self.scopes: StepScopes | None = None
+        self.running = False
+        self._recorder = recorder
+        self._clock = recorder.clock
         self._folder: Path | None = None
         self._bounds: list[tuple[int, int]] = []
-        self._running = False
         self._ending = threading.Lock()
         self._place: _GivesWay | None = None
 
@@ -54,11 +69,6 @@ class HostTracer:
     def started(self) -> bool:
         """Whether there is a trace to be written, or one that goes on."""
         return self._folder is not None
-
-    @property
-    def running(self) -> bool:
-        """Whether it traces now."""
-        return self._running
 
     def start(self) -> None:
         """Trace from now on; `failure` says why where that cannot be."""
@@ -72,16 +82,16 @@ class HostTracer:
         except (tf.errors.OpError, OSError, ImportError, AttributeError) as error:
             self._give_up(f"the host tracer did not start: {_in_short(error)}")
             return
-        self._running = True
+        self.running = True
         self._place.take()
         self._anchor()
 
     def stop(self) -> None:
         """End the trace; what it holds is read by `write`. Idempotent, from any thread."""
         with self._ending:
-            if not self._running:
+            if not self.running:
                 return
-            self._running = False
+            self.running = False
             if self._place is not None:
                 self._place.give_back()
             self._anchor()
@@ -90,88 +100,83 @@ class HostTracer:
             except (tf.errors.OpError, OSError) as error:
                 self._give_up(f"the trace was not written: {_in_short(error)}")
 
-    def write(
+    def write(self, *, epoch: int, in_loop: bool = True, names: Sequence[str] = ()) -> int:
+        """End the trace and write its work; return the batches that it has work of.
+
+        The other batches that were waited for are opaque. ``in_loop``: whether work on the thread
+        of the training loop is within its waits; ``names``: see `find_work`.
+        """
+        self.stop()
+        traced: set[int] = set()
+        if self._folder is not None:
+            try:
+                threads = read_trace(self._folder)
+            except (OSError, ValueError) as error:
+                self._give_up(f"the trace cannot be read: {_in_short(error)}")
+            else:
+                offset_ns = self._offset(threads)
+                self._forget()
+                if offset_ns is not None:
+                    traced = self._write_work(threads, offset_ns, epoch, in_loop, names)
+                    self._write_parts(threads, offset_ns)
+        for wait in self.waits:
+            if wait[2] not in traced:
+                write_opaque(self._recorder, wait, epoch)
+        return len(traced)
+
+    def _write_work(
         self,
-        recorder: Recorder,
-        waits: Sequence[tuple[int, int, int]],
-        *,
-        epoch: int = -1,
-        in_loop: bool = True,
-        steps: Sequence[LoopStep] = (),
-        scopes: StepScopes | None = None,
-        functions: FunctionNames | None = None,
+        threads: Sequence[TracedThread],
+        offset_ns: int,
+        epoch: int,
+        in_loop: bool,
+        names: Sequence[str],
     ) -> set[int]:
-        """Write the work that was traced as spans, and forget the trace; return whose it was."""
-        if self._folder is None or self._running:
-            return set()
-        try:
-            threads = read_trace(self._folder)
-        except (OSError, ValueError) as error:
-            self._give_up(f"the trace cannot be read: {_in_short(error)}")
-            return set()
-        offset_ns = self._offset(threads)
-        self._forget()
-        if offset_ns is None:
-            return set()
-        on_trace = [
-            LoaderWait(requested_ns - offset_ns, got - offset_ns, batch)
-            for requested_ns, got, batch in waits
-        ]
+        recorder = self._recorder
         lanes: dict[int, Lane] = {}
-        batches: set[int] = set()
-        works = find_work(threads, on_trace)
-        labels = labels_of(works, threads, functions or {})
+        waits = [(start - offset_ns, end - offset_ns, batch) for start, end, batch in self.waits]
+        works = find_work(threads, waits, names)
         for work in works:
-            label = recorder.string(labels[work.iterator, work.in_function, work.operation])
             times = work.start_ns + offset_ns, work.end_ns + offset_ns
-            if work.batch >= 0:
-                batches.add(work.batch)
+            of: dict[str, int] = {"batch": work.batch, "epoch": epoch}
+            of["label"] = recorder.string(work.label)
             if work.in_loop and in_loop:
-                recorder.emit(work.kind, *times, batch=work.batch, epoch=epoch, label=label)
+                recorder.emit(work.kind, *times, **of)
                 continue
             if work.thread not in lanes:
                 name = f"{work.thread_name.partition('/')[0]}-{len(lanes)}"
                 lanes[work.thread] = recorder.foreign_lane(name)
-            lane = lanes[work.thread]
-            recorder.emit_on(lane, work.kind, *times, batch=work.batch, epoch=epoch, label=label)
-        if scopes is not None:
-            self._write_parts(recorder, threads, offset_ns, steps, scopes)
-        return batches
+            recorder.emit_on(lanes[work.thread], work.kind, *times, **of)
+        return {work.batch for work in works if work.batch >= 0}
 
-    def _write_parts(
-        self,
-        recorder: Recorder,
-        threads: Sequence[TracedThread],
-        offset_ns: int,
-        steps: Sequence[LoopStep],
-        scopes: StepScopes,
-    ) -> None:
+    def _write_parts(self, threads: Sequence[TracedThread], offset_ns: int) -> None:
         """Write forward pass, backward pass and optimiser of the steps within the trace.
 
         Not of the last one: a thread that still ends its run when the trace does is not told of,
         and nobody could say which run its operations are of.
         """
+        if self.scopes is None:
+            return
         (begun_ns, _), (ended_ns, _) = self._bounds[0], self._bounds[-1]
         traced = [
             step._replace(start_ns=step.start_ns - offset_ns, end_ns=step.end_ns - offset_ns)
-            for step in steps
+            for step in self.steps
             if begun_ns <= step.start_ns and step.end_ns <= ended_ns
         ][:-1]
         parted = set()
-        for kind, start_ns, end_ns, step in find_parts(threads, traced, scopes):
-            recorder.emit(
-                kind, start_ns + offset_ns, end_ns + offset_ns, batch=step.batch, epoch=step.epoch
-            )
+        for kind, start_ns, end_ns, step in find_parts(threads, traced, self.scopes):
+            times = start_ns + offset_ns, end_ns + offset_ns
+            self._recorder.emit(kind, *times, batch=step.batch, epoch=step.epoch)
             parted.add(step)
         self.n_parted = len(parted)
         if traced and not parted:
-            self.why_whole = scopes.why_none
+            self.why_whole = self.scopes.why_none
 
     def _anchor(self) -> None:
-        before = self._clock.now_ns()
+        before_ns = self._clock.now_ns()
         with tf.profiler.experimental.Trace(ANCHOR):
             pass
-        self._bounds.append((before, self._clock.now_ns()))
+        self._bounds.append((before_ns, self._clock.now_ns()))
 
     def _offset(self, threads: Sequence[TracedThread]) -> int | None:
         """Return what to add to times of the trace; None if the two anchors contradict."""

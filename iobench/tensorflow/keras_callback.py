@@ -8,7 +8,7 @@ have one.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import tensorflow as tf
 
@@ -17,6 +17,9 @@ from iobench.recording.session import current_recording
 from iobench.tensorflow import hooks
 from iobench.tensorflow.step_parts import LoopStep, StepScopes
 from iobench.tensorflow.watching import last_requested, take_waits, watch_of, write_waits
+
+if TYPE_CHECKING:
+    from iobench.tensorflow.watching import IteratorWatch
 
 STEP: Final = "forward+backward"
 PREDICT: Final = "predict"
@@ -88,33 +91,30 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         if recording is None or self._begun_ns < 0:
             return
         ended_ns = recording.clock.now_ns()
-        numbers, batches, watches = [], [], []
+        held: list[tuple[int, int, int, IteratorWatch | None]] = []
         for wait in take_waits(recording):
             watch = watch_of(wait)
-            known = watch is not None and watch.recording is recording
-            number = watch.waited(wait) if watch is not None and known else -1
+            if watch is not None and watch.recording is not recording:
+                watch = None
+            number = -1 if watch is None else watch.waited(wait)
             if wait.is_batch:
-                batches.append((wait.requested_ns, wait.delivered_ns))
-                numbers.append(number)
-                watches.append(watch if known else None)
+                held.append((wait.requested_ns, wait.delivered_ns, number, watch))
         latest = last_requested()
-        in_python = latest is not None and latest.recording is recording and not batches
-        if latest is not None and in_python and latest.log.delivered_ns >= self._begun_ns:
-            batches = [(latest.log.requested_ns, latest.log.delivered_ns)]
-            numbers, watches = [latest.batch], [latest]
+        if not held and latest is not None and latest.recording is recording:
+            requested_ns, delivered_ns = latest.log.requested_ns, latest.log.delivered_ns
+            if delivered_ns >= self._begun_ns:  # in Python
+                held = [(requested_ns, delivered_ns, latest.batch, latest)]
+        held = held or [(-1, self._begun_ns, -1, None)]
         recorder = recording.recorder
-        ends_ns = [requested_ns for requested_ns, _ in batches[1:]] + [ended_ns]
-        starts_ns = [delivered_ns for _, delivered_ns in batches] or [self._begun_ns]
-        for start_ns, end_ns, number, watch in zip(
-            starts_ns, ends_ns, numbers or [-1], watches or [None], strict=True
-        ):
+        ends_ns = [*(requested_ns for requested_ns, *_ in held[1:]), ended_ns]
+        for (_, start_ns, number, watch), end_ns in zip(held, ends_ns, strict=True):
             step = LoopStep(start_ns, max(start_ns, end_ns), number, self._epoch)
             recorder.emit(
                 kind, step.start_ns, step.end_ns, batch=number, epoch=self._epoch,
                 label=recorder.string(label),
             )  # fmt: skip
             if kind == Kind.STEP and watch is not None:
-                watch.computed(step, StepScopes.of(self.model, len(numbers)))
+                watch.computed(step, StepScopes.of(self.model, len(held)))
         self._begun_ns = -1
 
 
@@ -125,7 +125,6 @@ def with_callback(callbacks: Any) -> Any:
             callbacks.append(KerasCallback())
         return callbacks
     given = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
-    given = [each for each in given if each is not None]
     if any(isinstance(each, KerasCallback) for each in given):
         return callbacks
-    return [KerasCallback(), *given]
+    return [KerasCallback(), *(each for each in given if each is not None)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -21,9 +22,11 @@ from iobench.recording.kinds import Kind
 from iobench.tensorflow.traced_work import EXECUTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from iobench.tensorflow.traced_work import TracedCall, TracedThread
+
+    Stretch = tuple[int, int, int]  # start, end and what part, as a number; `OTHERS` is none
 
 TAPE: Final = "gradient_tape"
 LOSS: Final = "compile_loss"
@@ -34,16 +37,13 @@ WRAPPERS: Final = frozenset(
 NUMBERS: Final = re.compile(r"(_\d+)+$")
 NO_WORK: Final = frozenset({"ReadVariableOp", "Const", "Identity", "NoOp", "Placeholder"})
 """Operations that run long before what they are for."""
-PARTS: Final = (Kind.FORWARD, Kind.BACKWARD, Kind.STEP)
-FORWARD, BACKWARD, OPTIMISER = (1 << at for at in range(len(PARTS)))
-KIND_OF: Final = {1 << at: kind for at, kind in enumerate(PARTS)}
+OTHERS: Final = -1
 
-BY_XLA: Final = "XLA made one of their operations (jit_compile)"
-NOT_COMPILED: Final = (
-    "operations that run one by one (run_eagerly) bear no names of a model's parts"
-)
 SEVERAL: Final = "those of one call overlap, since TensorFlow begins the next (steps_per_execution)"
-UNNAMED: Final = "no operation bears the names of the model, its optimiser or a gradient tape"
+UNNAMED: Final = (
+    "no operation bears the names of the model, its optimiser or a gradient tape, as with "
+    "run_eagerly and jit_compile"
+)
 
 
 class LoopStep(NamedTuple):
@@ -58,8 +58,7 @@ class LoopStep(NamedTuple):
 class StepScopes(msgspec.Struct, frozen=True):
     """The scopes in which a model computes and its optimiser works, as Keras names both.
 
-    ``why_none`` is why operations may bear no names of these, in words; without any names no part
-    is told of a step.
+    Without any names no part is told of a step; ``why_none`` is why there may be none.
     """
 
     model: str
@@ -72,34 +71,17 @@ class StepScopes(msgspec.Struct, frozen=True):
         if n_steps > 1:
             return cls("", "", SEVERAL)
         optimizer = getattr(model, "optimizer", None)
-        names = _plain(getattr(model, "name", None)), _plain(getattr(optimizer, "name", None))
-        if getattr(model, "run_eagerly", False):
-            return cls(*names, NOT_COMPILED)
-        return cls(*names, BY_XLA if getattr(model, "jit_compile", False) is True else UNNAMED)
+        return cls(_plain(getattr(model, "name", None)), _plain(getattr(optimizer, "name", None)))
 
     def part_of(self, operation: str) -> int:
-        """Return the part that an operation of a graph belongs to, 0 for none that is known."""
-        if not self.model and not self.optimizer:
-            return 0
-        for component in operation.split("/"):
-            plain = _plain(component)
-            if plain in WRAPPERS:
-                continue
-            if plain == TAPE:
-                return BACKWARD
-            if plain == self.optimizer:
-                return OPTIMISER
-            return FORWARD if plain in (self.model, LOSS) else 0
-        return 0
-
-
-class StepPart(NamedTuple):
-    """A stretch of a step that is of one part, on the clock of the trace."""
-
-    kind: Kind
-    start_ns: int
-    end_ns: int
-    step: LoopStep
+        """Return the part that an operation of a graph belongs to."""
+        components = map(_plain, operation.split("/") if self.model or self.optimizer else ())
+        scope = next((each for each in components if each not in WRAPPERS), None)
+        if scope == TAPE:
+            return Kind.BACKWARD
+        if scope is not None and scope == self.optimizer:
+            return Kind.STEP
+        return Kind.FORWARD if scope in (self.model, LOSS) else OTHERS
 
 
 def _plain(name: object) -> str:
@@ -109,35 +91,31 @@ def _plain(name: object) -> str:
 
 def find_parts(
     threads: Sequence[TracedThread], steps: Sequence[LoopStep], scopes: StepScopes
-) -> list[StepPart]:
-    """Return the parts of steps, in order of time; steps lie one after another."""
+) -> Iterator[tuple[Kind, int, int, LoopStep]]:
+    """Yield the parts of steps, which lie one after another, in order of time."""
     named = [
-        (call, scopes.part_of(name))
+        (call, scopes.part_of(call.name.rpartition(":")[0]))
         for thread in threads
         for call in thread.calls
-        if call.short not in NO_WORK and (name := _operation(call))
+        if call.short and f":{call.short}" in call.name and call.short not in NO_WORK
     ]
-    runs = {_run_of(call) for call, part in named if part} - {None}
+    runs = {_run_of(call) for call, part in named if part != OTHERS} - {None}
     calls = sorted(
         (call.start_ns, call.end_ns, part)
         for call, part in named
-        if part or _run_of(call) in runs  # operations of datasets are of other runs
+        if part != OTHERS or _run_of(call) in runs  # operations of datasets are of other runs
     )
     longest = max((end_ns - start_ns for start_ns, end_ns, _ in calls), default=0)
-    parts = []
     for step in steps:
-        low = bisect_left(calls, (step.start_ns - longest, 0, 0))
-        high = bisect_left(calls, (step.end_ns, 0, 0))
+        low = bisect_left(calls, (step.start_ns - longest,))
+        high = bisect_left(calls, (step.end_ns,))
         inside = [
             (max(start_ns, step.start_ns), min(end_ns, step.end_ns), part)
             for start_ns, end_ns, part in calls[low:high]
             if end_ns > step.start_ns
         ]
-        parts += [
-            StepPart(KIND_OF[part], start_ns, end_ns, step)
-            for start_ns, end_ns, part in _joined(_running(_scoped(inside)))
-        ]
-    return parts
+        for start_ns, end_ns, part in _alone(_scoped(inside)):
+            yield Kind(part), start_ns, end_ns, step
 
 
 def _run_of(call: TracedCall) -> object:
@@ -149,46 +127,36 @@ def _run_of(call: TracedCall) -> object:
     return None
 
 
-def _scoped(calls: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+def _scoped(calls: Sequence[Stretch]) -> Iterator[Stretch]:
     """Yield the operations of a step that are of a part."""
-    backward = [(start_ns, end_ns) for start_ns, end_ns, part in calls if part == BACKWARD]
+    backward = [(start_ns, end_ns) for start_ns, end_ns, part in calls if part == Kind.BACKWARD]
     first_ns = min((end_ns for _, end_ns in backward), default=math.inf)
     last_ns = max((start_ns for start_ns, _ in backward), default=-math.inf)
     for start_ns, end_ns, part in calls:
-        if part or first_ns <= start_ns <= end_ns <= last_ns:
-            yield start_ns, end_ns, part or BACKWARD
+        if part != OTHERS:
+            yield start_ns, end_ns, part
+        elif first_ns <= start_ns <= end_ns <= last_ns:
+            yield start_ns, end_ns, Kind.BACKWARD
 
 
-def _operation(call: TracedCall) -> str:
-    """Return the name of an operation of a graph, ``""`` of all else that is traced."""
-    return call.name.rpartition(":")[0] if call.short and call.short in call.name else ""
-
-
-def _running(calls: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield the stretches in which any operation runs, with the parts that do."""
-    edges: list[tuple[int, int, int]] = []
+def _alone(calls: Iterator[Stretch]) -> Iterator[Stretch]:
+    """Yield stretches in which operations of one part alone run, and the time between such."""
+    edges = []
     for start_ns, end_ns, part in calls:
         if end_ns > start_ns:
             edges += [(start_ns, 1, part), (end_ns, -1, part)]
-    running = dict.fromkeys(KIND_OF, 0)
-    at = 0
+    running: Counter[int] = Counter()
+    begun_ns = ended_ns = at = 0
+    last: list[int] = []  # the parts that ran last
     for time_ns, change, part in sorted(edges):
-        parts = sum(each for each, count in running.items() if count)
+        parts = sorted(+running)
         if parts and time_ns > at:
-            yield at, time_ns, parts
+            if parts != last:
+                if len(last) == 1:
+                    yield begun_ns, ended_ns, last[0]
+                begun_ns, last = at, parts
+            ended_ns = time_ns
         at = time_ns
         running[part] += change
-
-
-def _joined(stretches: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Yield the stretches of single parts; those of one part in a row are one."""
-    last: tuple[int, int, int] | None = None
-    for each in stretches:
-        if last is not None and last[2] == each[2]:
-            last = last[0], each[1], last[2]
-            continue
-        if last is not None and last[2] in KIND_OF:
-            yield last
-        last = each
-    if last is not None and last[2] in KIND_OF:
-        yield last
+    if len(last) == 1:
+        yield begun_ns, ended_ns, last[0]

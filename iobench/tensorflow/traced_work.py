@@ -10,8 +10,6 @@ from __future__ import annotations
 import importlib
 import re
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -21,9 +19,11 @@ import msgspec
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    Run = tuple[object, object]  # by what names a run of a function goes
+    LoaderWait = tuple[int, int, int]  # when a loop asked, when it held the batch, and its number
 
 OPERATION_KINDS: Final[dict[str, Kind]] = {
     "TFRecord": Kind.READ,
@@ -68,9 +68,7 @@ ROOT: Final = "Iterator::Root"
 MADE, TAKEN = "Produce", "Consume"
 EXECUTED: Final = ("ExecutorState::Process", "ExecutorDoneCallback")
 DONE: Final = "ExecutorDoneCallback"
-OPERATIONS: Final = re.compile(r"(\w+):(\d+)")
-FunctionNames = Mapping[tuple[str, int], str]
-"""The user's functions, by their operation and its place from the source on."""
+PLACES: Final = re.compile(r":(\d+)")
 LONGEST_CHAIN: Final = 16
 """Threads that an element passes through, at most."""
 
@@ -115,14 +113,6 @@ class TracedThread(msgspec.Struct, frozen=True):
     calls: list[TracedCall]
 
 
-class LoaderWait(msgspec.Struct, frozen=True):
-    """A batch and when the training loop waited for it, on the clock of the trace."""
-
-    requested_ns: int
-    delivered_ns: int
-    batch: int
-
-
 class TracedWork(msgspec.Struct, frozen=True):
     """A stretch of one thread that is work of one operation; they never overlap on a thread."""
 
@@ -130,42 +120,46 @@ class TracedWork(msgspec.Struct, frozen=True):
     thread_name: str
     in_loop: bool  # on the training loop's own thread
     kind: Kind
-    operation: str
+    label: str  # the operation; of one in a function, and of several functions which one's it is
     start_ns: int
     end_ns: int
     batch: int  # -1 for none that was delivered within the trace
-    iterator: str = ""  # that did it, or whose function did; by its place in the pipeline
-    in_function: bool = False
 
 
 def find_work(
-    threads: Sequence[TracedThread],
-    waits: Sequence[LoaderWait],
+    threads: Sequence[TracedThread], waits: Sequence[LoaderWait], names: Sequence[str] = ()
 ) -> list[TracedWork]:
-    """Return the work of tf.data's threads in a trace, by thread and time."""
+    """Return the work of tf.data's threads in a trace, by thread and time.
+
+    ``names`` are the user's functions in the pipeline, from its source on.
+    """
     loops = _mark_waited(threads, waits)
-    functions = _mark_producers(threads)
+    _mark_producers(threads)
+    runs = _functions_run(threads)
+    named = _named_iterators(threads, names)
+    several = len({*runs.values()}) > 1
     result = []
     for thread in threads:
         for call in thread.calls:
-            described = _described(call, functions)
+            described = _described(call, runs)
             if described is None:
                 continue
-            for start_ns, end_ns in _own_stretches(call):
-                kind, operation, iterator = described
-                result.append(
-                    TracedWork(
-                        thread.number, thread.name, thread.number in loops, kind, operation,
-                        start_ns, end_ns, call.batch, iterator,
-                        in_function=not call.short.startswith(ITERATOR),
-                    )
-                )  # fmt: skip
+            kind, label, iterator = described
+            if iterator and several:
+                label = f"{named.get(iterator) or _operation_at(iterator)}/{label}"
+            result += [
+                TracedWork(
+                    thread.number, thread.name, thread.number in loops, kind, label,
+                    start_ns, end_ns, call.batch,
+                )
+                for start_ns, end_ns in _own_stretches(call)
+            ]  # fmt: skip
     return sorted(result, key=lambda work: (work.thread, work.start_ns, work.end_ns))
 
 
 def _mark_waited(threads: Sequence[TracedThread], waits: Sequence[LoaderWait]) -> set[int]:
     """Give the batch to what the training loop's thread did to get it; return such threads."""
-    requested = [wait.requested_ns for wait in waits]
+    requested = [requested_ns for requested_ns, _, _ in waits]
     loops = set()
     for thread in threads:
         for call in thread.calls:
@@ -173,17 +167,16 @@ def _mark_waited(threads: Sequence[TracedThread], waits: Sequence[LoaderWait]) -
                 continue
             middle = (call.start_ns + call.end_ns) // 2
             place = bisect_right(requested, middle) - 1
-            if place >= 0 and middle < waits[place].delivered_ns:
-                call.batch = waits[place].batch
+            if place >= 0 and middle < waits[place][1]:
+                call.batch = waits[place][2]
                 loops.add(thread.number)
     return loops
 
 
-def _mark_producers(threads: Sequence[TracedThread]) -> dict[tuple[object, object], str]:
-    """Carry batches on, from who takes to who makes; return functions and who runs them."""
+def _mark_producers(threads: Sequence[TracedThread]) -> None:
+    """Carry batches on, from who takes to who makes."""
     taken: dict[tuple[str, object], int] = {}
-    functions: dict[tuple[object, object], str] = {}
-    batch_of: dict[tuple[object, object], int] = {}
+    batch_of: dict[Run, int] = {}
     for _ in range(LONGEST_CHAIN):
         n_known = len(taken) + len(batch_of)
         for thread in threads:
@@ -199,18 +192,11 @@ def _mark_producers(threads: Sequence[TracedThread]) -> dict[tuple[object, objec
                     batch_of.setdefault(run, call.batch)
         if len(taken) + len(batch_of) == n_known:
             break
-    whose = _whose_functions(threads)
-    for thread in threads:
-        for call in thread.calls:
-            begun = _runs_begun(call)
-            if begun and (iterator := _function_of(call, whose)):
-                functions |= dict.fromkeys(begun, iterator)
-    return functions
 
 
-def _runs_begun(call: TracedCall) -> list[tuple[object, object]]:
+def _runs_begun(call: TracedCall) -> list[Run]:
     """Return by what names the run of a function goes that a call begins."""
-    result: list[tuple[object, object]] = []
+    result: list[Run] = []
     if "_p" in call.stats and "_pt" in call.stats:
         result.append((call.stats["_pt"], call.stats["_p"]))
     if call.name.startswith(FUNCTION_RUN) and "id" in call.stats:
@@ -218,25 +204,21 @@ def _runs_begun(call: TracedCall) -> list[tuple[object, object]]:
     return result
 
 
-def _run_names(call: TracedCall) -> tuple[tuple[object, object], ...]:
+def _run_names(call: TracedCall) -> tuple[Run, Run]:
     """Return by what names the run of a function goes that an executor's call is part of."""
     return (call.stats.get("_ct"), call.stats.get("_c")), (FUNCTION_RUN, call.stats.get("id"))
 
 
 def _batch(
-    call: TracedCall,
-    taken: Mapping[tuple[str, object], int],
-    batch_of: Mapping[tuple[object, object], int],
+    call: TracedCall, taken: Mapping[tuple[str, object], int], batch_of: Mapping[Run, int]
 ) -> int:
     if call.within is not None and call.within.batch >= 0:
         return call.within.batch
     family = call.name.removesuffix(MADE)
     if family != call.name and "element_id" in call.stats:
         return taken.get((family, call.stats["element_id"]), -1)
-    if call.name in EXECUTED:
+    if call.name in EXECUTED or "_c" in call.stats:
         return next((batch_of[name] for name in _run_names(call) if name in batch_of), -1)
-    if "_c" in call.stats:
-        return batch_of.get((call.stats.get("_ct"), call.stats["_c"]), -1)
     return -1
 
 
@@ -247,35 +229,31 @@ def _around(call: TracedCall) -> Iterator[TracedCall]:
         outer = outer.within
 
 
-def _whose_functions(threads: Sequence[TracedThread]) -> dict[str, str]:
-    """Return the iterator whose elements a name with ``Produce`` makes, where it is one alone."""
-    result: dict[str, set[str]] = {}
+def _functions_run(threads: Sequence[TracedThread]) -> dict[Run, str]:
+    """Return the iterators that run functions, by the runs."""
+    result: dict[Run, str] = {}
     for thread in threads:
         for call in thread.calls:
-            if call.short.startswith(ITERATOR):
-                family = operation_name(call.short.removeprefix(ITERATOR))
-                result.setdefault(family, set()).add(iterator_of(call.name))
-    return {
-        family: next(iter(iterators)) for family, iterators in result.items() if len(iterators) == 1
+            begun = _runs_begun(call)
+            if begun and (iterator := _iterator_around(call, {})):
+                result |= dict.fromkeys(begun, iterator)
+    return result
+
+
+def _named_iterators(threads: Sequence[TracedThread], names: Sequence[str]) -> dict[str, str]:
+    """Return the user's functions by the iterators that run them."""
+    places = {
+        iterator_of(call.name): [int(at) for at in PLACES.findall(str(call.stats.get("name", "")))]
+        for thread in threads
+        for call in thread.calls
+        if call.short.startswith(ITERATOR) and "[" not in call.name
     }
-
-
-def _function_of(call: TracedCall, whose: Mapping[str, str]) -> str:
-    """Return the iterator that runs a function from here, ``""`` if none does."""
-    outers = [*_around(call)]
-    for at, outer in enumerate(outers):
-        if outer.name.endswith(MADE):
-            family = outer.name.removesuffix(MADE)
-            pulled = (each for each in outer.inner if each.short.startswith(ITERATOR))
-            below = next((iterator_of(each.name) for each in pulled if ITERATOR in each.name), "")
-            # The iterator that makes the element is the one from which it pulls.
-            parent = below.rpartition(SEPARATOR)[0]
-            return parent or whose.get(family, family)
-        if outer.short.startswith(ITERATOR):
-            return iterator_of(outer.name)
-        if outer.name in EXECUTED and at + 1 == len(outers):
-            break
-    return ""
+    first = min((at for each in places.values() for at in each), default=0)
+    result = {}
+    for iterator, each in places.items():
+        known = [names[at - first] for at in each if at - first < len(names)]
+        result[iterator] = next(filter(None, known), "")
+    return result
 
 
 def iterator_of(name: str) -> str:
@@ -286,44 +264,41 @@ def iterator_of(name: str) -> str:
     return NUMBERED.sub("[]", name.removeprefix(ITERATOR))
 
 
-def _described(
-    call: TracedCall,
-    functions: Mapping[tuple[object, object], str],
-) -> tuple[Kind, str, str] | None:
-    """Return kind, name and iterator of tf.data's work; None for waiting, and for others' work."""
-    if call.short.startswith(ITERATOR):
-        operation = operation_name(call.short.removeprefix(ITERATOR))
-        if operation in THREADED or operation in HANDING_ON:
-            return None
-        return kind_of(operation), operation, iterator_of(call.name)
-    if call.name == DONE:
-        iterator = _iterator_run(call, functions)
-        operation = _operation_at(iterator)
-        # There it copies what the function returned into the batch; elsewhere it hands it on.
-        return (kind_of(operation), operation, iterator) if "Batch" in operation else None
-    is_kernel = bool(call.short) and ":" in call.name
-    if is_kernel and (iterator := _loads_for(call, functions)):
-        return kind_of(call.short), call.short, iterator
-    return None
-
-
 def _operation_at(iterator: str) -> str:
     return operation_name(iterator.rpartition(SEPARATOR)[2])
 
 
-def _iterator_run(call: TracedCall, functions: Mapping[tuple[object, object], str]) -> str:
-    return next((functions[name] for name in _run_names(call) if name in functions), "")
+def _described(call: TracedCall, runs: Mapping[Run, str]) -> tuple[Kind, str, str] | None:
+    """Return kind, operation and, in a function, iterator of tf.data's work; else None."""
+    if call.short.startswith(ITERATOR):
+        operation = operation_name(call.short.removeprefix(ITERATOR))
+        if operation in THREADED or operation in HANDING_ON:
+            return None
+        return kind_of(operation), operation, ""
+    if call.name == DONE:
+        operation = _operation_at(_iterator_run(call, runs))
+        # There it copies what the function returned into the batch; elsewhere it hands it on.
+        return (kind_of(operation), operation, "") if "Batch" in operation else None
+    if call.short and ":" in call.name and (iterator := _iterator_around(call, runs)):
+        return kind_of(call.short), call.short, iterator
+    return None
 
 
-def _loads_for(call: TracedCall, functions: Mapping[tuple[object, object], str]) -> str:
-    """Return the iterator that a kernel works for, ``""`` if it is none of tf.data."""
+def _iterator_run(call: TracedCall, runs: Mapping[Run, str]) -> str:
+    return next((runs[name] for name in _run_names(call) if name in runs), "")
+
+
+def _iterator_around(call: TracedCall, runs: Mapping[Run, str]) -> str:
+    """Return the iterator that a call works for, ``""`` if it is none of tf.data."""
     for outer in _around(call):
         if outer.short.startswith(ITERATOR):
             return iterator_of(outer.name)
-        if outer.name.endswith(MADE):
-            return outer.name.removesuffix(MADE)
+        if outer.name.endswith(MADE):  # by the iterator from which it pulls
+            pulled = (each.name for each in outer.inner if each.short.startswith(ITERATOR))
+            parent = iterator_of(next(pulled, "")).rpartition(SEPARATOR)[0]
+            return parent or outer.name.removesuffix(MADE)
         if outer.name in EXECUTED:
-            return _iterator_run(outer, functions)
+            return _iterator_run(outer, runs)
     return ""
 
 
@@ -340,44 +315,6 @@ def _own_stretches(call: TracedCall) -> Iterator[tuple[int, int]]:
         yield at, call.end_ns
 
 
-def labels_of(
-    works: Sequence[TracedWork], threads: Sequence[TracedThread], names: FunctionNames
-) -> dict[tuple[str, bool, str], str]:
-    """Return what each sort of work is called: its operation, and whose where several have one."""
-    functions = _functions(threads, names)
-    sorts = sorted({(work.iterator, work.in_function, work.operation) for work in works})
-    n_of = Counter(operation for _, _, operation in sorts)
-    result: dict[tuple[str, bool, str], str] = {}
-    given: Counter[str] = Counter()
-    for iterator, in_function, operation in sorts:
-        label = operation
-        if n_of[operation] > 1:
-            whose = functions.get(iterator) or operation_name(iterator.rpartition(SEPARATOR)[2])
-            label = f"{whose}/{operation}" if in_function or iterator in functions else operation
-        given[label] += 1
-        result[iterator, in_function, operation] = (
-            label if given[label] == 1 else f"{label}-{given[label]}"
-        )
-    return result
-
-
-def _functions(threads: Sequence[TracedThread], names: FunctionNames) -> dict[str, str]:
-    """Return the user's functions by the iterators that run them."""
-    operations: dict[str, list[tuple[str, int]]] = {}
-    for thread in threads:
-        for call in thread.calls:
-            if call.short.startswith(ITERATOR) and "[]" not in (iterator := iterator_of(call.name)):
-                name = str(call.stats.get("name", ""))
-                operations[iterator] = [(kind, int(at)) for kind, at in OPERATIONS.findall(name)]
-    first = min((at for each in operations.values() for _, at in each), default=0)
-    result = {}
-    for iterator, each in operations.items():
-        of_each = [names.get((operation_name(kind), at - first), "") for kind, at in each]
-        if any(of_each):
-            result[iterator] = next(filter(None, of_each))
-    return result
-
-
 # -- what it wrote: ``tensorflow/tsl/profiler/protobuf/xplane.proto``; TensorFlow has the parser ---
 
 
@@ -388,23 +325,19 @@ def read_trace(path: Path) -> list[TracedThread]:
     files = sorted(path.rglob("*.xplane.pb"))
     if not files:
         raise FileNotFoundError(f"{path}: TensorFlow wrote no trace")
+    # Of the library that TensorFlow brings along, which is no dependency of ours.
+    decode_error: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError
     threads: list[TracedThread] = []
     for file in files:
         space = xplane_pb2.XSpace()
         try:
             space.ParseFromString(file.read_bytes())
-        except _decode_error() as error:
+        except decode_error as error:
             raise ValueError(f"{file}: {error}") from error
         for plane in space.planes:
             if plane.name == HOST_PLANE:
                 threads += _threads(plane)
     return threads
-
-
-def _decode_error() -> type[Exception]:
-    # Of the library that TensorFlow brings along, which is no dependency of ours.
-    error_class: type[Exception] = importlib.import_module("google.protobuf.message").DecodeError
-    return error_class
 
 
 def _threads(plane: Any) -> Iterator[TracedThread]:

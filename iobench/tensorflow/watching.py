@@ -15,7 +15,7 @@ from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.tensorflow.graph_waits import GRAPH_WAITS, iterator_key
-from iobench.tensorflow.host_tracer import HostTracer
+from iobench.tensorflow.host_tracer import HostTracer, write_opaque
 from iobench.tensorflow.traced_work import THREADED, operation_name
 
 if TYPE_CHECKING:
@@ -25,18 +25,17 @@ if TYPE_CHECKING:
     from iobench.recording.session import Recording
     from iobench.tensorflow.graph_waits import GraphWait
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
-    from iobench.tensorflow.traced_work import FunctionNames
 
-MARK: Final = "_iobench_mark"
+NAME: Final = "_iobench_name"
+"""Where a dataset that `instrument` was given has what reports call it."""
+KNOWN: Final = "_iobench_known"
 DEPTH: Final = 100
 LAMBDA: Final = "<lambda>"
 UNREPLAYED: Final = (
     "tf.data pipelines are not replayed: record the script as changed too, and compare both runs"
 )
 THREADS: Final = "threads"
-OPAQUE: Final = "tf.data"
 TRACING: Final = "tracing by iobench"
-FACTS: Final = "_iobench_facts"
 COMPILED: Final = "tf.data's threads: not traced, since no Python runs in a compiled loop; opaque"
 DEVICES: Final = (
     "GPUs: TensorFlow's tracer is used for the host only, so neither their busy time nor copies to "
@@ -68,41 +67,50 @@ _watches: dict[int, IteratorWatch] = {}
 """By `iterator_key`: kept until what compiled functions waited for has been taken."""
 
 
-class _Passes:
-    """How many passes over a dataset brought a batch: Keras begins one more after each epoch."""
+class _KnownDataset:
+    """A dataset in a recording, and how many passes over it brought a batch."""
 
-    __slots__ = ("functions", "n")
-
-    def __init__(self, functions: FunctionNames) -> None:
-        self.n = 0
-        self.functions = functions
+    def __init__(self, recording: Recording, dataset: Any, name: str | None) -> None:
+        chain = [*_chain_of(dataset)]
+        operations = [operation_name(type(each).__name__.strip("_")) for each in chain]
+        shown = [
+            each for each in operations[::-1] if each not in ("Options", "Model", "Distribute")
+        ]
+        kind = type(dataset)
+        self.recording = recording
+        self.facts: LoaderFacts = recording.add_loader(
+            "tensorflow",
+            f"{kind.__module__}.{kind.__qualname__}",
+            name or " > ".join(shown),
+            threads=int(not THREADED.isdisjoint(shown)),
+            prefetch=_prefetch(chain, operations),
+            batch_size=next(filter(None, (_static(each, "_batch_size") for each in chain)), None),
+            unreplayed=UNREPLAYED,
+        )
+        self.functions = [_function_name(each) for each in reversed(chain)]
+        self.n_passes = 0  # Keras begins one more after each epoch
 
 
 class IteratorWatch:
     """Records one pass over a dataset; made as its iterator is asked for."""
 
-    def __init__(self, recording: Recording, facts: LoaderFacts, passes: _Passes) -> None:
-        self.recording = recording
-        self.facts = facts
-        self.log = DeliveryLog(recording, facts)
-        self._passes = passes
-        self._n = 0
+    def __init__(self, known: _KnownDataset) -> None:
+        self.recording = recording = known.recording
+        self.log = DeliveryLog(recording, known.facts)
         self.batch = -1
-        self._in_window: list[tuple[int, int, int]] = []
-        self._steps: list[LoopStep] = []
-        self._scopes: StepScopes | None = None
+        self._known = known
+        self._n = 0
         self._in_loop = True
-        traced = not passes.n and recording.detail != "batch"
-        self._tracer = HostTracer(recording.clock) if traced else None
+        traced = not known.n_passes and recording.detail != "batch"
+        self._tracer = HostTracer(recording.recorder) if traced else None
         self._iterator: weakref.ref[Any] | None = None
-        self.key = -1
 
     def take_iterator(self, iterator: Any) -> None:
         """Take the iterator that was asked for."""
         self._iterator = weakref.ref(iterator)
-        self.key = int(iterator_key(iterator))
-        if self.key >= 0:
-            _watches[self.key] = self
+        key = int(iterator_key(iterator))
+        if key >= 0:
+            _watches[key] = self
         weakref.finalize(iterator, self.left)
 
     def delivered(self, nbytes: int, data: Any) -> None:
@@ -115,7 +123,6 @@ class IteratorWatch:
         self.log.deliver(number, nbytes=nbytes, maker=THREADS)
         if self.log.delivered_ns == before_ns:
             return  # another loader's work
-        self.batch = number
         if not self._n and (place := _place_of(data)):
             self._unseen(PLACED.format(place))
         self._note(self.log.requested_ns, self.log.delivered_ns, number)
@@ -134,7 +141,6 @@ class IteratorWatch:
         self._number_epoch()
         number = self.recording.next_batch()
         self.log.waited(requested_ns, delivered_ns, number, maker=THREADS)
-        self.batch = number
         self._note(requested_ns, delivered_ns, number)
         if just_now:
             self._move_window()
@@ -146,8 +152,8 @@ class IteratorWatch:
     def computed(self, step: LoopStep, scopes: StepScopes) -> None:
         """Note what the loop did with a batch, and in which scopes, where that is traced."""
         if self._tracer is not None and self._tracer.running:
-            self._steps.append(step)
-            self._scopes = scopes
+            self._tracer.steps.append(step)
+            self._tracer.scopes = scopes
 
     def ended(self) -> None:
         """Note that there is no further batch."""
@@ -167,18 +173,20 @@ class IteratorWatch:
     def _number_epoch(self) -> None:
         """Give the pass its number, now that it brings a batch; or the batch that of its epoch."""
         if self.log.epoch < 0:
-            self.log.epoch = self._passes.n
-            self._passes.n += 1
+            self.log.epoch = self._known.n_passes
+            self._known.n_passes += 1
             if self.log.epoch:
                 self._tracer = None
         if self.recording.epoch >= 0 and self.recording.pass_role == "training":
             self.log.epoch = self.recording.epoch
 
     def _note(self, requested_ns: int, delivered_ns: int, number: int) -> None:
+        self.batch = number
+        wait = requested_ns, delivered_ns, number
         if self._tracer is not None and self._tracer.running:
-            self._in_window.append((requested_ns, delivered_ns, number))
+            self._tracer.waits.append(wait)
         else:
-            self._write_opaque(requested_ns, delivered_ns, number)
+            write_opaque(self.recording.recorder, wait, self.log.epoch)
 
     def _move_window(self) -> None:
         """Start, or end, the window of the tracer."""
@@ -193,11 +201,26 @@ class IteratorWatch:
             self._close_window()
 
     def _close_window(self) -> None:
+        """End the window, and write what was seen in it. Idempotent."""
         tracer, self._tracer = self._tracer, None
-        if tracer is None or not tracer.started:
+        if tracer is None or not (tracer.started or tracer.waits):
             return
         began_ns = self.recording.clock.now_ns()
-        self._close(tracer)
+        names = self._known.functions
+        n_traced = tracer.write(epoch=self.log.epoch, in_loop=self._in_loop, names=names)
+        if tracer.failure:
+            self._unseen(f"tf.data's threads: {tracer.failure}")
+        elif tracer.waits:
+            self._unseen(
+                f"tf.data's threads: traced for {n_traced} batches of round {self.log.number}, "
+                f"placed within {max(tracer.uncertainty_ns // 1000, 1)} us; opaque for the others"
+            )
+        if tf.config.list_physical_devices("GPU"):
+            self._unseen(DEVICES)
+        if tracer.n_parted:
+            self._unseen(PARTED.format(tracer.n_parted))
+        elif tracer.why_whole:
+            self._unseen(WHOLE.format(tracer.why_whole))
         self._took_time(began_ns)
 
     def _took_time(self, began_ns: int) -> None:
@@ -207,49 +230,9 @@ class IteratorWatch:
         recorder.once_ns += ended_ns - began_ns
         recorder.emit(Kind.OTHER, began_ns, ended_ns, label=recorder.string(TRACING))
 
-    def _close(self, tracer: HostTracer) -> None:
-        """End the window, and write what was seen in it."""
-        tracer.stop()
-        recorder = self.recording.recorder
-        traced = tracer.write(
-            recorder,
-            self._in_window,
-            epoch=self.log.epoch,
-            in_loop=self._in_loop,
-            steps=self._steps,
-            scopes=self._scopes,
-            functions=self._passes.functions,
-        )
-        for requested_ns, delivered_ns, number in self._in_window:
-            if number not in traced:
-                self._write_opaque(requested_ns, delivered_ns, number)
-        if tracer.failure:
-            self._unseen(f"tf.data's threads: {tracer.failure}")
-        elif self._in_window:
-            self._unseen(
-                f"tf.data's threads: traced for {len(traced)} batches of round {self.log.number}, "
-                f"placed within {max(tracer.uncertainty_ns // 1000, 1)} us; opaque for the others"
-            )
-        if tf.config.list_physical_devices("GPU"):
-            self._unseen(DEVICES)
-        if tracer.n_parted:
-            self._unseen(PARTED.format(tracer.n_parted))
-        elif tracer.why_whole:
-            self._unseen(WHOLE.format(tracer.why_whole))
-        self._steps = []
-        self._in_window = []
-
-    def _write_opaque(self, requested_ns: int, delivered_ns: int, number: int) -> None:
-        """Say that what tf.data did while a batch was waited for was not seen."""
-        recorder = self.recording.recorder
-        recorder.emit(
-            Kind.OPAQUE, requested_ns, delivered_ns, batch=number, epoch=self.log.epoch,
-            label=recorder.string(OPAQUE),
-        )  # fmt: skip
-
     def _unseen(self, what: str) -> None:
-        if what not in self.facts.unseen:
-            self.facts.unseen.append(what)
+        if what not in self._known.facts.unseen:
+            self._known.facts.unseen.append(what)
             self.recording.write_facts()
 
 
@@ -259,16 +242,15 @@ def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
     recording = current_recording()
     if recording is None:
         return None
-    mark = mark_of(dataset)
-    if mark is None and only_marked:
+    marked = marked_in(dataset)
+    if marked is None and only_marked:
         return None
-    holder = dataset if mark is None else mark
-    known: tuple[Recording, LoaderFacts, _Passes] | None = getattr(holder, FACTS, None)
-    if known is None or known[0] is not recording:
-        known = recording, note_dataset(recording, dataset, mark), _Passes(functions_of(dataset))
-        setattr(holder, FACTS, known)
-    _, facts, passes = known
-    _latest = IteratorWatch(recording, facts, passes)
+    holder = dataset if marked is None else marked
+    known: _KnownDataset | None = getattr(holder, KNOWN, None)
+    if known is None or known.recording is not recording:
+        known = _KnownDataset(recording, dataset, getattr(marked, NAME, None))
+        setattr(holder, KNOWN, known)
+    _latest = IteratorWatch(known)
     return _latest
 
 
@@ -288,23 +270,7 @@ def last_requested() -> IteratorWatch | None:
 
 def watch_of(wait: GraphWait) -> IteratorWatch | None:
     """Return whose iterator was waited for in a compiled function; None where nobody noted it."""
-    if wait.iterator < 0:
-        return _latest
-    return _watches.get(wait.iterator)
-
-
-def forget_gone() -> None:
-    """Forget iterators that are gone, now that no waits for them are left."""
-    for key, each in [*_watches.items()]:
-        if each.is_gone:
-            del _watches[key]
-
-
-def leave_all(recording: Recording) -> None:
-    """End the windows of passes that go on: the recording ends, or what it records of them."""
-    for each in {*_watches.values(), *((_latest,) if _latest is not None else ())}:
-        if each.recording is recording:
-            each.left()
+    return _latest if wait.iterator < 0 else _watches.get(wait.iterator)
 
 
 # -- compiled loops ---
@@ -320,7 +286,9 @@ class _Ending:
 
     def leave(self) -> None:
         write_waits(self.recording)
-        leave_all(self.recording)
+        for each in {*_watches.values(), _latest}:
+            if each is not None and each.recording is self.recording:
+                each.left()
 
 
 def expect_end(recording: Recording) -> None:
@@ -355,17 +323,12 @@ def write_waits(recording: Recording) -> None:
             n_unknown += 1
     if n_unknown:
         recording.add_unseen(NOBODYS.format(n_unknown))
-    forget_gone()
+    for key, each in [*_watches.items()]:
+        if each.is_gone:
+            del _watches[key]
 
 
 # -- what a dataset tells of itself ---
-
-
-class DatasetMark:
-    """What `instrument` was told of a dataset."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
 
 
 def batch_nbytes(batch: Any) -> int:
@@ -392,62 +355,31 @@ def _chain_of(dataset: Any) -> Iterator[Any]:
         dataset = inputs[0]
 
 
-def functions_of(dataset: Any) -> FunctionNames:
-    """Return the names of the user's functions in a dataset; nothing where it does not fit."""
-    chain = [*_chain_of(dataset)]
-    names = {}
-    for number, each in enumerate(reversed(chain)):
-        wrapper = getattr(each, "_map_func", None) or getattr(each, "_predicate", None)
-        function: Any = getattr(wrapper, "_func", None)
-        name = getattr(function, "__name__", "")
-        if name == LAMBDA:  # a tf.function of one has the name, and the code elsewhere
-            code = getattr(getattr(function, "python_function", function), "__code__", None)
-            name = f"lambda:{code.co_firstlineno}" if code is not None else ""
-        if name and isinstance(name, str):
-            names[operation_name(type(each).__name__.strip("_")), number] = name
-    return names
+def marked_in(dataset: Any) -> Any:
+    """Return the dataset that `instrument` returned, of those a dataset is made from."""
+    return next((each for each in _chain_of(dataset) if hasattr(each, NAME)), None)
 
 
-def mark_of(dataset: Any) -> DatasetMark | None:
-    """Return what `instrument` was told of a dataset, or of one that it is made of."""
-    marks = (getattr(each, MARK, None) for each in _chain_of(dataset))
-    return next((mark for mark in marks if mark is not None), None)
-
-
-def note_dataset(recording: Recording, dataset: Any, mark: DatasetMark | None) -> LoaderFacts:
-    """Note a dataset as a loader of this process, by what it tells of itself."""
-    chain = list(_chain_of(dataset))
-    operations = [operation_name(type(each).__name__.strip("_")) for each in chain]
-    shown = [
-        operation
-        for operation in reversed(operations)
-        if operation not in ("Options", "Model", "Distribute")
-    ]
-    name = mark.name if mark is not None and mark.name else " > ".join(shown)
-    kind = type(chain[0])
-    return recording.add_loader(
-        "tensorflow",
-        f"{kind.__module__}.{kind.__qualname__}",
-        name,
-        threads=int(not THREADED.isdisjoint(shown)),
-        prefetch=_prefetch(chain, operations),
-        batch_size=_batch_size(chain),
-        unreplayed=UNREPLAYED,
-    )
+def _function_name(dataset: Any) -> str:
+    """Return the name of the user's function in a part of a pipeline; ``""`` for none."""
+    wrapper = getattr(dataset, "_map_func", None) or getattr(dataset, "_predicate", None)
+    function: Any = getattr(wrapper, "_func", None)
+    name = getattr(function, "__name__", "")
+    if name == LAMBDA:  # a tf.function of one has the name, and the code elsewhere
+        code = getattr(getattr(function, "python_function", function), "__code__", None)
+        name = f"lambda:{code.co_firstlineno}" if code is not None else ""
+    return name if isinstance(name, str) else ""
 
 
 def _prefetch(chain: list[Any], operations: list[str]) -> int:
-    for each, operation in zip(chain, operations, strict=True):
-        if operation == "Prefetch":
-            size = tf.get_static_value(getattr(each, "_buffer_size", None))
-            return int(size) if size is not None and size > 0 else 2  # as autotuning begins
-    return 0
+    if "Prefetch" not in operations:
+        return 0
+    size = _static(chain[operations.index("Prefetch")], "_buffer_size")
+    return size if size is not None and size > 0 else 2  # as autotuning begins
 
 
-def _batch_size(chain: list[Any]) -> int | None:
-    for each in chain:
-        size = getattr(each, "_batch_size", None)
-        if size is not None:
-            known = tf.get_static_value(size)
-            return None if known is None else int(known)
-    return None
+def _static(dataset: Any, name: str) -> int | None:
+    """Return a size that a dataset was made with, None where that is unknown."""
+    size = getattr(dataset, name, None)
+    known = None if size is None else tf.get_static_value(size)
+    return None if known is None else int(known)

@@ -16,13 +16,11 @@ from number_stores import SPEC, expected_batch, write_numbers
 from iobench.errors import OptionError, StoreError, WorkerError
 from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.contract import IN_THREADS
-from iobench.loaders.planned_ring import PlannedRing
-from iobench.loaders.ring.store_source import StoreSource
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_reader import read_span_file
 from iobench.samples import SampleSpec, Variable
-from iobench.tensorflow.measured_pipelines import TFExampleLoader, TFRingLoader
+from iobench.tensorflow.measured_pipelines import TFExampleLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,17 +75,6 @@ def test_its_threads_are_seen_and_every_batch_is_explained(shard: Path, recorder
     assert "ParseExampleV2" in by_kind[Kind.DECODE]
     assert set(range(12)) <= set(file.spans["batch"].tolist())
     assert len(file.thread_names) > 1
-
-
-def test_the_ring_hands_on_the_same_batches(tmp_path: Path, recorder: Recorder) -> None:
-    store = write_numbers(tmp_path / "numbers")
-    found = []
-    for kind in (PlannedRing, TFRingLoader):
-        with kind(StoreSource(store), SIZE, threads=2, recorder=recorder) as loader:
-            batches = loader.batches(itertools.islice(plan_batches(N, SIZE), 4))
-            found.append([{name: a.copy() for name, a in b.arrays.items()} for b in batches])
-    for ours, theirs in zip(*found, strict=True):
-        assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_bad_input_gets_one_line(shard: Path, tmp_path: Path, recorder: Recorder) -> None:
