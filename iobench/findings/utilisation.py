@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from iobench.findings.contract import Finding
-from iobench.recording.kinds import Kind, Trait, stage_name
+from iobench.recording.kinds import Kind, Trait
 from iobench.report import units
 from iobench.report.document import Section, Sentence
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iobench.analysis.run import RankRun
-
-NOT_SAVING: Final = stage_name(Kind.CHECKPOINT, "snapshot")
-"""A loader asked for its own state, perhaps at every step: that ends no block."""
 
 
 class Utilisation(msgspec.Struct, frozen=True):
@@ -61,7 +58,6 @@ def _blocks(run: RankRun) -> Iterator[tuple[int, int, float]]:
     """Yield epoch, number of steps and compute over time of each block."""
     deliveries, ledger = run.deliveries, run.attribution.ledger
     saves = np.array([kind is Kind.CHECKPOINT for kind in ledger.stages.kinds], dtype=bool)
-    saves &= np.array(ledger.stages.names) != NOT_SAVING
     saved = np.flatnonzero(ledger.n_computed[:-1, saves].any(axis=1))
     left_ns = deliveries.until_ns - deliveries.delivered_ns
     no_compute = [Trait.NO_COMPUTE in kind.traits for kind in ledger.stages.kinds]

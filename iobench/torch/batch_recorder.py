@@ -40,8 +40,6 @@ SUMMED: Final = int(Flag.SUMMED)
 ESTIMATED: Final = int(Flag.ESTIMATED)
 DIGEST: Final = "digest"
 """Label of the stage that notes digests of batches."""
-SNAPSHOT: Final = "snapshot"
-"""Label of the time a StatefulDataLoader takes to note where it is."""
 CALL_LIGHT_SPANS: Final = 4
 """What timing a sample, or one call of a method, costs in light spans: 1.4 in a loop of nothing
 else, 3 to 5 where the sample's own work has been in the caches meanwhile."""

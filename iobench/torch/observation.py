@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import threading
@@ -15,7 +14,7 @@ from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.torch import device_moves
-from iobench.torch.batch_recorder import SNAPSHOT, BatchRecorder, BatchTag, open_digests
+from iobench.torch.batch_recorder import BatchRecorder, BatchTag, open_digests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,10 +141,6 @@ class Observation:
     def deliver(self) -> None:
         """Note that the training loop has what it waited for."""
         self.log.deliver(self.recording.next_batch())
-
-    def saving(self, kind: Kind) -> contextlib.AbstractContextManager[object]:
-        """Return what records that a StatefulDataLoader notes where it is, or is asked for it."""
-        return self.recorder.span(kind, SNAPSHOT) if self.live else contextlib.nullcontext()
 
     def __del__(self) -> None:
         # Of an iterator that was dropped in the middle of a pass.

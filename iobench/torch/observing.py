@@ -11,14 +11,13 @@ import inspect
 import multiprocessing
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import torch
 import torch.utils.data.dataloader as dataloader
 from torch.utils.data import IterableDataset, RandomSampler, get_worker_info
 
 from iobench.adapters.installed import install
-from iobench.recording.kinds import Kind
 from iobench.recording.session import loop_recording
 from iobench.recording.span_file import POSITION
 from iobench.torch import device_moves
@@ -197,23 +196,24 @@ def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, Ob
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in {"__dict__", "__weakref__"} and hasattr(loader, name):
                 object.__setattr__(copy, name, getattr(loader, name))
-    state, batches = copy.__dict__, _makes_batches(loader)
-    recording = observation.recording
-    drawn = "batch_sampler" if batches else "sampler"
+    state, recording = copy.__dict__, observation.recording
     context = ObservedContext(state[CONTEXT] or torch.multiprocessing, observation)
     spec = WorkerSpec(
         run=recording.run.path,
         rank=recording.job.rank,
         detail=recording.detail,
         unit_costs=dict(recording.facts.unit_costs),
-        batches=batches,
+        batches=_makes_batches(loader),
         stateful=_is_stateful(loader),
         digests=recording.digests,
         started_ns=recording.clock.now_ns(),
         keep_nbytes=recording.recorder.rotation.keep_nbytes,
         loop=recording.recorder.path,
     )
-    state[drawn] = _observed_sampler(state[drawn], observation)
+    drawn = "batch_sampler" if spec.batches else "sampler"
+    # That of a stateful loader is asked for its state, that of an iterable dataset for its class.
+    if not spec.stateful and not isinstance(state[drawn], dataloader._InfiniteConstantSampler):
+        state[drawn] = _Sampler(state[drawn], observation)
     state["collate_fn"] = WorkerCollate(state["collate_fn"])
     state["worker_init_fn"] = WorkerStarter(spec, state["worker_init_fn"])
     state[CONTEXT] = context
@@ -319,52 +319,32 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):  # type: ignore[misc]
         return observed_iter(self)
 
 
-# -- samplers, each draw of them recorded ---
-
-
-def _observed_sampler(sampler: Any, observation: WorkersObservation) -> Any:
-    """Return what iterates, counts and saves its state as the sampler does.
-
-    The one of iterable datasets stays as it is: drawing from it takes no time, and it is looked
-    for by its class.
-    """
-    if isinstance(sampler, dataloader._InfiniteConstantSampler):
-        return sampler
-    return _Sampler(sampler, observation)
-
-
-class _Before:
-    """Stands before an object of the user's, and has what that has."""
+class _Sampler:
+    """Stands before a sampler of the user's, and has what that has; each draw is recorded."""
 
     def __init__(self, behind: Any, observation: WorkersObservation) -> None:
         self._behind = behind
         self._observation = observation
-        for name in ("state_dict", "load_state_dict"):  # a StatefulDataLoader looks for them here
-            if hasattr(behind, name):
-                setattr(self, name, getattr(behind, name))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._behind, name)
-
-
-class _Sampler(_Before):
-    def __iter__(self) -> Iterator[Any]:
-        return _Draws(iter(self._behind), self._observation)
 
     def __len__(self) -> int:
         return len(self._behind)
 
-
-class _Draws(_Before):
     def __iter__(self) -> Iterator[Any]:
-        return self
+        return self._draws(iter(self._behind))
 
-    def __next__(self) -> Any:
-        observation = self._observation
-        start_ns = observation.recorder.clock.now_ns()
-        index = next(self._behind)
-        observation.draw(start_ns)
-        return index
+    def _draws(self, drawn: Iterator[Any]) -> Iterator[Any]:
+        now_ns = self._observation.recorder.clock.now_ns
+        while True:
+            start_ns = now_ns()
+            try:
+                index = next(drawn)
+            except StopIteration:
+                return
+            self._observation.draw(start_ns)
+            yield index
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._behind, name)
 
 
 # -- torch's own iterators, made to tell what the training loop waits for ---
@@ -415,32 +395,11 @@ def _derive(iterator: Any, ours: type, observation: Observation) -> None:
 @functools.cache
 def _derived(ours: Any, own: Any) -> Any:
     names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
-    methods = {
-        name: _saving(getattr(own, name), kind)
-        for name, kind in ours.saves.items()
-        if hasattr(own, name)
-    }
-    return type(own.__name__, (ours, own), {**names, "__slots__": (), **methods})
-
-
-def _saving(original: Any, kind: Kind) -> Any:
-    """Return a method of torchdata's iterators that is recorded."""
-
-    def method(self: Any) -> Any:
-        with self.__dict__[PLACE].saving(kind):
-            return original(self)
-
-    return functools.wraps(original)(method)
+    return type(own.__name__, (ours, own), {**names, "__slots__": ()})
 
 
 class _Worked:
     """The iterator of a loader with worker processes."""
-
-    saves: ClassVar = {
-        "_get_main_state": Kind.SERIALISE,
-        "_take_snapshot": Kind.SERIALISE,
-        "state_dict": Kind.CHECKPOINT,
-    }
 
     def __next__(self) -> Any:
         observation: WorkersObservation = self.__dict__[PLACE]
@@ -474,8 +433,6 @@ class _Worked:
 
 class _Made:
     """The iterator of a loader without workers: the training loop's thread makes the batches."""
-
-    saves: ClassVar = {"state_dict": Kind.CHECKPOINT}
 
     def _next_index(self) -> Any:
         observation: LocalObservation = self.__dict__[PLACE]
@@ -549,8 +506,6 @@ def _make_in_full(iterator: Any, batch_class: Any, observation: LocalObservation
 
 class _Waited:
     """An iterator that nothing else is known of: only the waits for it are recorded."""
-
-    saves: ClassVar[dict[str, Kind]] = {}
 
     def __next__(self) -> Any:
         observation: Observation = self.__dict__[PLACE]

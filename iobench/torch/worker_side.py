@@ -26,7 +26,7 @@ from iobench.recording.rotation import Rotation
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.recording.stuck_calls import watch_calls
-from iobench.torch.batch_recorder import SNAPSHOT, BatchRecorder, BatchTag, open_digests
+from iobench.torch.batch_recorder import BatchRecorder, BatchTag, open_digests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,7 +133,6 @@ class WorkerSide:
         self._n_held = _n_held_by(self._dataset)
         self._opened_ns = now_ns()
         self._waits_for_first = True
-        self._snapshot = False
         self._taken_ns = self.begun_ns = self._opened_ns  # a batch, or to start; 0 where idle
         watch_calls(self.recorder, lambda: self.begun_ns)
         self.recorder.emit(Kind.STARTUP, spec.started_ns, self._opened_ns)
@@ -160,12 +159,13 @@ class WorkerSide:
             activate(recording)
         if tag.is_recorded:
             recorder.emit(Kind.SUBMIT_QUEUE, tag.submitted_ns, taken_ns, -1, -1, *tag[:2])
+        snapshot = None
         if self.stateful:
-            index, self._snapshot = index
+            index, snapshot = index
         self._taken_ns = self.begun_ns = taken_ns
         self.maker.theirs_ns = 0
         index = self.maker.begin(tag, index)
-        return (index, self._snapshot) if self.stateful else index
+        return (index, snapshot) if self.stateful else index
 
     def finish(self, number: int, result: Any) -> tuple[Any, ...]:
         """End the batch of this task; return what is to travel."""
@@ -177,11 +177,7 @@ class WorkerSide:
         tag = maker.finish()
         if tag is None:
             return number, result
-        if self._snapshot and ended_ns >= 0:
-            self.recorder.emit(
-                Kind.SERIALISE, ended_ns, put_ns, batch=tag.batch, epoch=tag.epoch,
-                label=self.recorder.string(SNAPSHOT),
-            )  # fmt: skip
+        if self.stateful and ended_ns >= 0:  # it notes where it is
             maker.theirs_ns += put_ns - ended_ns
         sent = number, _Sent(result, self.recorder, nbytes, tag), nbytes
         self.recorder.own_ns += now_ns() - self._taken_ns - maker.theirs_ns

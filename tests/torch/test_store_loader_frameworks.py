@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -11,6 +14,7 @@ pytest.importorskip("torch", reason="batches of tensors need torch")
 import torch
 from number_stores import nothing_left, write_numbers
 
+from iobench.errors import OptionError
 from iobench.torch import StoreLoader
 
 pytestmark = [
@@ -34,8 +38,8 @@ def leaves_nothing(monkeypatch):
         monkeypatch.delenv(name)
 
 
-def loader_of(store, *, shuffle=True, **options):
-    return StoreLoader(store, 4, shuffle=shuffle, seed=3, dtype="float32", **options)
+def loader_of(store, **options):
+    return StoreLoader(store, 4, shuffle=True, seed=3, dtype="float32", **options)
 
 
 def epochs_of(store, n_epochs):
@@ -52,9 +56,7 @@ class TestLightning:
     def lightning(self):
         return pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
 
-    def fit(
-        self, lightning, store, folder, *, save_after=-1, shuffle=True, overfit_batches=0, **options
-    ):
+    def fit(self, lightning, store, folder, *, save_after=-1, **options):
         """Train for two epochs; return the samples of each batch."""
         seen: list[list[int]] = []
 
@@ -79,7 +81,7 @@ class TestLightning:
 
         class Data(lightning.LightningDataModule):
             def train_dataloader(self):
-                return loader_of(store, shuffle=shuffle)
+                return loader_of(store)
 
             def val_dataloader(self):
                 return StoreLoader(store, 8, dtype="float32")
@@ -87,7 +89,6 @@ class TestLightning:
         trainer = lightning.Trainer(
             accelerator="cpu", max_epochs=2, logger=False, enable_progress_bar=False,
             enable_model_summary=False, enable_checkpointing=False, default_root_dir=folder,
-            overfit_batches=overfit_batches,
         )  # fmt: skip
         trainer.fit(Model(), datamodule=Data(), weights_only=True, **options)
         return seen
@@ -142,26 +143,22 @@ class TestAccelerate:
         rest = self.train(store, range(1, 2), folder=tmp_path / "state")
         assert begun + rest == epochs_of(store, 2)
 
-    def test_an_epoch_ends_what_is_accumulated(self, store):
-        """Of six batches four make a step and the last two another one, as with its own loaders."""
-        accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
-        accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=4)
-        stock = torch.utils.data.DataLoader(list(range(24)), batch_size=4)
-        inner = loader_of(store)
-        steps = {}
-        for loader in accelerator.prepare(loader_of(store), stock):
-            seen = []
-            for _ in range(2):
-                for _ in loader:
-                    assert (
-                        sum(1 for _ in inner) == 6
-                    )  # a validation in between is another loader's end
-                    with accelerator.accumulate():
-                        seen.append(accelerator.sync_gradients)
-            steps[type(loader).__name__] = seen
-            assert not accelerator.gradient_state.in_dataloader
-        ours, theirs = steps.values()
-        assert ours == [False, False, False, True, False, True] * 2 == theirs
+
+@pytest.mark.parametrize(("n_steps", "by_epoch"), [(1, True), (4, True), (4, False)])
+def test_accumulation_that_ends_with_an_epoch_is_refused(store, monkeypatch, n_steps, by_epoch):
+    class GradientState:
+        _shared_state: ClassVar = {"there": "is one"}
+        num_steps, sync_with_dataloader = n_steps, by_epoch
+
+    monkeypatch.setitem(
+        sys.modules, "accelerate.state", SimpleNamespace(GradientState=GradientState)
+    )
+    loader = loader_of(store)
+    if n_steps > 1 and by_epoch:
+        with pytest.raises(OptionError, match="gradient_accumulation_steps=4: accelerate"):
+            iter(loader)
+    else:
+        assert sum(1 for _ in loader) == 6
 
 
 class TestFabric:
