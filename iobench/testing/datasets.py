@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import shutil
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from iobench.datasets.contract import (
-    Arrays,
-    Dataset,
-    Locator,
-    Raw,
-    SampleIndex,
-    make_sample,
-)
+from iobench.datasets.contract import Arrays, Dataset, Locator, Raw, SampleIndex, make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import IobenchError
+from iobench.testing.forks import answer_of_fork
 from iobench.testing.stores import random_sample
 
 if TYPE_CHECKING:
@@ -116,19 +108,9 @@ class DatasetTests:
     def test_a_forked_child_makes_the_same(self, dataset: Dataset, index: SampleIndex) -> None:
         """A worker that is forked makes the samples of its parent, and disturbs none of them."""
         expected = bits(make_sample(dataset, index.where[0]))
-        context = multiprocessing.get_context("fork")
-        answers = context.SimpleQueue()
-
-        def child() -> None:
-            answers.put(bits(make_sample(dataset, index.where[0])) == expected)
-            os._exit(0)
-
-        process = context.Process(target=child)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
-            process.start()
-        assert answers.get()
-        process.join(60)
+        assert (
+            answer_of_fork(lambda: bits(make_sample(dataset, index.where[0])) == expected) is True
+        )
         assert bits(make_sample(dataset, index.where[0])) == expected
 
     @pytest.mark.parametrize("left", [0.5, 0.0, -1], ids=["cut short", "empty", "missing"])

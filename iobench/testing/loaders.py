@@ -5,11 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
-import multiprocessing
-import os
 import pickle
 import threading
-import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -19,6 +16,7 @@ import pytest
 from iobench.errors import IobenchError, StoreError
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
+from iobench.testing.forks import answer_of_fork
 from iobench.testing.stores import flip_bit, random_sample, write_store
 
 if TYPE_CHECKING:
@@ -71,13 +69,9 @@ class LoaderTests:
     def store(self, tmp_path: Path) -> Store:
         """Return a store of 23 numbered samples in three shards."""
         samples = [self.sample(number) for number in range(N_SAMPLES)]
+        options, fmt = dict(self.format_options), find_format(self.format)
         return write_store(
-            tmp_path / "store",
-            find_format(self.format),
-            SPEC,
-            samples,
-            shard_n_samples=8,
-            options=dict(self.format_options),
+            tmp_path / "store", fmt, SPEC, samples, shard_n_samples=8, options=options
         )
 
     @staticmethod
@@ -183,29 +177,14 @@ class LoaderTests:
     def test_a_forked_child_begins_for_itself(self, store: Store) -> None:
         loader = self.open_loader(store.path, SIZE, shuffle=True)
         expected = self.numbers(loader)
-        context = multiprocessing.get_context("fork")
-        answers = context.SimpleQueue()
 
-        def child() -> None:
-            try:
-                if hasattr(loader, "set_epoch"):
-                    loader.set_epoch(0)
-                answers.put(self.numbers(loader))
-            except IobenchError as error:
-                answers.put(str(error))
-            os._exit(0)
+        def first_epoch() -> list[list[int]]:
+            if hasattr(loader, "set_epoch"):
+                loader.set_epoch(0)
+            return self.numbers(loader)
 
-        process = context.Process(target=child)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
-            process.start()
-        found = answers.get()
-        process.join(30)
-        assert process.exitcode == 0
-        if self.forks:
-            assert found == expected
-        else:
-            assert isinstance(found, str)
+        found = answer_of_fork(first_epoch)
+        assert found == expected if self.forks else isinstance(found, str)
 
     @pytest.mark.parametrize(
         "options", [{"no_such_option": 1}, {"batch_size": 0}, {"rank": 2, "world_size": 2}], ids=str
