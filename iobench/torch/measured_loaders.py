@@ -6,7 +6,6 @@ import contextlib
 import functools
 import signal
 import threading
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import wait
@@ -27,8 +26,7 @@ from iobench.torch.observing import DataLoader, observed_iter
 from iobench.torch.stage_methods import STAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-    from multiprocessing.process import BaseProcess
+    from collections.abc import Generator, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -65,22 +63,13 @@ class _WorkerLoader(MeasuredLoader):
         workers: int,
         prefetch: int,
     ) -> None:
-        super().__init__(workers=workers, prefetch=prefetch)
+        super().__init__(workers=workers, prefetch=prefetch if workers else 0)
         self._recording = MeasuredRecording(
             run, recorder, detail=detail.value, unit_costs=unit_costs
         )
+        self._loader: Any = None
         self._iterator: Any = None
-
-    @abstractmethod
-    def _forget(self) -> None:
-        """Let go of all that holds the iterator."""
-
-    def _unfinished(self) -> str:
-        """Return which batches are under way, as an error says it; empty where nobody knows."""
-        return ""
-
-    def _processes(self) -> list[BaseProcess]:
-        return list(getattr(self._iterator, "_workers", ()))
+        self._under_way: Iterable[PlannedBatch] = ()
 
     def _last_worker(self) -> int:
         """Return the worker that made the batch delivered last; -1 for the consumer."""
@@ -103,12 +92,13 @@ class _WorkerLoader(MeasuredLoader):
         if isinstance(error, WorkerError):
             return None
         try:
-            dead = self._dead(error)
+            dead = self._dead()
         except RuntimeError:  # torch's SIGCHLD handler raises once, wherever the consumer is
-            dead = self._dead(error)
+            dead = self._dead()
         if not dead:
             return None
-        unfinished = self._unfinished()
+        numbers = [planned.batch for planned in self._under_way]
+        unfinished = f" with batches {numbers} not delivered" if numbers else ""
         self.close()
         return WorkerError(
             f"{', '.join(dead)}{unfinished}: its spans are kept; look for the out-of-memory killer "
@@ -116,12 +106,11 @@ class _WorkerLoader(MeasuredLoader):
             "see the failure itself"
         )
 
-    def _dead(self, error: BaseException) -> list[str]:
-        """Return which workers have ended, and how; waits for one whose connection broke."""
-        dead, processes = [], self._processes()
+    def _dead(self) -> list[str]:
+        """Return which workers have ended, and how."""
+        dead, processes = [], list(getattr(self._iterator, "_workers", ()))
         # A process that is killed closes its connections, and its sentinel, before it has ended.
-        patience_s = DYING_S if isinstance(error, ConnectionError | EOFError) else 0
-        ending = wait([process.sentinel for process in processes], patience_s)
+        ending = wait([process.sentinel for process in processes], DYING_S)
         for number, process in enumerate(processes):
             process.join(None if process.sentinel in ending else 0)
             code = process.exitcode
@@ -132,11 +121,10 @@ class _WorkerLoader(MeasuredLoader):
 
     def _let_go(self) -> None:
         """End the workers, killing those that do not end in time."""
-        processes, iterator = self._processes(), self._iterator
+        processes = list(getattr(self._iterator, "_workers", ()))
         # What the iterator does when it is collected; a traceback may keep it alive for long.
-        shutdown = getattr(iterator, "_shutdown_workers", None)
-        self._iterator = None
-        self._forget()
+        shutdown = getattr(self._iterator, "_shutdown_workers", None)
+        self._iterator = self._loader = None
         if shutdown is not None:
             # One that was killed may have held the lock of torch's event, which is then never free.
             ending = threading.Thread(target=_run_quietly, args=(shutdown,), daemon=True)
@@ -146,7 +134,7 @@ class _WorkerLoader(MeasuredLoader):
             else:
                 ending.run()
             del ending
-        del iterator, shutdown
+        del shutdown
         self._recording.close()
         for process in processes:
             process.join(JOIN_S)
@@ -187,13 +175,12 @@ class TorchLoader(_WorkerLoader):
         pin: bool = False,
     ) -> None:
         refuse_below_one(prefetch=prefetch, batch_size=batch_size)
-        ahead = prefetch if workers else 0
-        super().__init__(run, recorder, detail, unit_costs, workers=workers, prefetch=ahead)
+        super().__init__(run, recorder, detail, unit_costs, workers=workers, prefetch=prefetch)
         self.copied_from = "pinned" if pin else "pageable"
         self._plan: Iterator[PlannedBatch] = iter(())
-        self._drawn: deque[PlannedBatch] = deque()
-        self._loader: Any = DataLoader(
-            samples_of(pipeline),
+        self._under_way = self._drawn = deque[PlannedBatch]()
+        self._loader = DataLoader(
+            PipelineSamples(pipeline),
             batch_sampler=_Plan(self._draw),
             num_workers=workers,
             pin_memory=pin,
@@ -237,12 +224,6 @@ class TorchLoader(_WorkerLoader):
             reason = _in_one_line(error)
             raise WorkerError(f"worker-{number}: {reason}; {SHARED_MEMORY}") from error
 
-    def _unfinished(self) -> str:
-        return f" with batches {[planned.batch for planned in self._drawn]} not delivered"
-
-    def _forget(self) -> None:
-        self._loader = None
-
 
 class _Plan:
     """A batch sampler that draws from a round's plan."""
@@ -275,8 +256,7 @@ class ReadyLoader(_WorkerLoader):
         detail: Detail,
         unit_costs: Mapping[str, int | None],
     ) -> None:
-        workers: int = loader.num_workers
-        ahead = (loader.prefetch_factor or 1) if workers else 0
+        workers, ahead = loader.num_workers, loader.prefetch_factor or 1
         super().__init__(run, recorder, detail, unit_costs, workers=workers, prefetch=ahead)
         self._loader = loader
         self._passes = passes
@@ -320,10 +300,11 @@ class ReadyLoader(_WorkerLoader):
         begun: Iterator[Any] = self._iterator
         return begun
 
-    def _forget(self) -> None:
-        self._pass = None
-        if getattr(self._loader, "_iterator", None) is not None:
-            self._loader._iterator = None
+    def _let_go(self) -> None:
+        self._pass, loader = None, self._loader
+        if getattr(loader, "_iterator", None) is not None:
+            loader._iterator = None
+        super()._let_go()
 
 
 def _in_one_line(error: BaseException) -> str:
@@ -347,8 +328,14 @@ METHODS: Final = {kind: name for name, kind in STAGES.items()}
 """Which method does the steps of a kind: `iobench.torch.DataLoader` times it."""
 
 
+def _run_step(_: PipelineSamples, step: Callable[..., Any], *given: Any) -> Any:
+    return step(*given)
+
+
 class PipelineSamples:
-    """A map-style dataset whose samples a pipeline makes; see `samples_of`."""
+    """A map-style dataset whose samples a pipeline makes, with a method for each kind of step."""
+
+    read = decode = preprocess = transform = _run_step
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -374,21 +361,6 @@ class PipelineSamples:
                 raise
             portable = portable_error(error, number, int(info.id))
             raise type(portable)(str(portable)) from None  # whose notes torch would send as well
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return samples_of, (self._pipeline,)
-
-
-def samples_of(pipeline: Pipeline) -> PipelineSamples:
-    """Return the samples of a pipeline, as a dataset with a method for each kind of its steps."""
-    names = {METHODS[step.kind] for step in pipeline.steps if step.kind in METHODS}
-    kind = type("PipelineSamples", (PipelineSamples,), dict.fromkeys(names, _run_step))
-    samples: PipelineSamples = kind(pipeline)
-    return samples
-
-
-def _run_step(_: PipelineSamples, step: Callable[..., Any], *given: Any) -> Any:
-    return step(*given)
 
 
 def _named(step: Step, is_one: bool) -> Callable[..., Any]:

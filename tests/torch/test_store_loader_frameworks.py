@@ -156,7 +156,7 @@ def test_accumulation_that_ends_with_an_epoch_is_refused(store, monkeypatch, n_s
     loader = loader_of(store)
     if n_steps > 1 and by_epoch:
         with pytest.raises(OptionError, match="gradient_accumulation_steps=4: accelerate"):
-            iter(loader)
+            next(iter(loader))
     else:
         assert sum(1 for _ in loader) == 6
 
