@@ -36,7 +36,6 @@ class DaliLoader(MeasuredLoader):
     def __init__(
         self,
         shards: Sequence[Sequence[Path]],
-        counts: Sequence[int],
         spec: SampleSpec,
         batch_size: int,
         *,
@@ -55,7 +54,7 @@ class DaliLoader(MeasuredLoader):
             self.copied_from, self.copied_by = None, "DALI"
         try:
             self._pipeline: Any = make_pipeline(
-                shards, counts, spec, batch_size, threads=threads, prefetch=prefetch, place=place
+                shards, spec, batch_size, threads=threads, prefetch=prefetch, place=place
             )
         except RuntimeError as error:
             if place is None:
@@ -102,7 +101,6 @@ def _reason(error: RuntimeError) -> str:
 
 def make_pipeline(
     shards: Sequence[Sequence[Path]],
-    counts: Sequence[int],
     spec: SampleSpec,
     batch_size: int,
     *,
@@ -111,16 +109,9 @@ def make_pipeline(
     place: int | None = None,
 ) -> Any:
     """Return a built pipeline over a store; its outputs are the variables in their order."""
-    suffixes = {path.suffix for files in shards for path in files}
-    if suffixes == {".tfrecord", ".idx"}:
-        graph = _from_examples([files[0] for files in shards], [files[1] for files in shards], spec)
-    elif suffixes == {".npy"} and not any(map(_holds_whole_samples, shards[0])):
-        graph = _from_arrays(shards, counts, spec, batch_size)
-    else:
-        raise OptionError(
-            "--framework dali: DALI reads TFRecord stores, and NumPy stores with a file for each "
-            "variable (of 64 KiB or more a sample); choose --format tfrecord"
-        )
+    if {path.suffix for files in shards for path in files} != {".tfrecord", ".idx"}:
+        raise OptionError("--framework dali: DALI reads TFRecord stores: choose --format tfrecord")
+    graph = _from_examples([files[0] for files in shards], [files[1] for files in shards], spec)
     pipeline = importlib.import_module("nvidia.dali.pipeline").Pipeline(
         batch_size=batch_size,
         num_threads=threads,
@@ -132,11 +123,6 @@ def make_pipeline(
         pipeline.set_outputs(*(outputs if place is None else [each.gpu() for each in outputs]))
     pipeline.build()
     return pipeline
-
-
-def _holds_whole_samples(path: Path) -> bool:
-    """Return whether the rows of an array are whole samples, which DALI cannot take apart."""
-    return np.load(path, mmap_mode="r").dtype.names is not None
 
 
 def _from_examples(
@@ -180,29 +166,3 @@ def _typed(fn: Any, values: Any, variable: Variable, kinds: Mapping[str, Feature
     if dtype.name in ("float32", "int64"):
         return values
     return fn.cast(values, dtype=types.to_dali_type(dtype.name))
-
-
-def _from_arrays(
-    shards: Sequence[Sequence[Path]], counts: Sequence[int], spec: SampleSpec, batch_size: int
-) -> Callable[[], Sequence[Any]]:
-    """Return readers that take one row of a shard's array after the other."""
-    fn = importlib.import_module("nvidia.dali.fn")
-    types = importlib.import_module("nvidia.dali.types")
-    rows = np.concatenate([np.arange(n, dtype=np.int32) for n in counts])
-
-    def row(info: Any) -> Any:
-        place = (info.iteration * batch_size + info.idx_in_batch) % len(rows)
-        return rows[place : place + 1]
-
-    def graph() -> Sequence[Any]:
-        starts = fn.external_source(source=row, batch=False, dtype=types.INT32, ndim=1)
-        outputs = []
-        for variable, files in zip(spec, zip(*shards, strict=True), strict=True):
-            repeated = [str(file) for file, n in zip(files, counts, strict=True) for _ in range(n)]
-            read = fn.readers.numpy(
-                files=repeated, roi_start=starts, roi_shape=[1], roi_axes=[0], name=variable.name
-            )
-            outputs.append(fn.reshape(read, shape=[*variable.shape], layout=""))
-        return outputs
-
-    return graph

@@ -169,10 +169,9 @@ class Settings(msgspec.Struct, frozen=True):
         if one.framework == "dali":
             from iobench.dali.store_pipelines import DaliLoader
 
-            counts = [n_samples for n_samples, _ in one.shards]
             files = [files for _, files in one.shards]
             place = self.device.dali_place
-            return DaliLoader(files, counts, work.spec, self.batch_size, place=place, **ahead)
+            return DaliLoader(files, work.spec, self.batch_size, place=place, **ahead)
         if one.framework == "tensorflow" and one.extents is None:
             from iobench.tensorflow.measured_pipelines import TFExampleLoader
 

@@ -13,7 +13,7 @@ from iobench.loaders.ring.loader_config import LoaderConfig, with_options
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.options import resolve_options
 from iobench.loaders.ring.presenting import Presenter, map_leaves
-from iobench.tensorflow.tensors import as_tensor, float_cast, signature_of, signature_of_batch
+from iobench.tensorflow.tensors import as_tensor, float_cast
 
 if TYPE_CHECKING:
     import os
@@ -77,8 +77,7 @@ class TFStoreLoader(RingLoader):
         Parameters
         ----------
         output_signature : nested structure of tf.TensorSpec, optional
-            What a batch is. By default as the store says; with a transform, as what it returns of
-            the first sample.
+            What a batch is. By default as the first sample is presented.
         """
         if output_signature is None:
             output_signature = self._signature()
@@ -101,20 +100,23 @@ class TFStoreLoader(RingLoader):
         return dataset
 
     def _signature(self) -> Any:
-        presenter = self._presenter
-        if presenter.transform is None and presenter.stack is None:
-            order = self.order
-            is_even = order.drop_last or order.n_samples % order.batch_size == 0
-            return signature_of(self.spec, order.batch_size if is_even else None, presenter.cast)
+        """Return what a batch is, by the first sample as the loader presents it."""
+        order, presenter = self.order, self._presenter
+        is_even = order.drop_last or order.n_samples % order.batch_size == 0
         rows = {v.name: np.empty((1, *v.shape), dtype=v.dtype) for v in self.spec}
         filler = self.source.filler()
         try:
-            filler.fill(self.order.samples(0, 0)[:1], rows, BatchLog())
+            filler.fill(order.samples(0, 0)[:1], rows, BatchLog())
         finally:
             filler.close()
-        return signature_of_batch(
-            Presenter(presenter.transform, presenter.cast, stack=presenter.stack)(rows)
-        )
+        shown = Presenter(presenter.transform, presenter.cast, stack=presenter.stack)(rows)
+        n_samples = order.batch_size if is_even and presenter.transform is None else None
+
+        def described(leaf: Any) -> Any:
+            leaf = tf.convert_to_tensor(leaf)
+            return tf.TensorSpec((n_samples, *leaf.shape[1:]), leaf.dtype)
+
+        return map_leaves(shown, described)
 
 
 def _as_arrays(batch: Any) -> Any:

@@ -8,13 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from iobench.errors import OptionError
-from iobench.loaders.ring.presenting import ArrayCast, map_leaves
+from iobench.loaders.ring.presenting import ArrayCast
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.presenting import Cast
-    from iobench.samples import SampleSpec
 
 ALIGNMENT: Final = 64
 """Of TensorFlow's own memory: its kernels end the process where they meet less."""
@@ -54,27 +52,3 @@ def float_cast(dtype: Any) -> ArrayCast:
             f"dtype={dtype!r}: expected a floating-point dtype such as 'float32' or 'bfloat16'"
         )
     return ArrayCast(np.dtype(result.as_numpy_dtype))
-
-
-def signature_of(
-    spec: SampleSpec, n_samples: int | None, cast: Cast | None
-) -> dict[str, tf.TensorSpec]:
-    """Return what a batch of these samples is; ``n_samples`` is None where it differs."""
-    result = {}
-    for variable in spec:
-        dtype = np.dtype(variable.dtype)
-        if cast is not None:
-            dtype = cast(np.empty(0, dtype)).dtype
-        shape = (n_samples, *variable.shape)
-        result[variable.name] = tf.TensorSpec(shape, tf.as_dtype(dtype))
-    return result
-
-
-def signature_of_batch(batch: Any) -> Any:
-    """Return what batches like this one are, of any number of samples."""
-
-    def described(leaf: Any) -> Any:
-        leaf = tf.convert_to_tensor(leaf)
-        return tf.TensorSpec((None, *leaf.shape[1:]), leaf.dtype)
-
-    return map_leaves(batch, described)

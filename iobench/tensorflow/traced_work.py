@@ -137,23 +137,24 @@ def find_work(
     _mark_producers(threads)
     runs = _functions_run(threads)
     named = _named_iterators(threads, names)
-    several = len({*runs.values()}) > 1
+    calls = [
+        (thread, call, *described)
+        for thread in threads
+        for call in thread.calls
+        if (described := _described(call, runs)) is not None
+    ]
+    whose = {each: named.get(each) or _operation_at(each) for *_, each in calls if each}
+    several = len({*whose.values()}) > 1
     result = []
-    for thread in threads:
-        for call in thread.calls:
-            described = _described(call, runs)
-            if described is None:
-                continue
-            kind, label, iterator = described
-            if iterator and several:
-                label = f"{named.get(iterator) or _operation_at(iterator)}/{label}"
-            result += [
-                TracedWork(
-                    thread.number, thread.name, thread.number in loops, kind, label,
-                    start_ns, end_ns, call.batch,
-                )
-                for start_ns, end_ns in _own_stretches(call)
-            ]  # fmt: skip
+    for thread, call, kind, operation, iterator in calls:
+        label = f"{whose[iterator]}/{operation}" if iterator and several else operation
+        result += [
+            TracedWork(
+                thread.number, thread.name, thread.number in loops, kind, label,
+                start_ns, end_ns, call.batch,
+            )
+            for start_ns, end_ns in _own_stretches(call)
+        ]  # fmt: skip
     return sorted(result, key=lambda work: (work.thread, work.start_ns, work.end_ns))
 
 
@@ -253,6 +254,8 @@ def _named_iterators(threads: Sequence[TracedThread], names: Sequence[str]) -> d
     for iterator, each in places.items():
         known = [names[at - first] for at in each if at - first < len(names)]
         result[iterator] = next(filter(None, known), "")
+    for iterator, name in [*result.items()]:  # elements that nothing was pulled for tell no more
+        result.setdefault(_operation_at(iterator), name)
     return result
 
 

@@ -26,7 +26,6 @@ from iobench.recording.recorder import Recorder
 from iobench.recording.session import record
 from iobench.recording.span_reader import read_span_file
 from iobench.runs.reading import open_profile
-from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +44,7 @@ def test_records_of_a_store_are_read_pass_after_pass(tmp_path: Path, recorder: R
     folder = tmp_path / "numbers"
     write_numbers(folder, N, "tfrecord")
     files = [[folder / "shard-00000.tfrecord", folder / "shard-00000.idx"]]
-    with DaliLoader(files, [N], SPEC, SIZE, threads=1, recorder=recorder) as loader:
+    with DaliLoader(files, SPEC, SIZE, threads=1, recorder=recorder) as loader:
         found = [*loader.batches(itertools.islice(plan_batches(N, SIZE), 5))]
     for place, batch in enumerate(found):
         expected = expected_batch([(place * SIZE + each) % N for each in range(SIZE)])
@@ -67,7 +66,7 @@ def test_what_is_on_a_gpu_is_handed_on_as_it_is(
     folder = tmp_path / "numbers"
     write_numbers(folder, N, "tfrecord")
     files = [[folder / "shard-00000.tfrecord", folder / "shard-00000.idx"]]
-    with DaliLoader(files, [N], SPEC, SIZE, threads=1, recorder=recorder, place=0) as loader:
+    with DaliLoader(files, SPEC, SIZE, threads=1, recorder=recorder, place=0) as loader:
         for batch in loader.batches(itertools.islice(plan_batches(N, SIZE), 2)):
             assert batch.on_device
             first = batch.planned.batch * SIZE
@@ -86,33 +85,15 @@ def test_a_gpu_that_is_not_there_is_one_line(tmp_path: Path, recorder: Recorder)
     write_numbers(folder, N, "tfrecord")
     files = [[folder / "shard-00000.tfrecord", folder / "shard-00000.idx"]]
     with pytest.raises(DeviceError, match="DALI, GPU 0: ") as raised:
-        DaliLoader(files, [N], SPEC, SIZE, threads=1, recorder=recorder, place=0)
+        DaliLoader(files, SPEC, SIZE, threads=1, recorder=recorder, place=0)
     assert "\n" not in str(raised.value)
-
-
-def test_arrays_of_a_store_are_read_row_by_row(tmp_path: Path, recorder: Recorder) -> None:
-    spec = SampleSpec(
-        (Variable("x", (5, 3), "<f4", ("y", "x")), Variable("n", (2,), "<i8", ("z",)))
-    )
-    shards = []
-    for number, count in enumerate((3, 4)):
-        paths = [tmp_path / f"shard-{number}.{name}.npy" for name in spec.names]
-        first = 10 * number + np.arange(count)
-        np.save(paths[0], np.broadcast_to(first[:, None, None], (count, 5, 3)).astype("<f4"))
-        np.save(paths[1], np.repeat(first[:, None], 2, axis=1).astype("<i8"))
-        shards.append(paths)
-    with DaliLoader(shards, [3, 4], spec, 2, threads=1, recorder=recorder) as loader:
-        found = [*loader.batches(itertools.islice(plan_batches(7, 2), 7))]
-    values = [int(value) for batch in found for value in batch.arrays["x"][:, 0, 0]]
-    assert values == [0, 1, 2, 10, 11, 12, 13] * 2
-    assert [int(v) for b in found for v in b.arrays["n"][:, 1]] == values
 
 
 def test_files_that_dali_cannot_read_are_refused(tmp_path: Path, recorder: Recorder) -> None:
     with pytest.raises(OptionError, match="choose --format tfrecord"):
-        DaliLoader([[tmp_path / "c"]], [1], SPEC, 2, threads=1, recorder=recorder)
+        DaliLoader([[tmp_path / "c"]], SPEC, 2, threads=1, recorder=recorder)
     with pytest.raises(OptionError, match="threads 0"):
-        DaliLoader([[tmp_path / "c"]], [1], SPEC, 2, threads=0, recorder=recorder)
+        DaliLoader([[tmp_path / "c"]], SPEC, 2, threads=0, recorder=recorder)
 
 
 def pipeline(n: int = 6) -> Any:
@@ -154,14 +135,3 @@ def test_a_pipeline_of_a_script_is_the_same_and_waited_for(tmp_path: Path) -> No
 def test_what_is_not_of_dali_is_refused() -> None:
     with pytest.raises(OptionError, match="list given, expected a pipeline or an iterator"):
         instrument([1])
-
-
-def test_a_damaged_array_is_named(tmp_path: Path, recorder: Recorder) -> None:
-    path = tmp_path / "shard-0.x.npy"
-    np.save(path, np.zeros((4, 5, 3), "<f4"))
-    spec = SampleSpec((Variable("x", (5, 3), "<f4", ("y", "x")),))
-    with DaliLoader([[path]], [4], spec, 2, threads=1, recorder=recorder) as loader:
-        path.write_bytes(path.read_bytes()[:-40])
-        with pytest.raises(WorkerError, match=r"^DALI: .*shard-0\.x\.npy") as caught:
-            next(loader.batches(plan_batches(4, 2)))
-    assert "\n" not in str(caught.value)
