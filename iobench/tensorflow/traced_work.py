@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -144,10 +145,11 @@ def find_work(
         if (described := _described(call, runs)) is not None
     ]
     whose = {each: named.get(each) or _operation_at(each) for *_, each in calls if each}
-    several = len({*whose.values()}) > 1
+    n_of = Counter(operation for operation, _ in {(o, whose[i]) for *_, o, i in calls if i})
     result = []
     for thread, call, kind, operation, iterator in calls:
-        label = f"{whose[iterator]}/{operation}" if iterator and several else operation
+        is_ambiguous = iterator and n_of[operation] > 1
+        label = f"{whose[iterator]}/{operation}" if is_ambiguous else operation
         result += [
             TracedWork(
                 thread.number, thread.name, thread.number in loops, kind, label,

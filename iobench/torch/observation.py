@@ -17,7 +17,7 @@ from iobench.torch import device_moves
 from iobench.torch.batch_recorder import BatchRecorder, BatchTag, open_digests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
@@ -155,38 +155,39 @@ class LocalObservation(Observation):
         self,
         known: KnownLoader,
         log: DeliveryLog,
-        dataset: Any,
-        fetcher: Any,
+        iterator: Mapping[str, Any],  # its attributes
         *,
         batches: bool,
-        pins: bool,
     ) -> None:
         super().__init__(known, log)
-        self.full, self.now_ns, self.pins = known.full, self.recorder.clock.now_ns, pins
+        self.full, self.now_ns = known.full, self.recorder.clock.now_ns
+        self.pins = bool(iterator.get("_pin_memory"))
         self._maker: BatchRecorder | None = None
         self._last_batch: tuple[int, int] = (-1, -1)
-        self._dataset, self._batches = dataset, batches
-        self._fetcher, self._collate = fetcher, fetcher.collate_fn
+        self._dataset, self._batches = iterator["_dataset"], batches
+        self._fetcher = iterator["_dataset_fetcher"]
+        self._collate = self._fetcher.collate_fn
 
     @property
     def maker(self) -> BatchRecorder:
         """What records batches in full."""
         if self._maker is None:
-            makers = self.known.makers  # passes that go on at once have one each
-            self._maker = makers.pop() if makers else self._new_maker()
+            makers, recording = self.known.makers, self.recording
+            # Passes that go on at once have one each.
+            self._maker = (
+                makers.pop()
+                if makers
+                else BatchRecorder(
+                    self.recorder,
+                    self._dataset,
+                    batches=self._batches,
+                    detail=Detail.parse(recording.detail),
+                    unit_costs=recording.facts.unit_costs,
+                    digests=open_digests(recording.digests, recording.run.path, recording.job.rank),
+                    sparse=not self.pins,
+                )
+            )
         return self._maker
-
-    def _new_maker(self) -> BatchRecorder:
-        recording = self.recording
-        return BatchRecorder(
-            self.recorder,
-            self._dataset,
-            batches=self._batches,
-            detail=Detail.parse(recording.detail),
-            unit_costs=recording.facts.unit_costs,
-            digests=open_digests(recording.digests, recording.run.path, recording.job.rank),
-            sparse=not self.pins,
-        )
 
     def watch_collate(self, is_recorded: bool) -> None:
         """Put what records it before the user's collate function, or leave that alone."""

@@ -42,21 +42,13 @@ pack_position: Final = POSITION.pack
 PLACE: Final = "_iobench"
 """Where an iterator keeps its `Observation`."""
 T_co = TypeVar("T_co", covariant=True)
+TORCHS: Final = dataloader._BaseDataLoaderIter
 TORCH: Final = dataloader.DataLoader
 """torch's own class, whatever a script puts in its place later."""
 
 STATEFUL: Final = "torchdata.stateful_dataloader"
 CONTEXT: Final = "_DataLoader__multiprocessing_context"
-# What is put before the user's, by where a loader keeps it.
-NEEDED: Final = frozenset(
-    {"batch_sampler", "collate_fn", "dataset", "num_workers", "sampler", "worker_init_fn", CONTEXT}
-)
 MAKER: Final = "_get_iterator"
-# What torch's iterators must have for their hooks to mean anything.
-WORKED: Final = frozenset({"_get_data", "_next_data", "_process_data", "_shutdown_workers"})
-WORKED_STATE: Final = frozenset({"_rcvd_idx", "_worker_result_queue", "_workers"})
-MADE: Final = frozenset({"_next_data", "_next_index"})
-MADE_STATE: Final = frozenset({"_dataset_fetcher"})
 
 # By identity: a subclass may compare its loaders as it likes.
 _known: Final[dict[int, tuple[weakref.ref[Any], KnownLoader]]] = {}
@@ -102,7 +94,7 @@ def _start(
     stock_iter: Callable[[Any], Iterator[Any]],
     known: KnownLoader,
     log: DeliveryLog,
-) -> Iterator[Any]:
+) -> Any:
     reason = _misfit(loader)
     if reason is not None:
         known.note_unseen(f"workers: {reason}")
@@ -128,26 +120,23 @@ def _with_waits(iterator: Iterator[Any], known: KnownLoader, log: DeliveryLog) -
     return iterator
 
 
-def _observe_maker(
-    iterator: Iterator[Any], loader: Any, known: KnownLoader, log: DeliveryLog
-) -> Iterator[Any]:
+def _observe_maker(iterator: Any, loader: Any, known: KnownLoader, log: DeliveryLog) -> Any:
+    recording = known.recording
     state = getattr(iterator, "__dict__", {})
-    if not _has(iterator, MADE, MADE_STATE):
+    if not isinstance(iterator, TORCHS) or "_dataset_fetcher" not in state:
         known.note_unseen(f"samples: {type(iterator).__qualname__} is not torch's own iterator")
         return _with_waits(iterator, known, log)
-    pins = bool(state.get("_pin_memory"))
-    observation = LocalObservation(
-        known,
-        log,
-        state["_dataset"],
-        state["_dataset_fetcher"],
-        batches=_makes_batches(loader),
-        pins=pins,
-    )
+    observation = LocalObservation(known, log, state, batches=_makes_batches(loader))
     if not known.full.begun:
         known.full.begun = True
         install()
-    observe_maker(iterator, observation)
+    _derive(iterator, _Made, observation)
+    is_due = observation.now_ns() >= observation.full.due_ns
+    if observation.pins or recording.digests or is_due:
+        observation.watch_collate(True)
+    else:
+        kind: Any = type(iterator)
+        iterator.__class__ = _making_whole(kind)
     return iterator
 
 
@@ -156,9 +145,13 @@ def _observe_worked(
     stock_iter: Callable[[Any], Iterator[Any]],
     known: KnownLoader,
     log: DeliveryLog,
-) -> Iterator[Any]:
+) -> Any:
     observation = WorkersObservation(known, log, pins=_pins(loader))
-    copy, context = _private_copy(loader, observation)
+    try:
+        copy, context = _private_copy(loader, observation)
+    except KeyError as error:
+        known.note_unseen(f"workers: torch {torch.__version__} is not known: it has no {error}")
+        return _with_waits(stock_iter(loader), known, log)
     # The copy may be changed by torch's method: what it keeps is the user's loader's as well.
     hooked = dict(copy.__dict__)
     try:
@@ -169,16 +162,16 @@ def _observe_worked(
         loader.__dict__.update(
             {name: value for name, value in copy.__dict__.items() if hooked.get(name) is not value}
         )
-    if not _has(iterator, WORKED, WORKED_STATE):
-        known.note_unseen(f"workers: {type(iterator).__qualname__} is not torch's own iterator")
+    queue = attributes.get("_worker_result_queue")
+    if not isinstance(iterator, TORCHS) or getattr(queue, "log", None) is not observation:
+        what = "queues" if context.foreign else type(iterator).__qualname__
+        known.note_unseen(f"workers: their {what} are not of torch's or multiprocessing's own kind")
         return _with_waits(iterator, known, log)
-    state: dict[str, Any] = iterator.__dict__
-    if context.foreign or getattr(state["_worker_result_queue"], "log", None) is not observation:
-        known.note_unseen("workers: their queues are not of multiprocessing's own class")
-        return _with_waits(iterator, known, log)
-    observe_workers(iterator, observation)
-    pids = [process.pid for process in state["_workers"]]
-    own = getattr(state["_workers"][0], "_start_method", None)
+    _derive(iterator, _Worked, observation)
+    observation.iterator = weakref.ref(iterator)
+    workers = attributes["_workers"]
+    pids = [process.pid for process in workers]
+    own = getattr(workers[0], "_start_method", None)
     # By then the default method is fixed.
     known.facts.start_method = str(own or multiprocessing.get_start_method())
     known.facts.worker_pids.extend(pid for pid in pids if pid is not None)
@@ -231,22 +224,10 @@ def _makes_batches(loader: Any) -> bool:
     return bool(getattr(loader, "_auto_collation", loader.batch_sampler is not None))
 
 
-def _has(iterator: Any, methods: frozenset[str], state: frozenset[str]) -> bool:
-    kind = type(iterator)
-    return (
-        isinstance(iterator, dataloader._BaseDataLoaderIter)
-        and all(hasattr(kind, name) for name in methods)
-        and state <= vars(iterator).keys()
-    )
-
-
 def _misfit(loader: Any) -> str | None:
     """Return why this loader cannot be hooked into, None if it can."""
     if not isinstance(loader, TORCH):
         return f"{type(loader).__qualname__} is no DataLoader"
-    missing = NEEDED - loader.__dict__.keys()
-    if missing:
-        return f"torch {torch.__version__} is not known: a loader has no {sorted(missing)[0]}"
     stock = sys.modules[STATEFUL].StatefulDataLoader if _is_stateful(loader) else TORCH
     kind = type(loader)
     if MAKER in loader.__dict__ or getattr(kind, MAKER, None) is not getattr(stock, MAKER, None):
@@ -357,23 +338,6 @@ def observation_of(iterator: Any) -> Observation | None:
     """Return what was noted of an iterator before."""
     result: Observation | None = getattr(iterator, "__dict__", {}).get(PLACE)
     return result
-
-
-def observe_workers(iterator: Any, observation: WorkersObservation) -> None:
-    """Let torch's iterator tell all it can that has worker processes."""
-    _derive(iterator, _Worked, observation)
-    observation.iterator = weakref.ref(iterator)
-
-
-def observe_maker(iterator: Any, observation: LocalObservation) -> None:
-    """Let torch's iterator tell all it can that makes batches itself."""
-    _derive(iterator, _Made, observation)
-    is_due = observation.now_ns() >= observation.full.due_ns
-    if observation.pins or observation.recording.digests or is_due:
-        observation.watch_collate(True)
-    else:
-        kind: Any = type(iterator)
-        iterator.__class__ = _making_whole(kind)
 
 
 def observe_waits(iterator: Iterator[Any], observation: Observation) -> Iterator[Any]:
