@@ -181,7 +181,7 @@ def _requested(nbytes_of: Callable[[Any], int | None], original: Callable[[Any],
         if nbytes is None:
             pass_watch.ended()
         else:
-            pass_watch.delivered(nbytes, batch)
+            pass_watch.delivered(nbytes)
         return batch
 
     return ask

@@ -39,12 +39,8 @@ TRACING: Final = "tracing by iobench"
 COMPILED: Final = "tf.data's threads: not traced, since no Python runs in a compiled loop; opaque"
 DEVICES: Final = (
     "GPUs: TensorFlow's tracer is used for the host only, so neither their busy time nor copies to "
-    "them inside operations are measured; steps are timed by when the loop continues"
-)
-PLACED: Final = (
-    "tf.data: batches are delivered on {}. What copies them there ahead (prefetch_to_device, "
-    "copy_to_device, tf.distribute) reports no times; the copies are part of the work of its "
-    "threads"
+    "them (prefetch_to_device, copy_to_device, tf.distribute, inside operations) are measured; "
+    "steps are timed by when the loop continues"
 )
 PARTED: Final = (
     "Keras' steps: forward pass, backward pass and optimiser are separated in {} traced steps, by "
@@ -113,7 +109,7 @@ class IteratorWatch:
             _watches[key] = self
         weakref.finalize(iterator, self.left)
 
-    def delivered(self, nbytes: int, data: Any) -> None:
+    def delivered(self, nbytes: int) -> None:
         """Note that the loop holds the batch it asked the log for."""
         global _last_requested
         _last_requested = self
@@ -123,8 +119,6 @@ class IteratorWatch:
         self.log.deliver(number, nbytes=nbytes, maker=THREADS)
         if self.log.delivered_ns == before_ns:
             return  # another loader's work
-        if not self._n and (place := _place_of(data)):
-            self._unseen(PLACED.format(place))
         self._note(self.log.requested_ns, self.log.delivered_ns, number)
         self._move_window()
         own_ns = self.recording.clock.now_ns() - self.log.delivered_ns
@@ -252,15 +246,6 @@ def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
         setattr(holder, KNOWN, known)
     _latest = IteratorWatch(known)
     return _latest
-
-
-def _place_of(batch: Any) -> str:
-    """Return the device on which a batch is, as ``GPU:0``; ``""`` where that is the host."""
-    for leaf in tf.nest.flatten(batch, expand_composites=True):
-        place = str(getattr(leaf, "backing_device", "")).rpartition("device:")[2]
-        if place not in ("", "CPU:0"):
-            return place
-    return ""
 
 
 def last_requested() -> IteratorWatch | None:
