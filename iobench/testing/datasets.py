@@ -96,13 +96,30 @@ class DatasetTests:
         self, dataset: Dataset, files: list[Path], locator: Any, index: SampleIndex
     ) -> None:
         """Look at index, samples, and a copy of both: one test, for indexing may take long."""
-        check_index(index)
+        assert len(index) > 0
+        assert len(index.coordinate) in (0, len(index))
+        assert all(0 <= n < len(index) for split in index.splits.values() for n in split)
         check_positions(index)
         if dataset.fused[:1] != ("read",):
-            check_buffers(dataset, index)
-        check_samples(dataset, index)
-        check_copy(dataset, index)
-        check_same_index(index, dataset.samples(files, locator))
+            assert sum(memoryview(data).nbytes for data in dataset.read(index.where[0])) > 0
+        for number in range(len(index)):
+            sample = make_sample(dataset, index.where[number])
+            index.spec.check(sample, where=f"sample {number}")
+            if not number:
+                assert bits(make_sample(dataset, index.where[0])) == bits(sample)
+        # Large arrays travel to a worker as paths: a pickle must not cost a sample's memory.
+        pickled = pickle.dumps((dataset, index))
+        assert len(pickled) < max(1 << 20, index.spec.nbytes)
+        copy, copied = pickle.loads(pickled)
+        made = make_sample(copy, copied.where[len(index) - 1])
+        assert bits(made) == bits(make_sample(dataset, index.where[len(index) - 1]))
+        again = dataset.samples(files, locator)  # read back from a cache
+        for name in ("spec", "provenance", "position_units"):
+            assert getattr(again, name) == getattr(index, name), name
+        for name in ("where", "positions", "rows", "axes"):
+            assert len(getattr(again, name)) == len(getattr(index, name)), name
+        for name in ("positions", "rows", "axes"):
+            assert list(getattr(again, name)) == list(getattr(index, name)), name
 
     @pytest.mark.timeout(120)
     def test_a_forked_child_makes_the_same(self, dataset: Dataset, index: SampleIndex) -> None:
@@ -160,13 +177,6 @@ def _size(file: Path) -> int:
     return file.stat().st_size
 
 
-def check_index(index: SampleIndex) -> None:
-    """Check that the files hold samples, and that names, if any, are as many."""
-    assert len(index) > 0
-    assert len(index.coordinate) in (0, len(index))
-    assert all(0 <= n < len(index) for split in index.splits.values() for n in split)
-
-
 def check_positions(index: SampleIndex) -> None:
     """Check that each sample has a position or none has, strictly in order within each row."""
     assert not (index.axes and (len(index.positions) or len(index.rows)))
@@ -181,45 +191,6 @@ def check_positions(index: SampleIndex) -> None:
             by_row.setdefault(axis.rows[number] if len(axis.rows) else 0, []).append(position)
         steps = [np.diff(positions) for positions in by_row.values()]
         assert all((step > 0).all() for step in steps) or all((step < 0).all() for step in steps)
-
-
-def check_buffers(dataset: Dataset, index: SampleIndex) -> None:
-    """Check that ``read`` returns buffers, where it is a step of its own."""
-    raw = dataset.read(index.where[0])
-    assert raw
-    assert sum(memoryview(data).nbytes for data in raw) > 0
-
-
-def check_samples(dataset: Dataset, index: SampleIndex) -> None:
-    """Check that every sample is as the spec says, and the same bit for bit when made again."""
-    for number in range(len(index)):
-        sample = make_sample(dataset, index.where[number])
-        index.spec.check(sample, where=f"sample {number}")
-        if not number:
-            assert bits(make_sample(dataset, index.where[0])) == bits(sample)
-
-
-def check_copy(dataset: Dataset, index: SampleIndex) -> None:
-    """Check that a dataset travels to a worker with what it learned, and makes the same there.
-
-    Large arrays travel as paths: a pickle per worker must not cost a sample's memory.
-    """
-    pickled = pickle.dumps((dataset, index))
-    assert len(pickled) < max(1 << 20, index.spec.nbytes)
-    copy, copied_index = pickle.loads(pickled)
-    last = len(index) - 1
-    assert bits(make_sample(copy, copied_index.where[last])) == bits(
-        make_sample(dataset, index.where[last])
-    )
-
-
-def check_same_index(index: SampleIndex, again: SampleIndex) -> None:
-    """Check that an index read back from its cache equals the one that was built."""
-    assert (again.spec, len(again)) == (index.spec, len(index))
-    assert again.provenance == index.provenance
-    assert list(again.positions) == list(index.positions)
-    assert (list(again.rows), again.position_units) == (list(index.rows), index.position_units)
-    assert list(again.axes) == list(index.axes)
 
 
 def bits(sample: Sample) -> dict[str, bytes]:
