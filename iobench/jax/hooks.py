@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.pass_names import frames_above, role_by_name
 from iobench.recording.session import loop_recording
+from iobench.samples import handed_on_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -162,7 +163,7 @@ class GrainPass:
         if recording.closed or (outer is not None and not outer.yields):
             return take()  # the latter is the work of another loader
         log = self._log = self._log or self._begin(iterator)
-        return log.opaque_wait(take, LABEL, batch=recording.next_batch())
+        return log.opaque_wait(take, LABEL, handed_on_nbytes, batch=recording.next_batch())
 
     def _begin(self, iterator: Any) -> DeliveryLog:
         recording, dataset = self._recording, self._dataset

@@ -8,7 +8,6 @@ from iobench.recording.kinds import BETWEEN, FAILED, ROUND, SHUTDOWN, STARTUP, T
 from iobench.recording.pass_names import generator_above
 from iobench.recording.process_io import RunQueue
 from iobench.recording.span_file import POSITION, Flag
-from iobench.samples import handed_on_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +144,13 @@ class DeliveryLog:
         self.recording.stepped()
 
     def opaque_wait(
-        self, take: Callable[[], Any], label: str, *, maker: str = "", batch: int = -1
+        self,
+        take: Callable[[], Any],
+        label: str,
+        nbytes_of: Callable[[Any], int] = lambda data: -1,
+        *,
+        maker: str = "",
+        batch: int = -1,
     ) -> Any:
         """Return what is taken of a loader that nothing else is known of; record the wait."""
         before_ns, recorder = self.delivered_ns, self.recording.recorder
@@ -159,7 +164,7 @@ class DeliveryLog:
             self.fail()
             raise
         batch = self.recording.next_batch() if batch < 0 else batch
-        self.deliver(batch, nbytes=handed_on_nbytes(data), maker=maker)
+        self.deliver(batch, nbytes=nbytes_of(data), maker=maker)
         if self.delivered_ns != before_ns:
             recorder.emit(
                 Kind.OPAQUE, self.requested_ns, self.delivered_ns, batch=batch, epoch=self.epoch,
