@@ -54,12 +54,6 @@ def test_a_sample_is_one_date(path, open_anemoi):
         assert sample["data"].flags.writeable
 
 
-def test_read_takes_the_bytes_of_one_chunk(path, open_anemoi):
-    dataset, index = open_anemoi(path, select="2t")
-    (buffer,) = dataset.read(index.where[3])
-    assert bytes(buffer) == (path / "data" / "3.0.0.0").read_bytes()
-
-
 def test_missing_dates_are_gaps_and_listed(path, open_anemoi):
     _, index = open_anemoi(path)
     assert len(index) == 10
@@ -146,14 +140,6 @@ def test_a_date_without_its_chunk_is_no_sample_of_nans(path, open_anemoi):
     ):
         open_anemoi(path)
     assert len(open_anemoi(path, end="2020-01-02T12:00:00")[1]) == 5
-
-
-def test_a_damaged_chunk_is_named(path, open_anemoi):
-    dataset, index = open_anemoi(path)
-    chunk = path / "data" / "3.0.0.0"
-    chunk.write_bytes(chunk.read_bytes()[:-1])
-    with pytest.raises(FileFormatError, match=r"array 'data': chunk 3\.0\.0\.0 is damaged"):
-        make_sample(dataset, index.where[3])
 
 
 @pytest.mark.parametrize(

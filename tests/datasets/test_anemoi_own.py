@@ -7,14 +7,10 @@ import logging
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from iobench.datasets.anemoi_store import AnemoiDataset
 from iobench.datasets.contract import make_sample
 from iobench.datasets.user_files import user_files
-from iobench.samples import Window
-from iobench.windows import place_windows
 
 anemoi = pytest.importorskip("anemoi.datasets", reason="anemoi-datasets is not installed")
 
@@ -90,29 +86,6 @@ def test_statistics_normalise_as_open_datasets(path):
     for where in index.where:
         expected = (their[where[1]] - mean) / stdev
         np.testing.assert_allclose(make_sample(dataset, where)["data"], expected, atol=2e-5)
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(centre=st.integers(0, 19), before=st.integers(0, 3), after=st.integers(1, 4))
-def test_windows_are_open_datasets_slices(path, centre, before, after):
-    """A window lies where anemoi gives the slice; where it raises, ours has a gap."""
-    dataset, index = opened(path)
-    window = Window(tuple(range(-before, 1)), tuple(range(1, after + 1)))
-    placed = place_windows(index.positions, window)
-    items = {
-        index.where[found][1]: row for found, row in zip(placed.centres, placed.items, strict=True)
-    }
-    their = anemoi.open_dataset(str(path))
-    if centre - before < 0 or centre + after >= len(their):
-        assert centre not in items
-        return
-    try:
-        expected = their[centre - before : centre + after + 1]
-    except anemoi.MissingDateError:
-        assert centre not in items
-        return
-    found = [make_sample(dataset, index.where[item])["data"] for item in items[centre]]
-    np.testing.assert_array_equal(np.stack(found), expected)
 
 
 def test_the_store_as_any_zarr_store(path, tmp_path):

@@ -213,14 +213,6 @@ def test_a_folder_or_a_pipe_in_place_of_a_catalogue_is_none(files, kept, make):
     assert contents(files, kept) == [file.read_bytes() for file in files]
 
 
-def test_a_large_catalogue_has_the_latest_list_alone(tmp_path, kept, monkeypatch):
-    monkeypatch.setattr(catalogue, "MAX_NBYTES", 2_000)
-    files = [put(tmp_path / f"{n}.bin", os.urandom(900)) for n in range(4)]
-    for some in (files[:2], files[2:], files[2:], files[:2]):
-        contents(some, kept)
-    assert list(map(times_inspected, files)) == [2, 2, 1, 1]
-
-
 @pytest.mark.thorough
 def test_processes_find_what_one_finds(tmp_path, kept, monkeypatch):
     monkeypatch.setattr(catalogue, "MANY_FILES", 2)

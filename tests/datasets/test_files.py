@@ -5,7 +5,6 @@ import pytest
 import xarray
 
 from iobench.chunks.decode_counts import take_decode_counts
-from iobench.datasets.sample_producer import samples_in_order
 from iobench.datasets.user_files import user_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import as_path
@@ -96,53 +95,6 @@ def test_a_message_that_all_samples_need_is_decoded_once(real, tmp_path, open_us
     assert counts.used_nbytes == 2 * counts.decoded_nbytes == first["z"].nbytes + second["z"].nbytes
     first["z"][...] = 0  # nobody else has it
     np.testing.assert_array_equal(made.sample(0)["z"], second["z"])
-
-
-def test_messages_of_items_that_windows_share_are_decoded_once(real, open_user_files):
-    path = real(MEMBERS)
-    made = open_user_files(path, sample_dim="time")
-    take_decode_counts()
-    alone = [made.sample(number) for number in range(4)]
-    assert take_decode_counts() is None  # each is of one sample
-    where = made.index.where
-    windows = [(0, 1), (2, 3), (1, 2)]
-    made.dataset.expect([where[n] for window in windows for n in window], follows=False)
-    for window in windows:
-        for number in window:
-            np.testing.assert_array_equal(made.sample(number)["t"], alone[number]["t"])
-    counts = take_decode_counts()
-    assert (counts.n_decoded, counts.n_hits) == (160, 80)
-
-
-def test_a_message_that_cannot_be_decoded_is_named(real, open_user_files):
-    path = real("era5/test4.grib")
-    content = bytearray(path.read_bytes())
-    start = 391284 + 8
-    for _ in range(2):  # sections 1 and 2 tell their lengths
-        start += int.from_bytes(content[start : start + 3], "big")
-    content[start + 10] = 200  # bits of a value
-    path.write_bytes(content)
-    made = open_user_files(path, sample_dim="level")
-    said = r"test4\.grib: the GRIB message at offset 391284 cannot"
-    with pytest.raises(FileFormatError, match=said):
-        made.sample(0)
-    with pytest.raises(FileFormatError, match=said):
-        list(samples_in_order(made.dataset, made.index, range(len(made.index))))
-
-
-@pytest.mark.parametrize("given_order", [1, -1])
-def test_demo_yr_files_along_leadtime(yr_files, open_user_files, given_order):
-    made = open_user_files(*yr_files[::given_order], sample_dim="leadtime")
-    assert made.index.spec.names == ("predictors", "target_mean", "target_std")
-    assert len(made.index) == 10
-    for i in range(10):
-        # Equal lead times in both files do not order them: they stay as given.
-        path = yr_files[::given_order][i // 5]
-        assert made.index.coordinate[i] == f"{path.name}, leadtime {i % 5 * 21600}"
-        with xarray.open_dataset(path) as ds:
-            for name, values in made.sample(i).items():
-                expected = ds[name].isel(leadtime=i % 5).values
-                np.testing.assert_array_equal(values, expected, strict=True)
 
 
 def test_constants_are_skipped_and_said_or_repeated_when_asked(yr_files, open_user_files):

@@ -86,25 +86,6 @@ def test_all_that_was_made_of_own_files_is_listed_and_removed_and_nothing_lies_b
     assert left == {*names, *made}
 
 
-def cut(name: str, nbytes: int) -> str:
-    whole = Path(name)
-    Path("cut").write_bytes(whole.read_bytes()[:nbytes])
-    return "cut"
-
-
-@pytest.mark.parametrize(
-    ("name", "nbytes", "sample_dim"),
-    [(MEMBERS, 1_000_000, "time"), ("era5/test4.nc", 300_000, "level"), (YR[0], 20_000, "x")],
-)
-def test_a_file_cut_short_is_named(own, refused, name: str, nbytes: int, sample_dim: str) -> None:
-    [copied] = own(name)
-    line = refused(cut(copied, nbytes), "--sample-dim", sample_dim)
-    assert line.startswith("iobench: cut: ")
-    assert line.count("cut: ") == 1
-    assert "cut short" in line or "truncated" in line
-    assert line.endswith("fetch the file again")
-
-
 def test_an_unreadable_file(own, refused, monkeypatch: pytest.MonkeyPatch) -> None:
     [name] = own(MEMBERS)
     opened = os.open

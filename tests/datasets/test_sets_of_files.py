@@ -333,20 +333,6 @@ def test_patterns_name_files(
     np.testing.assert_array_equal(load("odd[1].nc")["r"], R[:3])
 
 
-def test_python_is_told_of_parameters(tmp_path: Path, load: Callable[..., Any]) -> None:
-    path = write(fields(0, 3).rename(time="t"), tmp_path / "a.nc", "NETCDF4")
-    other = write(one_time(0).drop_vars("time"), tmp_path / "b.nc", "NETCDF4")
-    for options, words in (
-        ({"sample_dim": "tme"}, r"^sample_dim='tme': .*has no such dimension"),
-        ({"sample_dim": "t", "variables": ("q",)}, r"^variables=...: no variable q"),
-        ({"sample_dim": "t", "tiny": True}, r"^tiny=True: for named datasets"),
-    ):
-        with pytest.raises(OptionError, match=words):
-            load(path, **options)
-    with pytest.raises(OptionError, match=r"with sample_dim=...; dimensions"):
-        load(other, sample_dim=None)
-
-
 def test_a_folder_is_searched_by_first_bytes(tmp_path: Path, load: Callable[..., Any]) -> None:
     for kind, folder in (("NETCDF4", "run"), ("NETCDF3_64BIT", "other/member1")):
         (tmp_path / folder).mkdir(parents=True)

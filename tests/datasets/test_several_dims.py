@@ -5,22 +5,19 @@ import pickle
 import tempfile
 from pathlib import Path
 
-import eccodes
 import numpy as np
 import pytest
 import xarray
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from iobench.chunks.decode_counts import take_decode_counts
 from iobench.chunks.decoded_chunks import forget_decoded
-from iobench.chunks.sampled_variable import SampledVariable
 from iobench.datasets.contract import make_sample
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.rows import FileCoordinates, SampleRows
 from iobench.datasets.sample_producer import SampleProducer
 from iobench.datasets.selection import CoordinateInterval, place_index_windows, split_index
-from iobench.errors import FileFormatError, OptionError
+from iobench.errors import OptionError
 from iobench.samples import Window
 from iobench.windows import place_windows
 
@@ -183,34 +180,27 @@ def test_windows_are_those_of_each_member_alone(times, n_members, cut, dims, off
     assert sorted(placed.items.tolist()) == expected
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_files_of_following_dates_are_one_row_for_each_member(tmp_path, open_user_files, order):
-    hypercube(2).to_netcdf(tmp_path / "a.nc")
-    hypercube(2, start="2010-01-02").to_netcdf(tmp_path / "b.nc")
-    paths = [(tmp_path / "a.nc", tmp_path / "b.nc")[n] for n in order]
-    made = open_user_files(*paths, sample_dim="time,number")
-    assert made.index.coordinate[6] == "2010-01-02T00, number 0"
-    placed = place_index_windows(made.index, Window.parse("time=0,1,2,3"))
-    assert placed.items.tolist() == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
-
-
-def test_files_of_one_member_each_are_one_row_over_members(tmp_path, open_user_files):
-    for member in (2, 1):
-        hypercube(3, members=[member]).to_netcdf(tmp_path / f"{member}.nc")
-    made = open_user_files(tmp_path / "2.nc", tmp_path / "1.nc", sample_dim="time,number")
-    assert made.index.coordinate[0] == "2010-01-01T00, number 1"
-    placed = place_index_windows(made.index, Window.parse("number=0:1"))
-    assert placed.items.tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert len(place_index_windows(made.index, Window.parse("time=0:1"))) == 4
-
-
-def test_files_that_hold_the_same_samples_are_rows_of_their_own(tmp_path, open_user_files):
-    for name in "ab":
-        hypercube(2, 2).to_netcdf(tmp_path / f"{name}.nc")
+@pytest.mark.parametrize(
+    ("first", "other", "window", "expected"),
+    [
+        ({"n_times": 2}, {"n_times": 2, "start": "2010-01-02"}, "time=0,1,2,3",
+         [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]),
+        ({"members": [2]}, {"members": [1]}, "number=0:1", [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ({"n_times": 2, "n_members": 2}, {"n_times": 2, "n_members": 2}, "time=0:1",
+         [[0, 2], [1, 3], [4, 6], [5, 7]]),
+    ],
+    ids=["following dates", "one member each", "the same samples"],
+)  # fmt: skip
+def test_files_are_rows_as_their_coordinates_follow_each_other(
+    tmp_path, open_user_files, first, other, window, expected
+):
+    hypercube(**first).to_netcdf(tmp_path / "a.nc")
+    hypercube(**other).to_netcdf(tmp_path / "b.nc")
     made = open_user_files(tmp_path / "a.nc", tmp_path / "b.nc", sample_dim="time,number")
-    assert made.index.coordinate[4] == "b.nc, 2010-01-01T00, number 0"
-    placed = place_index_windows(made.index, Window.parse("time=0:1"))
-    assert placed.items.tolist() == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    placed = place_index_windows(made.index, Window.parse(window))
+    assert placed.items.tolist() == expected
+    if first == other:
+        assert made.index.coordinate[4] == "b.nc, 2010-01-01T00, number 0"
 
 
 @pytest.mark.quick_cases(1)
@@ -230,59 +220,6 @@ def test_grib_samples_are_cfgribs(real, open_user_files, dims):
     assert placed.step == 12 * 3600
 
 
-@st.composite
-def grib_cubes(draw):
-    """Return lengths, an order of sample dimensions, how each variable is packed, and a seed."""
-    names = ("number", "time", "step", "isobaricInhPa")
-    lengths = {
-        dim: draw(st.integers(1, most)) for dim, most in zip(names, (3, 4, 2, 2), strict=True)
-    }
-    dims = draw(st.permutations(names))[: draw(st.integers(1, 3))]
-    packings = ["grid_simple", "grid_ccsds", "grid_complex"]
-    each = st.tuples(st.sampled_from(packings), st.sampled_from([7, 12, 16, 24]), st.booleans())
-    return lengths, dims, [draw(each) for _ in "tzu"], draw(st.integers(0, 2**32 - 1))
-
-
-def grib_messages(lengths, packings, seed):
-    """Messages of all combinations, in no order; some fields are of one value, some have gaps."""
-    rng = np.random.default_rng(seed)
-    for name, (packing, bits, has_gaps) in zip("tzu", packings, strict=True):
-        for number, day, step, level in itertools.product(*map(range, lengths.values())):
-            keys = {
-                "productDefinitionTemplateNumber": 1, "perturbationNumber": number,
-                "dataDate": 20200101 + day, "step": 6 * step, "shortName": name,
-                "level": (500, 850)[level], "bitmapPresent": int(has_gaps), "bitsPerValue": bits,
-                "packingType": packing,
-            }  # fmt: skip
-            values = rng.normal(280, 10, 496) if rng.random() < 0.9 else np.full(496, 281.5)
-            values[rng.random(496) < 0.2 * has_gaps] = 9999
-            handle = eccodes.codes_grib_new_from_samples("regular_ll_pl_grib2")
-            for key, value in keys.items():
-                eccodes.codes_set(handle, key, value)
-            eccodes.codes_set_values(handle, values)
-            yield eccodes.codes_get_message(handle)
-            eccodes.codes_release(handle)
-
-
-@pytest.mark.thorough
-@settings(SEVERAL, max_examples=8)
-@given(cube=grib_cubes())
-def test_samples_of_grib_cubes_are_cfgribs_whatever_their_packing(open_user_files, cube):
-    lengths, dims, packings, seed = cube
-    messages = list(grib_messages(lengths, packings, seed))
-    np.random.default_rng(seed).shuffle(messages)
-    with tempfile.TemporaryDirectory() as folder:
-        whole, halves = Path(folder) / "whole.grib", [Path(folder) / f"{n}.grib" for n in range(2)]
-        whole.write_bytes(b"".join(messages))
-        for number, path in enumerate(halves):
-            path.write_bytes(b"".join(messages[number::2]))
-        made = open_user_files(*halves, sample_dim=",".join(dims))
-        told = {"engine": "cfgrib", "backend_kwargs": {"indexpath": "", "squeeze": False}}
-        with xarray.open_dataset(whole, decode_timedelta=True, **told) as expected:
-            alone = [dim for dim, n in expected.sizes.items() if n == 1 and dim not in dims]
-            assert_as_xarray(made, expected.squeeze(alone), dims, "tzu")
-
-
 def test_grib_is_split_by_date_and_member(real, open_user_files):
     index = open_user_files(real(MEMBERS), sample_dim="number,time").index
     asked = ("train:time=2017-01-01", "valid:time=2017-01-02/2017-01-02T12", "number=0/4")
@@ -291,22 +228,6 @@ def test_grib_is_split_by_date_and_member(real, open_user_files):
         "train": 10, "valid": 10
     }  # fmt: skip
     assert index.coordinate[made.splits["valid"][-1]] == "number 4, 2017-01-02T12"
-
-
-def test_a_pass_decodes_every_chunk_once(tmp_path, open_user_files):
-    """Chunks of several dates and members are kept until their last sample."""
-    cube = with_encoding(hypercube(6, 4), {"t": (3, 2, 2, 5)}, "netcdf")
-    cube[["t"]].to_netcdf(tmp_path / "cube.nc", engine="netcdf4")
-    made = open_user_files(tmp_path / "cube.nc", sample_dim="time,number")
-    where = [made.index.where[n] for n in np.random.default_rng(1).permutation(24)]
-    made.dataset.expect(where, follows=False)
-    take_decode_counts()
-    for each in where:
-        made.dataset.decode(made.dataset.read(each), each)
-    counts = take_decode_counts()
-    assert counts.decoded_nbytes == cube["t"].nbytes
-    assert made.dataset.chunking().chunk == (3, 2, 2, 5)
-    forget_decoded()
 
 
 @pytest.mark.parametrize("calendar", ["standard", "noleap"])
@@ -325,29 +246,6 @@ def test_samples_of_an_object_are_its_own(calendar):
     assert index.coordinate[5] == "number 1, 2010-01-01T12"
     placed = place_index_windows(index, Window.parse("time=0:1"))
     assert (len(placed), placed.step) == (9, 12 * 3600)
-
-
-@pytest.mark.parametrize("dims", ["time,number", "number,time"])
-@pytest.mark.parametrize("chunk", [(3, 2, 2, 5), (2, 4, 1, 3), (6, 1, 2, 2), (4, 3, 2, 5), None])
-def test_windows_decode_every_chunk_once(tmp_path, open_user_files, monkeypatch, dims, chunk):
-    cube = with_encoding(hypercube(6, 4), {"t": chunk}, "netcdf")
-    cube[["t"]].to_netcdf(tmp_path / "cube.nc", engine="netcdf4")
-    made = open_user_files(tmp_path / "cube.nc", sample_dim=dims)
-    decoded, put = [], SampledVariable.put
-
-    def counting(self, place, *arguments):
-        decoded.append(place)
-        put(self, place, *arguments)
-
-    monkeypatch.setattr(SampledVariable, "put", counting)
-    samples = list(produced(made))
-    assert len(decoded) == len(set(decoded))
-    if chunk is not None:
-        counts = [-(-n // length) for n, length in zip(cube["t"].shape, chunk, strict=True)]
-        assert len(decoded) == np.prod(counts)
-    assert len(samples) == 24
-    order = cube["t"].transpose(*dims.split(","), ...).values.reshape(24, 2, 5)
-    np.testing.assert_array_equal([sample["t"] for sample in samples], order)
 
 
 @pytest.mark.parametrize("container", ["netcdf", "zarr"])
@@ -389,10 +287,3 @@ def test_dimensions_that_are_not_there_or_twice_are_told(tmp_path, open_user_fil
     )
     with pytest.raises(OptionError, match="--sample-dim time,time: expected each dimension once"):
         open_user_files(tmp_path / "cube.nc", sample_dim="time,time")
-
-
-def test_a_file_without_a_dimension_is_told(tmp_path, open_user_files):
-    hypercube().to_netcdf(tmp_path / "a.nc")
-    hypercube(start="2011-01-01").isel(number=0, drop=True).to_netcdf(tmp_path / "b.nc")
-    with pytest.raises(FileFormatError, match=r"b.nc: .*number"):
-        open_user_files(tmp_path / "a.nc", tmp_path / "b.nc", sample_dim="time,number")

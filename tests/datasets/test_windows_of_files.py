@@ -9,17 +9,13 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
-from iobench.datasets.locate import FileLocator
 from iobench.datasets.selection import place_index_windows
 from iobench.datasets.user_files import user_files
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.windowed import windowed_pipeline
 from iobench.samples import Window
-from iobench.windows import place_windows
 
 ROLLOUTS = ("0:1", "0:1,2", "0:1,2,3", "0:1,2,3,4")
 START = datetime(2020, 1, 1)
@@ -91,38 +87,6 @@ def test_windows_are_xarrays_slices(tmp_path, place, text, storage):
         assert (grid == np.array(placed.window.offsets) * np.timedelta64(6, "h")).all()
 
 
-@pytest.mark.thorough
-@given(
-    apart=st.lists(st.sampled_from([6, 6, 6, 6, 12, 30]), min_size=4, max_size=20),
-    inputs=st.lists(st.integers(-3, 1), min_size=1, max_size=3, unique=True),
-    targets=st.lists(st.integers(0, 4), max_size=4, unique=True),
-)
-@settings(max_examples=25, deadline=None)
-def test_a_window_is_what_xarray_selects_by_time(tmp_path_factory, apart, inputs, targets):
-    """Where every time of the window is in the file, it is there, with the values of the times."""
-    assume(2 * apart.count(6) > len(apart))
-    folder = tmp_path_factory.mktemp("windows")
-    path = write_hours(folder / "a.nc", np.cumsum(apart))
-    window = Window(tuple(inputs), tuple(targets))
-    dataset = user_files([path], sample_dim="time")
-    index = dataset.samples([path], FileLocator(data_dir=folder, cache_dir=folder))
-    placed = place_windows(index.positions, window)
-    pipeline = windowed_pipeline(dataset_pipeline(dataset, index), placed.items, window)
-    with xarray.open_dataset(path) as ds:
-        ds.load()
-    step = np.timedelta64(6, "h")
-    reach = np.arange(min(0, *window.offsets), max(0, *window.offsets) + 1)
-    known = ds.time.values
-    expected = [n for n, time in enumerate(known) if np.isin(time + reach * step, known).all()]
-    assert placed.centres.tolist() == expected
-    for number, centre in enumerate(expected):
-        for name, array in pipeline.make(number).items():
-            offsets = inputs if name in ds else targets
-            times = ds.time.values[centre] + np.array(offsets) * step
-            selected = ds[name.removesuffix("_target")].sel(time=times).values
-            np.testing.assert_array_equal(array, selected, strict=True)
-
-
 def test_files_with_references_of_their_own_are_one_row(tmp_path, place):
     hours = np.arange(0, 96, 6)
     late = write_hours(tmp_path / "a.nc", hours[8:], reference=datetime(2020, 1, 3))
@@ -132,19 +96,6 @@ def test_files_with_references_of_their_own_are_one_row(tmp_path, place):
     with xarray.open_dataset(early) as first, xarray.open_dataset(late) as second:
         joined = xarray.concat([first.load(), second.load()], "time")
     check_equals_slices(joined, placed.window, placed, make)
-
-
-def test_windows_stay_within_one_forecast(yr_files, place):
-    placed, make, index = place(yr_files, "0:1,2", sample_dim="leadtime")
-    assert list(index.rows) == [0] * 5 + [1] * 5
-    assert placed.centres.tolist() == [0, 1, 2, 5, 6, 7]
-    assert (placed.gaps, placed.n_at_ends) == ((), 4)
-    parts = []
-    for path in yr_files:
-        with xarray.open_dataset(path) as ds:
-            parts.append(ds[["predictors", "target_mean", "target_std"]].load())
-    joined = xarray.concat(parts, "leadtime")
-    check_equals_slices(joined, placed.window, placed, make, dim="leadtime")
 
 
 def test_without_a_coordinate_samples_are_counted(tmp_path, place):
@@ -229,15 +180,6 @@ def test_steps_of_one_forecast_lie_at_their_valid_times(tmp_path, place):
     assert make(2)[f"{name}_target"].max() == pytest.approx(30, abs=1e-3)
 
 
-def test_of_several_steps_starts_are_counted_and_of_several_starts_steps(tmp_path, place):
-    times = ("202001010000", "202001020000")
-    path = write_grib(tmp_path / "a.grib", times=times, steps=(0, 6, 12))
-    _, _, starts = place([path], "0:1", sample_dim="time")
-    assert list(starts.positions) == [valid("2020-01-01"), valid("2020-01-02")]
-    _, _, steps = place([path], "0:1", sample_dim="step")
-    assert list(steps.positions) == [0, 21600, 43200]
-
-
 @pytest.mark.parametrize("sample_dim", ["step", "time"])
 def test_valid_times_are_known_where_starts_and_steps_are_several(tmp_path, place, sample_dim):
     times = ("202001010000", "202001020000")
@@ -266,12 +208,3 @@ def test_a_time_that_is_missing_is_unknown(tmp_path, place, locator, suffix):
     known = index.meteorology["time"]
     one = xarray.Dataset({"t": ("t", known.values, dict(known.attributes))})
     np.testing.assert_array_equal(xarray.decode_cf(one).t.values, times)
-
-
-@pytest.mark.parametrize(
-    ("sample_dim", "expected", "units"),
-    [("isobaricInhPa", [850, 500], "hPa"), ("number", [*range(10)], "")],
-)
-def test_other_dimensions_of_grib_are_their_values(real, place, sample_dim, expected, units):
-    _, _, index = place([real(MEMBERS)], "0:1", sample_dim=sample_dim)
-    assert (list(index.positions), index.position_units) == (expected, units)

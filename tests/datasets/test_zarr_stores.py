@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import xarray
 
-import iobench
 from iobench.datasets.user_files import user_files
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.testing import DatasetTests
@@ -150,16 +149,6 @@ def test_unknown_codecs_are_named(tmp_path, open_user_files, codec):
     assert open_user_files(path, sample_dim="time", variables=["p"]).dataset.fused == ()
 
 
-def test_dimensions_that_do_not_fit(tmp_path, open_user_files):
-    path = write(tmp_path / "s")
-    edit(path / "t" / "zarr.json", shape=[4, 4, 6])
-    with pytest.raises(FileFormatError, match=r"dimension time is 4 long in array 't' and 5 in"):
-        open_user_files(path, sample_dim="time")
-    edit(path / "t" / "zarr.json", shape=[5, 4, 6], dimension_names=["time"])
-    with pytest.raises(FileFormatError, match=r"array 't' of shape \[5, 4, 6\] names 1 dim"):
-        open_user_files(path, sample_dim="time")
-
-
 def test_what_is_no_store(tmp_path, real, open_user_files):
     path = write(tmp_path / "s.zarr")
     folder = tmp_path / "folder"
@@ -187,25 +176,3 @@ class TestZarrContract(DatasetTests):
     @pytest.fixture
     def dataset(self, files):
         return user_files(files, sample_dim="time")
-
-
-@pytest.mark.quick_cases(1)
-@FORMATS
-@pytest.mark.parametrize("chunks", [{}, {"time": 1}, {"time": 1, "y": 1}, {"time": 2, "y": 3}])
-@pytest.mark.parametrize("cache", ["0", "1GiB"])
-def test_batches_are_xarrays_whether_chunks_are_kept_or_decoded_into_their_rows(
-    tmp_path, monkeypatch, zarr_format, chunks, cache
-):
-    monkeypatch.setenv("IOBENCH_CHUNK_CACHE", cache)
-    path = write(tmp_path / "s.zarr", dataset(8).chunk(chunks), zarr_format=zarr_format)
-    samples = iobench.open_dataset(path, sample_dim="time", store_dir=tmp_path / "kept")
-    with xarray.open_zarr(path, decode_times=False, consolidated=False) as ds:
-        for _ in range(2):  # what is kept of the first pass is not what the loop wrote into it
-            seen = 0
-            for batch in samples.loader(4, threads=2, shuffle=False):
-                for name, rows in batch.items():
-                    expected = ds[name].transpose("time", ...).values[seen : seen + 4]
-                    np.testing.assert_array_equal(rows, expected)
-                    rows[...] = -1
-                seen += 4
-            assert seen == 8

@@ -163,9 +163,7 @@ def test_a_web_server_that_lists_nothing(months, tmp_path):
         server.missing = 403  # as of a bucket that nobody may list
         there = iobench.open_dataset(SMALL, data_dir=address, store_dir=tmp_path / "anew")
         equal_samples(there, here)
-        with pytest.raises(
-            OptionError, match="a web server lists no files; name"
-        ) as told:
+        with pytest.raises(OptionError, match="a web server lists no files; name") as told:
             iobench.open_dataset(SMALL, files=f"{address}/*.nc", store_dir=tmp_path)
         assert "open-sesame" not in str(told.value)
         with pytest.raises(OptionError, match="may be there; choose some with options="):
