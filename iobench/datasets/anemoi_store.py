@@ -1,7 +1,7 @@
 """``anemoi:PATH``: a gridded Zarr store that anemoi-datasets made, one sample for each date.
 
-Source: anemoi-datasets 0.5: ``data`` (dates, variables, ensemble, cells), ``dates``, statistics by
-variable, and the attributes ``variables``, ``missing_dates`` and ``layout``.
+Source: anemoi-datasets 0.5: ``data`` (dates, variables, ensemble, cells), ``dates``, and the
+attributes ``variables``, ``missing_dates`` and ``layout``.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
     from iobench.samples import Sample
 
-OPTIONS = ("start", "end", "select", "drop", "normalise")
-NORMALISATIONS = ("none", "mean-std")
+OPTIONS = ("start", "end", "select", "drop")
 DIMS = ("time", "variable", "ensemble", "cell")
 PLACES = {
     "latitudes": {"standard_name": "latitude", "units": "degrees_north"},
@@ -56,8 +55,7 @@ class AnemoiDataset(ChunkedSamples):
     """Dates of an anemoi-datasets store as samples.
 
     One sample is the array ``data`` (channel, ensemble, cell) of one date. Reading takes the bytes
-    of the date's chunks, decoding undoes their codec, preprocessing takes the chosen variables and
-    normalises them.
+    of the date's chunks, decoding undoes their codec, preprocessing takes the chosen variables.
     """
 
     title = ""
@@ -74,17 +72,10 @@ class AnemoiDataset(ChunkedSamples):
                     f"anemoi:{path}: unknown option {name}: {_near(name, OPTIONS, 'there is')}"
                 )
         self._choice: dict[str, Any] = {name: options.get(name) or None for name in OPTIONS}
-        normalise = self._choice["normalise"] or NORMALISATIONS[0]
-        if normalise not in NORMALISATIONS:
-            raise OptionError(
-                f"normalise={normalise}: {_near(normalise, NORMALISATIONS, 'expected one of')}"
-            )
-        self._choice["normalise"] = normalise
         for name in ("select", "drop"):
             parts = dict.fromkeys(part.strip() for part in options.get(name, "").split(","))
             self._choice[name] = tuple(part for part in parts if part) or None
         self._columns: list[int] | None = None
-        self._scaling: tuple[NDArray[Any], NDArray[Any]] | None = None
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the store; raise MissingFileError if it is not there."""
@@ -111,8 +102,6 @@ class AnemoiDataset(ChunkedSamples):
         columns = self._chosen_columns(names)
         self._columns = None if columns == list(range(len(names))) else columns
         channels = tuple(names[column] for column in columns)
-        if self._choice["normalise"] == "mean-std":
-            self._scaling = _scaling(store, data, channels, columns)
         first, last = (self._choice[name] or "" for name in ("start", "end"))
         inside = within_dates(dates, first, last, f"start={first}, end={last}")
         is_listed = np.isin(dates, listed)
@@ -195,15 +184,8 @@ class AnemoiDataset(ChunkedSamples):
         return raw
 
     def preprocess(self, arrays: Arrays, where: tuple[int, ...]) -> Sample:
-        """Return the chosen variables, normalised if asked for."""
-        values = arrays["data"]
-        if self._columns is not None:
-            values = values[self._columns]
-        if self._scaling is not None:
-            factor, offset = self._scaling
-            values = values * factor
-            values += offset
-        return {"data": values}
+        """Return the chosen variables."""
+        return dict(arrays) if self._columns is None else {"data": arrays["data"][self._columns]}
 
 
 def _gridded_data(store: ZarrStore) -> ChunkedVariable:
@@ -252,32 +234,6 @@ def _dates(
             f"{store.path}: attribute missing_dates: {error}; expected ISO dates"
         ) from error
     return dates, listed
-
-
-def _scaling(
-    store: ZarrStore, data: ChunkedVariable, channels: Sequence[str], columns: Sequence[int]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return factor and offset of the chosen variables, each of shape (channels, 1, 1)."""
-    statistics = []
-    for name in ("mean", "stdev"):
-        values = _read(store, store.variables.get(name), data.shape[1:2])
-        if values is None:
-            raise FileFormatError(
-                f"{store.path}: normalise=mean-std needs array {name!r} with one number for each "
-                "variable; let anemoi-datasets compute the statistics"
-            )
-        statistics.append(values.astype(np.float64)[list(columns)])
-    mean, stdev = statistics
-    is_usable = np.isfinite(mean) & (stdev > 0)
-    unusable = ",".join(name for name, each in zip(channels, is_usable, strict=True) if not each)
-    if unusable:
-        raise OptionError(
-            f"normalise=mean-std: {store.path} has no mean, or a stdev of 0, for {unusable}; leave "
-            f"them out: --option drop={unusable}"
-        )
-    dtype = np.dtype(data.packing.stored).newbyteorder("=")
-    factor, offset = 1 / stdev, -mean / stdev
-    return factor.astype(dtype)[:, None, None], offset.astype(dtype)[:, None, None]
 
 
 def _labels(store: ZarrStore, data: ChunkedVariable, dates: NDArray[np.datetime64]) -> SampleLabels:

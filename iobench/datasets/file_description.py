@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from iobench.datasets.grib_samples import index_grib
 from iobench.datasets.inspected_netcdf import inspect_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from iobench.chunks.chunked_variable import ChunkedVariable
@@ -39,16 +40,40 @@ GRID: Final = frozenset({"y", "x", "lat", "lon", "latitude", "longitude", "rlat"
 def describe_file(path: Path, *, cache_dir: Path, group: str = "") -> dict[str, Any]:
     """Return what a GRIB or NetCDF file, or a Zarr store, holds."""
     kind, file = _inspected([path], cache_dir, group)
-    check_not_in_groups(file)
     helpers = helper_names(file)
-    variables = [_variable(each) for name, each in file.variables.items() if name not in helpers]
+    own = [each for name, each in file.variables.items() if name not in helpers]
+    by_size = sorted(own, key=lambda each: -math.prod(each.shape))
+    several = (dim for v in by_size for dim, n in zip(v.dims, v.shape, strict=True) if n > 1)
     return {
         "format": f"{kind} {file.zarr_format}" if isinstance(file, ZarrStore) else kind,
         "dims": dict(file.dims),
-        "variables": variables,
+        "variables": [_variable(each) for each in own],
         "coordinates": [name for name in file.variables if name in helpers],
         "skipped": dict(file.skipped),
-        "sample_dims": _sample_dims(variables),
+        "sample_dims": list(dict.fromkeys(several)),
+    }
+
+
+def _variable(variable: ChunkedVariable) -> dict[str, Any]:
+    chunk: list[int] | None = None
+    if "messages" in variable.attributes:
+        codec = variable.attributes["messages"]
+    elif variable.only_library:
+        codec = f"{variable.only_library}, known to the format's own library alone"
+    elif variable.is_contiguous:
+        codec = "in one piece, not compressed"
+    else:
+        chunk = list(variable.chunk)
+        codec = ", ".join(map(codec_name, variable.codecs)) or "not compressed"
+        codec += ", in shards" * (variable.keys is not None and variable.keys.is_sharded)
+    return {
+        "name": variable.name,
+        "dims": list(variable.dims),
+        "shape": list(variable.shape),
+        "dtype": np.dtype(variable.packing.stored).name,
+        "units": variable.attributes.get("units", ""),
+        "chunk": chunk,
+        "codec": codec,
     }
 
 
@@ -62,7 +87,6 @@ def likely_sample_dim(
     first in all variables, is longer than any other and none of a grid.
     """
     kind, file = _inspected(files, cache_dir, group)
-    check_not_in_groups(file)
     helpers = helper_names(file)
     variables = [each for name, each in file.variables.items() if name not in helpers]
     variables = [each for each in variables if each.name in names] or variables
@@ -101,47 +125,12 @@ def likely_sample_dim(
 def _inspected(files: Sequence[Path], cache_dir: Path, group: str) -> tuple[str, SourceFile]:
     """Return the kind of files, and what the first of them holds; of GRIB, all together."""
     kind = file_kind(files[0])
+    file: SourceFile
     if kind == "GRIB":
-        return kind, describe_fields(index_grib(files, cache_dir=cache_dir))
-    if kind == "NetCDF":
-        return kind, inspect_files(files[:1], cache_dir=cache_dir, group=group)[0]
-    return kind, inspect_zarr(files[0])
-
-
-def _sample_dims(variables: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the dimensions with several indices, those of the largest variable first."""
-    by_size = sorted(variables, key=lambda each: -int(np.prod(each["shape"], dtype=float)))
-    return list(
-        dict.fromkeys(
-            dim
-            for each in by_size
-            for dim, length in zip(each["dims"], each["shape"], strict=True)
-            if length > 1
-        )
-    )
-
-
-def _variable(variable: ChunkedVariable) -> dict[str, Any]:
-    chunk, codec = _layout(variable)
-    return {
-        "name": variable.name,
-        "dims": list(variable.dims),
-        "shape": list(variable.shape),
-        "dtype": np.dtype(variable.packing.stored).name,
-        "units": variable.attributes.get("units", ""),
-        "chunk": chunk,
-        "codec": codec,
-    }
-
-
-def _layout(variable: ChunkedVariable) -> tuple[list[int] | None, str]:
-    """Return the shape of a chunk, and what is done to it, in words."""
-    if "messages" in variable.attributes:
-        return None, variable.attributes["messages"]
-    if variable.only_library:
-        return None, f"{variable.only_library}, known to the format's own library alone"
-    if variable.is_contiguous:
-        return None, "in one piece, not compressed"
-    codecs_in_words = ", ".join(map(codec_name, variable.codecs)) or "not compressed"
-    sharded = variable.keys is not None and variable.keys.is_sharded
-    return list(variable.chunk), f"{codecs_in_words}, in shards" if sharded else codecs_in_words
+        file = describe_fields(index_grib(files, cache_dir=cache_dir))
+    elif kind == "NetCDF":
+        (file,) = inspect_files(files[:1], cache_dir=cache_dir, group=group)
+    else:
+        file = inspect_zarr(files[0])
+    check_not_in_groups(file)
+    return kind, file

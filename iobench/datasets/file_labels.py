@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels
-from iobench.datasets.file_sets import HORIZONTAL, MAX_NBYTES, digest, is_far
+from iobench.datasets.file_sets import HORIZONTAL, MAX_NBYTES, digest, is_far, same_values
 from iobench.datasets.file_variables import numbers_of
 from iobench.datasets.inspected_netcdf import describe_files, whole_variables
 from iobench.datasets.positions import decode_parts, seconds_since_1970
@@ -34,6 +34,10 @@ Whole = Callable[..., Mapping[str, Sequence["NDArray[Any] | None"]]]
 """``whole(files, names, digest=None)``: what each file has of variables, by name, or digests."""
 
 MAX_BOUNDS_NBYTES: Final = 1 << 24
+RELATIONS: Final = frozenset(
+    {"coordinates", "bounds", "climatology", "grid_mapping", "formula_terms", "cell_measures"}
+)
+"""Attributes that name other variables."""
 
 
 class SamplePlaces(msgspec.Struct, frozen=True, eq=False):
@@ -134,18 +138,18 @@ class FileLabels:
         names = self._names()
         moving = [name for name in names if self._is_moving(name)]
         read = [name for name in moving if name in self.places.dims or not is_far(self.files)]
-        parts = dict(self.whole(self.files, read)) if read else {}
-        parts |= self._alike([name for name in names if name not in moving])
+        parts = self.whole(self.files, read)
         coordinates = []
         for name in names:
             try:
                 if SAMPLE_DIM in self.shapes[name].keys() - set(self.places.dims):
                     raise LeftOutError(f"along a dimension called {SAMPLE_DIM!r}, as samples are")
-                values = [each for each in parts.get(name, [None]) if each is not None]
-                if name not in self.left_out and len(values) < len(parts.get(name, [None])):
+                values = [each for each in parts.get(name, ()) if each is not None]
+                if name not in moving:
+                    values = [self._of_all(name)]
+                elif len(values) < len(self.files):
                     raise LeftOutError("not read in every file")
-                if name not in self.left_out:
-                    coordinates.append(self._coordinate(name, values, is_moving=name in moving))
+                coordinates.append(self._coordinate(name, values, is_moving=name in moving))
             except IobenchError as error:  # a coordinate that cannot be read ends no conversion
                 self.left_out[name] = str(error)
         return SampleLabels(
@@ -199,24 +203,25 @@ class FileLabels:
         is_number = name not in self.texts and not self._is_mapping(name)
         return self.has_files and not self.shapes[name] and is_number
 
-    def _alike(self, names: Sequence[str]) -> dict[str, list[Any]]:
-        """Return the one value of variables that all files are to agree on."""
-        parts: dict[str, list[Any]] = {}
-        for name in names:
-            if self._is_mapping(name):
-                parts[name] = [np.zeros([*self.shapes[name].values()], dtype=np.int32)]
-            elif name in self.texts:
-                parts[name] = [self.texts[name][1]]
-        read = [name for name in names if name not in parts]
-        parts |= {name: list(own) for name, own in self.whole(self.files[:1], read).items()}
-        compared = [name for name in read if name not in self.same] if self.has_files else []
-        files = [self.files[0], self.files[-1]] if is_far(self.files) else self.files
-        for name, digests in self.whole(files, compared, digest=digest).items():
-            for file, own in zip(files, digests, strict=True):
-                if own is None or digests[0] is None or own.tobytes() != digests[0].tobytes():
-                    self.left_out[name] = f"{file.path.name} has others than {files[0].path.name}"
-                    break
-        return parts
+    def _of_all(self, name: str) -> NDArray[Any]:
+        """Return the values of a variable that all files are to agree on."""
+        if self._is_mapping(name):
+            return np.zeros([*self.shapes[name].values()], dtype=np.int32)
+        if name in self.texts:
+            return self.texts[name][1]
+        first = self.whole(self.files[:1], [name])[name][0]
+        if first is None:
+            raise LeftOutError(f"not read in {self.files[0].path.name}")
+        compared = self.files[1:] if name not in self.same else []
+        compared = compared[-1:] if is_far(self.files) else compared
+        digests = self.whole(compared, [name], digest=digest)[name]
+        for file, own in zip(compared, digests, strict=True):
+            if own is not None and own.tobytes() == digest(first).tobytes():
+                continue
+            other = self.whole([file], [name])[name][0]
+            if other is None or not same_values(first, other):
+                raise LeftOutError(f"{file.path.name} has others than {self.files[0].path.name}")
+        return first
 
     def _coordinate(self, name: str, parts: list[NDArray[Any]], *, is_moving: bool) -> Coordinate:
         """Return a coordinate of which each sample has a value, or all have the same one."""
@@ -254,7 +259,9 @@ def coordinate_names(
     of_file: Mapping[str, Any],
 ) -> frozenset[str]:
     """Return which variables xarray takes for coordinates, bounds, grid mappings, by attributes."""
-    import xarray
+    if all(RELATIONS.isdisjoint(own) for own in (of_file, *attributes.values())):
+        return frozenset()
+    import xarray  # which takes half a second
 
     variables = {
         name: xarray.Variable(

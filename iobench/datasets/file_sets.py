@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.datasets.file_variables import holds_times, numbers_of, sample_names, units_of
+from iobench.datasets.file_variables import holds_times, numbers_of, units_of
 from iobench.errors import FileFormatError
 from iobench.files.urls import URL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets.file_variables import Selection, SourceFile
+    from iobench.datasets.file_variables import SourceFile
 
 MAX_NBYTES: Final = 1 << 28
 """Of one coordinate that is kept: two of 16 million points each make a large grid."""
@@ -167,17 +167,6 @@ def mixed_units(files: Sequence[SourceFile], names: Sequence[str]) -> list[str]:
                 f"{units[0][1]} ({units[0][0]!r}): numbers are kept as they are"
             )
     return notes
-
-
-def variables_of_files(
-    files: Sequence[SourceFile], selection: Selection, dims: Sequence[str]
-) -> list[tuple[str, ...]]:
-    """Return which variables of a sample each file has."""
-    every = dict.fromkeys(name for file in files for name in file.variables)
-    selection.check_names(
-        list(every), {name: why for file in files for name, why in file.skipped.items()}
-    )
-    return [sample_names(file, selection, dims) for file in files]
 
 
 def holder(file: Any, name: str) -> Any:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from iobench.chunks.grib.field_cubes import GribFiles
     from iobench.chunks.netcdf.file import NetcdfFile
     from iobench.chunks.zarr_store import ZarrStore
-    from iobench.samples import Role
 
 
 EACH_FILE: Final = "file"
@@ -45,10 +44,6 @@ class Selection(msgspec.Struct, frozen=True):
     def asks_for(self, name: str) -> bool:
         """Return whether a variable was named."""
         return name in self.variables or name in self.targets
-
-    def role(self, name: str) -> Role:
-        """Return whether a variable is an input or a target."""
-        return "target" if name in self.targets else "input"
 
     def check_names(self, existing: Sequence[str], skipped: Mapping[str, str]) -> None:
         """Raise OptionError if a chosen variable is not there, listing those that are."""
@@ -103,8 +98,8 @@ def choose_variables(
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the variables of a sample, and for all others why they are left out."""
     selection.check_names(list(file.variables), file.skipped)
-    reasons = _reasons(file, selection, dims)
-    chosen = tuple(name for name, why in reasons.items() if not why)
+    left_out = {name: why for name, why in reasons(file, selection, dims).items() if why}
+    chosen = tuple(name for name in file.variables if name not in left_out)
     if not chosen:
         raise OptionError(
             f"--sample-dim {','.join(dims)}: no variable of {file.path} has "
@@ -112,23 +107,26 @@ def choose_variables(
             + ", ".join(f"{v.name} ({', '.join(v.dims)})" for v in file.variables.values())
             + (f"; left out: {_with_reasons(file.skipped, file.skipped)}" if file.skipped else "")
         )
-    return chosen, {**file.skipped, **{name: why for name, why in reasons.items() if why}}
+    return chosen, {**file.skipped, **left_out}
 
 
-def sample_names(file: SourceFile, selection: Selection, dims: Sequence[str]) -> tuple[str, ...]:
-    """Return the variables of a file that are part of a sample."""
-    return tuple(name for name, why in _reasons(file, selection, dims).items() if not why)
-
-
-def _reasons(file: SourceFile, selection: Selection, dims: Sequence[str]) -> dict[str, str]:
+def reasons(file: SourceFile, selection: Selection, dims: Sequence[str]) -> dict[str, str]:
     """Return for each variable of a file why it is no part of a sample, ``""`` if it is."""
     helpers = helper_names(file)
     there = {dim for each in file.variables.values() for dim in each.dims}
     # A dimension that the file has one index of, and no variable has, is that of the file itself.
     along = [dim for dim in dims if dim in there or file.dims.get(dim) != 1]
-    return {
-        name: _left_out(each, selection, along, helpers) for name, each in file.variables.items()
-    }
+
+    def reason(each: ChunkedVariable) -> str:
+        if selection.asks_for(each.name):
+            return ""
+        if selection.variables:
+            return "not asked for"
+        if each.name in helpers:
+            return "a coordinate"
+        return lacking(along, each.dims) if along or each.dims else "a single number"
+
+    return {name: reason(each) for name, each in file.variables.items()}
 
 
 def numbers_of(file: SourceFile) -> dict[str, ChunkedVariable]:
@@ -167,21 +165,6 @@ def _with_reasons(names: Iterable[str], reasons: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({reasons[name]})" if name in reasons else name for name in names)
 
 
-def _left_out(
-    variable: ChunkedVariable, selection: Selection, dims: Sequence[str], helpers: set[str]
-) -> str:
-    """Return why a variable is no part of a sample, ``""`` if it is."""
-    if selection.asks_for(variable.name):
-        return ""
-    if selection.variables:
-        return "not asked for"
-    if variable.name in helpers:
-        return "a coordinate"
-    if not dims and not variable.dims:
-        return "a single number"
-    return lacking(dims, variable.dims)
-
-
 def lacking(dims: Sequence[str], there: Sequence[str]) -> str:
     """Return which dimension a variable lacks of the samples', in words; ``""`` if none."""
     missing = [dim for dim in dims if dim not in there]
@@ -209,7 +192,7 @@ def sample_variable(
         dtype=variable.packing.dtype,
         dims=tuple(name for name, _ in own),
         units=variable.attributes.get("units", ""),
-        role=selection.role(variable.name),
+        role="target" if variable.name in selection.targets else "input",
     )
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from iobench.datasets.catalogue import catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples
-from iobench.datasets.containers import Container, NetcdfFiles, ZarrStores
+from iobench.datasets.containers import TEXTS, Container, NetcdfFiles, ZarrStores
 from iobench.datasets.contract import KeepsDecoded, SampleIndex
 from iobench.datasets.file_kinds import FACTS, split_group
 from iobench.datasets.file_labels import SamplePlaces
@@ -24,7 +24,6 @@ from iobench.datasets.file_sets import (
     holder,
     merged_files,
     mixed_units,
-    variables_of_files,
 )
 from iobench.datasets.file_variables import (
     Selection,
@@ -32,6 +31,7 @@ from iobench.datasets.file_variables import (
     check_same_schema,
     check_sample_dims,
     choose_variables,
+    reasons,
     sample_variable,
 )
 from iobench.datasets.grib_samples import GribMessages
@@ -156,7 +156,13 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
         Those that hold other variables of the same samples are one.
         """
         dims = self._dims
-        pairs = list(zip(files, variables_of_files(files, self._selection, dims), strict=True))
+        every = dict.fromkeys(name for file in files for name in file.variables)
+        skipped = {name: why for file in files for name, why in file.skipped.items()}
+        self._selection.check_names(list(every), skipped)
+        pairs = [
+            (file, tuple(n for n, why in reasons(file, self._selection, dims).items() if not why))
+            for file in files
+        ]
         if self._selection.variables and any(own for _, own in pairs):
             self.notes += tuple(
                 f"{file.path.name} has none of the variables that are asked for: left out"
@@ -170,8 +176,10 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
         firsts = {own: file for file, own in reversed(pairs)}
         coordinates: dict[str, tuple[str, ...]] = {}
         for own, file in firsts.items():
-            texts = {name: text[0] for name, text in container.describe(file).texts.items()}
-            coordinates = coordinates_of(file, own, dims, texts) | coordinates
+            has_texts = any(why.startswith(TEXTS) for why in file.skipped.values())
+            texts = container.describe(file).texts if has_texts else {}
+            dims_of_texts = {name: text_dims for name, (text_dims, _) in texts.items()}
+            coordinates = coordinates_of(file, own, dims, dims_of_texts) | coordinates
         files = [file for file, _ in pairs]
         are_places = all(file.dims[dim] == 1 for file in files for dim in dims)
         same, notes = compare_coordinates(

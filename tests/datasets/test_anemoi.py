@@ -95,23 +95,6 @@ def test_variables_are_chosen(path, open_anemoi, options, columns):
     np.testing.assert_array_equal(sample["data"], stored(path, 2)[columns])
 
 
-def test_normalised_by_the_stores_statistics(path, open_anemoi):
-    dataset, index = open_anemoi(path, normalise="mean-std", drop="msl")
-    values = np.stack([make_sample(dataset, where)["data"] for where in index.where])
-    assert values.dtype == np.float32
-    np.testing.assert_allclose(values.mean(axis=(0, 2, 3)), 0, atol=1e-4)
-    np.testing.assert_allclose(values.std(axis=(0, 2, 3)), 1, atol=1e-4)
-
-
-def test_a_constant_variable_cannot_be_normalised(tmp_path, open_anemoi):
-    path = write_anemoi_store(tmp_path / "a.zarr")
-    stdev = np.array([1.0, 1.0, 1.0, 0.0])
-    (path / "stdev" / "0").write_bytes(CODEC.encode(stdev))
-    with pytest.raises(OptionError, match=r"stdev of 0, for lsm; leave .* --option drop=lsm"):
-        open_anemoi(path, normalise="mean-std")
-    open_anemoi(path, normalise="mean-std", drop="lsm")
-
-
 def test_an_ensemble_and_several_dates_in_a_chunk(tmp_path, open_anemoi):
     path = write_anemoi_store(tmp_path / "a.zarr", ensemble=3, n_dates=4)
     dataset, index = open_anemoi(path)
@@ -146,8 +129,8 @@ def test_a_date_without_its_chunk_is_no_sample_of_nans(path, open_anemoi):
     ("options", "said"),
     [
         ({"strat": "2020"}, "unknown option strat: did you mean start?"),
-        ({"frequency": "6h"}, "unknown option frequency: there is start, end, select, drop, norm"),
-        ({"normalise": "mean-sdt"}, "normalise=mean-sdt: did you mean mean-std?"),
+        ({"frequency": "6h"}, "unknown option frequency: there is start, end, select, drop"),
+        ({"normalise": "mean-std"}, "unknown option normalise: there is start, end"),
         ({"start": "yesterday"}, "start=yesterday, end=: 'yesterday' is no date"),
         ({"end": "120%"}, "end=120%: '120%' is no date"),
         ({"select": "2tt"}, "select=2tt: .* has no such variable: did you mean 2t?"),
@@ -175,9 +158,6 @@ def test_stores_of_another_layout(tmp_path, path, open_anemoi):
         with pytest.raises(FileFormatError, match=said):
             open_anemoi(path)
         (path / ".zattrs").write_text(whole)
-    (path / "mean" / ".zarray").unlink()
-    with pytest.raises(FileFormatError, match="needs array 'mean'"):
-        open_anemoi(path, normalise="mean-std")
     (path / "dates" / "0").write_bytes(CODEC.encode(np.zeros(12, "M8[s]")))
     with pytest.raises(FileFormatError, match="array 'dates' does not ascend"):
         open_anemoi(path)
@@ -196,4 +176,4 @@ class TestAnemoiContract(DatasetTests):
 
     @pytest.fixture
     def dataset(self, path):
-        return AnemoiDataset(path, select="2t,10u", normalise="mean-std")
+        return AnemoiDataset(path, select="2t,10u")

@@ -79,15 +79,6 @@ def test_start_and_end_are_open_datasets(path, start, end):
     assert_same(path, given, given)
 
 
-def test_statistics_normalise_as_open_datasets(path):
-    dataset, index = opened(path, normalise="mean-std", select="2t,msl")
-    their = anemoi.open_dataset(str(path), select=["2t", "msl"])
-    mean, stdev = (their.statistics[name][:, None, None] for name in ("mean", "stdev"))
-    for where in index.where:
-        expected = (their[where[1]] - mean) / stdev
-        np.testing.assert_allclose(make_sample(dataset, where)["data"], expected, atol=2e-5)
-
-
 def test_the_store_as_any_zarr_store(path, tmp_path):
     """Missing dates apart, its path alone gives the same numbers."""
     dataset = user_files([path], sample_dim="time", variables=["data"])
