@@ -39,12 +39,13 @@ def plan_batches(
     if n_samples < 1:
         raise OptionError("there are no samples to load: nothing to profile")
     order = BatchOrder(n_samples, BLOCK, shuffle=shuffle, seed=seed)
-    ordered = (
+    parts = (
         (epoch, samples)
         for epoch in itertools.count()
         for samples in _of_epoch(order, epoch, drawn, taken)
     )
-    return _batches(batch_size, ordered)
+    batches = enumerate(_cut(parts, batch_size))
+    return (PlannedBatch(number, epoch, samples) for number, (epoch, samples) in batches)
 
 
 def plan_epochs(
@@ -62,12 +63,9 @@ def plan_epochs(
     order = BatchOrder(len(taken), BLOCK, shuffle=True, seed=seed)
     number = itertools.count()
     for epoch in itertools.count():
-        left = taken[:0]
-        for samples in _of_epoch(order, epoch, drawn, taken):
-            left = np.concatenate([left, samples])
-            while len(left) >= batch_size:
-                yield PlannedBatch(next(number), epoch, tuple(left[:batch_size].tolist()))
-                left = left[batch_size:]
+        parts = ((epoch, samples) for samples in _of_epoch(order, epoch, drawn, taken))
+        for _, batch in _cut(parts, batch_size):
+            yield PlannedBatch(next(number), epoch, batch)
         n_planned = max(1, MOST_PLANNED // batch_size) * batch_size
         for start in range(0, len(evaluated), batch_size):
             if drawn is not None and start % n_planned == 0:
@@ -76,23 +74,17 @@ def plan_epochs(
             yield PlannedBatch(next(number), epoch, tuple(samples.tolist()), evaluates=True)
 
 
-def _batches(
-    batch_size: int, ordered: Iterator[tuple[int, NDArray[np.int64]]]
-) -> Iterator[PlannedBatch]:
-    epoch = begun = 0
-    left = np.empty(0, dtype=np.int64)
-    for batch in itertools.count():
-        parts: list[NDArray[np.int64]] = []
-        missing = batch_size
-        while missing:
-            if not len(left):
-                epoch, left = next(ordered)
-            begun = begun if parts else epoch
-            parts.append(left[:missing])
-            left = left[missing:]
-            missing -= len(parts[-1])
-        samples: list[int] = np.concatenate(parts).tolist()
-        yield PlannedBatch(batch, begun, tuple(samples))
+def _cut(
+    parts: Iterator[tuple[int, NDArray[np.int64]]], batch_size: int
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield batches of samples that come in parts, and the epoch each begins in."""
+    begun, left = 0, np.empty(0, dtype=np.int64)
+    for epoch, samples in parts:
+        begun = begun if len(left) else epoch
+        left = np.concatenate([left, samples])
+        while len(left) >= batch_size:
+            yield begun, tuple(left[:batch_size].tolist())
+            begun, left = epoch, left[batch_size:]
 
 
 def _of_epoch(

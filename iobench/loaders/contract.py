@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import numpy as np  # noqa: TC002 - annotations of a public value type
 from numpy.typing import NDArray  # noqa: TC002 - annotations of a public value type
 
 from iobench.errors import OptionError, WorkerError
@@ -28,8 +29,9 @@ class PlannedBatch:
 
     batch: int
     epoch: int
-    samples: tuple[int, ...]
+    samples: Sequence[int] | NDArray[np.int64]
     evaluates: bool = False
+    position: int = -1  # its place in the pass, where a loader counts
 
 
 @dataclass(frozen=True, slots=True)

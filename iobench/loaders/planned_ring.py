@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from iobench.errors import OptionError
 from iobench.loaders.contract import (
     HELD_BY_LOOP,
@@ -17,7 +15,7 @@ from iobench.loaders.contract import (
     refuse_below_one,
 )
 from iobench.loaders.ring.buffers import BufferPool
-from iobench.loaders.ring.contract import PlannedSource, RingBatch
+from iobench.loaders.ring.contract import PlannedSource
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ring_run import RingRun
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from iobench.loaders.device_copies import DeviceCopies
@@ -95,13 +94,6 @@ class PlannedRing(MeasuredLoader):
         return [] if self._processes is None else self._processes.pids()
 
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        planned: dict[int, PlannedBatch] = {}
-
-        def drawn() -> Iterator[RingBatch]:
-            for one in plan:
-                planned[one.batch] = one
-                yield RingBatch(one.batch, one.epoch, np.array(one.samples, dtype=np.int64))
-
         processes = self._processes
         if processes is not None:
             try:
@@ -111,7 +103,7 @@ class PlannedRing(MeasuredLoader):
                 raise
         run = RingRun(
             self._source,
-            drawn(),
+            plan,
             self._pool,
             threads=self._n_feeding,
             ahead=max(1, self._ahead),
@@ -121,18 +113,18 @@ class PlannedRing(MeasuredLoader):
         try:
             run.start()
             while (taken := self._taken(run)) is not None:
-                batch, arrays = taken
+                planned, arrays = taken
                 worker = IN_THREADS if self.threads else run.worker
                 # As in a plain loop only the consumer holds it, so that letting go is not waiting.
                 if (device := self._device) is not None:
                     arrays = device.receive(arrays)
-                ready = [Batch(planned.pop(batch.batch), arrays, worker, device is not None)]
+                ready = [Batch(planned, arrays, worker, device is not None)]
                 del taken, arrays
                 yield ready.pop()
         finally:
             run.stop()
 
-    def _taken(self, run: RingRun) -> tuple[RingBatch, Any] | None:
+    def _taken(self, run: RingRun) -> tuple[PlannedBatch, Any] | None:
         try:
             return run.take()
         except BaseException:

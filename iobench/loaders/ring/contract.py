@@ -7,7 +7,6 @@ of a batch at their final position: there is no sample in between, and no collat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
@@ -22,16 +21,6 @@ Rows = Mapping[str, NDArray[Any]]
 """Arrays of a batch by variable, the batch as their first axis; contiguous and writable."""
 Present = Callable[[dict[str, NDArray[Any]]], Any]
 """Makes what is handed out of the arrays of a batch: tensors, a transform's result."""
-
-
-@dataclass(frozen=True, slots=True)
-class RingBatch:
-    """Which samples make up a batch: its number, that of the pass, and its place in that."""
-
-    batch: int
-    epoch: int
-    samples: NDArray[np.int64]
-    position: int = -1
 
 
 class Reader(Protocol):

@@ -13,9 +13,10 @@ import numpy as np
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
 from iobench.files.crc32c import crc32c
+from iobench.loaders.contract import PlannedBatch
 from iobench.loaders.pipeline import MOST_PLANNED
 from iobench.loaders.ring.buffers import BufferPool
-from iobench.loaders.ring.contract import PlannedSource, RingBatch, is_planned
+from iobench.loaders.ring.contract import PlannedSource, is_planned
 from iobench.loaders.ring.loader_config import LoaderConfig
 from iobench.loaders.ring.origins import coordinates_of
 from iobench.loaders.ring.passes import RingPass
@@ -235,7 +236,7 @@ class RingLoader:
                 return pool
         return self._new_pool()
 
-    def _batches(self, epoch: int, first: int, log: DeliveryLog | None) -> Iterator[RingBatch]:
+    def _batches(self, epoch: int, first: int, log: DeliveryLog | None) -> Iterator[PlannedBatch]:
         order = self.order
         planned = self.source if is_planned(self.source) else None
         n_planned = max(1, MOST_PLANNED // order.batch_size)
@@ -245,13 +246,14 @@ class RingLoader:
                 drawn = np.concatenate([order.samples(epoch, each) for each in places])
                 planned.expect(drawn, follows=place > first)
             number = epoch * len(order) + place if log is None else log.recording.next_batch()
-            yield RingBatch(number, epoch, order.samples(epoch, place), place)
+            samples = order.samples(epoch, place)
+            yield PlannedBatch(number, epoch, samples, position=place)
 
     def receive(self, value: Any) -> Any:
         """Return a batch as the loop gets it."""
         return value if self._device is None else self._device.receive(value)
 
-    def took(self, batch: RingBatch | None) -> None:
+    def took(self, batch: PlannedBatch | None) -> None:
         """Note which batch the loop got; None at the end."""
         if batch is None:
             self._is_over = self._n_taken == len(self)

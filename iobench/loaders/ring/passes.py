@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import WorkerError
 
 if TYPE_CHECKING:
+    from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.ring.buffers import BufferPool
-    from iobench.loaders.ring.contract import RingBatch
     from iobench.loaders.ring.loader import RingLoader
     from iobench.loaders.ring.ring_run import RingRun
     from iobench.recording.delivery_log import DeliveryLog
@@ -66,7 +66,7 @@ class RingPass:
             log.deliver(batch.batch, nbytes=len(batch.samples) * self._nbytes, maker=MADE_BY)
         return value
 
-    def _take(self) -> tuple[RingBatch, Any]:
+    def _take(self) -> tuple[PlannedBatch, Any]:
         try:
             taken = (self._run or self._started()).take()
         except Exception:

@@ -11,6 +11,8 @@ import warnings
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from iobench.loaders.ring.buffers import Lease
 from iobench.loaders.ring.log import BatchLog, listed_samples
 from iobench.recording.clocks import now_ns
@@ -21,14 +23,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.ring.buffers import BatchMemory, BufferPool
-    from iobench.loaders.ring.contract import (
-        BatchSource,
-        Present,
-        Reader,
-        RingBatch,
-    )
+    from iobench.loaders.ring.contract import BatchSource, Present, Reader
     from iobench.recording.recorder import Recorder
 
 LISTENING_S: Final = 1.0
@@ -44,7 +42,7 @@ class RingRun:
     def __init__(
         self,
         source: BatchSource,
-        batches: Iterator[RingBatch],
+        batches: Iterator[PlannedBatch],
         pool: BufferPool,
         *,
         threads: int,
@@ -72,7 +70,7 @@ class RingRun:
             self._room.put(0)
         self._taking = threading.Lock()
         self._changed = threading.Condition()  # of an RLock: who takes may make, too
-        self._ready: dict[int, tuple[RingBatch, Lease]] = {}
+        self._ready: dict[int, tuple[PlannedBatch, Lease]] = {}
         self._n_drawn = 0
         self._n_all: int | None = None
         self._n_taken = 0
@@ -112,7 +110,7 @@ class RingRun:
             for filler in fillers:
                 filler.close()
 
-    def _draw(self) -> tuple[int, RingBatch, BatchMemory, int] | None:
+    def _draw(self) -> tuple[int, PlannedBatch, BatchMemory, int] | None:
         """Return the next batch, a buffer for it, and since when there was room; None at the end.
 
         Waits for room.
@@ -143,7 +141,7 @@ class RingRun:
     def _make(
         self,
         fillers: list[Reader],
-        batch: RingBatch,
+        batch: PlannedBatch,
         memory: BatchMemory,
         log: BatchLog,
         idle_release_ns: tuple[int, int],
@@ -156,7 +154,7 @@ class RingRun:
                 log.released(release_ns)
             if not fillers:
                 fillers.append(self._source.filler())
-            fillers[0].fill(batch.samples, arrays, log)
+            fillers[0].fill(np.asarray(batch.samples, dtype=np.int64), arrays, log)
             value = self._presented(arrays, batch, log)
             if self._device is not None:
                 value = self._device.send(value, log)
@@ -165,19 +163,21 @@ class RingRun:
             error.add_note(f"while batch {batch.batch} of epoch {batch.epoch} was made")
             return Lease(key, None, error)
 
-    def _presented(self, arrays: dict[str, NDArray[Any]], batch: RingBatch, log: BatchLog) -> Any:
+    def _presented(
+        self, arrays: dict[str, NDArray[Any]], batch: PlannedBatch, log: BatchLog
+    ) -> Any:
         if self._present is None:
             return arrays
         start_ns = log.now_ns()
         try:
             value = self._present(arrays)
         except BaseException as error:
-            error.add_note(f"the transform was given {listed_samples(batch.samples)}")
+            error.add_note(f"the transform was given {listed_samples(np.asarray(batch.samples))}")
             raise
         log.add(Kind.TRANSFORM, start_ns, log.now_ns())
         return value
 
-    def _put(self, number: int, batch: RingBatch, lease: Lease) -> None:
+    def _put(self, number: int, batch: PlannedBatch, lease: Lease) -> None:
         with self._changed:
             if self._stopping:
                 self.pool.drop(lease.key)
@@ -201,7 +201,7 @@ class RingRun:
 
     # -- the consumer -----------------------------------------------------------------------
 
-    def take(self) -> tuple[RingBatch, Any] | None:
+    def take(self) -> tuple[PlannedBatch, Any] | None:
         """Return the next batch, waiting for it; None after the last, or when stopped.
 
         Several threads may take; each batch goes to one of them.
@@ -209,7 +209,7 @@ class RingRun:
         with self._taking:
             return self._take()
 
-    def _take(self) -> tuple[RingBatch, Any] | None:
+    def _take(self) -> tuple[PlannedBatch, Any] | None:
         number = self._n_taken
         with self._changed:
             while number not in self._ready:
