@@ -114,7 +114,7 @@ class BufferPool:
         self._owners: dict[int, weakref.ref[Any]] = {}
         self._new_memory = new_memory or BatchMemory
         self.pid = os.getpid()
-        self.n_buffers = self.n_grown = 0
+        self.n_buffers = 0
         self._depth = depth
         self._prepare = prepare
         self._layout = BatchLayout(spec, batch_size)
@@ -149,18 +149,6 @@ class BufferPool:
         while (memory := self._free.get()) is None:
             if is_ended():
                 return None
-        return self._shrunk_to(memory)
-
-    def take_or_grow(self) -> BatchMemory:
-        """Return a buffer nobody holds, one more where there is none."""
-        while True:
-            with suppress(Empty):
-                if (memory := self._free.get_nowait()) is not None:
-                    return self._shrunk_to(memory)
-            self.grow()
-
-    def _shrunk_to(self, memory: BatchMemory) -> BatchMemory:
-        """Return a free buffer, and let another one go that is no longer needed."""
         with self._counting:
             if self.n_buffers > self._depth:
                 with suppress(Empty):
@@ -230,7 +218,6 @@ class BufferPool:
                 f"{total} bytes, more than {self._max_nbytes}, half of what was free: let go of "
                 "batches, or copy what you keep of them"
             )
-        self.n_grown += 1
         self._add()
 
     def __del__(self) -> None:

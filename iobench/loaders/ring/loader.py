@@ -108,14 +108,6 @@ class RingLoader:
         return self.order.batch_size
 
     @property
-    def n_samples(self) -> int:
-        """Samples of an epoch, of this rank."""
-        n_batches = len(self.order)
-        if not n_batches:
-            return 0
-        return (n_batches - 1) * self.batch_size + len(self.order.samples(0, n_batches - 1))
-
-    @property
     def normalisation(self) -> dict[str, MeanStd]:
         """What variables are normalised by: ``values * std + mean`` undoes it."""
         means: dict[str, MeanStd] = dict(getattr(self._inner, "means", {}))
