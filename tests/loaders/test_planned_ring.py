@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 from span_rows import rows_by_kind, rows_of
-from tiny_pipeline import COSTS, breaking_pipeline, ring_of, tiny_pipeline
+from tiny_pipeline import COSTS, ring_of, tiny_pipeline
 
 from iobench.analysis.run import exposure
 from iobench.errors import OptionError, WorkerError
@@ -55,14 +55,6 @@ def test_waits_are_charged_in_full_to_what_the_threads_did(tmp_path):
     assert {"read", "decode", "preprocess:tiny", "collate"} <= stages
     for stage in whole.stages:
         assert 0 <= stage.exposed_ns <= stage.busy_ns or stage.busy_ns == stage.exposed_ns
-
-
-def test_what_a_step_raises_is_raised_in_its_place(consumer):
-    with native(consumer, breaking_pipeline(4, error=ZeroDivisionError("x"))) as loader:
-        batches = loader.batches(planned(4))
-        with pytest.raises(ZeroDivisionError) as caught:
-            list(batches)
-    assert "while batch" in "".join(caught.value.__notes__)
 
 
 def test_a_closed_loader_and_impossible_numbers_are_refused(consumer):

@@ -117,17 +117,6 @@ def test_a_round_left_early_does_not_disturb_the_next(run, n_taken):
         assert numbers(loader.batches(planned(9, first=8))) == list(range(8, 17))
 
 
-def test_workers_of_a_fork_server_stay_while_there_is_nothing_to_do(run):
-    # Their parent is the server, not the consumer.
-    with workers_of(run, workers=1, start_method="forkserver") as loader:
-        assert numbers(loader.batches(planned(2))) == [0, 1]
-        (pid,) = loader.worker_pids()
-        descriptor = os.pidfd_open(pid)
-        assert select.select([descriptor], [], [], 0.2)[0] == []
-        os.close(descriptor)
-        assert numbers(loader.batches(planned(2, first=2))) == [2, 3]
-
-
 def test_a_killed_worker_is_named_and_its_spans_stay(run):
     with (
         workers_of(run, pipeline=killed_pipeline(9)) as loader,
@@ -149,25 +138,6 @@ def test_a_worker_killed_after_any_batch_ends_the_round(run, n_taken):
         with pytest.raises(WorkerError, match="worker-0"):
             numbers(batches)
     assert multiprocessing.active_children() == []
-
-
-def test_interrupting_a_worker_alone_changes_nothing(run):
-    # Ctrl-C reaches all processes of a terminal; the consumer decides what it means.
-    with workers_of(run) as loader:
-        batches = loader.batches(planned(8))
-        first = numbers(islice(batches, 2))
-        for pid in loader.worker_pids():
-            os.kill(pid, signal.SIGINT)
-        assert first + numbers(batches) == list(range(8))
-
-
-def test_a_round_goes_no_further_after_close(run):
-    with workers_of(run) as loader:
-        batches = loader.batches(planned(8))
-        next(batches)
-        loader.close()
-        with pytest.raises(WorkerError, match="closed"):
-            next(batches)
 
 
 class Leaving:

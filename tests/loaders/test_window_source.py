@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ring_sources import NumberReader, NumberSource
 from tiny_pipeline import tiny_pipeline
 
-from iobench.errors import OptionError
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
@@ -68,8 +66,3 @@ def test_each_item_of_a_batch_is_read_once() -> None:
         assert batch["field"].shape == (6, 2, 3, 5)
         assert (batch["number"][:, 0] == batch["field"][:, 1, 0, 0] + 1).all()
     assert read == [list(range(first, first + 8)) for first in range(0, 48, 6)]
-
-
-def test_items_that_are_not_there_are_refused() -> None:
-    with pytest.raises(OptionError, match="the items of samples are 0 to 50 of 50"):
-        SampleSource(NumberSource(), [[0, 50]], window=Window((0, 1)))

@@ -84,12 +84,6 @@ def test_windows_are_slices_of_the_stacked_items(text):
             np.testing.assert_array_equal(sample[f"{name}_target"], targets, strict=True)
 
 
-@pytest.mark.parametrize("items", [[[0, 1, 12]], [[-1, 0, 1]]])
-def test_items_beyond_the_pipeline_are_refused(items):
-    with pytest.raises(IndexError, match="of 12"):
-        windowed_pipeline(tiny_pipeline(), items, WINDOW)
-
-
 def of_other_shape(arrays, where):
     made = preprocess(arrays, where)
     return {**made, "field": made["field"][:2]} if made["level"] == 6 else made

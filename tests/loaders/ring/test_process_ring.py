@@ -170,15 +170,6 @@ def test_a_process_that_cannot_be_started_is_one_line(monkeypatch: pytest.Monkey
         list(make())
 
 
-def test_memory_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
-    with pytest.raises(OSError, match="no shared memory for a batch of 8192 bytes"):
-        make()
-
-
 def test_processes_record_what_they_do(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path / "run", {})
     source = NumberSource(12)

@@ -99,18 +99,6 @@ def test_more_than_fits_into_memory_is_an_error_and_no_deadlock(
 
 
 @pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
-def test_views_keep_a_batch_and_its_end_gives_it_back() -> None:
-    loader = make(NumberSource(4000), depth=3)
-    view = None
-    for position, batch in enumerate(loader):
-        if position == 3:
-            view = batch["field"][1:, 2][::-1]
-            expected = view.copy()
-    assert view is not None
-    assert (view == expected).all()
-
-
-@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
 def test_errors_that_are_kept_do_not_use_the_buffers_up() -> None:
     loader = make(NumberSource(broken=1))
     kept = []
@@ -136,21 +124,6 @@ def test_arrays_that_a_transform_keeps_do_not_use_the_buffers_up() -> None:
         iterator.close()
     assert numbers(loader) == list(range(50))
     assert all(np.array_equal(array, copy) for array, copy in kept)
-
-
-@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
-def test_a_source_that_fails_to_open_keeps_no_buffer() -> None:
-    left = [OSError("no file handle")] * 8
-
-    def before_filler() -> None:
-        if left:
-            raise left.pop()
-
-    loader = make(GuardedSource(before_filler=before_filler))
-    while left:
-        with pytest.raises(OSError, match="no file handle"):
-            next(iter(loader))
-    assert numbers(loader) == list(range(50))
 
 
 def test_a_buffer_of_an_iteration_that_is_closed_while_it_is_filled_comes_back() -> None:

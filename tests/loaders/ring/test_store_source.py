@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+import tempfile
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from iobench.errors import StoreError
+from iobench.files.open_files import FileSet
 from iobench.loaders.ring.log import BatchLog
-from iobench.loaders.ring.store_source import PlainReader, source_of_store
+from iobench.loaders.ring.store_source import PlainReader, StoreSource, source_of_store
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
@@ -181,3 +188,64 @@ def test_a_batch_has_one_span_of_each_kind_of_work(
         assert found == (3 * spec["flag"].nbytes if are_flags else nbytes), kind
         assert end_of_last == start_ns <= end_ns
         end_of_last = end_ns
+
+
+DTYPES = ["<f4", "<f8", "<f2", "<i8", "<i4", "<u2", "|u1", "|b1", "<c8"]
+SHAPES = st.lists(st.integers(1, 5), max_size=3).map(tuple)
+SPECS = st.lists(st.tuples(st.sampled_from(DTYPES), SHAPES), min_size=1, max_size=4).map(
+    lambda pairs: SampleSpec(
+        tuple(
+            Variable(f"v{number}", shape, dtype, tuple("xyz"[: len(shape)]))
+            for number, (dtype, shape) in enumerate(pairs)
+        )
+    )
+)
+FORMATS = [("numpy", {}), ("tfrecord", {}), ("tfrecord", {"encoding": "bytes"}), ("zarr", {})]
+
+
+@pytest.mark.parametrize(("fmt", "options"), FORMATS)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(spec=SPECS, chosen=st.lists(st.integers(0, 5), min_size=1, max_size=9), seed=st.integers(0))
+def test_rows_are_the_samples_of_any_spec(
+    store_writer: Callable[..., Store],
+    fmt: str,
+    options: dict[str, str],
+    spec: SampleSpec,
+    chosen: list[int],
+    seed: int,
+) -> None:
+    random = np.random.default_rng(seed)
+    samples: list[dict[str, Any]] = []
+    for _ in range(6):
+        data = {v.name: random.integers(0, 256, v.nbytes, dtype=np.uint8) for v in spec}
+        for variable in spec:
+            if variable.dtype == "|b1":
+                data[variable.name] &= 1
+        samples.append({v.name: data[v.name].view(v.dtype).reshape(v.shape) for v in spec})
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_writer(
+            Path(folder), spec, samples, fmt, options=options, shards=[4, 2], encoding=None
+        )
+        source = pickle.loads(pickle.dumps(StoreSource(store, verify=True)))
+        rows = {v.name: np.full((len(chosen), *v.shape), 7, v.dtype) for v in spec}
+        filler = source.filler()
+        filler.fill(np.array(chosen), rows, BatchLog())
+        filler.close()
+        for row, sample in enumerate(chosen):
+            for name, values in rows.items():
+                assert values[row].tobytes() == samples[sample][name].tobytes()
+        store.close()
+
+
+def test_thousands_of_views_are_filled_though_a_call_takes_fewer(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    data = np.random.default_rng(0).bytes(5000)
+    path.write_bytes(data)
+    files = FileSet([path], {})
+    memory = bytearray(4990)
+    views = [memoryview(memory)[at : at + 2] for at in range(0, 4990, 2)]
+    files.opened(0).fill_views(views, 7, 4997)
+    assert bytes(memory) == data[7:4997]
+    with pytest.raises(StoreError, match="the file ends at byte 5000, 3 bytes more"):
+        files.opened(0).fill(memoryview(bytearray(10)), 4993)
+    files.close()
