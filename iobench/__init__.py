@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from iobench.analysis.run import exposure
     from iobench.errors import IobenchError
-    from iobench.loaders.opened_store import open_store
     from iobench.loaders.ring.framework_loader import loader
+    from iobench.loaders.ring.store_source import open_store
     from iobench.recording.session import metric, record
     from iobench.recording.stages import stage
     from iobench.report.notebook import show
@@ -51,7 +51,7 @@ _HOMES = {
     "loader": "iobench.loaders.ring.framework_loader",
     "metric": "iobench.recording.session",
     "open_profile": "iobench.runs.reading",
-    "open_store": "iobench.loaders.opened_store",
+    "open_store": "iobench.loaders.ring.store_source",
     "record": "iobench.recording.session",
     "show": "iobench.report.notebook",
     "stage": "iobench.recording.stages",

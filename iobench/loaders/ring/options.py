@@ -12,7 +12,6 @@ import numpy as np
 from iobench.datasets.selection import place_index_windows, select_samples, select_split
 from iobench.errors import OptionError, parameters_named
 from iobench.loaders.contract import HELD_BY_LOOP
-from iobench.loaders.opened_store import open_store
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.ring.loader import DEPTH, usual_threads
 from iobench.loaders.ring.loader_config import check_whole
@@ -24,7 +23,7 @@ from iobench.loaders.ring.presenting import ChannelStack, Presenter
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.sample_patches import PatchPlaces
 from iobench.loaders.ring.sample_source import SampleSource, SourceSamples
-from iobench.loaders.ring.store_source import REMOTE_THREADS, source_of_store
+from iobench.loaders.ring.store_source import REMOTE_THREADS, open_store, source_of_store
 from iobench.samples import Window
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.contract import BatchSource, Present, Reader
-    from iobench.loaders.ring.shared_memory import SharedFile
+    from iobench.loaders.ring.process_source import SharedFile
 
 OrderParts = tuple[tuple[int, bool, "NDArray[np.int64]"], ...]
 """Parts of the order of a pass: number, whether it follows another one, samples."""

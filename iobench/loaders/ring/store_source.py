@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,18 +15,27 @@ from iobench.loaders.pipeline import store_pipeline
 from iobench.loaders.ring.box_reader import StoredBoxReader, find_arrays
 from iobench.loaders.ring.buffers import ScratchBytes
 from iobench.loaders.ring.checks import ExtentChecks
-from iobench.loaders.ring.gather import MIN_RUN, MappedReads, find_grid
 from iobench.loaders.ring.log import StageStopwatch
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.ring.reads import RowReads, ask_for, is_cached
+from iobench.loaders.ring.reads import (
+    MIN_RUN,
+    MappedReads,
+    RowReads,
+    ask_for,
+    find_grid,
+    is_cached,
+)
 from iobench.loaders.ring.sample_patches import CutReader
 from iobench.recording.kinds import Kind
 from iobench.stores.chunked_store import ChunkedStore
 from iobench.stores.example import decode_varint_rows
 from iobench.stores.extents import ExtentStore
+from iobench.stores.finished_store import open_store as open_finished
+from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
@@ -32,8 +43,8 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.contract import Reader, Rows
-    from iobench.loaders.ring.gather import ExtentGrid
     from iobench.loaders.ring.log import BatchLog
+    from iobench.loaders.ring.reads import ExtentGrid
     from iobench.loaders.ring.sample_patches import PatchPlaces
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Store
@@ -44,6 +55,31 @@ REMOTE_THREADS: Final = 4
 """That read a store elsewhere by default: they wait, whatever CPUs there are."""
 SCRATCH_NBYTES: Final = 32 << 20
 """Whole samples of a store that are in memory at once to be cut, unless one is more."""
+
+
+def open_store(path: str | os.PathLike[str]) -> Store:
+    """Return the store at ``path``, for random access and for `iobench.loader`.
+
+    Parameters
+    ----------
+    path : path or str
+        A store that ``iobench convert`` made, of any format, or its address (``s3://...``).
+
+    Raises
+    ------
+    StoreError
+        If it is unfinished or damaged, or holds no store of iobench's.
+    """
+    place = path if isinstance(path, str) and "://" in path else Path(path)
+    try:
+        return open_finished(place)
+    except StoreError as error:
+        if isinstance(place, str) or not place.exists() or (place / MANIFEST_NAME).exists():
+            raise
+        raise StoreError(
+            f"{error}; iobench.open_dataset loads other GRIB, NetCDF and Zarr files as they are, "
+            f"'iobench convert {shlex.quote(str(place.absolute()))} OUT --to zarr' makes a store"
+        ) from error
 
 
 def source_of_store(store: Store, verify: bool = False) -> StoreSource | PipelineSource:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iobench import testing
-from iobench.loaders.opened_store import open_store
+from iobench.loaders.ring.store_source import open_store
 from iobench.registry import find_format
 
 if TYPE_CHECKING:

@@ -12,12 +12,11 @@ from number_stores import nothing_left
 
 import iobench
 from iobench.errors import OptionError, StoreError
-from iobench.loaders.opened_store import open_store
 from iobench.loaders.ring import box_reader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import drawn_below
 from iobench.loaders.ring.sample_patches import CutReader, PatchPlaces
-from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.store_source import StoreSource, open_store
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.stores.encoding import Encoding

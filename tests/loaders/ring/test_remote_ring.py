@@ -13,11 +13,10 @@ import iobench
 from iobench.errors import StoreError
 from iobench.files.objects import fill_views
 from iobench.files.urls import as_path
-from iobench.loaders.opened_store import open_store
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchOrder
-from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.store_source import StoreSource, open_store
 from iobench.samples import SampleSpec, Variable
 from iobench.stores import extents
 from iobench.stores.encoding import Encoding

@@ -12,9 +12,9 @@ from weakref import WeakSet
 
 import numpy as np
 
-from iobench.loaders.opened_store import open_store
 from iobench.loaders.ring import buffers
 from iobench.loaders.ring.buffers import BatchMemory
+from iobench.loaders.ring.store_source import open_store
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
 from iobench.testing import write_store
