@@ -73,8 +73,6 @@ def locked(
             is_noticed = True
         threading.Event().wait(POLL_S * (1 + secrets.randbelow(100) / 100))
     try:
-        if notice is not None and held.warning:
-            notice(f"{folder}: {held.warning}")
         yield FolderLock(path, held)
     finally:
         held.release()
@@ -122,8 +120,6 @@ def find_writer(folder: Path) -> str:
 
 class _LockFile:
     """A lock by filelock, held while its heartbeat goes on."""
-
-    warning = ""
 
     def __init__(self, path: Path) -> None:
         from filelock import SoftFileLease
@@ -178,15 +174,6 @@ class _LockObject:
         self._state: ObjectStat | None = None  # the version that is ours
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="iobench-lock", daemon=True)
-
-    @property
-    def warning(self) -> str:
-        if objects.keeps_conditions(self._url.parent):
-            return ""
-        return (
-            "this store has no conditional writes (If-None-Match), so that locks are not safe; let "
-            "one process alone write it"
-        )
 
     def _content(self) -> bytes:
         """Return other bytes each time: an ETag is that of the bytes."""

@@ -1,15 +1,13 @@
 """Stores of objects and web servers through obstore (https://developmentseed.org/obstore/).
 
-Which store a URL is of, who asks, and the event loop that asks. One loop in a thread of each
-process runs all requests, so that who waits can be interrupted. Endpoints, regions and credentials
-are those of the environment, as obstore reads it; a profile and the role of an instance are found
-by boto3.
+Which store a URL is of, who asks, and the threads that ask, so that who waits can be interrupted.
+Endpoints, regions and credentials are those of the environment, as obstore reads it; a profile and
+the role of an instance are found by boto3.
 Redirects are followed, ten at most; user and password go to the first host alone.
 """
 
 from __future__ import annotations
 
-import atexit
 import base64
 import os
 import re
@@ -21,6 +19,7 @@ from importlib import import_module
 from importlib.machinery import ExtensionFileLoader, PathFinder
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -34,8 +33,7 @@ from iobench.errors import (
 from iobench.masking import mask_line, note_secrets
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Sequence
 
     class _Address(Protocol):
         """What is asked of a `iobench.files.urls.URL`, whose text shows no secret."""
@@ -96,17 +94,16 @@ _REASONS: Final = {
     "169.254.169.254": _NO_OTHER_CREDENTIALS,
 }
 MAX_REASON_LENGTH: Final = 300
-LONGEST_END_MS: Final = 1000
 _LIBRARY: Final = "obstore._obstore"
 _lock = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
+_jobs: SimpleQueue[Any] | None = None
 _is_forked = False
 
 
 def _forget() -> None:
     """Start anew in a forked child: threads stay with the parent."""
-    global _lock, _loop, _is_forked
-    _lock, _loop, _is_forked = threading.Lock(), None, True
+    global _lock, _jobs, _is_forked
+    _lock, _jobs, _is_forked = threading.Lock(), None, True
     forget_stores()
 
 
@@ -115,63 +112,56 @@ os.register_at_fork(after_in_child=_forget)
 
 def ask(
     urls: Sequence[_Address],
-    requests: Sequence[Coroutine[Any, Any, Any]],
-    *,
-    in_flight: int = AT_ONCE,
+    request: Callable[..., Any],
+    *arguments: Sequence[Any],
     or_none: bool = False,
 ) -> list[Any]:
-    """Return what requests return, of which no more than ``in_flight`` run at once.
+    """Return what a request of each URL returns, with its part of the arguments; many at once.
 
     The first that failed raises, in the words of `_error`; with ``or_none`` what is not there is
     None.
     """
-    answers = gather(requests, in_flight)
-    for number, (url, one) in enumerate(zip(urls, answers, strict=True)):
-        if not isinstance(one, BaseException):
-            continue
-        error = _error(url, one)
-        if not or_none or not isinstance(error, FileNotFoundError):
-            raise error from None  # what is beneath may hold secrets
-        answers[number] = None
-    return answers
-
-
-def gather(requests: Sequence[Coroutine[Any, Any, Any]], in_flight: int) -> list[Any]:
-    """Return what requests return or raise, of which no more than ``in_flight`` run at once."""
-    import asyncio
-
-    async def run_all() -> list[Any]:
-        limit = asyncio.Semaphore(max(1, in_flight))
-
-        async def run(request: Coroutine[Any, Any, Any]) -> Any:
-            async with limit:
-                return await request
-
-        return await asyncio.gather(*map(run, requests), return_exceptions=True)
-
-    global _loop
+    global _jobs
     with _lock:
-        if _loop is None:
+        if _jobs is None:
             if _is_forked and _LIBRARY in sys.modules:
                 _load_copy()
-            _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="iobench-requests", daemon=True).start()
-            atexit.register(_await_answers)
-    running = asyncio.run_coroutine_threadsafe(run_all(), _loop)
+            _jobs = SimpleQueue()
+            for _ in range(AT_ONCE):
+                threading.Thread(target=_work, args=(_jobs,), daemon=True).start()
+    answers: SimpleQueue[tuple[int, Any]] = SimpleQueue()
+    for number, job in enumerate(zip(urls, *arguments, strict=True)):
+        _jobs.put((answers, number, request, job))
+    found = dict(answers.get() for _ in urls)
+    for number, url in enumerate(urls):
+        if isinstance(one := found[number], BaseException):
+            error = _error(url, one)
+            if not or_none or not isinstance(error, FileNotFoundError):
+                raise error from None  # what is beneath may hold secrets
+            found[number] = None
+    return [found[number] for number in range(len(urls))]
+
+
+def _work(jobs: SimpleQueue[Any]) -> None:
+    while True:
+        answers, number, request, job = jobs.get()
+        answer: Any = StorageError("the request ended without an answer")
+        try:
+            answer = _answer(request, *job)
+        finally:
+            answers.put((number, answer))
+
+
+def _answer(request: Callable[..., Any], url: _Address, *arguments: Any) -> Any:
+    """Return what a request returns, or why it failed."""
     try:
-        return running.result()
-    finally:
-        running.cancel()
-
-
-def _await_answers() -> None:
-    """Let obstore's own threads leave Python before it ends: it would end them within Rust."""
-    pause = threading.Event()
-    for _ in range(LONGEST_END_MS):
-        ours = {each.ident for each in threading.enumerate()}
-        if not set(sys._current_frames()) - ours:
-            return
-        pause.wait(0.001)
+        errors = library(url).exceptions.BaseError
+    except IobenchError as error:
+        return error
+    try:
+        return request(url, *arguments)
+    except (IobenchError, OSError, ValueError, errors) as error:
+        return error
 
 
 def library(url: _Address, module: str = "obstore") -> Any:
@@ -287,18 +277,14 @@ def _error(url: _Address, error: BaseException) -> BaseException:
 
     A missing object stays a FileNotFoundError: what it means depends on the caller.
     """
-    name = type(error).__name__
     if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error):
         return FileNotFoundError(2, "no such object", str(url))
-    if name == "PreconditionError":
+    if type(error).__name__ == "PreconditionError":
         return FileFormatError(f"{url}: was rewritten since it was indexed; open the dataset again")
     if isinstance(error, MissingExtraError) or str(error).startswith(f"{url}: "):
         return error
     if isinstance(error, IobenchError):
         return type(error)(f"{url}: {error}")
-    is_theirs = type(error).__module__ == "obstore.exceptions"
-    if not is_theirs and not isinstance(error, OSError | ValueError):
-        return error
     return StorageError(f"{url}: {_reason(error)}")
 
 

@@ -9,39 +9,32 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.memory import for_one_sample
-from iobench.files.objects import (
-    ObjectReader,
-    fetched,
-    fill_remote,
-    read_objects,
-    remote_sizes,
-)
+from iobench.files.objects import ObjectReader, fetched, fill_remote, read_objects, remote_sizes
 from iobench.files.open_files import SOURCE_FILE, OpenFile, not_opened, open_files
 from iobench.files.urls import URL, as_path, is_url, range_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 F = TypeVar("F")
-REMOTE_FILES = 128
+REMOTE_FILES: Final = 128
 """Of which size and version are kept."""
-MERGE_GAP_NBYTES = 4096
+MERGE_GAP_NBYTES: Final = 4096
 """Extents no further apart than this are read at once: a page costs less than a system call."""
-REMOTE_GAP_NBYTES = 65536
+REMOTE_GAP_NBYTES: Final = 65536
 """Behind a URL: a request costs as much as some hundred KiB, but they are sent side by side."""
-ADVISED_NBYTES = 1 << 20
+ADVISED_NBYTES: Final = 1 << 20
 """Of several stretches those shorter than this are announced first, so that the disk works on all
 at once: 256 of 8 KiB, not cached, took 5 ms instead of 20; cached, 0.2 ms of 1.8 are for it."""
-
-SHARED_NBYTES = 1 << 16
+SHARED_NBYTES: Final = 1 << 16
 """Stretches shorter than this are read into buffers they share."""
-SHARED_BUFFER_NBYTES = 1 << 19
+SHARED_BUFFER_NBYTES: Final = 1 << 19
 
 
 class FileRange(NamedTuple, Generic[F]):
@@ -67,26 +60,34 @@ made of, in order of place. One that is alone is itself."""
 def join_ranges(ranges: Sequence[FileRange[F]], gap_nbytes: int) -> list[JoinedRange[F]]:
     """Return ranges, by number, joined where they lie close together, in order of place."""
     joined: list[JoinedRange[F]] = []
-    file: Any = None
-    end = -1
+    whole: Any = None
     members: list[int] = []
     for number in sorted(range(len(ranges)), key=ranges.__getitem__):
-        next_file, offset, nbytes = ranges[number]
-        if members and next_file == file and offset <= end + gap_nbytes:
+        each = ranges[number]
+        file, offset, nbytes = each
+        if members and file == whole[0] and offset <= whole[1] + whole[2] + gap_nbytes:
             members.append(number)
-            end = max(end, offset + nbytes)
-            continue
-        if members:
-            joined.append((_whole(ranges, members, end), members))
-        file, end, members = next_file, offset + nbytes, [number]
-    if members:
-        joined.append((_whole(ranges, members, end), members))
+            whole = FileRange(file, whole[1], max(whole[2], offset + nbytes - whole[1]))
+            joined[-1] = whole, members
+        else:
+            whole, members = each, [number]
+            joined.append((whole, members))
     return joined
 
 
-def _whole(ranges: Sequence[FileRange[F]], members: Sequence[int], end: int) -> FileRange[F]:
-    first = ranges[members[0]]
-    return first if len(members) == 1 else FileRange(first[0], first[1], end - first[1])
+def cut_joined(
+    ranges: Sequence[FileRange[F]],
+    joined: Sequence[JoinedRange[F]],
+    buffers: Sequence[memoryview],
+) -> list[memoryview]:
+    """Return what was read of each range from what was read of those that they were joined to."""
+    found: list[memoryview] = [memoryview(b"")] * len(ranges)
+    for (whole, members), buffer in zip(joined, buffers, strict=True):
+        for number in members:
+            _, offset, nbytes = ranges[number]
+            start = offset - whole[1]
+            found[number] = buffer if len(members) == 1 else buffer[start : start + nbytes]
+    return found
 
 
 class RemoteBytes:
@@ -121,9 +122,8 @@ class RemoteBytes:
 
     def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
         """Return ``nbytes`` from each of some places, fewer where the file ends; all at once."""
-        ends = [min(offset + nbytes, self.nbytes) for offset in offsets]
-        places = zip(offsets, ends, strict=True)
-        return fetched([(self._url, start, max(0, end - start)) for start, end in places])
+        sizes = [max(0, min(nbytes, self.nbytes - offset)) for offset in offsets]
+        return fetched([(self._url, *each) for each in zip(offsets, sizes, strict=True)])
 
     def fill(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from ``offset``; a file that ends before is an error."""
@@ -180,19 +180,17 @@ def read_whole_files(paths: Sequence[str]) -> list[memoryview | None]:
     if paths and is_url(paths[0]):
         contents = read_objects([cast(URL, as_path(path)) for path in paths])
         return [each if each is None else memoryview(each) for each in contents]
-    return list(map(_whole_local, paths))
-
-
-def _whole_local(path: str) -> memoryview | None:
-    try:
-        opened = OpenFile(path, SOURCE_FILE)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise not_opened(path, SOURCE_FILE, error) from error
-    buffer = for_one_sample(opened.nbytes).data
-    opened.fill(buffer, 0)
-    return buffer
+    found: list[memoryview | None] = []
+    for path in paths:
+        try:
+            opened = open_source_file(path)
+        except MissingFileError:
+            found.append(None)
+            continue
+        buffer = for_one_sample(opened.nbytes).data
+        opened.fill(buffer, 0)
+        found.append(buffer)
+    return found
 
 
 def file_nbytes(folder: str, name: str) -> int:
@@ -206,18 +204,6 @@ def file_nbytes(folder: str, name: str) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _announce(joined: Sequence[JoinedRange[str]]) -> None:
-    """Tell the kernel what will be read next, where that is scattered: of two it costs more."""
-    if len(joined) < 3:
-        return
-    last = ""
-    for (path, start, nbytes), _ in joined:
-        if 0 < nbytes < ADVISED_NBYTES:
-            if path != last:
-                last, opened = path, open_files.opened((path, SOURCE_FILE, 0))
-            opened.announce(start, nbytes)
-
-
 def announce_range(path: str, start: int, nbytes: int) -> None:
     """Tell the kernel that a range of a file will be read soon; nothing of a file behind a URL."""
     if not is_url(path):
@@ -226,43 +212,37 @@ def announce_range(path: str, start: int, nbytes: int) -> None:
 
 def read_extents(extents: Sequence[FileRange[str]]) -> list[memoryview]:
     """Read extents, neighbours at once."""
-    buffers: list[memoryview] = [memoryview(b"")] * len(extents)
-    if any(is_url(path) for path in {path for path, _, _ in extents}):
-        joined = join_ranges(extents, REMOTE_GAP_NBYTES)
-        reads = [(path, start, for_one_sample(nbytes).data) for (path, start, nbytes), _ in joined]
-        fill_remote((cast(URL, as_path(path)), start, buffer) for path, start, buffer in reads)
+    is_remote = any(is_url(path) for path in {path for path, _, _ in extents})
+    joined = join_ranges(extents, REMOTE_GAP_NBYTES if is_remote else MERGE_GAP_NBYTES)
+    buffers = _buffers([nbytes for (_, _, nbytes), _ in joined])
+    reads = [whole for whole, _ in joined]
+    if is_remote:
+        fill_remote([
+            (cast(URL, as_path(path)), start, buffer)
+            for (path, start, _), buffer in zip(reads, buffers, strict=True)
+        ])  # fmt: skip
     else:
-        joined = join_ranges(extents, MERGE_GAP_NBYTES)
-        _announce(joined)
-        reads = list(_read_local(joined))
-    for (_, members), (_, start, buffer) in zip(joined, reads, strict=True):
-        if len(members) == 1:
-            buffers[members[0]] = buffer
-            continue
-        for number in members:
-            _, offset, n_bytes = extents[number]
-            buffers[number] = buffer[offset - start : offset - start + n_bytes]
-    return buffers
+        files = {path: open_files.opened((path, SOURCE_FILE, 0)) for path in {p for p, _, _ in reads}}
+        for path, start, nbytes in reads if len(reads) > 2 else ():  # of two it costs more
+            if 0 < nbytes < ADVISED_NBYTES:
+                files[path].announce(start, nbytes)
+        for (path, start, _), buffer in zip(reads, buffers, strict=True):
+            files[path].fill(buffer, start)
+    return cut_joined(extents, joined, buffers)
 
 
-def _read_local(
-    joined: Sequence[JoinedRange[str]],
-) -> Iterator[tuple[str, int, memoryview]]:
-    # Hundreds of short rows make up one patch: a buffer each would cost as much as reading it.
-    short = sum(nbytes for (_, _, nbytes), _ in joined if nbytes < SHARED_NBYTES)
+def _buffers(sizes: Sequence[int]) -> list[memoryview]:
+    """Return memory for what is read: a buffer for each short row would cost as much as reading."""
+    short = sum(nbytes for nbytes in sizes if nbytes < SHARED_NBYTES)
     shared, used = memoryview(bytearray()), 0  # may be written: a stretch of no bytes is read, too
-    last = ""
-    for (path, start, length), _ in joined:
-        if length >= SHARED_NBYTES:
-            buffer = for_one_sample(length).data
-        else:
-            if used + length > len(shared):
-                # Not all in one: memory of this size is used again, larger comes fresh by page.
-                shared, used = np.empty(min(short, SHARED_BUFFER_NBYTES), dtype=np.uint8).data, 0
-            buffer = shared[used : used + length]
-            used += length
-            short -= length
-        if path != last:
-            last, opened = path, open_files.opened((path, SOURCE_FILE, 0))
-        opened.fill(buffer, start)
-        yield path, start, buffer
+    buffers = []
+    for nbytes in sizes:
+        if nbytes >= SHARED_NBYTES:
+            buffers.append(for_one_sample(nbytes).data)
+            continue
+        if used + nbytes > len(shared):
+            # Not all in one: memory of this size is used again, larger comes fresh by page.
+            shared, used = np.empty(min(short, SHARED_BUFFER_NBYTES), dtype=np.uint8).data, 0
+        buffers.append(shared[used : used + nbytes])
+        used, short = used + nbytes, short - nbytes
+    return buffers

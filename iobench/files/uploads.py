@@ -75,17 +75,17 @@ class Upload:
                 "MiB that an upload may have; choose a smaller --shard-size"
             )
         with _resumable():
-            ask([self._target], [self._send()])
+            ask([self._target], self._send)
         # The part is held as long as it is on its way: that memory serves a later one.
         self._part, self._n_held = for_one_sample(PART_NBYTES).data, 0
 
-    async def _send(self) -> None:
+    def _send(self, url: URL) -> None:
         if self._writer is None:
-            store, key = store_of(self._target)
-            self._writer = library(self._target).open_writer_async(
+            store, key = store_of(url)
+            self._writer = library(url).open_writer(
                 store, key, buffer_size=PART_NBYTES, max_concurrency=AT_ONCE
             )
-        await self._writer.write(self.kept())
+        self._writer.write(self.kept())
 
     def rewind(self) -> None:
         """Go back to the first byte; raise StorageError if it has been sent."""
@@ -117,27 +117,26 @@ class Upload:
         if self._writer is None:
             put(self._target, self.kept())
         else:
-            ask([self._target], [self._end()])
+            ask([self._target], self._end)
             self._writer = None
 
-    async def _end(self) -> None:
-        await self._writer.write(self.kept())
-        await self._writer.close()
+    def _end(self, _: URL) -> None:
+        self._writer.write(self.kept())
+        self._writer.close()
 
     def abort(self) -> None:
         """Drop it, unless it appeared."""
         if self._writer is not None:
-            ask([self._target], [self._drop()])
+            ask([self._target], self._drop)
             self._writer = None
 
-    async def _drop(self) -> None:
-        with suppress(library(self._target).exceptions.BaseError, OSError):
-            await self._writer.__aexit__(StorageError, StorageError("dropped"), None)
+    def _drop(self, url: URL) -> None:
+        with suppress(library(url).exceptions.BaseError, OSError):
+            self._writer.__exit__(StorageError, StorageError("dropped"), None)
 
 
 @contextmanager
 def _resumable() -> Iterator[None]:
-    """Say with what the store of objects refuses that the same command goes on."""
     try:
         yield
     except StorageError as error:

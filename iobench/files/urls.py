@@ -128,13 +128,15 @@ class URL(_Base):
         return hash((self._path, self._head))
 
     def __lt__(self, other: Any) -> bool:
-        return self._order() < (other._order() if isinstance(other, URL) else str(other).split("/"))
+        return self._order() < URL._order(other)
 
     def __gt__(self, other: Any) -> bool:
-        return self._order() > (other._order() if isinstance(other, URL) else str(other).split("/"))
+        return self._order() > URL._order(other)
 
-    def _order(self) -> list[str]:
-        return self.with_secrets().split("/")  # as paths: by their parts
+    def _order(self: Any) -> list[str]:
+        """Return what URLs and paths are ordered by: their parts."""
+        text = self.with_secrets() if isinstance(self, URL) else str(self)
+        return text.split("/")
 
     def __truediv__(self, name: Any) -> URL:
         return self._with_path(f"{self._path.rstrip('/')}/{name}".rstrip("/"))
@@ -225,25 +227,16 @@ class URL(_Base):
 
     def stat(self, **_: Any) -> Any:
         """Return size, time and kind, as `ObjectStat`."""
-        if self._state is not None:
-            return self._state
-        if self._listing is None:
-            return self._current_state()
-        state = self._listing.get(self._path)
-        if state is None and any(path.startswith(f"{self._path}/") for path in self._listing):
-            state = objects.FOLDER
+        state = self._state
+        if state is None and self._listing is None:
+            (state,) = objects.states_of([self])
+        elif state is None and self._listing is not None:
+            state = self._listing.get(self._path)
+            if state is None and any(path.startswith(f"{self._path}/") for path in self._listing):
+                state = objects.FOLDER
         if state is None:
-            raise self._missing()
+            raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
         return state
-
-    def _current_state(self) -> ObjectStat:
-        (state,) = objects.states_of([self])
-        if state is None:
-            raise self._missing()
-        return state
-
-    def _missing(self) -> FileNotFoundError:
-        return FileNotFoundError(errno.ENOENT, "no such object", str(self))
 
     @property
     def is_looked_up(self) -> bool:
@@ -252,7 +245,7 @@ class URL(_Base):
 
     def looked_up(self) -> URL:
         """Return it as it is now: what it says of itself costs no further requests."""
-        return self.with_state(self._current_state())
+        return self.with_state(URL(self.with_secrets()).stat())
 
     def with_listing(self) -> URL:
         """Return it with all that is below listed once, so that no size has to be asked for."""
@@ -333,7 +326,7 @@ class URL(_Base):
         """Return all bytes; raise FileNotFoundError if there is no such file."""
         (content,) = objects.read_objects([self])
         if content is None:
-            raise self._missing()
+            raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
         return bytes(content)
 
     def write_bytes(self, data: Any) -> int:
@@ -364,9 +357,8 @@ def glob_expression(pattern: str) -> str:
     simple = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
     def translated(match: re.Match[str]) -> str:
-        part = match[0]
-        if part[0] == "[" and len(part) > 1:
-            return part.replace("[!", "[^")
-        return simple.get(part) or re.escape(part)
+        if match[0][:1] == "[" and match[0][1:]:
+            return match[0].replace("[!", "[^")
+        return simple.get(match[0]) or re.escape(match[0])
 
     return re.sub(r"\[[^]]+\]|\*\*/|\*\*|\*|\?|.", translated, pattern, flags=re.DOTALL)

@@ -14,9 +14,9 @@ import numpy as np
 
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
-from iobench.files.objects import fill_views
+from iobench.files.objects import fill_objects
 from iobench.files.open_files import STORE_FILE, FileSet
-from iobench.files.ranges import FileRange, join_ranges
+from iobench.files.ranges import FileRange, cut_joined, join_ranges
 from iobench.files.urls import URL
 from iobench.samples import is_number_below
 from iobench.stores.fields import FieldDecoder, RowDecoder
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 GAP_NBYTES: Final = 256 << 10
 """What lies between two extents of an object that are asked for as one: a request costs as much."""
-IN_FLIGHT: Final = 16
-"""Requests of a thread at once."""
 
 
 class ExtentTable(msgspec.Struct, frozen=True):
@@ -217,19 +215,15 @@ def read_ranges(extents: Sequence[FileRange[Path]]) -> list[memoryview]:
     starts = [whole.offset for whole, _ in joined]
     buffers = [np.empty(whole.nbytes, dtype=np.uint8).data for whole, _ in joined]
     try:
-        counts = fill_views(files, starts, [[each] for each in buffers], in_flight=IN_FLIGHT)
+        counts = fill_objects(files, starts, buffers)
     except FileNotFoundError as error:
         raise StoreError(
             f"{error.filename} is missing, its store's manifest lists it; convert to a new folder"
         ) from error
-    read = [memoryview(b"")] * len(extents)
-    for (whole, members), buffer, count in zip(joined, buffers, counts, strict=True):
+    for (whole, _), count in zip(joined, counts, strict=True):
         if count != whole.nbytes:
             raise StoreError(
                 f"{whole.file}: the object ends at byte {whole.offset + count}, expected "
                 f"{whole.nbytes} bytes from byte {whole.offset}; convert to a new folder"
             )
-        for number in members:
-            at = extents[number].offset - whole.offset
-            read[number] = buffer[at : at + extents[number].nbytes]
-    return read
+    return cut_joined(extents, joined, buffers)

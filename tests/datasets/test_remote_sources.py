@@ -10,7 +10,7 @@ import iobench
 from iobench.chunks.decoded_chunks import reopen_files
 from iobench.datasets.sample_producer import samples_in_order
 from iobench.errors import FileFormatError, MissingFileError, StorageError
-from iobench.files import object_requests
+from iobench.files import objects
 from iobench.files.objects import request_counts
 from iobench.files.ranges import open_source_file
 from iobench.files.urls import URL, as_path
@@ -33,18 +33,18 @@ def nothing_open():
 def counted(monkeypatch):
     """Return what tells how often ranges were asked for, and their bytes, since it last told."""
     n_turns, before = [0], [request_counts.copy()]
-    gather = object_requests.gather
+    ask = objects.ask
 
-    def noted(requests, in_flight):
-        n_turns[0] += any(request.__name__ in ("_fill", "_range") for request in requests)
-        return gather(requests, in_flight)
+    def noted(urls, request, *arguments, **options):
+        n_turns[0] += bool(urls) and request.__name__ == "_fill"
+        return ask(urls, request, *arguments, **options)
 
     def tell():
-        found = n_turns[0], request_counts.since(before[0]).nbytes
+        found = n_turns[0], (request_counts - before[0])["nbytes"]
         n_turns[0], before[0] = 0, request_counts.copy()
         return found
 
-    monkeypatch.setattr(object_requests, "gather", noted)
+    monkeypatch.setattr(objects, "ask", noted)
     return tell
 
 

@@ -52,14 +52,6 @@ def test_the_lock_of_a_process_that_ended_is_taken_over(place, monkeypatch, host
         lock.check()
 
 
-def test_a_store_without_conditions_is_warned_of(place, monkeypatch):
-    monkeypatch.setattr(objects, "keeps_conditions", lambda folder: False)
-    notes = []
-    with locked(place, notice=notes.append):
-        pass
-    assert [note.endswith("let one process alone write it") for note in notes] == [True]
-
-
 def test_a_folder_of_others_is_refused(place):
     (place / "precious.nc").write_bytes(b"x")
     with pytest.raises(StorageError, match=r"precious\.nc, which iobench did not make"):

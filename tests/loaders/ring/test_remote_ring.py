@@ -11,7 +11,7 @@ from number_stores import write_numbers
 
 import iobench
 from iobench.errors import StoreError
-from iobench.files.objects import fill_views
+from iobench.files.objects import fill_objects
 from iobench.files.urls import as_path
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
@@ -45,12 +45,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, int, int]
     """Name, offset and length of every range that fillers ask for."""
     found: list[tuple[str, int, int]] = []
 
-    def listening(files: Any, starts: Any, targets: Any, *, in_flight: int) -> list[int]:
-        for file, start, views in zip(files, starts, targets, strict=True):
-            found.append((file.name, start, sum(map(len, views))))
-        return fill_views(files, starts, targets, in_flight=in_flight)
+    def listening(files: Any, starts: Any, buffers: Any) -> list[int]:
+        for file, start, buffer in zip(files, starts, buffers, strict=True):
+            found.append((file.name, start, len(buffer)))
+        return fill_objects(files, starts, buffers)
 
-    monkeypatch.setattr(extents, "fill_views", listening)
+    monkeypatch.setattr(extents, "fill_objects", listening)
     return found
 
 
