@@ -1,6 +1,7 @@
 """Stores of objects and web servers through obstore (https://developmentseed.org/obstore/).
 
-Which store a URL is of, who asks, and the threads that ask, so that who waits can be interrupted.
+Which store a URL is of, who asks, and the event loop that asks: one in a thread of each process, so
+that who waits can be interrupted.
 Endpoints, regions and credentials are those of the environment, as obstore reads it; a profile and
 the role of an instance are found by boto3.
 Redirects are followed, ten at most; user and password go to the first host alone.
@@ -8,6 +9,7 @@ Redirects are followed, ten at most; user and password go to the first host alon
 
 from __future__ import annotations
 
+import atexit
 import base64
 import os
 import re
@@ -19,7 +21,6 @@ from importlib import import_module
 from importlib.machinery import ExtensionFileLoader, PathFinder
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -33,7 +34,8 @@ from iobench.errors import (
 from iobench.masking import mask_line, note_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import asyncio
+    from collections.abc import Callable, Coroutine, Sequence
 
     class _Address(Protocol):
         """What is asked of a `iobench.files.urls.URL`, whose text shows no secret."""
@@ -94,16 +96,17 @@ _REASONS: Final = {
     "169.254.169.254": _NO_OTHER_CREDENTIALS,
 }
 MAX_REASON_LENGTH: Final = 300
+LONGEST_END_MS: Final = 1000
 _LIBRARY: Final = "obstore._obstore"
 _lock = threading.Lock()
-_jobs: SimpleQueue[Any] | None = None
+_loop: asyncio.AbstractEventLoop | None = None
 _is_forked = False
 
 
 def _forget() -> None:
     """Start anew in a forked child: threads stay with the parent."""
-    global _lock, _jobs, _is_forked
-    _lock, _jobs, _is_forked = threading.Lock(), None, True
+    global _lock, _loop, _is_forked
+    _lock, _loop, _is_forked = threading.Lock(), None, True
     forget_stores()
 
 
@@ -112,7 +115,7 @@ os.register_at_fork(after_in_child=_forget)
 
 def ask(
     urls: Sequence[_Address],
-    request: Callable[..., Any],
+    request: Callable[..., Coroutine[Any, Any, Any]],
     *arguments: Sequence[Any],
     or_none: bool = False,
 ) -> list[Any]:
@@ -121,47 +124,53 @@ def ask(
     The first that failed raises, in the words of `_error`; with ``or_none`` what is not there is
     None.
     """
-    global _jobs
-    with _lock:
-        if _jobs is None:
-            if _is_forked and _LIBRARY in sys.modules:
-                _load_copy()
-            _jobs = SimpleQueue()
-            for _ in range(AT_ONCE):
-                threading.Thread(target=_work, args=(_jobs,), daemon=True).start()
-    answers: SimpleQueue[tuple[int, Any]] = SimpleQueue()
-    for number, job in enumerate(zip(urls, *arguments, strict=True)):
-        _jobs.put((answers, number, request, job))
-    found = dict(answers.get() for _ in urls)
-    for number, url in enumerate(urls):
-        if isinstance(one := found[number], BaseException):
+    import asyncio
+
+    async def run_all() -> list[Any]:
+        limit = asyncio.Semaphore(AT_ONCE)
+
+        async def run(*job: Any) -> Any:
+            async with limit:
+                return await request(*job)
+
+        return await asyncio.gather(*map(run, urls, *arguments), return_exceptions=True)
+
+    running = asyncio.run_coroutine_threadsafe(run_all(), _requests_loop())
+    try:
+        answers = running.result()
+    finally:
+        running.cancel()
+    for number, (url, one) in enumerate(zip(urls, answers, strict=True)):
+        if isinstance(one, BaseException):
             error = _error(url, one)
             if not or_none or not isinstance(error, FileNotFoundError):
                 raise error from None  # what is beneath may hold secrets
-            found[number] = None
-    return [found[number] for number in range(len(urls))]
+            answers[number] = None
+    return answers
 
 
-def _work(jobs: SimpleQueue[Any]) -> None:
-    while True:
-        answers, number, request, job = jobs.get()
-        answer: Any = StorageError("the request ended without an answer")
-        try:
-            answer = _answer(request, *job)
-        finally:
-            answers.put((number, answer))
+def _requests_loop() -> asyncio.AbstractEventLoop:
+    import asyncio
+
+    global _loop
+    with _lock:
+        if _loop is None:
+            if _is_forked and _LIBRARY in sys.modules:
+                _load_copy()
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="iobench-requests", daemon=True).start()
+            atexit.register(_await_answers)
+    return _loop
 
 
-def _answer(request: Callable[..., Any], url: _Address, *arguments: Any) -> Any:
-    """Return what a request returns, or why it failed."""
-    try:
-        errors = library(url).exceptions.BaseError
-    except IobenchError as error:
-        return error
-    try:
-        return request(url, *arguments)
-    except (IobenchError, OSError, ValueError, errors) as error:
-        return error
+def _await_answers() -> None:
+    """Let obstore's own threads leave Python before it ends: it would end them within Rust."""
+    pause = threading.Event()
+    for _ in range(LONGEST_END_MS):
+        ours = {each.ident for each in threading.enumerate()}
+        if not set(sys._current_frames()) - ours:
+            return
+        pause.wait(0.001)
 
 
 def library(url: _Address, module: str = "obstore") -> Any:
@@ -285,6 +294,9 @@ def _error(url: _Address, error: BaseException) -> BaseException:
         return error
     if isinstance(error, IobenchError):
         return type(error)(f"{url}: {error}")
+    is_theirs = type(error).__module__ == "obstore.exceptions"
+    if not is_theirs and not isinstance(error, OSError | ValueError):
+        return error
     return StorageError(f"{url}: {_reason(error)}")
 
 

@@ -75,7 +75,7 @@ def count_requests(**counts: int) -> None:
 # -- bytes -------------------------------------------------------------------------------------
 
 
-def _get(url: URL, start: int = 0, end: int | None = None) -> Any:
+async def _get(url: URL, start: int = 0, end: int | None = None) -> Any:
     """Return bytes of an object, fewer where it ends before; of one version, if its ETag is strong.
 
     A server that ignores the range is refused, unless it sends no more than was asked for.
@@ -86,22 +86,22 @@ def _get(url: URL, start: int = 0, end: int | None = None) -> Any:
     part = {} if end is None else {"range": (start, end)}
     try:
         if part and not only:  # half the work
-            return obstore.get_range(store, name, start=start, end=end)
-        answer = obstore.get(store, name, options={**only, **part})
+            return await obstore.get_range_async(store, name, start=start, end=end)
+        answer = await obstore.get_async(store, name, options={**only, **part})
     except obstore.exceptions.NotSupportedError:
-        answer = obstore.get(store, name, options=only)
+        answer = await obstore.get_async(store, name, options=only)
         if start or answer.meta["size"] > (end or 0):
             raise StorageError(WHOLE) from None
     except obstore.exceptions.GenericError as error:
         if status_of(error).startswith("416"):  # it ends before
             return b""
         raise
-    return answer.bytes()
+    return await answer.bytes_async()
 
 
-def _fill(url: URL, start: int, views: Sequence[memoryview]) -> int:
+async def _fill(url: URL, start: int, views: Sequence[memoryview]) -> int:
     nbytes = sum(map(len, views))
-    rest = memoryview(_get(url, start, start + nbytes))
+    rest = memoryview(await _get(url, start, start + nbytes))
     if (count := len(rest)) > nbytes:
         raise StorageError(f"asked for {nbytes} bytes, got {count}: {WHOLE}")
     for view in views:
@@ -234,21 +234,22 @@ def states_of(urls: Sequence[URL], *, may_hide: bool = False) -> list[ObjectStat
     return ask(urls, _state, [may_hide] * len(urls), or_none=True)
 
 
-def _state(url: URL, may_hide: bool) -> ObjectStat | None:
+async def _state(url: URL, may_hide: bool) -> ObjectStat | None:
     if url.protocol in WEB:
-        return _web_state(url, may_hide)
+        return await _web_state(url, may_hide)
     store, key = store_of(url)
     obstore = library(url)
     if key:
         try:
-            return _stat(obstore.head(store, key))
+            return _stat(await obstore.head_async(store, key))
         except FileNotFoundError:
             pass
-    is_folder = any(True for _ in obstore.list(store, key, chunk_size=1))
-    return FOLDER if is_folder or not key else None
+    async for _ in obstore.list(store, key, chunk_size=1):
+        return FOLDER
+    return None if key else FOLDER
 
 
-def _web_state(url: URL, may_hide: bool) -> ObjectStat | None:
+async def _web_state(url: URL, may_hide: bool) -> ObjectStat | None:
     """Return what is there: a file, or a folder where a Zarr store is.
 
     Who may not list a bucket is not told what is missing there, but that it is not permitted.
@@ -258,7 +259,7 @@ def _web_state(url: URL, may_hide: bool) -> ObjectStat | None:
     refusal: BaseException | None = None
     found = None
     try:
-        found, is_page = _web_file(url)
+        found, is_page = await _web_file(url)
         if is_metadata or not is_page:
             return found
     except errors as error:
@@ -267,7 +268,7 @@ def _web_state(url: URL, may_hide: bool) -> ObjectStat | None:
             raise
     for name in () if is_metadata else WEB_STORES:  # of a folder: a list, or a refusal
         try:
-            marker, is_page = _web_file(url / name)
+            marker, is_page = await _web_file(url / name)
         except errors:
             continue
         if not is_page:
@@ -279,16 +280,16 @@ def _web_state(url: URL, may_hide: bool) -> ObjectStat | None:
     raise refusal
 
 
-def _web_file(url: URL) -> tuple[ObjectStat, bool]:
+async def _web_file(url: URL) -> tuple[ObjectStat, bool]:
     """Return state, and whether it is a page, of a file; by GET where HEAD is refused."""
     store, name = store_of(url)
     obstore = library(url)
     try:
-        answer = obstore.get(store, name, options={"head": True})
+        answer = await obstore.get_async(store, name, options={"head": True})
     except (obstore.exceptions.BaseError, FileNotFoundError) as error:
         if status_of(error)[:3] in ("404", "410") or "HttpError" in str(error):
             raise
-        answer = obstore.get(store, name)
+        answer = await obstore.get_async(store, name)
     is_page = str(answer.attributes.get("Content-Type", "")).startswith("text/html")
     return _stat(answer.meta), is_page
 
@@ -299,16 +300,16 @@ def list_folder(url: URL) -> dict[str, ObjectStat]:
     return cast("dict[str, ObjectStat]", ask([url], _listed)[0])
 
 
-def _listed(url: URL) -> dict[str, ObjectStat]:
+async def _listed(url: URL) -> dict[str, ObjectStat]:
     obstore = library(url)
     if url.protocol in WEB:
         try:
-            page = bytes(_get(url.as_folder()))
+            page = bytes(await _get(url.as_folder()))
         except (obstore.exceptions.BaseError, FileNotFoundError):
             return {}
         return {unquote(link.decode()): FOLDER for link in _LINK.findall(page)}
     store, key = store_of(url)
-    answer = obstore.list_with_delimiter(store, key)
+    answer = await obstore.list_with_delimiter_async(store, key)
     states = {path[len(key) :].lstrip("/"): FOLDER for path in answer["common_prefixes"]}
     for each in answer["objects"]:
         if name := each["path"][len(key) :].lstrip("/"):  # not the folder's own marker
@@ -327,9 +328,9 @@ def find_below(url: URL) -> dict[str, ObjectStat]:
     return {name: states[name] for name in sorted(states) if name and name not in markers}
 
 
-def _states_below(url: URL) -> dict[str, ObjectStat]:
+async def _states_below(url: URL) -> dict[str, ObjectStat]:
     store, key = store_of(url)
-    listed = library(url).list(store, key).collect()
+    listed = await library(url).list(store, key).collect_async()
     return {each["path"][len(key) :].lstrip("/"): _stat(each) for each in listed}
 
 
@@ -380,13 +381,13 @@ def server_time_ns(folder: URL) -> int:
         remove([trial])
 
 
-def _put(url: URL, data: Any, mode: Any) -> ObjectStat | None:
+async def _put(url: URL, data: Any, mode: Any) -> ObjectStat | None:
     if url.protocol in WEB:
         raise StorageError("a web server takes no files; name a folder or a bucket (s3://...)")
     store, key = store_of(url)
     obstore = library(url)
     try:
-        done = obstore.put(store, key, data, mode=mode, use_multipart=False)
+        done = await obstore.put_async(store, key, data, mode=mode, use_multipart=False)
     except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
         return None
     except FileNotFoundError as error:
@@ -401,6 +402,6 @@ def remove(urls: Sequence[URL]) -> None:
     ask(urls, _delete, or_none=True)
 
 
-def _delete(url: URL) -> None:
+async def _delete(url: URL) -> None:
     store, key = store_of(url)
-    library(url).delete(store, key)
+    await library(url).delete_async(store, key)

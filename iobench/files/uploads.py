@@ -79,13 +79,13 @@ class Upload:
         # The part is held as long as it is on its way: that memory serves a later one.
         self._part, self._n_held = for_one_sample(PART_NBYTES).data, 0
 
-    def _send(self, url: URL) -> None:
+    async def _send(self, url: URL) -> None:
         if self._writer is None:
             store, key = store_of(url)
-            self._writer = library(url).open_writer(
+            self._writer = library(url).open_writer_async(
                 store, key, buffer_size=PART_NBYTES, max_concurrency=AT_ONCE
             )
-        self._writer.write(self.kept())
+        await self._writer.write(self.kept())
 
     def rewind(self) -> None:
         """Go back to the first byte; raise StorageError if it has been sent."""
@@ -120,9 +120,9 @@ class Upload:
             ask([self._target], self._end)
             self._writer = None
 
-    def _end(self, _: URL) -> None:
-        self._writer.write(self.kept())
-        self._writer.close()
+    async def _end(self, _: URL) -> None:
+        await self._writer.write(self.kept())
+        await self._writer.close()
 
     def abort(self) -> None:
         """Drop it, unless it appeared."""
@@ -130,9 +130,9 @@ class Upload:
             ask([self._target], self._drop)
             self._writer = None
 
-    def _drop(self, url: URL) -> None:
+    async def _drop(self, url: URL) -> None:
         with suppress(library(url).exceptions.BaseError, OSError):
-            self._writer.__exit__(StorageError, StorageError("dropped"), None)
+            await self._writer.__aexit__(StorageError, StorageError("dropped"), None)
 
 
 @contextmanager

@@ -421,7 +421,7 @@ def test_errors_and_texts_hold_no_secrets(place, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
     forget_stores()
 
-    def refused(*_, **__):
+    async def refused(*_, **__):
         raise OSError(5, f"no answer from http://me:word@host with {secret}")
 
     monkeypatch.setattr(objects, "_get", refused)
