@@ -19,7 +19,6 @@ import msgspec
 
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.object_requests import WEB, WHOLE, ask, library, status_of, store_of
-from iobench.files.open_files import cut_views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,42 +98,38 @@ async def _get(url: URL, start: int = 0, end: int | None = None) -> Any:
     return await answer.bytes_async()
 
 
-async def _fill(url: URL, start: int, views: Sequence[memoryview]) -> int:
-    nbytes = sum(map(len, views))
-    rest = memoryview(await _get(url, start, start + nbytes))
-    if (count := len(rest)) > nbytes:
-        raise StorageError(f"asked for {nbytes} bytes, got {count}: {WHOLE}")
-    for view in views:
-        some = rest[: len(view)]
-        view[: len(some)] = some
-        rest = rest[len(some) :]
-    return count
+async def _fill(url: URL, start: int, buffer: memoryview) -> int:
+    data = await _get(url, start, start + len(buffer))
+    if len(data) > len(buffer):
+        raise StorageError(f"asked for {len(buffer)} bytes, got {len(data)}: {WHOLE}")
+    buffer[: len(data)] = memoryview(data)
+    return len(data)
 
 
-def fill_views(
-    urls: Sequence[URL], starts: Sequence[int], targets: Sequence[Sequence[memoryview]]
+def fill_objects(
+    urls: Sequence[URL], starts: Sequence[int], buffers: Sequence[memoryview]
 ) -> list[int]:
-    """Read ranges of objects into memory that lies in pieces; return the bytes of each.
+    """Read ranges of objects; return the bytes of each, fewer where the object ends.
 
-    Fewer than there is memory: the object ends there. Of a `URL` that was looked up it is the
-    version that was there then. Long ranges are several requests, side by side.
+    Of a `URL` that was looked up it is the version that was there then. Long ranges are several
+    requests, side by side.
     """
-    sizes = [sum(map(len, views)) for views in targets]
     least, most = PART_NBYTES
-    longest = min(most, max(least, sum(sizes) // N_PARTS))
-    numbers, begins, parts = [], [], []
-    for number, (size, start, views) in enumerate(zip(sizes, starts, targets, strict=True)):
-        count = -(-size // longest)  # none where nothing is wanted
-        edges = [size * part // count for part in range(count + 1)] if count else []
-        for first, end in pairwise(edges):
-            taken, views = cut_views(views, end - first)
-            numbers.append(number)
-            begins.append(start + first)
-            parts.append(taken)
-    counts = ask([urls[number] for number in numbers], _fill, begins, parts)
+    longest = min(most, max(least, sum(map(len, buffers)) // N_PARTS))
+    parts = []
+    for number, (start, buffer) in enumerate(zip(starts, buffers, strict=True)):
+        count = -(-len(buffer) // longest)  # none where nothing is wanted
+        edges = [len(buffer) * part // count for part in range(count + 1)] if count else []
+        parts += [(number, start + a, buffer[a:b]) for a, b in pairwise(edges)]
+    counts = ask(
+        [urls[number] for number, _, _ in parts],
+        _fill,
+        [begin for _, begin, _ in parts],
+        [part for _, _, part in parts],
+    )
     count_requests(ranges=sum(count > 0 for count in counts), nbytes=sum(counts))
     filled = [0] * len(urls)
-    for number, count in zip(numbers, counts, strict=True):
+    for (number, _, _), count in zip(parts, counts, strict=True):
         filled[number] += count
     return filled
 
@@ -143,7 +138,7 @@ def fill_remote(ranges: Sequence[tuple[URL, int, memoryview]]) -> None:
     """Fill buffers from (URL, offset), many at once."""
     urls, starts = [url for url, _, _ in ranges], [start for _, start, _ in ranges]
     try:
-        filled = fill_views(urls, starts, [[buffer] for _, _, buffer in ranges])
+        filled = fill_objects(urls, starts, [buffer for _, _, buffer in ranges])
     except FileNotFoundError as error:
         raise MissingFileError(f"{error.filename}: no such file any more") from error
     for (url, start, buffer), count in zip(ranges, filled, strict=True):
@@ -156,9 +151,9 @@ def fill_remote(ranges: Sequence[tuple[URL, int, memoryview]]) -> None:
 
 def fetched(ranges: Sequence[tuple[URL, int, int]]) -> list[bytes]:
     """Return ranges of objects, (URL, offset, length), fewer bytes where they end."""
-    buffers = [bytearray(nbytes) for _, _, nbytes in ranges]
     urls, starts = [url for url, _, _ in ranges], [start for _, start, _ in ranges]
-    filled = fill_views(urls, starts, [[memoryview(each)] for each in buffers])
+    buffers = [memoryview(bytearray(nbytes)) for _, _, nbytes in ranges]
+    filled = fill_objects(urls, starts, buffers)
     return [bytes(each[:count]) for each, count in zip(buffers, filled, strict=True)]
 
 

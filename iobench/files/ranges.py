@@ -222,7 +222,9 @@ def read_extents(extents: Sequence[FileRange[str]]) -> list[memoryview]:
             for (path, start, _), buffer in zip(reads, buffers, strict=True)
         ])  # fmt: skip
     else:
-        files = {path: open_files.opened((path, SOURCE_FILE, 0)) for path in {p for p, _, _ in reads}}
+        files = {
+            path: open_files.opened((path, SOURCE_FILE, 0)) for path in {p for p, _, _ in reads}
+        }
         for path, start, nbytes in reads if len(reads) > 2 else ():  # of two it costs more
             if 0 < nbytes < ADVISED_NBYTES:
                 files[path].announce(start, nbytes)

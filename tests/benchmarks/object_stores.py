@@ -122,14 +122,14 @@ class Iobench:
 
     def read(self, ranges: Sequence[Range]) -> int:
         """Read ranges, all at once."""
-        from iobench.files.objects import fill_views
+        from iobench.files.objects import fill_objects
 
         urls, views, at = [], [], 0
         for key, _, nbytes in ranges:
             urls.append(self._url(key))
-            views.append([self._memory[at : at + nbytes]])
+            views.append(self._memory[at : at + nbytes])
             at += nbytes
-        return sum(fill_views(urls, [start for _, start, _ in ranges], views))
+        return sum(fill_objects(urls, [start for _, start, _ in ranges], views))
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object in parts, as they are made."""
