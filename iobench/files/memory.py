@@ -115,10 +115,6 @@ def pages_used_again(limit_nbytes: int) -> Iterator[None]:
         _limits.remove(limit_nbytes)
 
 
-def _most_lent() -> int:
-    return min(MOST_LENT_NBYTES, sum(_limits) // THREADS) if _limits else MOST_LENT_NBYTES
-
-
 class _LentMemory(threading.local):
     """Memory that one thread lent for samples, by length, each with the array made of it.
 
@@ -130,30 +126,23 @@ class _LentMemory(threading.local):
         self._by_length: dict[int, list[tuple[memoryview, weakref.ref[NDArray[Any]]]]] = {}
 
     def array(self, nbytes: int) -> NDArray[np.uint8]:
-        length = _rounded(nbytes)
-        if length > _most_lent():
+        step = (1 << nbytes.bit_length() - 1) // ROUNDING
+        length = -(-nbytes // step) * step
+        most = min(MOST_LENT_NBYTES, sum(_limits) // THREADS) if _limits else MOST_LENT_NBYTES
+        if length > most:
             return own_pages(nbytes)
-        if self._nbytes > _most_lent():  # lent before the limit
-            self._nbytes, self._by_length = 0, {}
-        of_length = self._by_length.setdefault(length, [])
-        for number, (memory, last) in enumerate(of_length):
-            if last() is None:
-                lent = np.frombuffer(memory, dtype=np.uint8, count=nbytes)
-                of_length[number] = memory, weakref.ref(lent)
-                return lent
-        memory = np.empty(length, dtype=np.uint8).data
-        lent = np.frombuffer(memory, dtype=np.uint8, count=nbytes)
-        if self._nbytes + length > _most_lent():  # what is held lives on with who holds it
-            self._nbytes, of_length = 0, []
-            self._by_length = {length: of_length}
-        self._nbytes += length
-        of_length.append((memory, weakref.ref(lent)))
-        return lent
+        lent = self._by_length.get(length, [])
+        memory = next((memory for memory, last in lent if last() is None), None)
+        if memory is None:
+            memory = np.empty(length, dtype=np.uint8).data
+            if self._nbytes + length > most:  # what is held lives on with who holds it
+                self._nbytes, self._by_length, lent = 0, {}, []
+            self._nbytes += length
+        else:
+            lent = [each for each in lent if each[0] is not memory]
+        array = np.frombuffer(memory, dtype=np.uint8, count=nbytes)
+        self._by_length[length] = [*lent, (memory, weakref.ref(array))]
+        return array
 
 
 _lent = _LentMemory()
-
-
-def _rounded(nbytes: int) -> int:
-    step = (1 << nbytes.bit_length() - 1) // ROUNDING
-    return -(-nbytes // step) * step

@@ -13,7 +13,6 @@ import mmap
 import os
 import resource
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -48,9 +47,7 @@ class FileKind(msgspec.Struct, frozen=True, eq=False):
     missing: type[IobenchError]
     damaged: type[IobenchError]
     if_missing: str
-    if_changed: str
-    if_cut: str
-    if_removed: str
+    mend: str  # what to do
     is_dated: bool  # whether a file that was modified is another one; a store has checksums
 
 
@@ -60,9 +57,7 @@ STORE_FILE: Final = FileKind(
     missing=StoreError,
     damaged=StoreError,
     if_missing=f" is missing, its store's manifest lists it; {_AGAIN}",
-    if_changed=_AGAIN,
-    if_cut=_AGAIN,
-    if_removed=_AGAIN,
+    mend=_AGAIN,
     is_dated=False,
 )
 SOURCE_FILE: Final = FileKind(
@@ -70,9 +65,7 @@ SOURCE_FILE: Final = FileKind(
     missing=MissingFileError,
     damaged=FileFormatError,
     if_missing=": no such file",
-    if_changed="open the dataset again",
-    if_cut="it is cut short or has changed since it was indexed; fetch it again",
-    if_removed="fetch it again, or stage its copy again",
+    mend="it is cut short or was changed; fetch it again, or open the dataset again",
     is_dated=True,
 )
 
@@ -96,33 +89,24 @@ class OpenFile:
             close(self.descriptor)
 
     @property
-    def identity(self) -> tuple[int, int]:
+    def identity(self) -> FileIdentity:
         """Its size, and when it was modified, in ns."""
         return self.nbytes, self.version
 
     def check(self) -> None:
         """Check that the file is as it was: one that shrinks under a mapping ends the process."""
         status = os.fstat(self.descriptor)
-        if (
-            status.st_size != self.nbytes
-            or not status.st_nlink
-            or (self.kind.is_dated and status.st_mtime_ns != self.version)
-        ):
-            raise self._changed(status)
-
-    def _changed(self, status: os.stat_result) -> IobenchError:
-        owner = self.kind.owner
+        kind = self.kind
         if status.st_size != self.nbytes:
-            how = f"{status.st_size} bytes, its {owner} was opened with {self.nbytes}"
-            return self.kind.damaged(f"{self.path}: {how}; {self.kind.if_changed}")
-        what = "open it again"
-        if status.st_nlink:
-            how = f"was modified after its {owner} was opened"
-        elif os.path.lexists(self.path):
-            how = f"was replaced while its {owner} was read"
+            how = f"{status.st_size} bytes, its {kind.owner} was opened with {self.nbytes}"
+            raise kind.damaged(f"{self.path}: {how}; {kind.mend}")
+        if not status.st_nlink:
+            how = "was replaced" if os.path.lexists(self.path) else "was removed"
+        elif kind.is_dated and status.st_mtime_ns != self.version:
+            how = "was modified"
         else:
-            how, what = f"was removed while its {owner} was read", self.kind.if_removed
-        return self.kind.damaged(f"{self.path} {how}; {what}")
+            return
+        raise kind.damaged(f"{self.path} {how} after its {kind.owner} was opened; open it again")
 
     def read_at(self, offset: int, nbytes: int) -> bytes:
         """Return some bytes; fewer where the file ends."""
@@ -153,7 +137,7 @@ class OpenFile:
         """Return the error for a file that ends at byte ``at``, before ``end``."""
         return self.kind.damaged(
             f"{self.path}: the file ends at byte {at}, {end - at} bytes more were expected; "
-            f"{self.kind.if_cut}"
+            f"{self.kind.mend}"
         )
 
     def announce(self, offset: int, nbytes: int) -> None:
@@ -162,9 +146,11 @@ class OpenFile:
             os.posix_fadvise(self.descriptor, offset, nbytes, os.POSIX_FADV_WILLNEED)
 
 
-def refused(path: str, error: OSError) -> StorageError:
+def refused(path: str, error: OSError, what: str = "read") -> StorageError:
     """Return the error for a file that cannot be read, in one line."""
-    return _storage_error(f"{path}: cannot be read: {error.strerror or error}", error)
+    refusal = StorageError(f"{path}: cannot be {what}: {error.strerror or error}")
+    refusal.errno = error.errno
+    return refusal
 
 
 def not_opened(path: str, kind: FileKind, error: OSError) -> IobenchError:
@@ -174,19 +160,10 @@ def not_opened(path: str, kind: FileKind, error: OSError) -> IobenchError:
     if isinstance(error, IsADirectoryError):
         return StorageError(f"{path}: is a folder, expected a file; name the files in it")
     if error.errno == errno.EINVAL:
-        return _storage_error(f"{path}: {error.strerror}; name a file", error)
-    what = ""
-    if isinstance(error, PermissionError):
-        what = "; give yourself read permission"
-    elif error.errno in NO_DESCRIPTORS:
-        what = "; allow this process more files (ulimit -n), or close some"
-    return _storage_error(f"{path}: cannot be opened: {error.strerror or error}{what}", error)
-
-
-def _storage_error(text: str, error: OSError) -> StorageError:
-    refusal = StorageError(text)
-    refusal.errno = error.errno
-    return refusal
+        return StorageError(f"{path}: {error.strerror}; name a file")
+    if error.errno in NO_DESCRIPTORS:
+        error.strerror = f"{error.strerror}; allow this process more files (ulimit -n)"
+    return refused(path, error, "opened")
 
 
 def read_into(descriptor: int, views: Sequence[memoryview], offset: int, end: int) -> int:
@@ -223,9 +200,8 @@ same place one after the other have nothing in common."""
 def descriptor_limit() -> int:
     """Return how many descriptors the table may hold: a share of ``ulimit -n``, as it is now."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit == resource.RLIM_INFINITY:
-        return MAX_DESCRIPTORS
-    return max(2, min(MAX_DESCRIPTORS, int(limit * SHARE)))
+    most = MAX_DESCRIPTORS if limit == resource.RLIM_INFINITY else int(limit * SHARE)
+    return max(2, min(MAX_DESCRIPTORS, most))
 
 
 class OpenFiles:
@@ -240,8 +216,7 @@ class OpenFiles:
         self.find = self._files.get
         self._mapped: set[FileKey] = set()
         self._expected: dict[FileKey, FileIdentity] = {}
-        self._closing: deque[Iterable[FileKey]] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may close files in a thread that holds it
 
     def opened(self, key: FileKey, nbytes: int | None = None) -> OpenFile:
         """Return a file as it was when it was first opened, or as is expected of it."""
@@ -264,62 +239,46 @@ class OpenFiles:
                 key, lambda: mmap.mmap(file.descriptor, file.nbytes, prot=mmap.PROT_READ)
             )
             with self._lock:
-                if file.mapping is None:
-                    file.mapping = fresh
+                file.mapping = file.mapping or fresh
                 if self._files.get(key) is file:
                     self._mapped.add(key)
         return file.mapping
 
     def _with_descriptor(self, key: FileKey, make: Callable[[], T]) -> T:
         """Return what takes a descriptor, for which others are closed."""
-        path, kind, _ = key
-        old = []  # let go once the lock is free again: closing may take a while
-        with self._lock:
-            self._close_given()
-            while self._files and len(self._files) + len(self._mapped) >= descriptor_limit():
-                oldest = next(iter(self._files))
-                old.append(self._pop(oldest))
+        self.keep(descriptor_limit() - 1)
         try:
             try:
                 return make()
             except OSError as error:
                 if error.errno not in NO_DESCRIPTORS:
                     raise
-                self.let_go()  # others hold more than their part of the limit
+                self.keep(0)  # others hold more than their part of the limit
                 return make()
         except OSError as error:
-            raise not_opened(path, kind, error) from error
+            raise not_opened(key[0], key[1], error) from error
 
-    def _pop(self, key: FileKey) -> OpenFile:
-        """Take a file out of the table, of which it is expected that it stays what it was."""
-        file = self._files.pop(key)
-        self._mapped.discard(key)
-        self._expected.setdefault(key, file.identity)
-        return file
-
-    def let_go(self) -> None:
-        """Close all files that nobody reads from, so that there are descriptors for others."""
+    def keep(self, n_left: int) -> None:
+        """Close the oldest files but so many; it is expected that they stay what they were."""
+        old = []  # let go once the lock is free again: closing may take a while
         with self._lock:
             for key in list(self._files):
-                self._pop(key)
+                if len(self._files) + len(self._mapped) <= n_left:
+                    break
+                old.append(self._close(key))
+
+    def _close(self, key: FileKey) -> OpenFile | None:
+        file = self._files.pop(key, None)
+        self._mapped.discard(key)
+        if file is not None:
+            self._expected.setdefault(key, file.identity)
+        return file
 
     def close(self, keys: Iterable[FileKey]) -> None:
-        """Close files, and expect nothing of them any more.
-
-        A finalizer may call it in a thread that is at work here: then they are closed a bit later.
-        """
-        self._closing.append(keys)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._close_given()
-            finally:
-                self._lock.release()
-
-    def _close_given(self) -> None:
-        while self._closing:
-            for key in self._closing.popleft():
-                self._files.pop(key, None)
-                self._mapped.discard(key)
+        """Close files, and expect nothing of them any more."""
+        with self._lock:
+            for key in keys:
+                self._close(key)
                 self._expected.pop(key, None)
 
     def expect(self, identities: Mapping[str, FileIdentity]) -> None:
@@ -329,7 +288,7 @@ class OpenFiles:
                 key = (path, SOURCE_FILE, 0)
                 file = self._files.get(key)
                 if file and (file.identity != identity or not os.fstat(file.descriptor).st_nlink):
-                    self._pop(key)
+                    self._close(key)
                 self._expected[key] = identity
 
     def expected(self) -> dict[str, FileIdentity]:

@@ -67,7 +67,7 @@ class ProfileTracing:
             return
         self._screen.note(setup.line())
         self._setup, self._runs = setup, runs
-        open_files.let_go()  # what is open already is not seen
+        open_files.keep(0)  # what is open already is not seen
         self._stack.enter_context(tracing(setup))
         for run in runs:
             run.update(darshan=setup.document(run.path))

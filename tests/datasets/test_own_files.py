@@ -99,5 +99,5 @@ def test_an_unreadable_file(own, refused, monkeypatch: pytest.MonkeyPatch) -> No
     line = refused(name, "--sample-dim", "time")
     assert (
         line
-        == f"iobench: {name}: cannot be opened: Permission denied; give yourself read permission"
+        == f"iobench: {name}: cannot be opened: Permission denied"
     )

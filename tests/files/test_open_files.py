@@ -168,7 +168,7 @@ def test_a_store_made_anew_at_the_same_place_is_another_one(paths: list[Path]) -
     replace(paths[0])
     new = FileSet(paths, {paths[0]: 10})
     assert new.opened(0).read_at(0, 1) == b"y"
-    with pytest.raises(StoreError, match="was replaced while its store was read; open it again"):
+    with pytest.raises(StoreError, match="was replaced after its store was opened; open it again"):
         old.opened(0)
     old.close()
     assert old.opened(0).read_at(0, 1) == b"y"
