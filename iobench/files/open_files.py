@@ -65,7 +65,7 @@ SOURCE_FILE: Final = FileKind(
     missing=MissingFileError,
     damaged=FileFormatError,
     if_missing=": no such file",
-    mend="it is cut short or was changed; fetch it again, or open the dataset again",
+    mend="it was changed or cut short; open the dataset again, or fetch it again",
     is_dated=True,
 )
 

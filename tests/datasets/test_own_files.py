@@ -97,7 +97,4 @@ def test_an_unreadable_file(own, refused, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(os, "open", refuse)
     line = refused(name, "--sample-dim", "time")
-    assert (
-        line
-        == f"iobench: {name}: cannot be opened: Permission denied"
-    )
+    assert line == f"iobench: {name}: cannot be opened: Permission denied"

@@ -42,8 +42,8 @@ LIBRARY_CACHE_NBYTES = 16 << 20
 SHORT_NBYTES = 4096
 """Coordinates that are no longer are kept with what is known of a file."""
 TO_OPEN: Final = (
-    "fetch the file again; if it is locked, end the program that writes it, or set "
-    "HDF5_USE_FILE_LOCKING=FALSE"
+    "if it is locked, end the program that writes it or set HDF5_USE_FILE_LOCKING=FALSE, else "
+    "fetch the file again"
 )
 EXTERNAL: Final = "IOBENCH_HDF5_EXTERNAL"
 """Environment: ``1`` lets HDF5 files name files elsewhere that hold their numbers."""
