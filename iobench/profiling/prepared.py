@@ -72,14 +72,9 @@ LARGEST_ERRORS: Final = ("max_absolute_error", "max_relative_error")
 class ProfiledSamples(msgspec.Struct, frozen=True, kw_only=True):
     """The samples that are loaded, whatever they lie in."""
 
-    name: str
-    title: str  # of the dataset
     index: SampleIndex  # the samples, with their splits and what windows are laid over
     published: PublishedStep | None  # the training step published of the dataset
-    kind: str | None = None  # of users' own files what they are
-    stand_in: bool = False
-    tiny: bool = False  # whether they are generated, and the small ones of the tests
-    files_hint: str = ""  # where the original files are from
+    facts: Mapping[str, Any]  # what ``run.json`` says of them
     source: Source | None = None  # None where all there is are stores
     # what the samples of the index are in the dataset; None where they have the same numbers
     numbers: Sequence[int] | None = None
@@ -165,16 +160,16 @@ class ComparedStore(msgspec.Struct, frozen=True):
 def samples_of_source(source: Source) -> ProfiledSamples:
     """Return the samples of a source."""
     dataset = source.dataset
+    facts = {
+        "dataset": dataset.name,
+        "title": dataset.title,
+        "source_kind": source.index.provenance.get("kind"),
+        "stand_in": source.stand_in,
+        "tiny": source.tiny,
+        "files_hint": str(source.files[0].parent) if source.files else "",
+    }
     return ProfiledSamples(
-        name=dataset.name,
-        title=dataset.title,
-        index=source.index,
-        published=dataset.published,
-        kind=source.index.provenance.get("kind"),
-        stand_in=source.stand_in,
-        tiny=source.tiny,
-        files_hint=str(source.files[0].parent) if source.files else "",
-        source=source,
+        index=source.index, published=dataset.published, facts=facts, source=source
     )
 
 
@@ -194,15 +189,15 @@ def samples_of_stores(given: Sequence[GivenStore], config: RunConfig) -> Profile
     else:
         index = SampleIndex(store.spec, range(len(store)), provenance=facts)
     tiny = bool(request.get("tiny", False))
-    return ProfiledSamples(
-        name=manifest.dataset,
-        title=title,
-        index=index,
-        published=published,
-        stand_in=bool(facts.get("stand_in", False)) or tiny or "scale" in request,
-        tiny=tiny,
-        numbers=manifest.samples,
-    )
+    known = {
+        "dataset": manifest.dataset,
+        "title": title,
+        "source_kind": None,
+        "stand_in": bool(facts.get("stand_in", False)) or tiny or "scale" in request,
+        "tiny": tiny,
+        "files_hint": str(store.path),
+    }
+    return ProfiledSamples(index=index, published=published, facts=known, numbers=manifest.samples)
 
 
 def prepare(
