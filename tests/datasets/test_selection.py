@@ -8,8 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from iobench.coordinates import Coordinate, SampleLabels
@@ -81,21 +79,6 @@ def test_a_date_includes_all_that_begins_with_it(interval, n, first, last):
     assert (len(held), held[0], held[-1]) == (n, first, last)
 
 
-@pytest.mark.thorough
-@given(
-    first=st.integers(0, len(SIX_HOURLY) - 1),
-    n=st.integers(1, 900),
-    unit=st.sampled_from(["Y", "M", "D", "h"]),
-)
-def test_an_interval_holds_what_lies_between_its_ends(first, n, unit):
-    """By the definition: texts of dates are compared as far as the bounds say them."""
-    last = min(first + n, len(SIX_HOURLY) - 1)
-    length = {"Y": 4, "M": 7, "D": 10, "h": 13}[unit]
-    low, high = SIX_HOURLY[first][:length], SIX_HOURLY[last][:length]
-    found = splits(dated(SIX_HOURLY), f"a:time={low}/{high}")
-    assert found["a"] == [time for time in SIX_HOURLY if low <= time[:length] <= high]
-
-
 def test_several_splits_are_named():
     found = splits(
         dated(SIX_HOURLY), "train:time=2015/2016-06", "valid:time=2016-07/2016-10",
@@ -137,10 +120,6 @@ def test_other_calendars_have_the_same_dates(calendar):
     assert splits(index, "a:time=2016-02-28/2016-03-01")["a"][-1] == "2016-03-01"
 
 
-def without(times, *beginnings):
-    return [time for time in times if not time.startswith(beginnings)]
-
-
 def test_a_sample_in_two_splits_is_refused():
     with pytest.raises(OptionError) as caught:
         splits(dated(SIX_HOURLY), "train:time=2015/2016-01", "valid:time=2016")
@@ -170,13 +149,8 @@ def test_an_interval_that_cannot_be_is_refused(text, message):
 
 def test_windows_of_several_splits_cross_none():
     index = dated(every(6, "2015-01-01", "2015-01-05"))
-    index = split_index(
-        index,
-        [
-            CoordinateInterval.parse("a:time=2015-01-01/2015-01-02"),
-            CoordinateInterval.parse("b:time=2015-01-03"),
-        ],
-    )
+    texts = ("a:time=2015-01-01/2015-01-02", "b:time=2015-01-03")
+    index = split_index(index, list(map(CoordinateInterval.parse, texts)))
     placed = place_index_windows(index, Window.parse("time=-1,0:1"), split=["a", "b"])
     assert placed.centres.tolist() == [1, 2, 3, 4, 5, 6, 9, 10]
     assert (placed.n_at_ends, placed.n_at_split) == (1, 3)
@@ -193,11 +167,10 @@ def test_windows_of_several_splits_cross_none():
     ],
 )
 def test_samples_are_selected_by_an_interval(bounds, first, last):
-    numbers = select_samples(dated(without(SIX_HOURLY, "2015-02")), {"time": bounds})
-    held = [time for time in without(SIX_HOURLY, "2015-02") if first <= time <= last]
-    names = dated(without(SIX_HOURLY, "2015-02")).coordinate
+    times = [time for time in SIX_HOURLY if not time.startswith("2015-02")]
+    numbers = select_samples(dated(times), {"time": bounds})
     assert numbers.dtype == np.int64
-    assert [names[number] for number in numbers] == held
+    assert [times[number] for number in numbers] == [t for t in times if first <= t <= last]
 
 
 def test_samples_are_selected_by_several_coordinates():
@@ -275,11 +248,6 @@ def test_gaps_of_other_splits_are_not_listed():
     assert placed.items.tolist() == [[6, 7]]
 
 
-def test_samples_in_no_row_have_no_windows():
-    with pytest.raises(OptionError, match="--window=0:1: no evenly spaced sample coordinate"):
-        place_index_windows(counted(), Window.parse("0:1"))
-
-
 def test_a_window_that_fits_nowhere_says_why():
     there = counted(5, positions=[0, 1, 2, 9, 10], splits={"train": [0, 1, 2]})
     window = Window.parse("0:1,2,3")
@@ -312,27 +280,34 @@ def test_a_window_keeps_the_member():
     assert (placed.step, placed.n_at_ends) == (86400, 6)
 
 
-def test_a_window_says_along_which_of_several_dimensions():
-    with pytest.raises(OptionError) as caught:
-        place_index_windows(hypercube(), Window.parse("-1,0:1"))
-    assert str(caught.value) == (
-        "--window=-1,0:1: samples are along time, number: name one of them, as --window time=-1,0:1"
-    )
+TIMED = {"positions": [0, 1, 2], "provenance": {"sample_dim": "time"}}
 
 
-def test_a_window_along_what_samples_are_not_along_is_told_what_is_meant():
-    one = counted(3, positions=[0, 1, 2], provenance={"sample_dim": "time"})
-    for there, listed in ((hypercube(), "time, number"), (one, "time")):
-        with pytest.raises(UnknownNameError) as caught:
-            place_index_windows(there, Window.parse("tine=0:1"))
-        assert str(caught.value) == (
-            "--window=tine=0:1: samples are not along 'tine'; did you mean time? they are along "
-            f"{listed}"
-        )
-
-
-def test_a_window_may_name_the_only_dimension():
-    one = counted(3, positions=[0, 1, 2], provenance={"sample_dim": "time"})
-    assert len(place_index_windows(one, Window.parse("time=0:1"))) == 2
-    with pytest.raises(UnknownNameError, match=r"is unknown; leave time= out"):
-        place_index_windows(counted(3, positions=[0, 1, 2]), Window.parse("time=0:1"))
+@pytest.mark.parametrize(
+    ("index", "window", "message"),
+    [
+        (counted(), "0:1", "--window=0:1: no evenly spaced sample coordinate: windows need one"),
+        (
+            hypercube(), "-1,0:1",
+            "--window=-1,0:1: samples are along time, number: name one of them, as --window "
+            "time=-1,0:1",
+        ),
+        *(
+            (
+                index, "tine=0:1",
+                "--window=tine=0:1: samples are not along 'tine'; did you mean time? they are "
+                f"along {listed}",
+            )
+            for index, listed in ((hypercube(), "time, number"), (counted(3, **TIMED), "time"))
+        ),
+        (
+            counted(3, positions=[0, 1, 2]), "time=0:1",
+            "--window=time=0:1: the sample dimension of this dataset is unknown; leave time= out",
+        ),
+    ],
+)  # fmt: skip
+def test_a_window_that_cannot_be_laid_says_along_what_it_can(index, window, message):
+    with pytest.raises((OptionError, UnknownNameError)) as caught:
+        place_index_windows(index, Window.parse(window))
+    assert str(caught.value) == message
+    assert len(place_index_windows(counted(3, **TIMED), Window.parse("time=0:1"))) == 2

@@ -15,14 +15,11 @@ from iobench.profiling.tracing import ProfileTracing
 from iobench.storage.darshan_setup import find_runtime
 
 
-class Notes:
+class Notes(list[str]):
     """A screen that keeps what it is told."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
     def note(self, text: str) -> None:
-        self.lines.append(text)
+        self.append(text)
 
 
 def test_off_says_nothing_and_sets_nothing(tmp_path: Path) -> None:
@@ -30,7 +27,7 @@ def test_off_says_nothing_and_sets_nothing(tmp_path: Path) -> None:
     with ProfileTracing(("off",), screen) as tracing:
         tracing.begin(tmp_path, [], [])
     assert tracing.document()["state"] == "off"
-    assert (screen.lines, dict(os.environ), list(tmp_path.iterdir())) == ([], before, [])
+    assert (screen, dict(os.environ), list(tmp_path.iterdir())) == ([], before, [])
 
 
 def test_without_a_runtime_it_measures_all_the_same(
@@ -42,7 +39,7 @@ def test_without_a_runtime_it_measures_all_the_same(
     with ProfileTracing(("auto",), screen) as tracing:
         tracing.begin(tmp_path, [], [])
     assert tracing.document()["state"] == "off"
-    (line,) = screen.lines
+    (line,) = screen
     assert "not traced: no libdarshan.so" in line
 
 

@@ -165,8 +165,6 @@ def test_nothing_of_others_is_written_over_or_removed(tmp_path):
         stage(source.path, tmp_path / "node")
     with pytest.raises(StorageError, match="no copy that iobench staged"):
         remove_staged(tmp_path / "node/store")
-    with pytest.raises(StorageError, match="lies in what is to be staged"):
-        stage(source.path, tmp_path)  # onto itself
     stage(source.path, tmp_path / "other")
     other = make(tmp_path / "more/store")
     with pytest.raises(StorageError, match="holds a copy of"):
@@ -233,17 +231,10 @@ def test_objects_are_staged_as_files_are(tmp_path, bucket):
     assert (files.path / "iobench.json").read_bytes() == (source.path / "iobench.json").read_bytes()
 
 
-SCRIPT = """
-    import sys, iobench
-    from iobench.staging.stage import stage
-
-    stage(sys.argv[1], sys.argv[2])
-"""
-
-
 def test_a_recording_has_the_copy_as_stage_in_with_its_bytes(tmp_path, iobench):
     source = make(tmp_path / "store")
-    (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
+    script = "import sys, iobench.staging.stage as s; s.stage(*sys.argv[1:])"
+    (tmp_path / "train.py").write_text(script)
     command = [sys.executable, "train.py", str(source.path), str(tmp_path / "node")]
     ran = iobench("run", "--out", "run", "--", *command)
     assert ran.returncode == 0, ran.stderr
@@ -274,23 +265,16 @@ def test_the_command_stages_and_removes(tmp_path, iobench_here):
 def test_the_command_stages_all_that_a_folder_holds(tmp_path, iobench_here):
     inside = tmp_path / "data/deep"
     inside.mkdir(parents=True)
-    for file in ("one.nc", "deep/two.nc", "deep/notes.txt"):
+    names = {"one.nc", "deep/two.nc", "f" * 255}  # as long as names can be
+    for file in names:
         (tmp_path / "data" / file).write_bytes(file.encode())
     for source in ("data", "data/deep/.."):
         iobench_here("stage", source, "--to", f"node/{source}/../to")
         copied = tmp_path / "node" / source / "../to/data"
-        assert {"one.nc", "deep/two.nc", "deep/notes.txt"} < {*files_below(copied)}
+        assert names < {*files_below(copied)}
     (inside / "link").symlink_to(tmp_path)
     with pytest.raises(MissingFileError, match="link"):
         stage(tmp_path / "data", tmp_path / "elsewhere")
-
-
-def test_names_as_long_as_names_can_be_are_staged(tmp_path):
-    name = "f" * 255
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / name).write_bytes(b"field")
-    copy = stage(tmp_path / "data", tmp_path / "node")
-    assert (copy.path / name).read_bytes() == b"field"
 
 
 def test_a_quota_that_is_met_is_told_and_nothing_is_left(tmp_path, slow_storage):
