@@ -70,12 +70,14 @@ class Catalogued(NamedTuple, Generic[Found]):
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """A file: ``state`` changes when it is written anew, and is None where that cannot be told."""
+    """A file: ``state`` changes when it is written anew.
+
+    It is None where that cannot be told, or of a file that was changed just now.
+    """
 
     path: Path
     key: bytes
     state: bytes | None
-    is_young: bool  # whether it was changed just now
     weight: int
     identity: tuple[int, int] | None  # of a file of this machine, what `OpenFiles.expect` takes
 
@@ -128,8 +130,7 @@ def catalogued(
             values[missing[place]] = value
             source = sources[missing[place]]
             # One behind a URL is known by what it was when it was looked up.
-            again = _source(source.path, source.key)
-            if source.state is None or again.state != source.state or again.is_young:
+            if source.state is None or _source(source.path, b"").state != source.state:
                 continue
             # An attribute that is neither number nor text, or is beyond 64 bits: it is not kept.
             with suppress(TypeError, OverflowError):
@@ -182,19 +183,19 @@ def _source(path: Path, key: bytes) -> _Source:
     try:
         status = path.stat()
     except OSError:
-        return _Source(path, key, None, False, 1, None)  # reading it says why
+        return _Source(path, key, None, 1, None)  # reading it says why
     size = status.st_size
     if isinstance(path, URL):
         identity = None
         version: list[int | str] = [status.etag or status.st_mtime_ns]  # type: ignore[attr-defined]
-        is_young, is_known = False, status.kind == "file" and version != [0]  # type: ignore[attr-defined]
+        is_known = status.kind == "file" and version != [0]  # type: ignore[attr-defined]
     else:
         identity = size, status.st_mtime_ns
         version = [status.st_mtime_ns, status.st_ino]
         is_young = abs(SYSTEM_CLOCK.wall_ns() - status.st_mtime_ns) < YOUNG_NS
-        is_known = stat.S_ISREG(status.st_mode)
+        is_known = stat.S_ISREG(status.st_mode) and not is_young
     state = _digest(json.dumps([size, *version]).encode()) if is_known else None
-    return _Source(path, key, state, is_young, max(1, size), identity)
+    return _Source(path, key, state, max(1, size), identity)
 
 
 def _write(catalogue: Path, rows: Mapping[bytes, tuple[bytes, bytes]], latest: set[bytes]) -> None:

@@ -37,7 +37,6 @@ class FileCoordinates:
         units: Sequence[str | None],
         calendars: Sequence[str | None],
     ) -> None:
-        self.stored = stored
         times = decode_parts(stored, units, calendars)
         self.is_time = times is not None
         self.values: Sequence[NDArray[Any]] = stored if times is None else times

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.chunks.decode_counts import take_decode_counts
 from iobench.datasets.user_files import user_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import as_path
@@ -62,14 +61,6 @@ def test_holes_of_variables_not_asked_for_do_not_matter(real, tmp_path, open_use
     assert made.index.provenance["skipped"] == {"t": "not asked for"}
 
 
-def test_doubled_messages_are_both_named(real, open_user_files):
-    path = real("era5/test4.grib")
-    with path.open("ab") as file:
-        file.write(next(messages(path)))
-    with pytest.raises(FileFormatError, match=r"at offset 0 and .* at offset 521712 are both t"):
-        open_user_files(path, sample_dim="level")
-
-
 def one_level_of_z(real, tmp_path):
     """Return a file whose ``z`` has one of two levels, as a constant field would."""
     path = tmp_path / "constant.grib"
@@ -83,18 +74,6 @@ def test_one_value_along_the_sample_dim_must_be_asked_for(real, tmp_path, open_u
         open_user_files(path, sample_dim="level")
     made = open_user_files(path, sample_dim="level", variables=["t", "z"])
     np.testing.assert_array_equal(made.sample(0)["z"], made.sample(1)["z"])
-
-
-def test_a_message_that_all_samples_need_is_decoded_once(real, tmp_path, open_user_files):
-    path = one_level_of_z(real, tmp_path)
-    made = open_user_files(path, sample_dim="level", variables=["t", "z"])
-    take_decode_counts()
-    first, second = made.sample(0), made.sample(1)
-    counts = take_decode_counts()
-    assert (counts.n_decoded, counts.n_hits) == (1, 1)
-    assert counts.used_nbytes == 2 * counts.decoded_nbytes == first["z"].nbytes + second["z"].nbytes
-    first["z"][...] = 0  # nobody else has it
-    np.testing.assert_array_equal(made.sample(0)["z"], second["z"])
 
 
 def test_constants_are_skipped_and_said_or_repeated_when_asked(yr_files, open_user_files):
@@ -136,14 +115,6 @@ def test_files_follow_their_coordinate(tmp_path, open_user_files, parts, ordered
     assert [float(made.sample(i)["v"][0]) for i in range(len(made.index))] == ordered
 
 
-def test_files_of_another_schema(tmp_path, open_user_files):
-    paths = [write_times(tmp_path / "a.nc", [0]), write_times(tmp_path / "b.nc", [1], width=4)]
-    with pytest.raises(
-        FileFormatError, match=r"b\.nc: variable 'v' is <f4 \(time, x 4\), expected"
-    ):
-        open_user_files(*paths, sample_dim="time")
-
-
 @pytest.mark.parametrize("sample_dim", ["tme", None])
 @pytest.mark.parametrize(
     ("name", "listed"),
@@ -156,12 +127,6 @@ def test_unknown_sample_dim_lists_those_there_are(real, open_user_files, name, l
     with pytest.raises(OptionError, match="--sample-dim") as caught:
         open_user_files(real(name), sample_dim=sample_dim)
     assert listed in str(caught.value)
-
-
-def test_files_of_two_kinds(real, open_user_files):
-    paths = [real("era5/test4.grib"), real("era5/test4.nc")]
-    with pytest.raises(FileFormatError, match=r"test4\.grib is GRIB, .*test4\.nc is NetCDF"):
-        open_user_files(*paths, sample_dim="level")
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,6 @@ def test_a_library_that_dies_of_half_floats_is_left_out(tmp_path):
     assert "--pipeline own" in said[-1]
 
 
-def test_files_that_the_library_reads_are_read_by_a_plain_loop(tmp_path):
-    write(tmp_path / "0.nc", 0, {"r": "f4"})
-    code, said = profile(tmp_path, "0.nc")
-    assert code == 0
-    assert not [line for line in said if "measured alone" in line]
-
-
 @pytest.mark.parametrize(
     "extra", [(), ("--pipeline", "own"), ("--pipeline", "upstream"), ("--format", "numpy")]
 )

@@ -80,14 +80,6 @@ def test_samples_are_xarrays(tmp_path, open_user_files, zarr_format, chunks):
     }
 
 
-def test_read_takes_the_bytes_of_the_chunks_alone(tmp_path, open_user_files):
-    path = write(tmp_path / "s.zarr", zarr_format=2, encoding={"t": {"chunks": (1, 2, 6)}})
-    made = open_user_files(path, sample_dim="time", variables=["t"])
-    raw = made.dataset.read(made.index.where[3])
-    files = [path / "t" / f"3.{number}.0" for number in (0, 1)]
-    assert [bytes(buffer) for buffer in raw] == [file.read_bytes() for file in files]
-
-
 def test_the_fill_value_of_version_2_is_missing_as_in_xarray(tmp_path, open_user_files):
     group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
     for name, dtype in {"small": "i2", "large": "i8", "real": "f4"}.items():
