@@ -35,7 +35,6 @@ from iobench.datasets.dataset_options import parse_options as parse_options
 from iobench.datasets.download import Downloads as Downloads
 from iobench.datasets.download import PluginCall as PluginCall
 from iobench.datasets.file_labels import SamplePlaces as SamplePlaces
-from iobench.datasets.file_labels import netcdf_labels as netcdf_labels
 from iobench.datasets.grib_samples import index_grib as index_grib
 from iobench.datasets.inspected_netcdf import inspect_files as inspect_files
 from iobench.datasets.inspected_netcdf import whole_variable as whole_variable

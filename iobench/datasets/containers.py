@@ -23,7 +23,7 @@ from iobench.chunks.zarr_store import (
 )
 from iobench.coordinates import SampleLabels, json_attributes
 from iobench.datasets.chunked_samples import through_library
-from iobench.datasets.file_labels import FileLabels
+from iobench.datasets.file_labels import labels_of_files
 from iobench.datasets.file_sets import holder
 from iobench.datasets.file_variables import (
     Selection,
@@ -36,7 +36,6 @@ from iobench.datasets.file_variables import (
 from iobench.datasets.inspected_netcdf import describe_files, inspect_files, whole_variables
 from iobench.datasets.plain_loop import open_plainly
 from iobench.datasets.rows import FileCoordinates
-from iobench.errors import IobenchError
 from iobench.files.urls import URL, range_file
 
 if TYPE_CHECKING:
@@ -107,12 +106,8 @@ class Container:
         same: frozenset[str],
     ) -> SampleLabels:
         """Return coordinates and attributes of samples, and why some are left out."""
-        try:
-            described = self.describe(files[0])
-        except IobenchError as error:  # the samples can be made all the same
-            return SampleLabels(places.dims, left_out={"all": str(error)})
         chosen = {name: name for name in names}
-        return FileLabels(files, described, self.whole, chosen, places, same=same).labels()
+        return labels_of_files(files, self.describe, self.whole, chosen, places, same=same)
 
     def along(self, files: Sequence[Any], dim: str) -> FileCoordinates:
         """Return the coordinate of files along a dimension, or the indices where it has none."""

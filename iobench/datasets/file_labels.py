@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,20 +17,15 @@ import numpy as np
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels
 from iobench.datasets.file_sets import HORIZONTAL, MAX_NBYTES, digest, is_far, same_values
 from iobench.datasets.file_variables import numbers_of
-from iobench.datasets.inspected_netcdf import describe_files, whole_variables
 from iobench.datasets.positions import decode_parts, seconds_since_1970
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from iobench.chunks.netcdf.description import Description
-    from iobench.chunks.netcdf.file import NetcdfFile
 
 Whole = Callable[..., Mapping[str, Sequence["NDArray[Any] | None"]]]
-"""``whole(files, names, digest=None)``: what each file has of variables, by name, or digests."""
 
 MAX_BOUNDS_NBYTES: Final = 1 << 24
 RELATIONS: Final = frozenset(
@@ -53,8 +47,6 @@ class SamplePlaces(msgspec.Struct, frozen=True, eq=False):
         own = [dim for dim in self.dims if dim in dims]
         order = [*map(dims.index, own), *(n for n, dim in enumerate(dims) if dim not in own)]
         turned = [part.transpose(order) for part in parts]
-        if len(turned) == 1 and own:
-            return np.asarray(turned[0][tuple(self.indices[dim] for dim in own)])
         shape = (len(self.files), *turned[0].shape[len(own) :])
         values = np.empty(shape, dtype=np.result_type(*turned))
         by_file = np.argsort(self.files, kind="stable")
@@ -70,34 +62,39 @@ class LeftOutError(IobenchError):
     """Why samples do not have a coordinate of their source."""
 
 
-def netcdf_labels(
-    files: Sequence[NetcdfFile],
+def labels_of_files(
+    files: Sequence[Any],
+    describe: Callable[[Any], Description],
+    whole: Whole,
     chosen: Mapping[str, str],
     places: SamplePlaces,
     *,
-    cache_dir: Path,
-    windows: Mapping[str, slice],
+    windows: Mapping[str, slice] | None = None,
+    same: frozenset[str] = frozenset(),
 ) -> SampleLabels:
-    """Return what NetCDF files of one grid say of the samples made of them.
+    """Return what files of one grid say of the samples made of them.
 
     Parameters
     ----------
+    describe : callable
+        Returns what a file says of itself.
+    whole : callable
+        ``whole(files, names, digest=None)`` returns by name what each file has, or digests of it.
     chosen : mapping of str to str
         Variables of samples by their names in files; ``""`` for those that samples do not have.
-    cache_dir : Path
-        Where inspections are kept.
-    windows : mapping of str to slice
+    windows : mapping of str to slice, optional
         What samples take of dimensions, where that is not all.
+    same : frozenset of str, optional
+        Coordinates that are known to be the same in all files.
     """
     try:
-        described = describe_files(files[:1], cache_dir=cache_dir)
+        described = describe(files[0])
     except IobenchError as error:  # the samples can be made all the same
         return SampleLabels(places.dims, left_out={"all": str(error)})
-    whole = partial(whole_variables, cache_dir=cache_dir)
-    return FileLabels(files, described, whole, chosen, places, windows=windows).labels()
+    return _FileLabels(files, described, whole, chosen, places, windows or {}, same).labels()
 
 
-class FileLabels:
+class _FileLabels:
     """The coordinates of the chosen variables of files, as the first one is described."""
 
     def __init__(
@@ -107,12 +104,11 @@ class FileLabels:
         whole: Whole,
         chosen: Mapping[str, str],
         places: SamplePlaces,
-        *,
-        windows: Mapping[str, slice] | None = None,
-        same: frozenset[str] = frozenset(),
+        windows: Mapping[str, slice],
+        same: frozenset[str],
     ) -> None:
         self.files, self.described, self.whole = files, described, whole
-        self.chosen, self.places, self.windows, self.same = chosen, places, windows or {}, same
+        self.chosen, self.places, self.windows, self.same = chosen, places, windows, same
         self.attributes, self.texts = described.variables, described.texts
         numbers = numbers_of(files[0])
         shapes = {name: (each.dims, each.shape) for name, each in numbers.items()}

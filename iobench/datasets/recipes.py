@@ -28,9 +28,9 @@ from iobench.chunks.packing import unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
 from iobench.coordinates import SampleLabels
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.file_labels import SamplePlaces, netcdf_labels
+from iobench.datasets.file_labels import SamplePlaces, labels_of_files
 from iobench.datasets.file_sets import compare_coordinates, coordinates_of
-from iobench.datasets.inspected_netcdf import inspect_files, whole_variables
+from iobench.datasets.inspected_netcdf import describe_files, inspect_files, whole_variables
 from iobench.datasets.normalisation import Normalisation, normalisation_of
 from iobench.datasets.plain_loop import VariablePart, make_plain_loop
 from iobench.datasets.published_files import PublishedFiles, StandIn
@@ -203,7 +203,14 @@ class Recipe(PublishedFiles, ChunkedFields):
             for each in self.sample_fields
         }
         windows, parts, single = self._taken(where)
-        labels = netcdf_labels(files, chosen, places, cache_dir=cache_dir, windows=windows)
+        labels = labels_of_files(
+            files,
+            lambda file: describe_files([file], cache_dir=cache_dir),
+            partial(whole_variables, cache_dir=cache_dir),
+            chosen,
+            places,
+            windows=windows,
+        )
         coordinates, left_out = [], {**self.left_out, **labels.left_out}
         for each in labels.coordinates:
             axes = tuple(axis for axis, name in enumerate(each.dims) if name in single)
