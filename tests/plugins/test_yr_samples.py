@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -120,14 +121,10 @@ def test_coordinates_and_splits(yr_5tb, tmp_path):
 def test_patches_lie_side_by_side(n_files, n_leads, n_y, n_x, data):
     patch = data.draw(st.integers(1, min(n_y, n_x)))
     y_first, x_first = data.draw(st.tuples(st.integers(0, 9), st.integers(0, 9)))
-    grid = PatchGrid.of(
-        n_files,
-        (n_leads, y_first + n_y, x_first + n_x + 1),
-        patch=patch,
-        y_range=(y_first, y_first + n_y) if y_first else None,
-        x_range=(x_first, x_first + n_x),
-    )
-    found = [grid.patch(number) for number in range(len(grid))]
+    y_range, x_range = (y_first, y_first + n_y), (x_first, x_first + n_x)
+    leadtimes = tuple(map(float, range(n_leads)))
+    grid = PatchGrid(("20200301T03Z",) * n_files, leadtimes, y_range, x_range, (patch, patch))
+    found = [grid.patch(number) for number in range(math.prod(grid.counts))]
     assert len(set(found)) == len(found) == n_files * n_leads * (n_y // patch) * (n_x // patch)
     for each in found:
         assert ((each.y - y_first) % patch, (each.x - x_first) % patch) == (0, 0)

@@ -7,10 +7,10 @@ training in metno/maelstrom-train makes them, and the air temperature that was a
 from __future__ import annotations
 
 import datetime
-import functools
+import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,23 +50,18 @@ KNOWN = {"predictor": archive.PREDICTORS, "static_predictor": archive.STATIC_PRE
 
 def as_range(text: str) -> tuple[int, int]:
     """Return what ``start,stop`` says."""
-    parts = [part.strip() for part in text.strip("[]").split(",")]
-    if len(parts) != 2 or not all(map(_is_number, parts)):
-        raise OptionError(f"range {text!r}: expected start,stop, e.g. 215,1751")
-    return int(parts[0]), int(parts[1])
+    try:
+        start, stop = map(int, text.split(","))
+    except ValueError as error:
+        raise OptionError(f"range {text!r}: expected start,stop, e.g. 215,1751") from error
+    return start, stop
 
 
 def as_patch(text: str) -> int | str:
     """Return the points along a side, or ``whole``."""
-    if text == "whole":
-        return text
-    if not _is_number(text) or int(text) < 1:
+    if text != "whole" and not (text.isdecimal() and 0 < len(text) < 10 and int(text)):
         raise OptionError(f"patch {text!r}: expected a whole number from 1, or whole")
-    return int(text)
-
-
-def _is_number(text: str) -> bool:
-    return text.isdecimal() and len(text) <= 9
+    return text if text == "whole" else int(text)
 
 
 class Patch(NamedTuple):
@@ -78,50 +73,21 @@ class Patch(NamedTuple):
     x: int
 
 
-@dataclass(frozen=True, slots=True)
-class PatchGrid:
+class PatchGrid(msgspec.Struct, frozen=True):
     """Patches side by side, without overlap; what is left over at the far edges is not used."""
 
-    n_files: int
-    n_leads: int  # in each file
+    starts: tuple[str, ...]  # of each file, as in ``20200301T03Z``
+    leadtimes: tuple[float, ...]  # seconds after the start, the same in all files
     y_range: tuple[int, int]
     x_range: tuple[int, int]  # first row or column used and the one after the last
     shape: tuple[int, int]  # rows and columns of a patch
-
-    @classmethod
-    def of(
-        cls,
-        n_files: int,
-        leads_y_x: tuple[int, int, int],
-        *,
-        patch: int | None,
-        y_range: tuple[int, int] | None,
-        x_range: tuple[int, int] | None,
-    ) -> PatchGrid:
-        """Return the patches of files of ``leads_y_x`` lead times, rows and columns."""
-        n_leads, n_y, n_x = leads_y_x
-        rows, columns = y_range or (0, n_y), x_range or (0, n_x)
-        for name, (start, stop), length in (("y_range", rows, n_y), ("x_range", columns, n_x)):
-            if not 0 <= start < stop <= length:
-                raise OptionError(f"{name} {start},{stop}: expected a range inside 0,{length}")
-        n_rows, n_columns = rows[1] - rows[0], columns[1] - columns[0]
-        if patch is not None and patch > min(n_rows, n_columns):
-            raise OptionError(
-                f"patch {patch}: larger than the grid of {n_rows} rows and {n_columns} columns; "
-                f"expected 1 to {min(n_rows, n_columns)}, or whole"
-            )
-        shape = (n_rows, n_columns) if patch is None else (patch, patch)
-        return cls(n_files, n_leads, rows, columns, shape)
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
         """How many files, lead times, rows and columns of patches there are."""
         sides = zip((self.y_range, self.x_range), self.shape, strict=True)
         n_rows, n_columns = ((stop - start) // length for (start, stop), length in sides)
-        return self.n_files, self.n_leads, n_rows, n_columns
-
-    def __len__(self) -> int:
-        return int(np.prod(self.counts))
+        return len(self.starts), len(self.leadtimes), n_rows, n_columns
 
     def patch(self, number: int) -> Patch:
         """Return sample ``number``: file after file, lead time after lead time, row after row."""
@@ -129,21 +95,15 @@ class PatchGrid:
         y, x = self.y_range[0] + row * self.shape[0], self.x_range[0] + column * self.shape[1]
         return Patch(file, lead, y, x)
 
-    def name(self, starts: Sequence[str], leadtimes: Sequence[float], number: int) -> str:
-        """Return start, lead time (given in seconds) and place of a sample, for messages."""
+    def name(self, number: int) -> str:
+        """Return start, lead time and place of a sample, for messages."""
         file, lead, y, x = self.patch(number)
-        return f"{starts[file]} +{leadtimes[lead] / 3600:g}h y={y} x={x}"
+        return f"{self.starts[file]} +{self.leadtimes[lead] / 3600:g}h y={y} x={x}"
 
-    def of_files(self, files: Sequence[int]) -> LazySequence[int]:
-        """Return the samples of some of the files."""
-        per_file = len(self) // self.n_files
-        number_in = functools.partial(_sample_in, tuple(files), per_file)
-        return LazySequence(len(files) * per_file, number_in)
-
-
-def _sample_in(files: Sequence[int], per_file: int, number: int) -> int:
-    file, within = divmod(number, per_file)
-    return files[file] * per_file + within
+    def number_in(self, files: tuple[int, ...], number: int) -> int:
+        """Return which sample one of some of the files is."""
+        place, within = divmod(number, per_file := math.prod(self.counts[1:]))
+        return files[place] * per_file + within
 
 
 class Yr(PluginFiles, Recipe):
@@ -218,11 +178,7 @@ class Yr(PluginFiles, Recipe):
     terms_of_use = archive.TERMS_OF_USE
     citation = archive.CITATION
     grid: PatchGrid
-    """The patches; known, as what follows, once the files are open."""
-    leadtimes: tuple[float, ...]
-    """Seconds after the start, the same in all files."""
-    starts: tuple[str, ...]
-    """Of each file, as in ``20200301T03Z``."""
+    """The patches; known once the files are open."""
 
     def __init__(self, **options: str) -> None:
         if "location" in options:
@@ -283,24 +239,40 @@ class Yr(PluginFiles, Recipe):
                     f"{file.path}: other values of 'leadtime' than {files[0].path}; fetch files "
                     "of one size"
                 )
-        self.leadtimes = tuple(leadtimes[0].tolist())
-        times = [each.item() for (each,) in file_times(files, "time", "h")]
-        self.starts = tuple(f"{time:%Y%m%dT%HZ}" for time in times)
-        dims = files[0].dims
-        self.grid = PatchGrid.of(
-            len(files),
-            (dims["leadtime"], dims["y"], dims["x"]),
-            patch=self.patch,
-            y_range=self.chosen["y_range"] or None,
-            x_range=self.chosen["x_range"] or None,
+        starts = [f"{time.item():%Y%m%dT%HZ}" for (time,) in file_times(files, "time", "h")]
+        sides = []
+        for name in ("y", "x"):
+            length = files[0].dims[name]
+            start, stop = self.chosen[f"{name}_range"] or (0, length)
+            if not 0 <= start < stop <= length:
+                raise OptionError(
+                    f"{name}_range {start},{stop}: expected a range inside 0,{length}"
+                )
+            sides.append((start, stop))
+        y_range, x_range = sides
+        n_rows, n_columns = shape = [stop - start for start, stop in sides]
+        if self.patch is not None and self.patch > min(shape):
+            raise OptionError(
+                f"patch {self.patch}: larger than the grid of {n_rows} rows and {n_columns} "
+                f"columns; expected 1 to {min(shape)}, or whole"
+            )
+        self.grid = grid = PatchGrid(
+            tuple(starts),
+            tuple(leadtimes[0].tolist()),
+            y_range,
+            x_range,
+            (n_rows, n_columns) if self.patch is None else (self.patch, self.patch),
         )
         self.mean, self.std = self._moments()
-        names = functools.partial(self.grid.name, self.starts, self.leadtimes)
-        return Items(
-            LazySequence(len(self.grid), self.grid.patch),
-            LazySequence(len(self.grid), names),
-            splits={split.name: some for split in self.splits if (some := self._samples_in(split))},
-        )
+        splits: dict[str, Sequence[int]] = {}
+        for split in self.splits:  # upstream's overlap
+            some = tuple(n for n, start in enumerate(starts) if start[:8] in set(split.times))
+            if some:
+                n_samples = len(some) * math.prod(grid.counts[1:])
+                splits[split.name] = LazySequence(n_samples, partial(grid.number_in, some))
+        n_samples = math.prod(grid.counts)
+        where = LazySequence(n_samples, grid.patch)
+        return Items(where, LazySequence(n_samples, grid.name), splits=splits)
 
     def meteorology(
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
@@ -309,17 +281,14 @@ class Yr(PluginFiles, Recipe):
         if not labels:
             return labels
         numbers = np.array([each[:2] for each in items.where], dtype=np.int64)
-        starts = np.array([datetime.datetime.strptime(each, "%Y%m%dT%HZ") for each in self.starts])
+        starts = np.array(
+            [datetime.datetime.strptime(each, "%Y%m%dT%HZ") for each in self.grid.starts]
+        )
         times = forecast_times(
-            starts.astype("M8[s]")[numbers[:, 0]], np.asarray(self.leadtimes)[numbers[:, 1]]
+            starts.astype("M8[s]")[numbers[:, 0]], np.asarray(self.grid.leadtimes)[numbers[:, 1]]
         )
         others = (each for each in labels.coordinates if each.name not in ("time", "valid_time"))
         return msgspec.structs.replace(labels, coordinates=(*times, *others))
-
-    def _samples_in(self, split: Split) -> Sequence[int]:
-        """Return the samples of the files whose start is in a split; upstream's overlap."""
-        dates = set(split.times)
-        return self.grid.of_files([n for n, start in enumerate(self.starts) if start[:8] in dates])
 
     def _moments(self) -> tuple[Any, Any]:
         """Return each channel's mean and deviation.
@@ -327,7 +296,7 @@ class Yr(PluginFiles, Recipe):
         By the plugin's table; lead time, x and y by their own.
         """
         (y, y_end), (x, x_end) = self.grid.y_range, self.grid.x_range
-        features = (self.leadtimes, range(x_end - x), range(y_end - y))
+        features = (self.grid.leadtimes, range(x_end - x), range(y_end - y))
         known = (*archive.PREDICTORS, *archive.STATIC_PREDICTORS)
         mean = [each.mean for each in known] + [float(np.mean(values)) for values in features]
         std = [each.std for each in known] + [float(np.std(values)) or 1.0 for values in features]
@@ -348,7 +317,7 @@ class Yr(PluginFiles, Recipe):
         y, x = patch.y - self.grid.y_range[0], patch.x - self.grid.x_range[0]
         n_y, n_x = self.grid.shape
         across = np.arange(y, y + n_y, dtype=np.float32)[:, None]
-        return self.leadtimes[patch.lead], np.arange(x, x + n_x, dtype=np.float32), across
+        return self.grid.leadtimes[patch.lead], np.arange(x, x + n_x, dtype=np.float32), across
 
     def preprocess(self, arrays: Arrays, where: Patch) -> Sample:
         """Return ``predictors`` with all 17 channels, normalised, and ``targets``."""
@@ -392,7 +361,7 @@ class Yr(PluginFiles, Recipe):
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         return {
             **super().provenance(files, fitted),
-            "starts": list(self.starts),
+            "starts": list(self.grid.starts),
             "patch": list(self.grid.shape),
             "normalisation": {
                 "formula": "(x - mean) / std" if self.chosen["normalize"] else "none",
@@ -403,7 +372,7 @@ class Yr(PluginFiles, Recipe):
     # ---- the stand-in
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> archive.YrPlan:
-        return archive.YrPlan.of_size(self.size, scale=scale, tiny=tiny, seed=seed)
+        return archive.plan_of_size(self.size, scale=scale, tiny=tiny, seed=seed)
 
     def write(self, plan: Any, key: FileKey, path: Path) -> None:
         archive.write_file(plan, key["dates"], path)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,12 +26,8 @@ CITATION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Predictor:
-    """One channel: its name, units, the mean and deviation it is normalised by.
-
-    ``low`` and ``high`` are the bounds of a stand-in's values.
-    """
+class Predictor(NamedTuple):
+    """One channel: the mean and deviation it is normalised by, bounds of a stand-in's values."""
 
     name: str
     units: str
@@ -71,20 +66,15 @@ CHANNELS = (*(each.name for each in (*PREDICTORS, *STATIC_PREDICTORS)), *FEATURE
 RAW_FORECAST = [each.name for each in PREDICTORS].index("air_temperature_2m")
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """One of the two sizes the data are published in.
-
-    ``y_offset`` and ``x_offset`` say where its grid begins in the whole one; ``lead_hours`` is the
-    step between lead times.
-    """
+class Size(NamedTuple):
+    """One of the two sizes the data are published in."""
 
     n_leadtimes: int
     n_y: int
     n_x: int
-    y_offset: int
+    y_offset: int  # where its grid begins in the whole one
     x_offset: int
-    lead_hours: int
+    lead_hours: int  # between lead times
 
 
 SIZES = {
@@ -93,7 +83,7 @@ SIZES = {
 }
 
 MISSING_DATES = ("20200522", "20200526", "20200530", "20200805", "20210805", "20220115")
-FIRST_DATE, LAST_DATE = datetime.date(2020, 3, 1), datetime.date(2022, 2, 28)
+FIRST_DATE, LAST_DATE = np.datetime64("2020-03-01"), np.datetime64("2022-02-28")
 LAST_TRAINING_DATE = "20210228"
 # Every two weeks or so of the second year: validation of the D1.7 configurations of
 # metno/maelstrom-train, whose test files are all of the second year.
@@ -104,14 +94,10 @@ VALIDATION_DATES = (
 )  # fmt: skip
 
 
-def _all_dates() -> tuple[str, ...]:
-    n_days = (LAST_DATE - FIRST_DATE).days + 1
-    days = (FIRST_DATE + datetime.timedelta(days=number) for number in range(n_days))
-    names = (f"{day:%Y%m%d}" for day in days)
-    return tuple(name for name in names if name not in MISSING_DATES)
-
-
-ALL_DATES = _all_dates()
+_DAYS = np.arange(FIRST_DATE, LAST_DATE + np.timedelta64(1, "D"))
+ALL_DATES = tuple(
+    name for name in (f"{day:%Y%m%d}" for day in _DAYS.tolist()) if name not in MISSING_DATES
+)
 """The 724 dates (``YYYYMMDD``), one file each."""
 
 
@@ -161,32 +147,31 @@ class YrPlan(StandIn, frozen=True):
     n_y: int = 0
     n_x: int = 0
 
-    @classmethod
-    def of_size(cls, size: str, *, scale: float | None, tiny: bool, seed: int) -> YrPlan:
-        """Return the plan of a size: tiny, the profile's default, or a share of all samples."""
-        real = SIZES[size]
-        n_leadtimes, n_y, n_x = real.n_leadtimes, real.n_y, real.n_x
-        if tiny:
-            n_dates = N_TINY_DATES[size]
-            if size == "5TB":
-                n_leadtimes, n_y, n_x = TINY_5TB
-        elif scale is None:
-            n_dates = N_DEFAULT_DATES[size]
-            if size == "5TB":
-                n_leadtimes = N_DEFAULT_LEADTIMES
-        else:
-            fields = max(1, round(scale * len(ALL_DATES) * real.n_leadtimes))
-            n_leadtimes = min(fields, real.n_leadtimes)
-            n_dates = max(1, round(fields / n_leadtimes))
-        dates = (ALL_DATES[number * len(ALL_DATES) // n_dates] for number in range(n_dates))
-        keys = tuple({"dates": date} for date in dates)
-        return cls(seed, keys, n_leadtimes, tiny, size, n_y, n_x)
-
     @property
     def file_nbytes(self) -> int:
         per_lead = len(PREDICTORS) + 2
         once = len(STATIC_PREDICTORS) + 4
         return 4 * self.n_y * self.n_x * (per_lead * self.n_steps + once) + HEADERS_NBYTES
+
+
+def plan_of_size(size: str, *, scale: float | None, tiny: bool, seed: int) -> YrPlan:
+    """Return the plan of a size: tiny, the profile's default, or a share of all samples."""
+    n_leadtimes, n_y, n_x, *_ = SIZES[size]
+    if tiny:
+        n_dates = N_TINY_DATES[size]
+        if size == "5TB":
+            n_leadtimes, n_y, n_x = TINY_5TB
+    elif scale is None:
+        n_dates = N_DEFAULT_DATES[size]
+        if size == "5TB":
+            n_leadtimes = N_DEFAULT_LEADTIMES
+    else:
+        fields = max(1, round(scale * len(ALL_DATES) * n_leadtimes))
+        n_leadtimes = min(fields, n_leadtimes)
+        n_dates = max(1, round(fields / n_leadtimes))
+    dates = (ALL_DATES[number * len(ALL_DATES) // n_dates] for number in range(n_dates))
+    keys = tuple({"dates": date} for date in dates)
+    return YrPlan(seed, keys, n_leadtimes, tiny, size, n_y, n_x)
 
 
 def write_file(plan: YrPlan, date: str, path: Path) -> None:
