@@ -97,6 +97,7 @@ class Recipe(PublishedFiles, ChunkedFields):
     step_hours: int = 1  # between the times of a stand-in
     n_steps: int = 0  # of a real file; 0: as many as fit into its month, day or year
     left_out: Mapping[str, str] = {}  # coordinates that files have not, and why
+    xarray_options: Mapping[str, Any] = {}  # of ``xarray.open_dataset``, for a plain loop
     attributes: tuple[tuple[str, str], ...] = (
         ("Conventions", "CF-1.6"),
         ("history", "made up by iobench: a stand-in"),
@@ -419,7 +420,8 @@ class Recipe(PublishedFiles, ChunkedFields):
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
         """Return a plain xarray loop: the same parts of variables, and our `preprocess`."""
-        return make_plain_loop(index, self._parts_of, self.preprocess)
+        options = self.xarray_options
+        return make_plain_loop(index, self._parts_of, self.preprocess, **options)
 
     def _parts_of(self, where: Any) -> list[VariablePart]:
         """Return what xarray has to read of a sample, as `hyperslabs` says it."""

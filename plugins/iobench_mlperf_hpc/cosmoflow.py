@@ -104,6 +104,7 @@ class CosmoFlow(SplitFolders):
         self.is_hdf5 = self.layout.startswith("hdf5")
         self.url = f"{URL}/{LAYOUTS[self.layout]}"
         self.suffix = ".hdf5" if self.is_hdf5 else ".tfrecord"
+        self.paths: tuple[str, ...] = ()
         self._shape: tuple[int, ...] = (MAX_SIDE,) * 3 + (REDSHIFTS,)
 
     @property
@@ -111,11 +112,11 @@ class CosmoFlow(SplitFolders):
         return f"{self.name}-{self.layout}"
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        self.paths = tuple(map(range_file, files))
         if self.is_hdf5:
-            shape = self.open(files, locator, ("x", "y")).variables["x"].shape
+            shape = self.open_alike(files, locator, "x", "y").variables["x"].shape
         else:
-            path = range_file(files[0])
-            shape = self._features(_content(path), path)[0].shape
+            shape = self._features(_content(self.paths[0]), self.paths[0])[0].shape
         side = round((math.prod(shape) / REDSHIFTS) ** (1 / 3))
         self._shape = (side, side, side, REDSHIFTS)
         if shape not in ((math.prod(self._shape),), self._shape):

@@ -10,9 +10,9 @@ of the data in hpcac/ISC19-SCC. Names of files as in the listing of the folder a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -67,7 +67,8 @@ class DeepCam(SplitFolders):
     url = "https://portal.nersc.gov/project/dasrepo/deepcam/climate-data/All-Hist"
     suffix = ".h5"
     group = GROUP
-    left_out: ClassVar = {
+    xarray_options: Mapping[str, Any] = {**SplitFolders.xarray_options, "group": GROUP}
+    left_out: Mapping[str, str] = {
         "time": "in names of files alone, whose parts of a day no source explains"
     }
     n_published = (121_266, 15_158, 15_159)
@@ -112,7 +113,7 @@ class DeepCam(SplitFolders):
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         *paths, stats = files
-        first = self.open(paths, locator, (DATA, LABELS))
+        first = self.open_alike(paths, locator, DATA, LABELS)
         shape, labels = first.variables[DATA].shape, first.variables[LABELS]
         if len(shape) != 3 or shape[2] != len(CHANNELS) or labels.shape != shape[:2]:
             raise FileFormatError(

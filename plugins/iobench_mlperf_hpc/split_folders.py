@@ -11,31 +11,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from iobench.coordinates import SampleLabels
 from iobench.datasets import (
-    Arrays,
+    Axis,
     Baseline,
-    ChunkedFields,
     FileKey,
     Key,
     LazySequence,
     Locator,
     NetcdfFile,
-    PublishedFiles,
-    Raw,
+    Recipe,
     SampleIndex,
     StandIn,
-    VariablePart,
     inspect_files,
     listed_files,
-    make_plain_loop,
     only_variables,
-    range_file,
-    read_boxes,
-    where_slab,
 )
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
-    from iobench.samples import Sample, SampleSpec
+    from iobench.samples import SampleSpec
 
 SPLITS: Final = ("train", "validation", "test")
 """Folders, as both reference implementations name them."""
@@ -44,12 +37,14 @@ Where = tuple[int, int]
 """The file's number, and the place of its only sample."""
 
 
-class SplitFolders(PublishedFiles, ChunkedFields):
+class SplitFolders(Recipe):
     """Files of ``train``, ``validation`` and ``test``, a sample each."""
 
     suffix: str
     group: ClassVar[str] = ""
-    left_out: ClassVar[Mapping[str, str]] = {}
+    xarray_options: Mapping[str, Any] = {"engine": "h5netcdf", "phony_dims": "access"}
+    axes = (Axis("sample"),)
+    fields = ()
     n_published: ClassVar[tuple[int, int, int]]  # files of each split, as of the two below
     tiny_files: ClassVar[tuple[int, int, int]]
     ordinary_files: ClassVar[tuple[int, int, int]]
@@ -58,11 +53,6 @@ class SplitFolders(PublishedFiles, ChunkedFields):
         "No licence of the data is stated where the benchmark publishes them (mlcommons/hpc, its "
         "README); ask NERSC before handing them on"
     )
-
-    def __init__(self, **options: str) -> None:
-        super().__init__(**options)
-        self.paths: tuple[str, ...] = ()
-        self.opened: tuple[NetcdfFile, ...] = ()  # of HDF5 files
 
     def files(self, locator: Locator) -> list[Path]:
         chosen: Sequence[str] = self.chosen["split"]
@@ -83,7 +73,6 @@ class SplitFolders(PublishedFiles, ChunkedFields):
         self, spec: SampleSpec, files: Sequence[Path], locator: Locator, **facts: Any
     ) -> SampleIndex:
         """Return the samples of these files, one each."""
-        self.paths = tuple(map(range_file, files))
         splits: dict[str, Sequence[int]] = {}
         for split in SPLITS:
             numbers = [n for n, file in enumerate(files) if file.parent.name == split]
@@ -98,30 +87,9 @@ class SplitFolders(PublishedFiles, ChunkedFields):
             meteorology=SampleLabels(("sample",), left_out=self.left_out),
         )
 
-    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
-        """Return the sample of the decoded arrays."""
-        raise NotImplementedError
-
     # ---- files that are HDF5
 
-    def upstream(
-        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
-    ) -> Baseline:
-        if not self.opened:
-            raise OptionError(
-                f"--pipeline upstream: the plain loop reads HDF5, {self.name} has {self.suffix} "
-                "files; iobench run -- python train.py measures a script that reads them"
-            )
-        return make_plain_loop(
-            index, self._parts_of, self.preprocess,
-            engine="h5netcdf", group=self.group or None, phony_dims="access",
-        )  # fmt: skip
-
-    def _parts_of(self, where: Where) -> list[VariablePart]:
-        file = self.opened[where[0]]
-        return [VariablePart(str(file.path), name, {}) for name in file.variables]
-
-    def open(self, files: Sequence[Path], locator: Locator, names: Sequence[str]) -> NetcdfFile:
+    def open_alike(self, files: Sequence[Path], locator: Locator, *names: str) -> NetcdfFile:
         """Find out where the variables of HDF5 files lie, which are as those of the first file."""
         every = inspect_files(
             files, cache_dir=locator.cache_dir, progress=locator.progress, group=self.group
@@ -136,24 +104,22 @@ class SplitFolders(PublishedFiles, ChunkedFields):
                         f"{file.path}: variable {name!r}: expected "
                         f"{shapes.get(name, 'one')}, found {has}; fetch the file again"
                     )
-                if variable.only_library:
-                    raise FileFormatError(
-                        f"{file.path}: variable {name!r} is stored with {variable.only_library}, "
-                        "which iobench does not read; write it again, with gzip or none"
-                    )
-        self.opened = tuple(only_variables(file, names) for file in every)
-        stored = [each for file in self.opened for each in file.variables.values()]
-        self._find_chunks("sample", stored)
+        self.keep([only_variables(file, names) for file in every])
         return self.opened[0]
 
-    def read(self, where: Where) -> Raw:
-        file = self.opened[where[0]]
-        boxes = [where_slab(file, each, dim=None, index=-1) for each in file.variables.values()]
-        return read_boxes(self._chunks, boxes, where)
+    def ranges(self, where: Where) -> dict[str, int | slice]:
+        """Return none: all of the file."""
+        return {}
 
-    def decode(self, raw: Raw, where: Where) -> Arrays:
-        """Return the variables of a file by name."""
-        return dict(zip(self.opened[where[0]].variables, raw.arrays(), strict=True))
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
+    ) -> Baseline:
+        if not self.opened:
+            raise OptionError(
+                f"--pipeline upstream: the plain loop reads HDF5, {self.name} has {self.suffix} "
+                "files; iobench run -- python train.py measures a script that reads them"
+            )
+        return super().upstream(files, index, batch_size=batch_size)
 
     # ---- the stand-in
 
