@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -40,8 +38,8 @@ REASON_LIMIT: Final = 500
 OUTPUT_NBYTES: Final = 1 << 14
 """Of a plugin's output, from its end, among which its error is looked for."""
 CHILD: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline()); "
-    "from iobench.datasets.download import child_main; child_main()"
+    "import json, sys; path, *call = json.loads(sys.argv[1]); sys.path[:] = path; "
+    "from iobench.datasets.download import load_in_child; load_in_child(*call)"
 )
 
 
@@ -128,20 +126,33 @@ def download_through_plugin(
     if importlib.util.find_spec("climetlab") is None:
         raise MissingExtraError(f"--download goes through CliMetLab: {INSTALL}")
     watch = stopwatch()
-    with tempfile.TemporaryFile() as output, _child(call, output) as child:
-        while child.poll() is None:
-            if watch() > timeout_s:
-                late = StorageError(
-                    f"--download of {call.name}: not finished after {timeout_s:g} s; so far "
-                    f"{_progress_text(urls)}. Finished files are kept: the same command continues "
-                    "from there"
-                )
-                late.exit_code = EXIT_RESUMABLE
-                raise late
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(LOOK_EVERY_S)
-            if urls:
-                progress(len(urls) - len(_missing_in_cache(urls)), len(urls))
+    request = json.dumps([sys.path, call.name, dict(call.arguments), call.to_xarray])
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-c", CHILD, request],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            while child.poll() is None:
+                if watch() > timeout_s:
+                    late = StorageError(
+                        f"--download of {call.name}: not finished after {timeout_s:g} s; so far "
+                        f"{_progress_text(urls)}. Finished files are kept: the same command "
+                        "continues from there"
+                    )
+                    late.exit_code = EXIT_RESUMABLE
+                    raise late
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(LOOK_EVERY_S)
+                if urls:
+                    progress(len(urls) - len(_missing_in_cache(urls)), len(urls))
+        finally:  # with all that it started
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
         if child.returncode:
             raise _failure(call, child.returncode, output, urls)
 
@@ -176,34 +187,8 @@ def _failure(
     return MissingFileError(text)
 
 
-@contextlib.contextmanager
-def _child(call: PluginCall, output: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the plugin; on leaving, end it with all that it started."""
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-c", CHILD],
-        stdin=subprocess.PIPE,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    stdin = cast(io.BufferedWriter, child.stdin)
-    try:
-        request = json.dumps([call.name, dict(call.arguments), call.to_xarray])
-        with contextlib.suppress(BrokenPipeError):  # it is gone: its exit code says why
-            stdin.write(f"{json.dumps(sys.path)}\n{request}\n".encode())
-            stdin.flush()  # and stays open: its end tells the child that this process is gone
-        yield child
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        stdin.close()
-
-
-def child_main() -> None:
-    """Load the dataset that standard input names; what fails ends this process with a traceback."""
-    name, arguments, to_xarray = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def load_in_child(name: str, arguments: Mapping[str, Any], to_xarray: bool) -> None:
+    """Load a dataset; what fails ends this process with a traceback."""
     import climetlab
 
     no_catalogs = climetlab.settings.temporary("datasets-catalogs-urls", [])
@@ -211,9 +196,3 @@ def child_main() -> None:
         loaded = climetlab.load_dataset(name, **arguments)
         if to_xarray:
             loaded.to_xarray()
-
-
-def _end_with_parent() -> None:
-    while os.read(0, 1024):  # not sys.stdin, whose lock this thread would keep at the exit
-        pass
-    os.killpg(os.getpgid(0), signal.SIGKILL)
