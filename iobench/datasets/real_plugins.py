@@ -1,9 +1,7 @@
 """Runs the real code of a CliMetLab plugin on files at hand, with the network cut off.
 
-CliMetLab finds files by URL in a *mirror*, a folder of a fixed layout
-(``climetlab.mirrors.directory_mirror``); links to the files at hand, wherever they lie, make one.
-A file it does not find it would fetch, for hours where the host cannot be reached; so all are
-checked before, and a connection is an error.
+A file that CliMetLab does not find it would fetch, for hours where the host cannot be reached; so a
+connection is an error.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 from iobench.errors import IobenchError, MissingExtraError
 
@@ -22,47 +21,18 @@ CONNECT_S, ANSWER_S = 10, 60
 TRIES, RETRY_AFTER_S = 2, 1
 
 
-def import_climetlab(user: str, install: str = "pip install 'iobench[climetlab]'") -> None:
-    """Import CliMetLab, which ``user`` needs."""
-    try:
-        import climetlab  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(f"{user} needs CliMetLab: {install}") from error
-
-
 @contextlib.contextmanager
 def climetlab_offline(user: str) -> Iterator[Any]:
-    """Yield CliMetLab, silent, with the network cut off and no plugin looked for elsewhere."""
-    import climetlab
-
-    _revive_cache()
-    with (
-        quiet_climetlab(),
-        network_cut_off(user),
-        climetlab.settings.temporary("check-out-of-date-urls", False),
-        climetlab.settings.temporary("datasets-catalogs-urls", []),
-    ):
-        yield climetlab
-
-
-def _revive_cache() -> None:
-    """Start the thread of CliMetLab's cache again after a fork: its calls would wait for ever."""
-    from climetlab.core import caching
-
-    if not caching.CACHE.is_alive():
+    """Yield CliMetLab, silent, without the network and without looking elsewhere for plugins."""
+    try:
+        import climetlab
+        from climetlab.core import caching
+    except ImportError as error:
+        install = "pip install 'iobench[climetlab]'"
+        raise MissingExtraError(f"{user} needs CliMetLab: {install}") from error
+    if not caching.CACHE.is_alive():  # after a fork: its calls would wait for ever
         caching.CACHE = caching.Cache()
         caching.CACHE.start()
-
-
-def is_unknown_dataset(error: NameError) -> bool:
-    """Tell whether it is CliMetLab's for a name that no installed plugin has."""
-    return str(error).startswith("Cannot find dataset")
-
-
-@contextlib.contextmanager
-def network_cut_off(user: str) -> Iterator[None]:
-    """Make every attempt to reach a host an error, in all threads of this process."""
-    from unittest import mock
 
     def refuse(*arguments: Any, **_: Any) -> Any:
         host = next((each for each in arguments if isinstance(each, str | tuple)), "a host")
@@ -72,10 +42,13 @@ def network_cut_off(user: str) -> Iterator[None]:
         )
 
     with (
+        quiet_climetlab(),
         mock.patch.object(socket.socket, "connect", refuse),
         mock.patch.object(socket, "getaddrinfo", refuse),
+        climetlab.settings.temporary("check-out-of-date-urls", False),
+        climetlab.settings.temporary("datasets-catalogs-urls", []),
     ):
-        yield
+        yield climetlab
 
 
 @contextlib.contextmanager

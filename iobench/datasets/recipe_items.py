@@ -35,19 +35,31 @@ def items_along(
     for file in files:
         if not file.dims.get(dim):
             raise FileFormatError(f"{file.path}: has nothing along {dim!r}, expected samples")
+    where = [(n, i) for n, file in enumerate(files) for i in range(file.dims[dim])]
     first = files[0].variables.get(dim)
-    if dim != "time" and (first is None or " since " not in first.attributes.get("units", "")):
-        return _along_numbers(dim, files)
-    times = file_times(files, dim, time_unit)
-    if is_distinct:
-        _check_distinct(files, times)
-    where = [(n, i) for n, each in enumerate(times) for i in range(len(each))]
-    together = np.concatenate(times)
-    names = np.datetime_as_string(together).tolist()
-    by_split = _splits(splits, names)
-    numbers = row_numbers([each.astype(np.float64) for each in times])
-    positions, units = time_positions(together, numbers)
-    if (np.diff(positions)[np.diff(numbers) == 0] <= 0).any():
+    by_split: dict[str, Sequence[int]] = {}
+    units = "" if first is None else first.attributes.get("units", "")
+    is_time = dim == "time" or " since " in units
+    if is_time:
+        times = file_times(files, dim, time_unit)
+        if is_distinct:
+            _check_distinct(files, times)
+        together = np.concatenate(times)
+        names = np.datetime_as_string(together).tolist()
+        by_split = _splits(splits, names)
+        numbers = row_numbers([each.astype(np.float64) for each in times])
+        positions, units = time_positions(together, numbers)
+    else:  # no time: by its coordinate, or counted
+        values = [
+            np.arange(file.dims[dim], dtype=np.float64)
+            if dim not in file.variables
+            else whole_variable(file, dim).astype(np.float64)
+            for file in files
+        ]
+        names = [f"{files[n].path.name} {dim}={values[n][i]:g}" for n, i in where]
+        numbers, positions = row_numbers(values), np.concatenate(values)
+    steps = np.diff(positions)[np.diff(numbers) == 0]
+    if not ((steps > 0).all() or (not is_time and (steps < 0).all())):
         return Items(where, names, splits=by_split)
     rows = numbers.tolist() if numbers.any() else ()
     return Items(where, names, positions.tolist(), units, rows, by_split)
@@ -73,39 +85,15 @@ def file_times(
         # All files of one unit at once: asking xarray takes as long for a time as for many.
         joined = np.concatenate([stored[number] for number in numbers])
         path = files[numbers[0]].path
-        decoded = _whole(path, cf_times(path, joined, units, calendar), unit)
+        exact = cf_times(path, joined, units, calendar)
+        decoded: NDArray[Any] = exact.astype(f"M8[{unit}]")
+        if (odd := exact[decoded != exact]).size:
+            raise FileFormatError(
+                f"{path}: time {odd[0]} is not on a whole {UNITS.get(unit, unit)}"
+            )
         ends = np.cumsum([len(stored[number]) for number in numbers])[:-1]
         times.update(zip(numbers, np.split(decoded, ends), strict=True))
     return [times[number] for number in range(len(files))]
-
-
-def _along_numbers(dim: str, files: Sequence[NetcdfFile]) -> Items:
-    """Return the samples along a dimension that is no time: by its coordinate, or counted."""
-    values, units = [], ""
-    for file in files:
-        variable = file.variables.get(dim)
-        if variable is None:
-            values.append(np.arange(file.dims[dim], dtype=np.float64))
-        else:
-            values.append(whole_variable(file, dim).astype(np.float64))
-            units = variable.attributes.get("units", "")
-    where = [(n, i) for n, each in enumerate(values) for i in range(len(each))]
-    names = [f"{files[n].path.name} {dim}={values[n][i]:g}" for n, i in where]
-    numbers, positions = row_numbers(values), np.concatenate(values)
-    steps = np.diff(positions)[np.diff(numbers) == 0]
-    if not ((steps > 0).all() or (steps < 0).all()):
-        return Items(where, names)
-    rows = numbers.tolist() if numbers.any() else ()
-    return Items(where, names, positions.tolist(), units, rows)
-
-
-def _whole(path: Path, times: NDArray[np.datetime64], unit: str) -> NDArray[np.datetime64]:
-    rounded: NDArray[Any] = times.astype(f"M8[{unit}]")
-    if (rounded != times).any():
-        raise FileFormatError(
-            f"{path}: time {times[rounded != times][0]} is not on a whole {UNITS.get(unit, unit)}"
-        )
-    return rounded
 
 
 def _splits(splits: Sequence[Split], names: Sequence[str]) -> dict[str, Sequence[int]]:

@@ -23,8 +23,6 @@ from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.real_plugins import (
     climetlab_offline,
     fail_fast,
-    import_climetlab,
-    is_unknown_dataset,
 )
 from iobench.errors import IobenchError, MissingFileError, OptionError, UnknownNameError
 from iobench.masking import mask_text, mask_values
@@ -174,7 +172,6 @@ def _load_climetlab(name: str, call: PluginCall) -> Made:
             f"{climetlab_cache_folder()}; --download fetches it"
         )
 
-    import_climetlab(name)
     with (
         in_one_line(f"{name}: load_dataset or to_xarray raised"),
         climetlab_offline(name) as climetlab,
@@ -184,7 +181,7 @@ def _load_climetlab(name: str, call: PluginCall) -> Made:
         try:
             loaded = climetlab.load_dataset(call.name, **call.arguments)
         except NameError as error:
-            if not is_unknown_dataset(error):
+            if not str(error).startswith("Cannot find dataset"):
                 raise
             raise UnknownNameError(f"{name}: {error}; install the plugin that brings it") from error
         facts = {"object": name, "options": _json_options(call.arguments)}
