@@ -13,7 +13,6 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 from iobench.errors import IobenchError, MissingExtraError
 
@@ -24,6 +23,8 @@ TRIES, RETRY_AFTER_S = 2, 1
 @contextlib.contextmanager
 def climetlab_offline(user: str) -> Iterator[Any]:
     """Yield CliMetLab, silent, without the network and without looking elsewhere for plugins."""
+    from unittest import mock
+
     try:
         import climetlab
         from climetlab.core import caching

@@ -59,7 +59,7 @@ def real_size(tmp_path_factory):
     path = tmp_path_factory.mktemp("real") / "output"
     default = Ens10().stand_in(scale=None, tiny=False, seed=0)
     plan = msgspec.structs.replace(default, years=(2016,), n_members=1)
-    Ens10().write(plan, {"date": "0101"}, path, lambda nbytes: None)
+    Ens10().write(plan, {"date": "0101"}, path)
     assert path.stat().st_size == 11 * 519948
     return path
 
