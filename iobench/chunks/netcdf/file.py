@@ -41,10 +41,6 @@ LIBRARY_CACHE_NBYTES = 16 << 20
 """Of decoded chunks, by variable, as the NetCDF library has it."""
 SHORT_NBYTES = 4096
 """Coordinates that are no longer are kept with what is known of a file."""
-TO_OPEN: Final = (
-    "if it is locked, end the program that writes it or set HDF5_USE_FILE_LOCKING=FALSE, else "
-    "fetch the file again"
-)
 EXTERNAL: Final = "IOBENCH_HDF5_EXTERNAL"
 """Environment: ``1`` lets HDF5 files name files elsewhere that hold their numbers."""
 
@@ -158,7 +154,15 @@ def _through_h5py(pid: int, path: str, inode: int, mtime_ns: int) -> Any:
     try:
         return h5py.File(path, "r", rdcc_nbytes=LIBRARY_CACHE_NBYTES)
     except OSError as error:
-        raise FileFormatError(f"{path}: cannot be opened by h5py: {error}; {TO_OPEN}") from error
+        raise FileFormatError(
+            f"{path}: cannot be opened by h5py: {error}; {_to_open(error)}"
+        ) from error
+
+
+def _to_open(error: BaseException) -> str:
+    if "unable to lock" in str(error):
+        return "it is locked: end the program that writes it, or set HDF5_USE_FILE_LOCKING=FALSE"
+    return "fetch the file again"
 
 
 def _missing(library: str) -> MissingExtraError:
@@ -244,7 +248,7 @@ def open_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> Iterator[tuple[Any,
         raise
     except (OSError, RuntimeError, KeyError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        do = TO_OPEN
+        do = _to_open(error)
         if isinstance(error, ValueError | AttributeError):  # those are h5netcdf's
             do = "it is HDF5 and no NetCDF: write its variables to a new NetCDF file"
         raise FileFormatError(f"{path}: cannot be read as NetCDF: {reason}; {do}") from error
