@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
+from iobench.chunks.grib.messages import GRIB
 from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
 from iobench.chunks.zarr_store import is_zarr
 from iobench.datasets.catalogue import Inspection
@@ -141,8 +141,8 @@ def file_kind(path: Path) -> str:
             "a folder that holds some, or the files themselves"
         )
     opened = open_source_file(path)
-    head = opened.read_at(0, 2 * BULLETIN_NBYTES)
-    if begins_as_grib(head):
+    head = opened.read_at(0, 512)
+    if head[:4] == GRIB:
         return "GRIB"
     if head[:4] in CLASSIC_MAGIC or is_hdf5(opened):
         return "NetCDF"

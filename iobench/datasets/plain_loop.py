@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from iobench.chunks.grib.messages import BULLETIN_NBYTES, begins_as_grib
+from iobench.chunks.grib.messages import GRIB
 from iobench.chunks.netcdf.file import HDF5_MAGIC
 from iobench.chunks.zarr_store import check_for_library
 from iobench.datasets.baseline import Baseline
@@ -155,10 +155,10 @@ def open_plainly(path: str, **options: Any) -> Any:
             options = {**_zarr_options(Path(path)), **options}
         else:
             with Path(path).open("rb") as file:
-                magic = file.read(2 * BULLETIN_NBYTES)
-            if magic[:8] == HDF5_MAGIC and "engine" not in options:
+                magic = file.read(8)
+            if magic == HDF5_MAGIC and "engine" not in options:
                 _check_for_netcdf(path)
-            if begins_as_grib(magic):
+            if magic[:4] == GRIB:
                 if find_spec("cfgrib") is None:
                     why = "it needs the cfgrib package: pip install 'iobench[grib]'"
                     raise _not_read(path, why)

@@ -183,20 +183,6 @@ def test_messages_that_cannot_be_told_apart_are_refused_with_what_differs(tmp_pa
     assert loaded(path, variables=["2d"])["2d"].tolist() == [2]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (b"\1\r\r\n123\r\r\nHTNA98 KWBL 010000\r\r\n", b"\r\r\n\3"),
-        (b"****0000000180****\nYEUZ98 KWBN 010000\r\r\n", b""),
-        (b"YTUZ98 KWBN 010000\r\r\n", b"\0\0\0"),
-    ],
-)
-def test_headers_of_bulletins_are_passed_over(tmp_path: Path, before: bytes, after: bytes) -> None:
-    path = tmp_path / "bulletin"
-    path.write_bytes(b"".join(before + message(day, day) + after for day in range(3)))
-    assert loaded(path)["t"].ravel().tolist() == [0, 1, 2]
-
-
 def test_a_message_that_became_text_is_not_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "a.grib"
     whole = message(1)

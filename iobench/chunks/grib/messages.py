@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -20,9 +20,7 @@ HEAD_NBYTES = 1024
 # Sections whose content decoding needs but describing does not, by packing: GRIB1 section 4 flags
 # 0 (grid points, simple packing); GRIB2 templates 5.0 simple, 5.40 JPEG 2000, 5.41 PNG, 5.42 CCSDS.
 _HEADERS_SUFFICE = {0, 40, 41, 42}
-BULLETIN_NBYTES = 256
-"""Most that a bulletin has before and after a message (WMO-No. 386: under 100)."""
-_BULLETIN_BYTES = bytes([*b"\0\1\3\r\n", *range(0x20, 0x7F)])
+GRIB: Final = b"GRIB"
 
 
 class GribMessage(msgspec.Struct, frozen=True):
@@ -116,62 +114,37 @@ def damaged(path: Path, offset: int, reason: str) -> FileFormatError:
 def grib_messages(opened: SourceBytes, path: Path) -> Iterator[GribMessage]:
     """Yield every message of a GRIB file, in order, reading headers only.
 
-    Every byte of the file belongs to a message, is a zero, or is of a bulletin's header: zeros
-    between and after messages are padding (MARS fills up to multiples of 120 bytes, some writers to
-    whole blocks), bulletins have some lines of text before and after a message. Anything else is an
-    error, so that a damaged file never gives fewer messages.
+    Zeros between and after messages are padding (MARS fills up to multiples of 120 bytes, some
+    writers to whole blocks). Any other byte that is of no message is an error, so that a damaged
+    file never gives fewer messages.
     """
     size = opened.nbytes
     if size == 0:
         raise FileFormatError(f"{path}: the file is empty, expected GRIB messages")
-    head = opened.read_at(0, HEAD_NBYTES)
-    offset = bulletin_nbytes(head)
-    head = opened.read_at(offset, HEAD_NBYTES) if offset else head
-    if head[:4] != b"GRIB":
+    offset, head = 0, opened.read_at(0, HEAD_NBYTES)
+    if head[:4] != GRIB:
         raise FileFormatError(
             f"{path}: is not GRIB: expected b'GRIB' at offset 0, found {head[:4]!r}"
         )
     while offset < size:
         message = _message(opened, path, offset, head, size)
         yield message
-        offset, head = _after(opened, path, message, size)
-
-
-def bulletin_nbytes(head: bytes) -> int:
-    """Return how many bytes of text a bulletin has before a message or the file's end; 0: none."""
-    begin = head.find(b"GRIB", 0, BULLETIN_NBYTES + 4)
-    text = head[:begin] if begin >= 0 else head
-    is_text = b"\n" in text and not text.translate(None, _BULLETIN_BYTES)
-    return len(text) if is_text and len(text) <= BULLETIN_NBYTES else 0
-
-
-def begins_as_grib(head: bytes) -> bool:
-    """Return whether a file whose first bytes these are holds GRIB messages."""
-    nbytes = bulletin_nbytes(head)
-    return head[nbytes : nbytes + 4] == b"GRIB"
-
-
-def _after(opened: SourceBytes, path: Path, message: GribMessage, size: int) -> tuple[int, bytes]:
-    """Check the end of a message; return the next one's offset and first bytes."""
-    end = message.offset + message.length
-    following = opened.read_at(end - 4, HEAD_NBYTES + 4)
-    if following[:4] != b"7777":
-        raise damaged(
-            path,
-            message.offset,
-            f"its header says {message.length} bytes, but no end mark '7777' is there",
-        )
-    offset, head = end, following[4:]
-    while offset < size and head[:4] != b"GRIB":
-        padding = len(head) - len(head.lstrip(b"\0")) or bulletin_nbytes(head)
-        if padding == 0:
-            raise FileFormatError(
-                f"{path}: the bytes at offset {offset}, after the GRIB message at offset "
-                f"{message.offset}, belong to no message (found {head[:4]!r}); fetch the file again"
-            )
-        offset += padding
-        head = opened.read_at(offset, HEAD_NBYTES)
-    return offset, head
+        end = offset + message.length
+        following = opened.read_at(end - 4, HEAD_NBYTES + 4)
+        if following[:4] != b"7777":
+            reason = f"its header says {message.length} bytes, but no end mark '7777' is there"
+            raise damaged(path, offset, reason)
+        begin, offset, head = offset, end, following[4:]
+        while offset < size and head[:4] != GRIB:
+            padding = len(head) - len(head.lstrip(b"\0"))
+            if padding == 0:
+                raise FileFormatError(
+                    f"{path}: the bytes at offset {offset}, after the GRIB message at offset "
+                    f"{begin}, belong to no message (found {head[:4]!r}); fetch the file again, or "
+                    f"leave out what is no message: grib_copy {path.name} CLEAN.grib"
+                )
+            offset += padding
+            head = opened.read_at(offset, HEAD_NBYTES)
 
 
 def _message(opened: SourceBytes, path: Path, offset: int, head: bytes, size: int) -> GribMessage:
@@ -210,11 +183,9 @@ def _grib1_sections(window: _Window) -> tuple[int, int, int]:
 def _long_grib1_length(
     opened: SourceBytes, path: Path, offset: int, head: bytes, stated: int, size: int
 ) -> int:
-    """Return the length of a GRIB1 message over 8 MiB.
-
-    The highest bit of the stated length says that it counts units of 120 bytes; the length field
-    of section 4 then holds what the last unit has too much (ecCodes, ECMWF convention).
-    """
+    """Return the length of a GRIB1 message over 8 MiB (ECMWF's convention)."""
+    # The highest bit of the stated length says that it counts units of 120 bytes; the length field
+    # of section 4 then holds what the last unit has too much.
     units = (stated & 0x7FFFFF) * 120
     window = _Window(opened, path, offset, head, min(units, size - offset))
     surplus = window.number(_grib1_sections(window)[2], 3)
