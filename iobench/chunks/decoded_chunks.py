@@ -84,14 +84,10 @@ def chunk_cache_nbytes() -> int:
         whole = shared_memory_nbytes()
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     n_ranks = max(1, int(ranks) if ranks.isdecimal() else 1)
-    return whole // (max(_n_sharing, _torch_workers()) * n_ranks)
-
-
-def _torch_workers() -> int:
-    """Return how many workers a DataLoader has whose worker this process is, else 1."""
     data = sys.modules.get("torch.utils.data")
-    worker = None if data is None else data.get_worker_info()
-    return 1 if worker is None else int(worker.num_workers)
+    worker = None if data is None else data.get_worker_info()  # of the DataLoader that this is of
+    n_workers = 1 if worker is None else int(worker.num_workers)
+    return whole // (max(_n_sharing, n_workers) * n_ranks)
 
 
 def forget_decoded() -> None:
@@ -117,28 +113,24 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-class _Claim:
+class _Claim(threading.Event):
     """Chunks that one thread reads: others that want them wait for it."""
 
-    __slots__ = ("done", "failed")
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.failed = False
+    failed = False
 
 
 class DecodedChunk:
     """A chunk, or a bundle of them, on its way from storage, or decoded."""
 
     __slots__ = (
-        "__weakref__", "_cache", "_claim", "_is_decoded", "_lock", "_stored", "_values",
+        "__weakref__", "_cache", "_is_decoded", "_lock", "_stored", "_values", "claim",
         "is_absent", "key", "n_chunks",
     )  # fmt: skip
 
     def __init__(self, key: ChunkKey, cache: weakref.ref[DecodedChunks], claim: _Claim) -> None:
         self.key = key
         self._cache = cache  # weakly: else it would live, and count, until garbage is collected
-        self._claim = claim
+        self.claim = claim
         self._lock = threading.Lock()
         self._stored: Stored = ()
         self.n_chunks, self.is_absent = 0, False
@@ -175,22 +167,15 @@ class DecodedChunk:
                 values = decode(self.key[1], stored, None)
                 if values is not None:
                     values.flags.writeable = False
-                self._values, self._is_decoded = values, True
-                self._stored = ()
+                self._values, self._is_decoded, self._stored = values, True, ()
                 cache = self._cache()
                 if cache is not None and cache.keep(self) and values is not None:
-                    self._values = _without_neighbours(values, stored)
+                    content = next(each for each in stored if each is not None)
+                    is_part = memoryview(content.obj).nbytes > content.nbytes
+                    if is_part and np.may_share_memory(values, np.frombuffer(content, np.uint8)):
+                        self._values = values.copy()  # keeps no bytes of what was read beside it
+                        self._values.flags.writeable = False
             return self._values
-
-
-def _without_neighbours(values: NDArray[Any], stored: Stored) -> NDArray[Any]:
-    """Return numbers that keep no bytes of neighbours, which were read with theirs."""
-    content = next((each for each in stored if each is not None), memoryview(b""))
-    is_part = memoryview(content.obj).nbytes > content.nbytes
-    if is_part and np.may_share_memory(values, np.frombuffer(content, dtype=np.uint8)):
-        values = values.copy()
-        values.flags.writeable = False
-    return values
 
 
 class OrderedSamples:
@@ -364,7 +349,6 @@ class DecodedChunks:
         read: Callable[[list[ChunkKey]], Sequence[Stored]],
     ) -> tuple[list[DecodedChunk], list[memoryview]]:
         """Return chunks, and what was read of them here: of those that are kept nothing is read."""
-        chunks: list[DecodedChunk] = []
         own: list[memoryview] = []
         with _lock:
             if self._order is not None and not self._order.ask(sample[0], sample[1:]):
@@ -373,57 +357,36 @@ class DecodedChunks:
                 self._uses = dict.fromkeys(self._rows, 0)
                 self._sort_uses()
         while True:
-            chunks, mine = self._claimed(keys)
+            claim, chunks, mine = _Claim(), [], []
+            with _lock:
+                for row in {row for row, _ in keys}:
+                    self._clock += 1
+                    if row in self._rows:
+                        self._note_use(row, self._next_use(row))
+                if len(self._farthest) > 4 * len(self._rows) + 64:
+                    self._sort_uses()
+                for key in keys:
+                    chunk = self._rows.get(key[0], {}).get(key[1]) or self._making.get(key)
+                    if chunk is None or chunk.claim.failed:
+                        chunk = self._making[key] = DecodedChunk(key, self._self, claim)
+                        mine.append(chunk)
+                    chunks.append(chunk)
             if mine:
-                own += self._read(mine, read)
-            claims = {chunk._claim for chunk in chunks}
-            for claim in claims:
-                claim.done.wait()
-            if not any(claim.failed for claim in claims):
-                break
+                try:
+                    contents = read([chunk.key for chunk in mine])
+                    for chunk, stored in zip(mine, contents, strict=True):
+                        own += chunk.put(stored)
+                except BaseException:
+                    claim.failed = True
+                    raise
+                finally:
+                    claim.set()
+            claims = {chunk.claim for chunk in chunks}
+            for each in claims:
+                each.wait()
+            if not any(each.failed for each in claims):
+                return chunks, own
             # Whoever read them for us could not: then we try, and say why not.
-        return chunks, own
-
-    def _claimed(self, keys: Sequence[ChunkKey]) -> tuple[list[DecodedChunk], list[DecodedChunk]]:
-        """Return the wanted chunks, and which of them are for this thread to read."""
-        claim = _Claim()
-        chunks, mine = [], []
-        with _lock:
-            for row in {row for row, _ in keys}:
-                self._touch(row)
-            for key in keys:
-                chunk = self._rows.get(key[0], {}).get(key[1]) or self._making.get(key)
-                if chunk is None or chunk._claim.failed:
-                    chunk = self._making[key] = DecodedChunk(key, self._self, claim)
-                    mine.append(chunk)
-                chunks.append(chunk)
-        return chunks, mine
-
-    def _read(
-        self,
-        mine: Sequence[DecodedChunk],
-        read: Callable[[list[ChunkKey]], Sequence[Stored]],
-    ) -> list[memoryview]:
-        claim = mine[0]._claim
-        try:
-            contents = read([chunk.key for chunk in mine])
-            return [
-                each
-                for chunk, stored in zip(mine, contents, strict=True)
-                for each in chunk.put(stored)
-            ]
-        except BaseException:
-            claim.failed = True
-            raise
-        finally:
-            claim.done.set()
-
-    def _touch(self, row: ChunkRow) -> None:
-        self._clock += 1
-        if row in self._rows:
-            self._note_use(row, self._next_use(row))
-            if len(self._farthest) > 4 * len(self._rows) + 64:
-                self._sort_uses()
 
     def _note_use(self, row: ChunkRow, use: int) -> None:
         self._uses[row] = use
@@ -441,7 +404,7 @@ class DecodedChunks:
         """Return how many bytes of numbers chunks may have that are kept as one."""
         return min(BUNDLE_NBYTES, self._limit_nbytes() // BUNDLES_KEPT)
 
-    def _bound(self) -> int:
+    def _bound_nbytes(self) -> int:
         """Return what it may hold beside the others; nothing where a conversion counts memory."""
         limit = 0 if is_bounded() else self._limit_nbytes()
         return limit - sum(each.nbytes for each in _caches if each is not self)
@@ -453,12 +416,15 @@ class DecodedChunks:
             if self._making.get(chunk.key) is not chunk:
                 return False  # dropped meanwhile
             del self._making[chunk.key]
-            use, bound = self._next_use(row), self._bound()
+            use, bound = self._next_use(row), self._bound_nbytes()
             while self.nbytes + chunk.nbytes > bound:
                 victim = self._victim(row, use)
                 if victim is None:
                     return False
-                self._drop_one(victim)
+                chunks = self._rows[victim]
+                self.nbytes -= chunks.popitem()[1].nbytes
+                if not chunks:
+                    del self._rows[victim], self._uses[victim]
             self._rows.setdefault(row, {})[place] = chunk
             if self._uses.get(row) != use:
                 self._note_use(row, use)
@@ -470,7 +436,7 @@ class DecodedChunks:
         if self.has_repeats or row.file < 0 or set(row.lengths) != {1}:
             return False
         with _lock:
-            is_full = self.nbytes + nbytes > self._bound()
+            is_full = self.nbytes + nbytes > self._bound_nbytes()
             return is_full and self._victim(row, self._next_use(row)) is None
 
     def _victim(self, row: ChunkRow, use: int) -> ChunkRow | None:
@@ -481,9 +447,3 @@ class DecodedChunks:
                 return None if victim == row or -farthest <= use else victim
             heapq.heappop(self._farthest)
         return None
-
-    def _drop_one(self, row: ChunkRow) -> None:
-        chunks = self._rows[row]
-        self.nbytes -= chunks.popitem()[1].nbytes
-        if not chunks:
-            del self._rows[row], self._uses[row]
