@@ -170,7 +170,7 @@ class DecodedChunk:
                 self._values, self._is_decoded, self._stored = values, True, ()
                 cache = self._cache()
                 if cache is not None and cache.keep(self) and values is not None:
-                    content = next(each for each in stored if each is not None)
+                    content = next((each for each in stored if each is not None), memoryview(b""))
                     is_part = memoryview(content.obj).nbytes > content.nbytes
                     if is_part and np.may_share_memory(values, np.frombuffer(content, np.uint8)):
                         self._values = values.copy()  # keeps no bytes of what was read beside it

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from iobench.chunks.boxes import places_touched
 from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.packing import Packing, packing_of, unpack
 from iobench.chunks.zarr_metadata import StoredArray, array_of, unsafe_codecs
@@ -28,11 +27,10 @@ from iobench.files.urls import URL, as_path, is_url, range_file
 from iobench.json_files import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.boxes import Box
 
 VERSION3: Final = "zarr.json"
 CONSOLIDATED: Final = ".zmetadata"
@@ -292,21 +290,6 @@ def check_held(store: Path, variable: ChunkedVariable) -> None:
         f"chunks of {chunk} hold less than one in {SPARSE} of that; fetch the store again, or "
         "leave the array out with --variables"
     )
-
-
-def missing_keys(boxes: Sequence[Box]) -> list[str | None]:
-    """Return for each box of one variable the first of its files that is not there, or None."""
-    variable = boxes[0].variable
-    keys = variable.keys
-    assert keys is not None
-    nested = "/" in keys.file_key([0] * len(variable.shape))
-    present = set() if nested else {entry.name for entry in os.scandir(variable.folder)}
-    found: list[str | None] = []
-    for box in boxes:
-        needed = map(keys.file_key, places_touched(variable.chunk, box.start, box.stop))
-        found.append(next((key for key in dict.fromkeys(needed) if key not in present and not (
-            nested and Path(variable.folder, key).exists())), None))  # fmt: skip
-    return found
 
 
 # -- through zarr ------------------------------------------------------------------------------

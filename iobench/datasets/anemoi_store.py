@@ -21,7 +21,6 @@ from iobench.chunks.zarr_store import (
     check_held,
     inspect_zarr,
     metadata_fingerprint,
-    missing_keys,
 )
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels, json_attributes
 from iobench.datasets.chunked_samples import ChunkedSamples
@@ -111,7 +110,6 @@ class AnemoiDataset(ChunkedSamples):
                 f"{self._path}: no date left; it has {dates[0]} to {dates[-1]}, "
                 f"{len(missing)} of those asked for are listed as missing"
             )
-        self._check_chunks(data, dates, left)
         locator.progress(len(left), len(left))
         spec = Variable(
             "data",
@@ -162,25 +160,17 @@ class AnemoiDataset(ChunkedSamples):
             raise OptionError(f"{self._path}: select and drop leave no variable; drop fewer")
         return columns
 
-    def _check_chunks(
-        self, data: ChunkedVariable, dates: NDArray[np.datetime64], numbers: Sequence[int]
-    ) -> None:
-        file = range_file(self._path)
-        absent = missing_keys([index_box(file, data, 0, number) for number in numbers])
-        lost = [(n, key) for n, key in zip(numbers, absent, strict=True) if key is not None]
-        if lost:
-            number, key = lost[0]
-            raise _absent_chunk(self._path, key, dates[number], n_more=len(lost) - 1)
-
     def read(self, where: tuple[int, ...]) -> Raw:
         """Return the bytes of a date's chunks."""
         if not self._files:
             raise TypeError("read takes samples that samples() found")
         raw = super().read(where)
         if raw.is_absent:
-            data = self._files[0].variables["data"]
-            key = missing_keys([index_box(range_file(self._path), data, 0, where[1])])[0]
-            raise _absent_chunk(self._path, key or "in a shard", f"number {where[1]}")
+            raise FileFormatError(
+                f"{self._path}: a chunk of array 'data', date number {where[1]}, is not there, and "
+                "the date is not listed in missing_dates; copy the store again, or choose others "
+                "with --option start=DATE or end=DATE"
+            )
         return raw
 
     def preprocess(self, arrays: Arrays, where: tuple[int, ...]) -> Sample:
@@ -253,12 +243,3 @@ def _labels(store: ZarrStore, data: ChunkedVariable, dates: NDArray[np.datetime6
 def _near(name: str, names: Sequence[str], else_said: str) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(near)}?" if near else f"{else_said} {', '.join(names)}"
-
-
-def _absent_chunk(path: Path, key: str, date: Any, n_more: int = 0) -> FileFormatError:
-    more = f" ({n_more} more dates like this)" if n_more else ""
-    return FileFormatError(
-        f"{path}: chunk {key} of array 'data', date {date}, is not there, and the date is not "
-        f"listed in missing_dates{more}; copy the store again, or choose others with --option "
-        "start=DATE or end=DATE"
-    )

@@ -3,15 +3,12 @@ import math
 import eccodes
 import numpy as np
 import pytest
-import xarray
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iobench.chunks.grib.decoding import decode_message
-from iobench.chunks.grib.simple_packing import SimplePacking, simple_packing
+from iobench.chunks.grib.decoding import SimplePacking, decode_message, simple_packing
 from iobench.datasets.grib_samples import index_grib
 from iobench.errors import FileFormatError
-from iobench.files.ranges import read_extents
 
 MEMBERS = "era5/era5-levels-members.grib"
 
@@ -94,16 +91,6 @@ def test_columns_are_what_eccodes_says(real, index, name):
     ours = {"totalLength": "length", "perturbationNumber": "number", "endStep": "step"}
     columns = [found[ours.get(key, key)] for key in keys]
     assert [tuple(row) for row in zip(*columns, strict=True)] == list(eccodes_keys(path, *keys))
-
-
-def test_decodes_what_cfgrib_decodes(real, index):
-    path = real(MEMBERS)
-    found = index(path)
-    (row,) = found.rows(shortName="t", level=500, number=3, dataDate=20170102, dataTime=1200)
-    with xarray.open_dataset(path, engine="cfgrib", backend_kwargs={"indexpath": ""}) as ds:
-        expected = ds.t.sel(number=3, isobaricInhPa=500, time="2017-01-02T12:00").values
-    (buffer,) = read_extents(found.extents([row]))
-    np.testing.assert_array_equal(decode_message(buffer).reshape(61, 120), expected)
 
 
 @pytest.mark.parametrize("edition", [1, 2])

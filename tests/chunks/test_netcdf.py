@@ -246,11 +246,6 @@ def test_no_more_is_read_than_a_box_needs(wide, name, start, stop, nbytes):
     assert [each for _, _, each in box_ranges(make_box(wide, name, start, stop))] == nbytes
 
 
-def test_other_storage_has_no_boxes(wide):
-    with pytest.raises(FileFormatError, match="'other' has no known chunks"):
-        make_box(wide, "other", (0, 0, 0, 0), (1, 1, 1, 1))
-
-
 @given(st.integers(1, 200), st.integers(1, 200))
 def test_tiles_cover_a_dimension(length, size):
     size = min(length, size)

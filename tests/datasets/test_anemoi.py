@@ -114,15 +114,8 @@ def test_an_ensemble_and_several_dates_in_a_chunk(tmp_path, open_anemoi):
 def test_a_date_without_its_chunk_is_no_sample_of_nans(path, open_anemoi):
     dataset, _ = open_anemoi(path)
     (path / "data" / "7.0.0.0").unlink()
-    with pytest.raises(FileFormatError, match=r"chunk 7\.0\.0\.0 of array 'data', date number 7"):
+    with pytest.raises(FileFormatError, match="a chunk of array 'data', date number 7, is not"):
         dataset.read((0, 7))
-    (path / "data" / "9.0.0.0").unlink()
-    with pytest.raises(
-        FileFormatError,
-        match=r"7\.0\.0\.0 .* date 2020-01-02T18:00:00, is not there.*\(1 more dates like this\)",
-    ):
-        open_anemoi(path)
-    assert len(open_anemoi(path, end="2020-01-02T12:00:00")[1]) == 5
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import signal
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,40 +57,3 @@ def test_it_is_a_folder_like_another(slow_storage: Any) -> None:
     assert os.statvfs(folder).f_blocks > 0
     with pytest.raises(FileNotFoundError):
         (folder / "b" / "whole").stat()
-
-
-def test_a_test_that_is_killed_leaves_no_mount(slow_storage: Any, tmp_path: Path) -> None:
-    """Its server goes with it, and takes the mount away."""
-    slow_storage()  # skips where none can be made
-    script = (
-        "import sys, os, signal; from pathlib import Path\n"
-        f"sys.path.append({str(Path(__file__).parent)!r})\n"
-        "from slow_storage import SlowStorage\n"
-        f"folder = SlowStorage(Path({str(tmp_path / 'killed')!r}))(latency_s=0.01)\n"
-        "(folder / 'file').write_bytes(b'x'); print(folder, flush=True)\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    command = [sys.executable, "-c", script]
-    # Its server holds the other end of the pipe of its errors until it has ended.
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    folder = Path(done.stdout.strip())
-    assert str(folder) not in Path("/proc/self/mountinfo").read_text()
-    assert list(folder.iterdir()) == []
-
-
-def test_a_reader_gets_an_error_and_does_not_hang_where_the_server_dies(slow_storage: Any) -> None:
-    """And the dead mount is taken away at the end all the same."""
-    folder = slow_storage()
-    (folder / "file").write_bytes(bytes(KIB))
-    fd = os.open(folder / "file", os.O_RDONLY)
-    slow_storage.change(folder, latency_s=600)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(os.pread, fd, KIB, 0)
-        slow_storage.servers[folder].kill()
-        with pytest.raises(OSError, match=r"abort|connected|I/O|Transport"):
-            waiting.result(30)
-    with suppress(OSError):
-        os.close(fd)
-    slow_storage.close()
-    assert str(folder) not in Path("/proc/self/mountinfo").read_text()

@@ -31,13 +31,6 @@ def test_any_extents_in_any_order(files, wanted):
     assert [bytes(buffer) for buffer in read_extents(extents)] == expected
 
 
-def test_nothing_of_a_file_is_no_bytes(files):
-    assert read_extents([]) == []
-    path, content = next(iter(files.items()))
-    found = read_extents([(path, 7, 0), (path, 15_000, 10)])
-    assert [bytes(each) for each in found] == [b"", content[15_000:15_010]]
-
-
 def test_neighbours_are_read_at_once(files, monkeypatch):
     path, reads = next(iter(files)), []
     real = os.preadv
