@@ -65,13 +65,10 @@ class Box(NamedTuple):
 
 def index_box(file: str, variable: ChunkedVariable, axis: int = -1, index: int = -1) -> Box:
     """Return one index of a variable along ``axis``, its sample dimension; -1: all of it."""
+    if axis >= 0:
+        return indexes_box(file, variable, (axis,), (index,))
     check_known(file, variable)
-    shape = variable.shape
-    if axis < 0:
-        return Box(file, variable, (0,) * len(shape), shape)
-    start = (0,) * axis + (index,) + (0,) * (len(shape) - axis - 1)
-    stop = (*shape[:axis], index + 1, *shape[axis + 1 :])
-    return Box(file, variable, start, stop, (axis,), False, True)
+    return Box(file, variable, (0,) * len(variable.shape), variable.shape)
 
 
 def indexes_box(

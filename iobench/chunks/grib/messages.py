@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from iobench.files.ranges import SourceBytes
 
+SHORTEST_NBYTES = 8 + 28 + 12 + 4
+"""Of headers: in edition 1 with the least that section 1 has, and of section 4."""
 HEAD_NBYTES = 1024
 """Read at the start of each message: holds all its headers unless it has a long grid or bitmap."""
 
@@ -47,8 +49,8 @@ class DatedHeaders(NamedTuple):
 
 def dated_headers(message: GribMessage) -> DatedHeaders | None:
     """Return the date and the other headers of a message; None where they cannot be told apart."""
-    if len(message.headers) == message.length:
-        return None  # with the data
+    if len(message.headers) == message.length or len(message.headers) < SHORTEST_NBYTES:
+        return None  # with the data, or damaged
     headers = bytearray(message.headers)
     if message.edition == 1:
         # Section 1, octets 13 to 17 and 25; section 4, octets 5 to 10: E and R.
