@@ -115,7 +115,7 @@ def test_floating_point_numbers_are_cast(store, dtype):
 
 
 @HELD
-def test_a_stock_loader_takes_filled_batches_as_they_are(store):
+def test_a_stock_loader_makes_the_same_batches_of_a_store(store):
     stock = torch.utils.data.DataLoader(store, batch_size=4)
     ours = torch.utils.data.DataLoader(store, batch_size=4, collate_fn=collate)
     subset = torch.utils.data.Subset(store, list(range(50)))
@@ -128,9 +128,6 @@ def test_a_stock_loader_takes_filled_batches_as_they_are(store):
             for batch in batches[1:]:
                 assert torch.equal(batch[name], expected)
                 assert batch[name].dtype == expected.dtype
-    batch = held[1][3]
-    begin, end = batch["x"].data_ptr(), batch["flag"].data_ptr()
-    assert 0 < end - begin < 64 << 10  # parts of one buffer
     store.close()
 
 
