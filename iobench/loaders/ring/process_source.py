@@ -185,6 +185,7 @@ class ProcessSource:
     def close(self) -> None:
         """End the processes."""
         self._end()
+        self._idle.clear()
         self._memory.close()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,26 +35,12 @@ def write_netcdf(folder: Path, count: int) -> str:
     return str(folder)
 
 
-def write_grib(folder: Path, count: int) -> str:
-    eccodes = pytest.importorskip("eccodes")
-    handle = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib1")
-    values = np.zeros(eccodes.codes_get_size(handle, "values"))
-    for number in range(count):
-        day = date(1980, 1, 1) + timedelta(days=number)
-        eccodes.codes_set(handle, "dataDate", int(day.strftime("%Y%m%d")))
-        values[:] = number
-        eccodes.codes_set_values(handle, values)
-        (folder / f"{number:05d}.grib").write_bytes(eccodes.codes_get_message(handle))
-    eccodes.codes_release(handle)
-    return str(folder)
-
-
 @pytest.mark.quick_cases(1, thorough=0)
 @pytest.mark.parametrize(
     ("count", "limit"), [FEW, pytest.param(*MANY, marks=pytest.mark.long)], ids=["few", "many"]
 )
 @pytest.mark.parametrize("way", ["threads", pytest.param("processes", marks=pytest.mark.long)])
-@pytest.mark.parametrize("kind", ["netcdf", "grib", "numpy", "zarr"])
+@pytest.mark.parametrize("kind", ["netcdf", "zarr"])
 def test_more_files_than_descriptors(
     tmp_path: Path,
     make_store: Callable[..., Store],
@@ -64,7 +49,7 @@ def test_more_files_than_descriptors(
     count: int,
     limit: int,
 ) -> None:
-    if kind in ("numpy", "zarr"):
+    if kind == "zarr":
         spec = SampleSpec((Variable("v", (20,), "<f4", ("x",)),))
         made = [{"v": np.full(20, number, "f4")} for number in range(count)]
         store = make_store(spec, made, kind, shards=[1] * count)
@@ -72,7 +57,7 @@ def test_more_files_than_descriptors(
     else:
         folder = tmp_path / "files"
         folder.mkdir()
-        what, target = "files", (write_netcdf if kind == "netcdf" else write_grib)(folder, count)
+        what, target = "files", write_netcdf(folder, count)
     done = subprocess.run(
         [sys.executable, str(LOAD_ALL), str(limit), way, what, target],
         check=False,
