@@ -115,36 +115,24 @@ FORMAT: Final = NumpyFormat()
 
 
 class NumpyWriter(ShardWriter):
-    """Writes the files of one shard.
-
-    Where as many samples come as were announced, nothing is rewritten at the end.
-    """
+    """Writes the files of one shard; rewrites nothing where as many samples come as expected."""
 
     def __init__(
         self, path: Path, spec: SampleSpec, *, shard: int, n_samples: int | None = None
     ) -> None:
-        self._announced = n_samples or 0
         self._dtypes = _file_dtypes(spec)
-        super().__init__(
-            path,
-            spec,
-            shard=shard,
-            files=[f"shard-{shard:05d}{suffix}" for suffix in _file_suffixes(spec)],
-            encode=encoder(spec),
-        )
-
-    def announce(self, n_samples: int) -> None:
-        """Say before the first sample how many there will be."""
-        self._announced = n_samples
+        names = [f"shard-{shard:05d}{suffix}" for suffix in _file_suffixes(spec)]
+        super().__init__(path, spec, shard=shard, files=names, encode=encoder(spec))
+        self.expected = n_samples or 0
 
     def begin(self) -> None:
-        """Write the headers, for as many samples as were announced."""
+        """Write the headers, for as many samples as are expected."""
         for file, dtype in zip(self.files, self._dtypes, strict=True):
-            file.write(npy_header(dtype, self._announced))
+            file.write(npy_header(dtype, self.expected))
 
     def finish(self) -> None:
-        """Write the headers again where others came than were announced."""
-        if self.n_samples != self._announced:
+        """Write the headers again where others came."""
+        if self.n_samples != self.expected:
             for file, dtype in zip(self.files, self._dtypes, strict=True):
                 file.rewrite_start(npy_header(dtype, self.n_samples))
 

@@ -17,7 +17,6 @@ from iobench.stores import (
     ALL_SAMPLES,
     EncodedStack,
     Encoding,
-    ExactWriter,
     GriddedFormat,
     SampleMeasure,
     ShardWriter,
@@ -121,8 +120,8 @@ class Conversion:
         writer = fmt.writer(
             folder, self.stored_spec, shard=number, options=self.plan.options, n_samples=n_samples
         )
-        if isinstance(writer, ExactWriter):
-            writer.announce(len(self.plan.shard(number)))
+        if isinstance(writer, ShardWriter):
+            writer.expected = len(self.plan.shard(number))
         return writer
 
     def finisher(self, tally: Tally) -> Callable[[SampleStack], SampleStack]:

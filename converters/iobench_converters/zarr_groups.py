@@ -27,7 +27,7 @@ from iobench.stores import (
     crc32c,
     label_store,
     open_file_size,
-    read_meteorology,
+    read_labels,
     storage_errors,
     write_atomically,
 )
@@ -182,7 +182,7 @@ class ZarrFormat:
         options = ZarrOptions.parse(manifest.options)
         arrays = plan_arrays(manifest.spec, options)
         check_folders(path, arrays)
-        known = read_meteorology(path, manifest)
+        known = read_labels(path, manifest)
         labels = label_store(
             {array.folder: array.variable for array in arrays},
             known,

@@ -25,7 +25,6 @@ from iobench.stores.codec_chain import SHUFFLES as SHUFFLES
 from iobench.stores.codec_chain import CodecChain as CodecChain
 from iobench.stores.codec_chain import Decode as Decode
 from iobench.stores.codec_chain import parse_codecs as parse_codecs
-from iobench.stores.contract import ExactWriter as ExactWriter
 from iobench.stores.contract import Format as Format
 from iobench.stores.contract import GriddedFormat as GriddedFormat
 from iobench.stores.contract import Notice as Notice
@@ -49,7 +48,7 @@ from iobench.stores.fields import FieldLayout as FieldLayout
 from iobench.stores.finished_store import finish_store as finish_store
 from iobench.stores.index_file import INDEX_NAME as INDEX_NAME
 from iobench.stores.index_file import read_index as read_index
-from iobench.stores.index_file import read_meteorology as read_meteorology
+from iobench.stores.index_file import read_labels as read_labels
 from iobench.stores.labels import StoreLabels as StoreLabels
 from iobench.stores.labels import decodable_attributes as decodable_attributes
 from iobench.stores.labels import label_store as label_store

@@ -210,8 +210,6 @@ def _codec(text: str, name: str, given: Mapping[str, str]) -> Codec:
             values[key] = int(value)
         else:
             raise OptionError(f"--codec {text}: {key}={value}: expected a whole number")
-    if name == "blosc" and not 0 <= values["shuffle"] < len(SHUFFLES):
-        raise OptionError(f"--codec {text}: shuffle: expected {', '.join(SHUFFLES)}")
     if name == SHUFFLE and values["elementsize"] < 0:
         raise OptionError(f"--codec {text}: elementsize: expected the bytes of a number")
     if name == "zstd" and values["level"] > ZSTD_MOST:  # zarr-python refuses it, numcodecs does not

@@ -97,18 +97,6 @@ class Store(Protocol):
         ...
 
 
-@runtime_checkable
-class ExactWriter(Writer, Protocol):
-    """Optional face of a writer whose files begin with their number of samples.
-
-    Told it beforehand, it rewrites nothing at the end, which objects elsewhere cannot be.
-    """
-
-    def announce(self, n_samples: int) -> None:
-        """Say before the first sample how many there will be; fewer may come."""
-        ...
-
-
 class Format(Protocol):
     """A standard container, writer and reader.
 
@@ -185,10 +173,7 @@ class DescribedFormat(Format, Protocol):
 
 
 class Converter(Protocol):
-    """Makes a store of a dataset's samples, or opens the one that is there already.
-
-    Core reaches it through the entry point ``convert`` of the group ``iobench.converters``.
-    """
+    """Makes a store of a dataset's samples: entry point ``convert`` of ``iobench.converters``."""
 
     def __call__(
         self,
@@ -204,17 +189,9 @@ class Converter(Protocol):
         samples to do), ``notice`` with a line for the user, ``tally`` is filled with seconds and
         bytes of every stage.
 
-        Raises
-        ------
-        OptionError
-            If one decoded chunk does not fit ``memory_nbytes``; names what works. If options
-            exclude each other.
-        StoreError
-            If a store of another plan is there already, or a source file was modified since the
-            first part of this one was written.
-        StoreClaimedError
-            If another process still writes it after ``wait_s``.
-        StorageError
-            When the file system refuses; finished shards stay and the same call resumes.
+        Raises OptionError if one decoded chunk does not fit ``memory_nbytes``, StoreError if a
+        store of another plan is there or a source file was modified meanwhile, StoreClaimedError
+        if another process still writes it after ``wait_s``, StorageError when the file system
+        refuses; finished shards stay and the same call resumes.
         """
         ...

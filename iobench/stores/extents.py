@@ -178,12 +178,7 @@ class ExtentStore:
 
     def index(self) -> SampleIndex:
         """Return what the store keeps of its samples; see `iobench.stores.Store.index`."""
-        from iobench.datasets.contract import SampleAxis, SampleIndex
-
-        index_fields = read_index(self.path, self.manifest)
-        provenance = self.manifest.provenance
-        index_fields["axes"] = tuple(SampleAxis(**axis) for axis in index_fields["axes"])
-        return SampleIndex(self.spec, range(len(self)), provenance=provenance, **index_fields)
+        return read_index(self.path, self.manifest)
 
     def to_xarray(self) -> Any:
         """Return the store as an ``xarray.Dataset`` that reads samples as they are asked for."""

@@ -118,54 +118,64 @@ def has_index(manifest: Manifest) -> bool:
     return any(file.name == INDEX_NAME for file in manifest.metadata)
 
 
-def read_index(path: Path, manifest: Manifest) -> dict[str, Any]:
-    """Return what a store keeps of its index, by the names of the fields of `SampleIndex`.
+def read_index(path: Path, manifest: Manifest) -> SampleIndex:
+    """Return times, splits, coordinates and attributes of a store's samples, as a dataset does."""
+    from iobench.datasets.contract import SampleAxis, SampleIndex
 
-    All but ``spec``, ``where`` and ``provenance``; ``axes`` by the names of the fields
-    of `SampleAxis`.
-    """
     arrays, described = _read_arrays(path, manifest), manifest.index
+
+    def array(key: str) -> Any:
+        return arrays[key] if key else np.empty(0)
+
     try:
-        fields: dict[str, Any] = {
-            "positions": _array(arrays, described["positions"]),
-            "position_units": str(described["position_units"]),
-            "rows": _array(arrays, described["rows"]),
-            "coordinate": _Names(_array(arrays, described["names"])),
-            "axes": [
-                {
-                    "name": str(axis["name"]),
-                    "units": str(axis["units"]),
-                    "positions": _array(arrays, axis["positions"]),
-                    "rows": _array(arrays, axis["rows"]),
-                }
+        index = SampleIndex(
+            manifest.spec.unpacked,
+            range(manifest.n_samples),
+            splits={name: sample_numbers(array(k)) for name, k in described["splits"].items()},
+            coordinate=_Names(array(described["names"])),
+            positions=array(described["positions"]),
+            position_units=str(described["position_units"]),
+            rows=array(described["rows"]),
+            axes=tuple(
+                SampleAxis(
+                    str(axis["name"]),
+                    array(axis["positions"]),
+                    str(axis["units"]),
+                    array(axis["rows"]),
+                )
                 for axis in described["axes"]
-            ],
-            "splits": {
-                name: sample_numbers(_array(arrays, key))
-                for name, key in described["splits"].items()
-            },
-            "meteorology": _meteorology(arrays, described),
-        }
-        parts = [fields["positions"], fields["rows"], fields["coordinate"]]
-        parts += [part for axis in fields["axes"] for part in (axis["positions"], axis["rows"])]
-        parts += [each.values for each in fields["meteorology"].coordinates if each.of_samples]
+            ),
+            provenance=manifest.provenance,
+            meteorology=SampleLabels(
+                sample_dims=tuple(map(str, described["sample_dims"])),
+                coordinates=tuple(
+                    Coordinate(
+                        str(each["name"]),
+                        tuple(map(str, each["dims"])),
+                        arrays[each["values"]],
+                        dict(each["attributes"]),
+                    )
+                    for each in described["coordinates"]
+                ),
+                variables={name: dict(each) for name, each in described["variables"].items()},
+                attributes=dict(described["attributes"]),
+                left_out={name: str(each) for name, each in described["left_out"].items()},
+            ),
+        )
+        parts: list[Any] = [index.positions, index.rows, index.coordinate]
+        parts += [part for axis in index.axes for part in (axis.positions, axis.rows)]
+        parts += [each.values for each in index.meteorology.coordinates if each.of_samples]
         lengths = {len(part) for part in parts if len(part)}
         if lengths - {manifest.n_samples}:
             raise ValueError(f"{sorted(lengths)} values for {manifest.n_samples} samples")
     except (KeyError, TypeError, ValueError, AttributeError, SampleError) as error:
         raise _damaged(path, error) from error
-    return fields
+    return index
 
 
-def read_meteorology(path: Path, manifest: Manifest) -> SampleLabels:
+def read_labels(path: Path, manifest: Manifest) -> SampleLabels:
     """Return what is known of a store's samples; nothing where the store keeps no index."""
-    if not has_index(manifest):
-        return SampleLabels()
-    arrays = _read_arrays(path, manifest)
-    try:
-        return _meteorology(arrays, manifest.index)
-    except (KeyError, TypeError, ValueError, AttributeError, SampleError) as error:
-        raise _damaged(path, error) from error
+    return read_index(path, manifest).meteorology if has_index(manifest) else SampleLabels()
 
 
 def _damaged(path: Path, error: Exception) -> StoreError:
@@ -196,31 +206,9 @@ def _read_arrays(path: Path, manifest: Manifest) -> Arrays:
             if any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist()):
                 raise ValueError("it is compressed")
         with np.load(io.BytesIO(content), allow_pickle=False) as members:
-            return {key: members[key] for key in members.files}
+            return dict(members)
     except (ValueError, KeyError, OSError, zipfile.BadZipFile, MemoryError) as error:
         raise _damaged(path, error) from error
-
-
-def _array(arrays: Arrays, key: str) -> NDArray[Any]:
-    return arrays[key] if key else np.empty(0)
-
-
-def _meteorology(arrays: Arrays, described: Mapping[str, Any]) -> SampleLabels:
-    return SampleLabels(
-        sample_dims=tuple(map(str, described["sample_dims"])),
-        coordinates=tuple(
-            Coordinate(
-                str(each["name"]),
-                tuple(map(str, each["dims"])),
-                arrays[each["values"]],
-                dict(each["attributes"]),
-            )
-            for each in described["coordinates"]
-        ),
-        variables={name: dict(each) for name, each in described["variables"].items()},
-        attributes=dict(described["attributes"]),
-        left_out={name: str(each) for name, each in described["left_out"].items()},
-    )
 
 
 class _Names(Sequence[str]):

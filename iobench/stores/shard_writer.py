@@ -83,6 +83,7 @@ class ShardWriter:
     ) -> None:
         self.spec = spec
         self.n_samples = 0
+        self.expected = 0  # samples that may come, for files that begin with their number
         self.checksums = array("I")
         self.files: list[ShardFileWriter] = []
         self._shard, self._encode = shard, encode

@@ -33,8 +33,8 @@ def store_dataset(store: Store) -> Any:
             "to_xarray() needs xarray: pip install 'iobench[netcdf]'"
         ) from error
     manifest = store.manifest
-    index = read_index(store.path, manifest) if has_index(manifest) else {}
-    known = index.get("meteorology", SampleLabels())
+    index = read_index(store.path, manifest) if has_index(manifest) else None
+    known = SampleLabels() if index is None else index.meteorology
     arrays = {each.name: each for each in store.spec}
     labels = label_store(arrays, known, len(store), manifest.sample_grid)
     samples = _Samples(store, labels.sample_shape)
@@ -52,8 +52,8 @@ def store_dataset(store: Store) -> Any:
     title = {"title": manifest.dataset} if manifest.dataset else {}
     attributes = {**title, **known.attributes, "Conventions": "CF-1.11"}
     result = xarray.decode_cf(xarray.Dataset(variables, attrs=attributes), decode_timedelta=False)
-    if splits := index.get("splits"):
-        result.attrs["splits"] = {name: np.asarray(numbers) for name, numbers in splits.items()}
+    if index is not None and index.splits:
+        result.attrs["splits"] = {n: np.asarray(numbers) for n, numbers in index.splits.items()}
     return result
 
 
