@@ -5,14 +5,11 @@ Each row makes a case, has it refused, takes out of the message what it proposes
 
 from __future__ import annotations
 
-import bz2
 import fcntl
 import gzip
 import json
-import lzma
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -36,9 +33,7 @@ h5py = pytest.importorskip("h5py", reason="writes the files")
 zarr = pytest.importorskip("zarr", reason="writes the stores")
 pytest.importorskip("h5netcdf", reason="writes the files")
 pytest.importorskip("netCDF4", reason="reads the files")
-pytest.importorskip("eccodes", reason="reads GRIB")
 
-GRIB = Path(__file__).parents[1] / "data/era5/era5-levels-members.grib"
 TO = "convert {} out --to numpy"
 PROFILE = "--compute none --batches 1 --out run"
 
@@ -90,12 +85,6 @@ def in_tar(name: str, mode: str) -> None:
     Path("a.nc").unlink()
 
 
-def in_zip() -> None:
-    store = zarr_store("s.zarr")
-    shutil.make_archive("s", "zip", ".", store.name)
-    shutil.rmtree(store)
-
-
 def zarr_store(name: str = "a.zarr", made: Any = None, **more: Any) -> Path:
     settings = {"consolidated": True, "zarr_format": 2, **more}
     (field() if made is None else made).to_zarr(name, **settings)
@@ -106,11 +95,6 @@ def edited(path: Path, change: Callable[[Any], Any]) -> None:
     document = json.loads(path.read_text())
     change(document)
     path.write_text(json.dumps(document))
-
-
-def mixed_folder() -> None:
-    netcdf(name="d/a.nc")
-    Path("d/b.grib").write_bytes(b"GRIB")
 
 
 def finished_store(more: str = "") -> None:
@@ -129,44 +113,14 @@ def lzf() -> Path:
     return netcdf(encoding={"t": {"compression": "lzf"}})
 
 
-def unlike_netcdf() -> None:
-    """Write HDF5 in which one axis of a variable is named and the other is not."""
-    path = netcdf()
-    with h5py.File(path, "a") as file:
-        file.create_dataset("b", (6, 4)).dims[0].attach_scale(file["time"])
-
-
-def external() -> None:
-    netcdf(name="d/a.nc")
-    with h5py.File("d/a.nc", "a") as file:
-        there = [(str(Path("numbers.bin").absolute()), 0, 24)]
-        file.create_dataset("b", (6,), "f4", external=there).dims[0].attach_scale(file["time"])
-    Path("numbers.bin").write_bytes(bytes(24))
-
-
 def two(one: Any, other: Any) -> None:
     netcdf(one, "a.nc")
     netcdf(other, "b.nc")
 
 
-def two_zarr_lengths() -> None:
-    zarr_store(made=field(q=("time", np.arange(6.0))), consolidated=False)
-    edited(Path("a.zarr/q/.zarray"), lambda each: each.update(shape=[5], chunks=[5]))
-
-
-def module(text: str) -> None:
-    Path("mydata.py").write_text(text)
-    sys.modules.pop("mydata", None)
-    netcdf()
-
-
-GROUPED = "import xarray\ndef make():\n    return xarray.open_dataset('a.nc')\n"
 PACKED = {
-    "a.tar": lambda name: in_tar(name, "w"),
     "a b.tar.gz": lambda name: in_tar(name, "w:gz"),
     "a.nc.gz": lambda name: packed(gzip.compress, name),
-    "a.nc.bz2": lambda name: packed(bz2.compress, name),
-    "a.nc.xz": lambda name: packed(lzma.compress, name),
 }
 REFUSALS = {
     # Containers
@@ -177,12 +131,6 @@ REFUSALS = {
         )
         for name, make in PACKED.items()
     },
-    "zip": Refusal(
-        in_zip, TO.format("s.zip"), r"with (?P<do>.*?);", "$ {do}\n" + TO.format("s.zarr"),
-    ),
-    "several formats": Refusal(
-        mixed_folder, TO.format("d"), r"name one: (?P<one>\S+)$", TO.format("{one}"),
-    ),
     "a finished store": Refusal(
         finished_store, "convert out again --to zarr",
         r"itself: iobench (?P<do>profile \S+), (?P<call>iobench\.loader\(.*\))$",
@@ -198,15 +146,6 @@ REFUSALS = {
         r"is locked: end the program that writes it, or set (?P<do>\S+=FALSE)$",
         "$ env {do} iobench " + TO.format("a.nc"),
     ),
-    "no NetCDF": Refusal(
-        unlike_netcdf, TO.format("a.nc"), "(?P<do>write its variables to a new NetCDF file)$",
-        ">>> xarray.Dataset({{'b': (('time', 'x'), h5py.File('a.nc')['b'][:])}})"
-        ".to_netcdf('new.nc')\n" + TO.format("new.nc"),
-    ),
-    "numbers elsewhere": Refusal(
-        external, TO.format("d/a.nc"), r"or set (?P<do>\S+) if you trust it$",
-        "$ env {do} iobench " + TO.format("d/a.nc"),
-    ),
     "group": Refusal(
         lambda: netcdf(group="deep"), TO.format("./a.nc"), r"name one: (?P<one>\S+)$",
         TO.format("{one}"),
@@ -221,11 +160,6 @@ REFUSALS = {
         netcdf, TO.format("a.nc") + " --sample-dim tme", r"dimensions \(lengths\): (?P<dim>\w+)",
         TO.format("a.nc") + " --sample-dim {dim}",
     ),
-    "of Python": Refusal(
-        netcdf, ">>> iobench.open_dataset('a.nc', sample_dim='tme')",
-        r"^(?P<name>\w+)='tme'.*dimensions \(lengths\): (?P<dim>\w+)",
-        ">>> iobench.open_dataset('a.nc', {name}='{dim}')[0]",
-    ),
     "no such variable": Refusal(
         netcdf, TO.format("a.nc") + " --target-variables q",
         r"^iobench: (?P<option>--\S+): no variable q; the files have (?P<name>\w+)",
@@ -235,51 +169,15 @@ REFUSALS = {
         lambda: two(field().assign(q=field()["t"]), field(start=6)), TO.format("a.nc b.nc"),
         r"or take what all have: (?P<do>--variables \w+)$", TO.format("a.nc b.nc") + " {do}",
     ),
-    "not of all, in Python": Refusal(
-        lambda: two(field().assign(q=field()["t"]), field(start=6)),
-        ">>> iobench.open_dataset('a.nc', 'b.nc')",
-        r"or take what all have: (?P<do>variables=.*)$",
-        ">>> iobench.open_dataset('a.nc', 'b.nc', {do})[0]",
-    ),
-    "another schema": Refusal(
-        lambda: two(
-            field().assign(q=("time", np.arange(6))),
-            field(start=6).assign(q=(("time", "x"), np.zeros((6, 4)))),
-        ),
-        TO.format("a.nc b.nc"), "leave the variable out with (?P<do>--variables)$",
-        TO.format("a.nc b.nc") + " {do} t",
-    ),
     "another latitude": Refusal(
         lambda: two(field(y=[0.0, 1, 2]), field(start=6, y=[0.0, 1, 3])), TO.format("a.nc b.nc"),
         r"do not matter, (?P<do>xarray.*)NEW\)$",
         ">>> {do}'new.nc')\n" + TO.format("a.nc new.nc"),
     ),
-    "another latitude of Zarr 2": Refusal(
-        lambda: (
-            zarr_store(made=field(y=[0.0, 1, 2])),
-            zarr_store("b.zarr", field(start=6, y=[0.0, 1, 3])),
-        ),
-        TO.format("a.zarr b.zarr"), r"do not matter, (?P<do>xarray.*)NEW(?P<end>.*)$",
-        ">>> {do}'new.zarr'{end}\n" + TO.format("a.zarr new.zarr"),
-    ),
-    "another kind": Refusal(
-        lambda: (netcdf(), zarr_store()), TO.format("a.nc a.zarr"), "(?P<do>profile them apart)$",
-        f"{{do:.7}} a.nc {PROFILE}1\n{{do:.7}} a.zarr {PROFILE}2",
-    ),
     # Zarr
     "no metadata": Refusal(
         lambda: edited(zarr_store() / ".zmetadata", lambda each: each.pop("metadata")),
         TO.format("a.zarr"), r"again: (?P<do>zarr\..*\))$", ">>> {do}\n" + TO.format("a.zarr"),
-    ),
-    "an array that was removed": Refusal(
-        lambda: shutil.rmtree(zarr_store(made=field(q=("time", np.zeros(6)))) / "q"),
-        TO.format("a.zarr"), r"if it was removed, (?P<do>zarr\..*\))$",
-        ">>> {do}\n" + TO.format("a.zarr"),
-    ),
-    "two lengths": Refusal(
-        two_zarr_lengths, TO.format("a.zarr"),
-        r"the wrong array: (?P<do>xarray\..*)NAME(?P<then>.*)NEW(?P<end>.*)$",
-        ">>> {do}'q'{then}'new.zarr'{end}\n" + TO.format("new.zarr"),
     ),
     # Splits and windows
     "no splits": Refusal(
@@ -302,15 +200,6 @@ REFUSALS = {
         r"to a new (?P<where>folder) with a wider (?P<do>--range t)=LOW:HIGH$",
         TO.format("a.nc").replace("out", "{where}") + " --dtype int16 {do}=0:100",
     ),
-    "no number": Refusal(
-        lambda: netcdf(field().where(field()["t"] > 3)), TO.format("a.nc") + " --dtype int16",
-        r"convert to a new (?P<where>folder) with (?P<do>--dtype \S+)$",
-        TO.format("a.nc").replace("out", "{where}") + " {do}",
-    ),
-    "a range alone": Refusal(
-        netcdf, TO.format("a.nc") + " --range t=0:100", "needs (?P<do>--dtype int16)",
-        TO.format("a.nc") + " --range t=0:100 {do}",
-    ),
     "little memory": Refusal(
         lambda: netcdf(encoding={"t": {"chunksizes": (6, 3, 4), "zlib": True}}),
         TO.format("a.nc") + " --memory 1B", r"works is (?P<do>--memory \S+)$",
@@ -330,19 +219,7 @@ REFUSALS = {
         "verify out", r"(?P<do>convert) to a new folder$",
         "{do} a.nc new --to numpy\nverify new",
     ),
-    "no store": Refusal(
-        netcdf, ">>> iobench.open_store('a.nc')", r"'iobench (?P<do>convert .*)' makes a store$",
-        "{do}",
-    ),
     # Options of other sources
-    "options of an object": Refusal(
-        lambda: module(GROUPED), TO.format("mydata:make") + " --sample-dim tme",
-        r"dimensions \(lengths\): (?P<dim>\w+)", TO.format("mydata:make") + " --sample-dim {dim}",
-    ),
-    "a plain loop of GRIB": Refusal(
-        lambda: shutil.copy(GRIB, "a.grib"), f"profile a.grib --pipeline upstream {PROFILE}",
-        "^iobench: (?P<option>--pipeline) upstream.*leave it out$", f"profile a.grib {PROFILE}",
-    ),
 }  # fmt: skip
 
 

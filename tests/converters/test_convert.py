@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import multiprocessing
 import os
@@ -14,7 +13,7 @@ import pytest
 from converting import content, convert
 from msgspec.structs import replace
 
-from iobench.errors import OptionError, SampleError, StorageError, StoreClaimedError, StoreError
+from iobench.errors import OptionError, SampleError, StoreClaimedError, StoreError
 from iobench.files.locks import LOCK_NAME, locked
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
@@ -162,19 +161,6 @@ def test_sample_of_another_shape_is_named(tmp_path):
         run(tmp_path / "store", dataset=Wrong(SPEC))
 
 
-def test_fused_steps_are_called_once(tmp_path):
-    class Fused(MadeUpDataset):
-        fused = ("read", "decode")
-
-        def read(self, where):
-            return random_sample(SPEC, where)
-
-        def decode(self, raw, where):
-            raise AssertionError("reading did this already")
-
-    assert len(run(tmp_path / "store", dataset=Fused(SPEC))) == 10
-
-
 @pytest.mark.parametrize("error", [RuntimeError("bad"), KeyboardInterrupt()])
 def test_interrupted_store_is_never_opened_and_resumes(tmp_path, fmt, error):
     with pytest.raises(type(error)):
@@ -195,15 +181,6 @@ def test_finished_shard_that_changed_is_written_again(tmp_path, fmt):
         run(tmp_path / "store", fmt=fmt, dataset=Counting(5, fail(RuntimeError())))
     flip_bit(sorted((tmp_path / "store").glob("shard-00001*"))[-1], 20)
     assert verify_store(run(tmp_path / "store", fmt=fmt)) > 0
-
-
-def test_read_only_target_is_one_line(tmp_path, monkeypatch):
-    def refuse(*args, **more):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
-    with pytest.raises(StorageError, match="Read-only file system; make it writable"):
-        run(tmp_path / "store")
 
 
 def run_until_sync(path, fmt, moment):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import random
 import signal
 from contextlib import suppress
@@ -103,23 +102,6 @@ def test_a_store_has_the_bytes_it_has_on_disk(place, fmt, tmp_path, begun_upload
     assert verify_store(opened, workers=2) == verify_store(here)
 
 
-def read_in_a_child(store, told):
-    told.send([store[index]["x"].tobytes() for index in (2, 0)])
-
-
-@pytest.mark.long
-def test_processes_that_fork_or_unpickle_read_it(place):
-    store = run(place, numpy_records.FORMAT, spec=SMALL)
-    expected = [store[index]["x"].tobytes() for index in (2, 0)]
-    for each in (store, pickle.loads(pickle.dumps(store))):
-        ours, theirs = FORK.Pipe()
-        process = FORK.Process(target=read_in_a_child, args=(each, theirs))
-        process.start()
-        assert ours.poll(60)
-        assert ours.recv() == expected
-        process.join()
-
-
 def killed_at(path, fmt, owner, name, count, is_after):
     """Convert, and be killed before or after the count-th request of that name."""
     call, calls = getattr(owner, name), []
@@ -159,32 +141,6 @@ def test_killed_at_any_request_it_ends_the_same(bucket, fmt, tmp_path, monkeypat
         run(place, fmt)
         assert content(place) == whole, f"kill number {number}"
     assert n_killed >= 10
-
-
-@pytest.mark.long
-def test_processes_share_the_shards_and_one_is_killed(place, tmp_path):
-    fmt = numpy_records.FORMAT
-    barrier, marker = FORK.Barrier(3), tmp_path / "dead"
-
-    def die():
-        try:
-            marker.touch(exist_ok=False)
-        except FileExistsError:
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def at_once():
-        barrier.wait()
-        run(place, fmt, dataset=Acting(SMALL, 4, die), spec=SMALL, n_samples=9)
-
-    processes = [FORK.Process(target=at_once) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert sorted(process.exitcode for process in processes) == [-signal.SIGKILL, 0, 0]
-    run(tmp_path / "alone", fmt, spec=SMALL, n_samples=9)
-    assert content(place) == content(tmp_path / "alone")
 
 
 def test_an_error_leaves_whole_shards_and_nothing_else(place, tmp_path, begun_uploads):

@@ -12,8 +12,7 @@ import pytest
 from converting import content, convert
 
 from iobench.datasets.sample_producer import samples_in_order
-from iobench.errors import SampleError, StoreError
-from iobench.files.locks import JOURNAL_NAME
+from iobench.errors import StoreError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
 from iobench.stores.finished_store import open_store
@@ -151,17 +150,6 @@ def test_numpy_alone_reads_them(tmp_path, dtype):
     np.testing.assert_array_equal(values, np.stack([store[n]["T"] for n in (3, 4, 5)]))
 
 
-def test_xarray_reads_scaled_numbers(tmp_path):
-    xarray = pytest.importorskip("xarray", reason="a reader of CF attributes")
-    pytest.importorskip("zarr", minversion="3", reason="xarray opens Zarr with it")
-    store = make(tmp_path / "store", FORMATS["zarr"], "int16")
-    with xarray.open_dataset(store.path, engine="zarr", chunks=None) as opened:
-        for name in ("T", "p"):
-            values = opened[name].values.astype(store.spec[name].dtype)
-            assert values.tobytes() == b"".join(store[n][name].tobytes() for n in range(N))
-        assert opened["land"].dtype == np.int16
-
-
 def test_tensorflow_reads_them(tmp_path):
     tf = pytest.importorskip("tensorflow", reason="the other reader of TFRecords")
     store = make(tmp_path / "store", FORMATS["tfrecord"], ["T=float16", "p=int16"])
@@ -175,23 +163,6 @@ def test_tensorflow_reads_them(tmp_path):
         pressure = tf.cast(tf.io.decode_raw(parsed["p"], tf.int16), tf.float64)
         found = (pressure * packed.scale + packed.offset).numpy().reshape(SMALL)
         np.testing.assert_allclose(found, store[number]["p"], rtol=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "ranges", "value", "said"),
-    [
-        ("T=float16", None, 1e5, r"sample 5: 100000.0 of T\[1, 2\] is beyond the largest"),
-        ("T=int16", None, np.nan, r"sample 5: nan of T\[1, 2\] cannot be stored as int16"),
-        ("T=int16", "T=0:400", 401, r"sample 5: 401.0 of T\[1, 2\] is beyond the range"),
-    ],
-    ids=["overflow", "nan", "range"],
-)
-def test_what_cannot_be_stored_names_sample_and_variable(tmp_path, dtype, ranges, value, said):
-    dataset, path = Weather(bad={5: value}), tmp_path / "store"
-    with pytest.raises(SampleError, match=f"made-up {said}"):
-        make(path, FORMATS["numpy"], dtype, ranges=ranges, dataset=dataset, workers=1)
-    assert not (path / "iobench.json").exists()
-    assert (path / JOURNAL_NAME / "shard-00000.json").exists() == (said.find("cannot") < 0)
 
 
 def in_process(path, *arguments, **more):

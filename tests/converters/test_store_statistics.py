@@ -125,11 +125,6 @@ def test_they_are_of_what_readers_get(tmp_path, dtype) -> None:
         assert_statistics(told, [sample[name] for sample in stored])
 
 
-def test_nothing_is_said_of_what_has_no_order(tmp_path) -> None:
-    store = run(tmp_path / "z", dataset=Fields(SampleSpec((SPEC["z"],))))
-    assert store.manifest.statistics == {}
-
-
 def test_what_no_number_tells_is_none(tmp_path) -> None:
     class Missing(MadeUpDataset):
         def decode(self, raw, where):

@@ -126,28 +126,6 @@ def test_only_samples_that_are_asked_for_are_read(convert, tmp_path):
     assert read == [2, 3]
 
 
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize(
-    ("calendar", "units", "step"),
-    [
-        ("noleap", "days since 2001-02-27", 1),
-        ("360_day", "days since 2001-02-27", 1),
-        ("standard", "months since 2001-02-01", 1),
-    ],
-)
-def test_calendars_are_kept(convert, tmp_path, calendar, units, step):
-    path = write(tmp_path / "a.nc", calendar, units, step)
-    for to in FORMATS:
-        out = convert(to, path, "--sample-dim", "time")
-        time = open_store(out).index().meteorology["time"]
-        assert (time.attributes["calendar"], time.attributes["units"]) == (calendar, units)
-        np.testing.assert_array_equal(time.values, step * np.arange(7.0))
-    if calendar != "standard":  # xarray knows no months
-        with xarray.open_zarr("zarr") as found, xarray.open_dataset(path) as source:
-            assert list(found.time.values) == list(source.time.values)
-            assert list(open_store("numpy").to_xarray().time.values) == list(source.time.values)
-
-
 @pytest.mark.parametrize("to", FORMATS)
 def test_a_probe_of_a_part_has_its_own_times(convert, tmp_path, to):
 

@@ -6,7 +6,7 @@ import pytest
 
 from iobench.errors import StorageError, StoreClaimedError
 from iobench.files.locks import locked
-from iobench.stores.places import choose_place, list_items, list_places, make_item, remove_item
+from iobench.stores.places import choose_place, list_items, make_item, remove_item
 
 
 @pytest.fixture(autouse=True)
@@ -69,13 +69,6 @@ def test_a_folder_closed_to_all_is_left_alone_by_root_too(data, environ):
     with pytest.raises(StorageError, match="not writable; make it writable"):
         make_item(data / ".iobench/indexes", kind="index", title="a")
     assert list(data.iterdir()) == []
-
-
-def test_places_that_exist_are_listed(data, environ):
-    asked = choose_place(store_dir=data / "asked")
-    assert list_places() == []
-    home = choose_place()
-    assert list_places(store_dir=asked.path) == [asked.path, home.path]
 
 
 def test_items_are_listed_with_their_size(tmp_path):

@@ -57,28 +57,6 @@ def test_a_store_of_another_is_profiled_verified_and_reported(shared: Path) -> N
     assert _files(shared) == before
 
 
-@pytest.mark.long
-def test_a_store_of_another_is_loaded_and_opened_with_xarray(shared: Path) -> None:
-    """Every sample, in each container, by threads and by worker processes."""
-    pytest.importorskip("xarray", reason="stores are opened with it")
-    code = (
-        "import sys, iobench\n"
-        "if __name__ == '__main__':\n"
-        "    for name in ('zarr', 'tfrecord', 'numpy'):\n"
-        "        store = iobench.open_store(f'{sys.argv[1]}/{name}')\n"
-        "        for workers in (0, 2):\n"
-        "            loader = iobench.loader(store, 4, threads=workers or None)\n"
-        "            print(sum(float(batch['t'].sum()) for batch in loader))\n"
-        "        print(float(store.to_xarray()['t'].sum()))\n"
-    )
-    before = _files(shared)
-    done = as_other_user(shared, sys.executable, "-c", code, shared)
-    assert done.returncode == 0, done.stderr
-    total = float(np.arange(N * X, dtype="float64").sum())
-    assert [float(line) for line in done.stdout.split()] == [pytest.approx(total)] * 9
-    assert _files(shared) == before
-
-
 def test_nothing_is_converted_into_a_folder_of_another(shared: Path) -> None:
     """One line says that it cannot be written, and where else it may go."""
     source = shared / "data.nc"
