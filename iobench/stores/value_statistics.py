@@ -9,8 +9,7 @@ doi 10.1080/00031305.1983.10483115), which loses nothing where deviations are fa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -33,8 +32,6 @@ relative error as the highest of no value."""
 PIECE: Final = 1 << 15
 """Values summed at a time: with what is in between they stay in a processor's cache."""
 LEAST_COLUMNS: Final = 256
-LEAST_WIDTH: Final = 32
-"""Groups beside each other of fewer values are summed one after another."""
 STRIDE: Final = 16
 """One value in so many tells about where the mean of a piece is."""
 
@@ -109,9 +106,6 @@ def group_moments(values: NDArray[Any]) -> NDArray[np.float64]:
     n_rows, n_groups, n_columns = values.shape
     if not values.size:
         return no_moments(n_groups)
-    if n_groups * n_columns < LEAST_WIDTH or n_groups == 1:
-        values = np.ascontiguousarray(values.swapaxes(0, 1)).reshape(1, n_groups, -1)
-        n_rows, _, n_columns = values.shape
     columns = min(n_columns, max(LEAST_COLUMNS, PIECE // n_groups))
     rows = max(1, PIECE // (n_groups * columns))
     # A signalling NaN is quiet afterwards.
@@ -128,41 +122,33 @@ def group_moments(values: NDArray[Any]) -> NDArray[np.float64]:
     return found
 
 
-def _by_group(reduce: Callable[..., Any], values: NDArray[Any]) -> NDArray[Any]:
-    """Reduce rows and columns: rows first, which groups beside each other do at once."""
-    reduced: NDArray[Any] = reduce(values[0] if len(values) == 1 else reduce(values, 0), 1)
-    return reduced
-
-
-_add: Final = partial(np.add.reduce, dtype=np.float64)
-# Sums not by BLAS or einsum: their order depends on the processor.
-
-
-def _piece_moments(values: NDArray[Any]) -> NDArray[np.float64]:
-    n_rows, n_groups, n_columns = values.shape
-    low = _by_group(np.minimum.reduce, values).astype(np.float64)
-    high = _by_group(np.maximum.reduce, values).astype(np.float64)
+def _piece_moments(piece: NDArray[Any]) -> NDArray[np.float64]:
+    n_groups = piece.shape[1]
+    values = np.ascontiguousarray(piece.swapaxes(0, 1)).reshape(n_groups, -1)
+    low = np.minimum.reduce(values, axis=1).astype(np.float64)
+    high = np.maximum.reduce(values, axis=1).astype(np.float64)
     exact = values.astype(np.float64)
-    n: Any = n_rows * n_columns
+    n: Any = values.shape[1]
     there: NDArray[np.bool_] | None = None
     if np.isfinite(low).all() and np.isfinite(high).all():  # a NaN is both
         # Around the mean of one value in 16 squares are at most 17 times those around the mean.
-        some = values[:, :, ::STRIDE] if n_columns >= STRIDE else values[::STRIDE]
-        near = _by_group(_add, some) / (some.shape[0] * some.shape[2])
+        some = exact[:, ::STRIDE]
+        near = np.add.reduce(some, axis=1) / some.shape[1]
     else:
         there = np.isfinite(values)
-        n = _by_group(_add, there)
-        low = _by_group(np.minimum.reduce, np.where(there, exact, np.inf))
-        high = _by_group(np.maximum.reduce, np.where(there, exact, -np.inf))
-        near = _by_group(_add, np.where(there, exact, 0.0)) / np.maximum(n, 1)
+        n = there.sum(axis=1)
+        low = np.minimum.reduce(np.where(there, exact, np.inf), axis=1)
+        high = np.maximum.reduce(np.where(there, exact, -np.inf), axis=1)
+        near = np.add.reduce(np.where(there, exact, 0.0), axis=1) / np.maximum(n, 1)
     np.subtract(exact, near[:, None], out=exact)
     if there is not None:
         np.copyto(exact, 0.0, where=~there)
-    off = _by_group(_add, exact) / np.maximum(n, 1)
-    squares = _by_group(_add, np.square(exact, out=exact)) - off * off * n
+    off = np.add.reduce(exact, axis=1) / np.maximum(n, 1)
+    # Not by BLAS or einsum: their order of sums depends on the processor.
+    squares = np.add.reduce(np.square(exact, out=exact), axis=1) - off * off * n
     is_constant = (low == high) | (n == 0)
     moments = np.empty((n_groups, N_MOMENTS))
-    moments[:, N], moments[:, N_MISSING] = n, n_rows * n_columns - n
+    moments[:, N], moments[:, N_MISSING] = n, values.shape[1] - n
     moments[:, MEAN] = np.where(is_constant, np.where(n == 0, 0.0, low), near + off)
     moments[:, SQUARES] = np.where(is_constant, 0.0, np.maximum(squares, 0.0))
     moments[:, LOW], moments[:, HIGH] = low, high
