@@ -32,8 +32,7 @@ class ChunkedStore(ExtentStore):
     ``decode`` returns the arrays of all of them, a row each.
     """
 
-    _samples: StoredSamples | None = None
-    _last: tuple[int, _StoredChunks | None] = (-1, None)
+    _last: tuple[int, dict[str, NDArray[Any]]] = (-1, {})
 
     @property
     def chunk_decoder(self) -> SharedChunkDecoder:
@@ -43,16 +42,13 @@ class ChunkedStore(ExtentStore):
         return shared
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
-        self.extents(index)  # raises IndexError beyond the last
-        index += len(self) if index < 0 else 0
-        if self._samples is None:
-            self._samples = StoredSamples(self)
-        row = index // self.chunk_decoder.chunk_samples
-        last, raw = self._last
-        if raw is None or last != row:  # neighbours come one after another, as to xarray
-            raw = self._samples.read(index)
-            self._last = row, raw
-        return self._samples.decode(raw, index)
+        extents = self.extents(index)  # raises IndexError beyond the last
+        row, place = divmod(range(len(self))[index], self.chunk_decoder.chunk_samples)
+        last, rows = self._last
+        if last != row:  # neighbours come one after another, as to xarray
+            rows = self.decode(self.read(extents))
+            self._last = row, rows
+        return {name: array[place, ...].copy() for name, array in rows.items()}
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
         return [self[index] for index in indices]
@@ -60,10 +56,10 @@ class ChunkedStore(ExtentStore):
     def close(self) -> None:
         """Close the files, and let go of what is decoded."""
         super().close()
-        self._samples, self._last = None, (-1, None)
+        self._last = -1, {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_samples": None, "_last": (-1, None)}
+        return {**super().__getstate__(), "_last": (-1, {})}
 
 
 class _StoredChunks(SharedBytes, frozen=True):

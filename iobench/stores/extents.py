@@ -50,11 +50,6 @@ class ExtentTable(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.offset)
 
-    @property
-    def n_per_sample(self) -> int:
-        """Extents of one sample."""
-        return int(self.offset.shape[1])
-
     def __getitem__(self, index: int) -> list[FileRange[Path]]:
         return [
             FileRange(self.files[file], offset, length)
