@@ -98,7 +98,7 @@ ROOMS = {
 }  # fmt: skip
 AGAINST_THE_ARROW = {
     ("iobench.sources.opened_dataset", "OpenDataset.loader", "loaders"),
-    ("iobench.stores.extents", "ExtentStore.index", "datasets"),
+    ("iobench.stores.index_file", "read_index", "datasets"),
     ("iobench.loaders.ring.framework_loader", "loader", "torch"),
     ("iobench.loaders.ring.framework_loader", "loader", "tensorflow"),
 }
