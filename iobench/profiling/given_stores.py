@@ -27,15 +27,17 @@ NOT_COMPARED: Final = {"request", "fingerprints", "normalisation", "terms_of_use
 """Facts of a source that are compared by themselves, or do not change samples."""
 
 
-class GivenStore(msgspec.Struct, frozen=True):
-    """A finished store among the targets of a profile."""
+class ComparedStore(msgspec.Struct, frozen=True):
+    """A store to be measured, named among the targets or made for this profile."""
 
-    target: str  # as it was named
     label: str  # its name in reports; as it was named where several have one name
     store: Store
+    target: str | None = None  # as it was named; None of one made for the profile
+    spelled: str | None = None  # how ``--format`` spells it, where that has options
+    facts: Mapping[str, Any] = msgspec.field(default_factory=dict)  # of a probe, for ``run.json``
 
 
-def open_given(targets: Sequence[str]) -> tuple[GivenStore, ...]:
+def open_given(targets: Sequence[str]) -> tuple[ComparedStore, ...]:
     """Return stores, opened, of which all hold samples of the same data."""
     with ExitStack() as opened:
         stores = []
@@ -55,10 +57,10 @@ def open_given(targets: Sequence[str]) -> tuple[GivenStore, ...]:
                     "turns hold the same"
                 )
         opened.pop_all()
-    return tuple(map(GivenStore, targets, labels, stores))
+    return tuple(map(ComparedStore, labels, stores, targets))
 
 
-def check_source(given: Sequence[GivenStore], source: Source) -> None:
+def check_source(given: Sequence[ComparedStore], source: Source) -> None:
     """Check that stores hold samples of the source beside them."""
     if not given:
         return

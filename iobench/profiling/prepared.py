@@ -39,6 +39,7 @@ from iobench.loaders.ring.store_source import REMOTE_THREADS, source_of_store
 from iobench.loaders.windowed import windowed_pipeline
 from iobench.masking import mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_BATCHES, DEFAULT_PREFETCH, OF_STORES
+from iobench.profiling.given_stores import ComparedStore
 from iobench.registry import SOURCE, dataset_names, find_converter, find_dataset, find_format
 from iobench.samples import Window
 from iobench.stores.places import choose_place, conversion_s, note_conversion
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource
     from iobench.profiling.config import RunConfig
     from iobench.profiling.format_choice import FormatChoice
-    from iobench.profiling.given_stores import GivenStore
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
@@ -148,15 +148,6 @@ class ProfiledItems(msgspec.Struct, frozen=True):
         return {"n_samples": len(taken), "taken": taken, "evaluated": evaluated}
 
 
-class ComparedStore(msgspec.Struct, frozen=True):
-    """A store to be measured, made for this profile or before."""
-
-    label: str  # its name in reports
-    store: Store
-    facts: dict[str, Any]  # what ``run.json`` says of it
-    spelled: str | None = None  # how ``--format`` spells it, where that has options
-
-
 def samples_of_source(source: Source) -> ProfiledSamples:
     """Return the samples of a source."""
     dataset = source.dataset
@@ -173,7 +164,7 @@ def samples_of_source(source: Source) -> ProfiledSamples:
     )
 
 
-def samples_of_stores(given: Sequence[GivenStore], config: RunConfig) -> ProfiledSamples:
+def samples_of_stores(given: Sequence[ComparedStore], config: RunConfig) -> ProfiledSamples:
     """Return the samples of stores, those of the first one; their source need not exist."""
     store = given[0].store
     manifest, facts = store.manifest, store.manifest.provenance
@@ -203,12 +194,12 @@ def samples_of_stores(given: Sequence[GivenStore], config: RunConfig) -> Profile
 def prepare(
     config: RunConfig,
     samples: ProfiledSamples,
-    given: Sequence[GivenStore],
+    given: Sequence[ComparedStore],
     batch_size: int | None,
     screen: Screen,
 ) -> list[Prepared]:
     """Return what is to be measured, over the same samples; probes are converted first."""
-    source, index = samples.source, samples.index
+    source = samples.source
     if source is not None and isinstance(source.dataset, IterableObject):
         return [_of_passes(config, source.dataset, source)]
     baseline = None if source is None else _open_baseline(config, source, batch_size, screen)
@@ -220,20 +211,8 @@ def prepare(
             for choice in config.choices
             if choice.name != SOURCE
         }
-    named = [
-        ComparedStore(
-            one.label,
-            one.store,
-            _facts_of(
-                one.store,
-                len(one.store if source is None else index),
-                target=mask_words([one.target])[0],
-            ),
-        )
-        for one in given
-    ]
     # All ways read the samples that every store holds, no more and no fewer.
-    for one in (*stores.values(), *named):
+    for one in (*stores.values(), *given):
         items = items.held_by(one.store, one.label, config)
     pipelines = config.pipelines
     if pipelines == AUTO_PIPELINES:
@@ -244,7 +223,7 @@ def prepare(
         group: list[Prepared] = []
         for name in config.formats:
             if name in stores:
-                group.append(_of_store(stores[name], config, framework, items, screen))
+                group.append(_of_store(stores[name], samples, config, framework, items, screen))
                 continue
             assert source is not None  # else there is no format
             group += [
@@ -253,7 +232,7 @@ def prepare(
                 else _of_baseline(config, source, items, baseline)
                 for pipeline in pipelines
             ]
-        group += [_of_store(one, config, framework, items, screen) for one in named]
+        group += [_of_store(one, samples, config, framework, items, screen) for one in given]
         if len(config.frameworks) > 1:
             is_one = len(group) == 1
             group = [
@@ -285,13 +264,20 @@ def _choose_items(
         )
         available, windows = placement.items, placement.to_dict()
     else:
-        every = select_splits(index, splits) if splits else range(len(index))
-        available = np.asarray(every, dtype=np.int64)[:, None]
+        available = np.arange(len(index))[:, None]
+        if splits:
+            some = select_splits(index, splits)
+            if isinstance(some, range):  # of one step, see `sample_numbers`
+                available = available[some.start : some.stop]
+            else:
+                available = available[np.asarray(some, dtype=np.int64)]
     count = len(available)
     if config.epochs is None and (config.batches or config.duration_s is None):
         count = min(count, (config.batches or DEFAULT_BATCHES) * batch_size)
-    chosen = np.array(probe_samples(len(available), count), dtype=np.int64)
-    spread = list(dict.fromkeys(available[chosen].ravel().tolist()))
+    has_probes = samples.source is not None and config.formats != (SOURCE,)
+    is_all = count == len(available) and not has_probes  # which may be millions
+    chosen = np.arange(count) if is_all else np.array(probe_samples(len(available), count))
+    spread = list(dict.fromkeys(available[chosen].ravel().tolist())) if has_probes else ()
     numbers = available[np.sort(chosen)]
     is_evaluated = None
     if config.evaluate is not None:
@@ -436,7 +422,12 @@ def _of_baseline(
 
 
 def _of_store(
-    opened: ComparedStore, config: RunConfig, framework: str, items: ProfiledItems, screen: Screen
+    opened: ComparedStore,
+    samples: ProfiledSamples,
+    config: RunConfig,
+    framework: str,
+    items: ProfiledItems,
+    screen: Screen,
 ) -> Prepared:
     store, manifest = opened.store, opened.store.manifest
     places = _places_in(store, items.numbers)
@@ -473,7 +464,7 @@ def _of_store(
         format=manifest.format,
         work=work,
         files=[file for _, files in shards for file in files],
-        store=opened.facts,
+        store=_facts_of(opened, samples),
         framework=framework,
         workers=0 if threads else config.n_workers,
         prefetch=config.n_ahead or (DEFAULT_PREFETCH if threads else 0),
@@ -524,15 +515,14 @@ def _probe(
     took_s = watch()
     if tally.n_written and not tally.n_resumed:  # one run made it all
         note_conversion(path, took_s)
-    facts = _facts_of(
-        store,
-        len(source.index),
-        path=str(path),
-        reused=not tally.n_written,
-        convert_s=took_s if tally.n_written else conversion_s(path),
-        probe=len(store) < len(source.index),
-    )
-    return ComparedStore(choice.spelled, store, facts, choice.spelled if choice.options else None)
+    facts = {
+        "path": str(path),
+        "reused": not tally.n_written,
+        "convert_s": took_s if tally.n_written else conversion_s(path),
+        "probe": len(store) < len(source.index),
+    }
+    spelled = choice.spelled if choice.options else None
+    return ComparedStore(choice.spelled, store, spelled=spelled, facts=facts)
 
 
 @contextmanager
@@ -546,12 +536,12 @@ def _removable(path: Path) -> Iterator[None]:
         raise StoreError(f"{error} ('iobench cache --remove {path}' removes it)") from error
 
 
-def _facts_of(store: Store, n_samples_all: int, **others: Any) -> dict[str, Any]:
+def _facts_of(one: ComparedStore, samples: ProfiledSamples) -> dict[str, Any]:
     """Return what ``run.json`` says of a store; if nothing else is said, it was finished before."""
-    manifest = store.manifest
+    store, manifest = one.store, one.store.manifest
     return {
         "path": str(store.path),
-        "target": None,
+        "target": None if one.target is None else mask_words([one.target])[0],
         "probe": False,
         "reused": True,
         "convert_s": None,
@@ -562,6 +552,6 @@ def _facts_of(store: Store, n_samples_all: int, **others: Any) -> dict[str, Any]
             name: {key: errors[key] for key in LARGEST_ERRORS if key in errors}
             for name, errors in manifest.lossy.items()
         },
-        "n_samples_all": n_samples_all,
-        **others,
+        "n_samples_all": len(store if samples.source is None else samples.index),
+        **one.facts,
     }
