@@ -267,8 +267,8 @@ def _choose_items(
         available = np.arange(len(index))[:, None]
         if splits:
             some = select_splits(index, splits)
-            if isinstance(some, range):  # of one step, see `sample_numbers`
-                available = available[some.start : some.stop]
+            if isinstance(some, range):
+                available = available[some.start : some.stop : some.step]
             else:
                 available = available[np.asarray(some, dtype=np.int64)]
     count = len(available)
