@@ -173,22 +173,18 @@ class _Part(NamedTuple):
         bundle are a part of what is kept, not to be written.
         """
         box, dtype = self.box, self.variable.packing.stored
-        target: NDArray[Any] | None = None
-        whole: NDArray[Any] | None = None
+        target, values = None, None
         if out is not None and fits(out, box.shape, dtype):
             target = out.reshape(box.lengths)
         if len(bundles) == 1:
             is_whole = target is not None and target.shape == self.row.bundle
             (only,) = bundles.values()
-            whole = only.values(self._decoded, target if is_whole else None)
-        values: NDArray[Any]
-        if whole is not None and whole is target:
-            values = whole
-        elif whole is not None:
-            firsts = map(operator.mul, self.places[0], self.row.bundle)
-            ends = zip(firsts, box.start, box.stop, strict=True)
-            values = whole[tuple(slice(a - first, b - first) for first, a, b in ends)]
-        else:
+            values = only.values(self._decoded, target if is_whole else None)
+            if values is not None and values is not target:
+                firsts = map(operator.mul, self.places[0], self.row.bundle)
+                ends = zip(firsts, box.start, box.stop, strict=True)
+                values = values[tuple(slice(a - first, b - first) for first, a, b in ends)]
+        if values is None:
             values = join_chunks(
                 self.row.bundle, box.start, box.stop,
                 lambda place, to_be: bundles[place].values(self._decoded, to_be),
@@ -203,24 +199,23 @@ class _Part(NamedTuple):
         self, place: Place, stored: Stored, out: NDArray[Any] | None
     ) -> NDArray[Any] | None:
         """Return the numbers of a bundle; None where none of its chunks was ever written."""
+        variable, contents = self.variable, iter(stored)
+
+        def decoded(at: Place, to_be: NDArray[Any] | None) -> NDArray[Any] | None:
+            if (content := next(contents)) is None:
+                return None
+            values = decode_chunk(self.box.file, variable, at, content, to_be)
+            if not variable.is_cut:
+                count_decoded(values.nbytes)
+            return values
+
         if all(content is None for content in stored):
             return None
+        start, stop = self._ends(place)
         if len(stored) == 1:
-            (at,) = places_touched(self.variable.chunk, *self._ends(place))
-            return self._chunk(at, stored[0], out)
-        contents = iter(stored)
+            (at,) = places_touched(variable.chunk, start, stop)
+            return decoded(at, out)
         return join_chunks(
-            self.variable.chunk, *self._ends(place),
-            lambda at, to_be: self._chunk(at, next(contents), to_be),
-            dtype=self.variable.packing.stored, fill=self.variable.fill, out=out,
+            variable.chunk, start, stop, decoded,
+            dtype=variable.packing.stored, fill=variable.fill, out=out,
         )  # fmt: skip
-
-    def _chunk(
-        self, place: Place, stored: memoryview | None, out: NDArray[Any] | None
-    ) -> NDArray[Any] | None:
-        if stored is None:
-            return None
-        values = decode_chunk(self.box.file, self.variable, place, stored, out)
-        if not self.variable.is_cut:
-            count_decoded(values.nbytes)
-        return values

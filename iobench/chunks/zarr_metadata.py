@@ -35,8 +35,6 @@ FIELDS_OF_3: Final = frozenset((
     "consolidated_metadata",
 ))  # fmt: skip
 FOREIGN: Final = "numcodecs."
-FOREIGN_BYTES: Final = ("blosc", "zstd", "gzip", "zlib", "bz2", "lzma", "lz4", "shuffle")
-"""Of those called ``numcodecs.NAME``, the ones that turn bytes into bytes."""
 MADE_BY_ZARR: Final = SAFE_CODECS | {
     "vlen-utf8", "vlen-bytes", "bytes", "transpose", "sharding_indexed",
 }  # fmt: skip
@@ -247,17 +245,14 @@ def _encoding(
     stored = np.dtype(dtype)
     if {"little": "<", "big": ">"}[configuration.get("endian", "little")] == ">":
         stored = stored.newbyteorder(">")
-    codecs = tuple(_codec(*each) for each in named[1:])
+    codecs = tuple(_codec(name) for name, _ in named[1:])
     return stored.str, () if axes == in_order else axes, codecs
 
 
-def _codec(name: str, configuration: Mapping[str, Any]) -> str:
+def _codec(name: str) -> str:
     """Return a codec of version 3 as numcodecs has it."""
     if name == "crc32c":
         return CRC32C
     if name in ("blosc", "gzip", "zstd"):
         return json.dumps({"id": name})  # decoding needs no more: the bytes say the rest
-    ours = {**configuration, "id": name.removeprefix(FOREIGN)}
-    if name.startswith(FOREIGN) and ours["id"] in FOREIGN_BYTES and not refused_codecs([ours]):
-        return json.dumps(ours, sort_keys=True)
     raise _OnlyZarrError(f"codec {name}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iobench.chunks.grib.messages import GRIB
-from iobench.chunks.netcdf.file import CLASSIC_MAGIC, is_hdf5
+from iobench.chunks.netcdf.file import CLASSIC_MAGIC, HDF5_MAGIC
 from iobench.chunks.zarr_store import is_zarr
 from iobench.datasets.catalogue import Inspection
 from iobench.errors import FileFormatError, IobenchError, OptionError, StorageError
@@ -144,7 +144,7 @@ def file_kind(path: Path) -> str:
     head = opened.read_at(0, 512)
     if head[:4] == GRIB:
         return "GRIB"
-    if head[:4] in CLASSIC_MAGIC or is_hdf5(opened):
+    if head[:4] in CLASSIC_MAGIC or head[:8] == HDF5_MAGIC:
         return "NetCDF"
     unpacker = next((command for magic, command in UNPACKERS.items() if head.startswith(magic)), "")
     if head[257:262] == b"ustar" or (unpacker and re.search(r"\.tar\.|\.tgz$", path.name)):

@@ -281,23 +281,6 @@ def test_what_is_sent_to_a_process_or_forked_keeps_nothing(tmp_path: Path) -> No
     assert made(samples, [0])[1] == 0
 
 
-def test_a_long_pass_is_told_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iobench.loaders.ring.loader.MOST_PLANNED", 8)
-    samples = opened(written(tmp_path, "netcdf"))
-    told = []
-    monkeypatch.setattr(
-        DecodedChunks,
-        "expect",
-        lambda self, files, indexes, *, follows: told.append((indexes.ravel().tolist(), follows)),
-    )
-    loader = samples.loader(4, shuffle=True, threads=1)
-    seen = [n for batch in loader for n in batch["a"][:, 0, 0].tolist()]
-    loader.close()
-    assert [(len(order), follows) for order, follows in told] == [(8, False), (8, True), (8, True)]
-    whole = [number for order, _ in told for number in order]
-    assert seen == values("a")[whole, 0, 0].tolist()
-
-
 @pytest.mark.timeout(120)
 def test_a_process_of_the_ring_hears_the_order_of_a_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

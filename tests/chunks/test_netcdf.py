@@ -19,7 +19,6 @@ from iobench.chunks.netcdf.file import (
     read_through_library,
     where_slab,
 )
-from iobench.datasets.file_kinds import file_kind
 from iobench.errors import FileFormatError, StorageError
 
 VALUES = np.arange(7 * 5 * 6).reshape(7, 5, 6)
@@ -149,25 +148,6 @@ def test_groups_and_text_are_listed(tmp_path):
         ds.createDimension("x", 2)
         ds.createVariable("names", str, ("x",))
     assert set(inspect_netcdf(path).skipped) == {"more/", "names"}
-
-
-@pytest.mark.parametrize("nbytes", [512, 4096])
-def test_hdf5_behind_a_block_of_somebody_elses(tmp_path, nbytes):
-    path = tmp_path / "block.nc"
-    with h5py.File(path, "w", userblock_size=nbytes) as file:
-        for name, options in {"v": {}, "w": {"chunks": (2, 5, 3), "compression": "gzip"}}.items():
-            made = file.create_dataset(name, data=VALUES.astype("f4"), **options)
-            for axis, dim in enumerate("tyx"):
-                made.dims[axis].label = dim
-    with path.open("r+b") as stream:
-        stream.write(b"#!/bin/sh\n")
-    assert file_kind(path) == "NetCDF"
-    for name in ("v", "w"):
-        np.testing.assert_array_equal(read(path, name), VALUES.astype("f4"))
-    cut = tmp_path / "cut.nc"
-    cut.write_bytes(path.read_bytes()[: nbytes + 4])
-    with pytest.raises(FileFormatError, match="is neither GRIB nor NetCDF"):
-        file_kind(cut)
 
 
 def test_variables_of_a_group_are_inspected_where_it_is_named(tmp_path):

@@ -47,15 +47,6 @@ def assert_same(path, array):
 VALUES = np.arange(5 * 4 * 6, dtype="<i4").reshape(5, 4, 6)
 
 
-@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
-def test_codecs_of_numcodecs_in_version_3(tmp_path):
-    module = pytest.importorskip("zarr.codecs.numcodecs", reason="newer zarr has them")
-    compressors = [module.Shuffle(elementsize=4), module.Zlib(level=3), module.LZMA()]
-    array = write(tmp_path / "s", VALUES, chunks=(2, 4, 3), compressors=compressors)
-    assert inspect_zarr(tmp_path / "s").variables["v"].keys
-    assert_same(tmp_path / "s", array)
-
-
 @pytest.mark.parametrize("location", ["start", "end"])
 def test_shard_indexes(tmp_path, location):
     checked = [zarr.codecs.BytesCodec(), zarr.codecs.Crc32cCodec()]

@@ -67,7 +67,7 @@ def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:
         raise FileFormatError(f"{path}: has no group {group!r}: classic NetCDF has none")
     if magic[:4] in CLASSIC_MAGIC:
         file = _inspect_classic(path, opened)
-    elif is_hdf5(opened):
+    elif magic == HDF5_MAGIC:
         file = _inspect_hdf5(path, opened, group)
     else:
         raise FileFormatError(
@@ -76,18 +76,6 @@ def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:
         )
     opened.check()
     return file
-
-
-def is_hdf5(opened: SourceBytes) -> bool:
-    """Return whether a file is HDF5: it may begin with a block of somebody else's.
-
-    The signature then lies at byte 512, or at twice that, and so on (HDF5 File Format
-    Specification Version 3.0, section II.A).
-    """
-    if opened.read_at(0, 8) == HDF5_MAGIC:
-        return True
-    doublings = range(max(0, opened.nbytes // 512).bit_length())
-    return HDF5_MAGIC in opened.read_each([512 << n for n in doublings], 8)
 
 
 def where_slab(file: NetcdfFile, variable: ChunkedVariable, *, dim: str | None, index: int) -> Box:
