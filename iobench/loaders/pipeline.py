@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -105,7 +106,10 @@ def store_pipeline(store: Store, *, verify: bool = False) -> Pipeline:
     return Pipeline(
         store.spec,
         Addresses(store.extents, range(len(store))),
-        (Step(Kind.READ, "", store.read), Step(Kind.DECODE, "", _DecodeStored(store))),
+        (
+            Step(Kind.READ, "", store.read),
+            Step(Kind.DECODE, "", functools.partial(_decode_stored, store)),
+        ),
     )
 
 
@@ -125,11 +129,6 @@ class Addresses(Sequence[Any]):
         return self._of(int(self._numbers[index]))
 
 
-@dataclass(frozen=True, slots=True)
-class _DecodeStored:
-    """The step ``decode`` of a store, whose bytes say all."""
-
-    store: Store
-
-    def __call__(self, raw: Sequence[memoryview], where: Any) -> Sample:
-        return self.store.decode(raw)
+def _decode_stored(store: Store, raw: Sequence[memoryview], where: Any) -> Sample:
+    """Return a sample of a store, whose bytes say all."""
+    return store.decode(raw)

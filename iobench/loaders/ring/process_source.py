@@ -150,6 +150,8 @@ class ProcessSource:
                 self._idle.append(process)
             elif process in self._processes:
                 self._processes.remove(process)
+                if self._most is not None:
+                    self._most -= 1  # a new one would be forked beside threads
             self._changed.notify()
         if process.is_broken:
             _end([process])
