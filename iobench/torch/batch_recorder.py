@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset, Subset
 
 from iobench.loaders.stage_timer import BUDGET_FRACTION, Detail
 from iobench.recording import span_file
-from iobench.recording.kinds import WHOLE, Kind
+from iobench.recording.kinds import Kind
 from iobench.recording.process_io import ProcessIo, RunQueue
 from iobench.recording.span_file import Flag
 from iobench.samples import handed_on_nbytes
@@ -43,8 +43,6 @@ DIGEST: Final = "digest"
 CALL_LIGHT_SPANS: Final = 4
 """What timing a sample, or one call of a method, costs in light spans: 1.4 in a loop of nothing
 else, 3 to 5 where the sample's own work has been in the caches meanwhile."""
-BATCH_LIGHT_SPANS: Final = 40
-"""What recording a batch in full costs in light spans, measured likewise: 30 to 80."""
 
 
 def open_digests(is_recorded: bool, run: Path, rank: int) -> DigestLog | None:
@@ -94,10 +92,9 @@ class BatchRecorder:
         self.nbytes = self.ended_ns = -1
         self.inner_ns = 0
         self.theirs_ns = 0
-        self._sparse, self._worker = sparse, worker
+        self._sparse = sparse
         self._described = {kind: recorder.described(kind) for kind in DESCRIBED}
         self._fused = recorder.described(Kind.FUSED)
-        self._whole = recorder.string(WHOLE)
         self._position = self.lane.position
         self._yields = isinstance(dataset, IterableDataset)
         self._one_by_one = batches and _takes_one_by_one(dataset)
@@ -127,9 +124,6 @@ class BatchRecorder:
         self._n_watched_spans = 0
         # Of samples too short to be timed all, those of one batch in ``every`` are.
         self._every, self._n_batches, self._timed = 1, 0, True
-        # Of batches that are short themselves, the others are recorded as a whole.
-        self._batch_cost_ns = BATCH_LIGHT_SPANS * light_ns
-        self._short = self._brief = False
         self._hushed = False
 
     def begin(self, tag: BatchTag, index: Any) -> Any:
@@ -141,8 +135,6 @@ class BatchRecorder:
         self.tag = tag
         if self._io is not None and not self._n_batches:
             self._io[1].begin(self.recorder.clock.now_ns())
-        if self._short and self._n_batches % self._every != 0:
-            return self._begin_brief(tag, index)
         if makers.maker is not self:
             self._outer, makers.maker = makers.maker, self
         self.lane = lane = self.recorder.lane()
@@ -164,30 +156,6 @@ class BatchRecorder:
             return _Samples(index, self)  # each goes on with open stages, inside of its own span
         lane.resume()
         return index
-
-    def _begin_brief(self, tag: BatchTag, index: Any) -> Any:
-        """Start on a batch that is recorded as a whole."""
-        self._n_batches += 1
-        self._brief, self._timed = True, False
-        if len(self.methods):
-            self.methods.timed(False)
-        self.lane = lane = self.recorder.lane()
-        lane.place(tag.batch, tag.epoch)
-        self._watch(self.watching_is_cheap)
-        self.n_samples = n_samples_of(index)
-        self._begun_ns = lane.now_ns()
-        return index
-
-    def _end_brief(self, tag: BatchTag) -> None:
-        """Record a batch as a whole."""
-        self._brief = False
-        end_ns = self.lane.now_ns()
-        self._watch_no_more(end_ns - self._begun_ns)
-        self.theirs_ns += end_ns - self._begun_ns
-        self.recorder.emit(
-            Kind.FUSED, self._begun_ns, end_ns, self.nbytes, -1, tag.batch, tag.epoch, -1,
-            self._whole, 0, ESTIMATED | (SUMMED if self.n_samples > 1 else 0), self.n_samples,
-        )  # fmt: skip
 
     def _time_calls(self, is_recorded: bool) -> None:
         """Time what is called for each sample of this batch, or only the batch."""
@@ -348,14 +316,8 @@ class BatchRecorder:
             if self._summed and not before:
                 self._n_batches = 0  # the next one is timed
             self._every = math.ceil(cost_ns / max(budget_ns, 1.0)) if self._summed else 1
-            batch_budget_ns = max(budget_ns * self.n_samples, 1.0)
-            # A generator's stages may be open between batches: each is told that it goes on.
-            self._short = self._worker and self.may_be_left_out
-            self._short = self._short and self._batch_cost_ns > batch_budget_ns
             if self._sparse and self.may_be_left_out:
                 self._every = 1
-            if self._short:
-                self._every = max(self._every, math.ceil(self._batch_cost_ns / batch_budget_ns))
         self.with_cpu = not self._summed and cost_ns + self._cpu_cost_ns <= budget_ns
 
     @property
@@ -369,10 +331,6 @@ class BatchRecorder:
         tag = self.tag
         if tag is None:
             return collate(samples)
-        if self._brief:
-            batch = collate(samples)
-            self.nbytes = batch_nbytes(batch)
-            return batch
         self.end_samples()
         lane = self.lane
         now_ns, read_cpu_ns = lane.now_ns, lane.cpu_ns
@@ -409,11 +367,8 @@ class BatchRecorder:
         tag = self.tag
         if tag is None:
             return None
-        if self._brief:
-            self._end_brief(tag)
-        else:
-            self.end_samples()
-            makers.maker, self._outer = self._outer, None
+        self.end_samples()
+        makers.maker, self._outer = self._outer, None
         if self._io is not None:
             self._count_reads(*self._io, tag)
         self.tag, outer = None, makers.maker

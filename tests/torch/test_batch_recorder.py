@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
@@ -12,7 +11,7 @@ import torch
 
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.activation import activate
-from iobench.recording.kinds import WHOLE, Kind
+from iobench.recording.kinds import Kind
 from iobench.recording.outside import OutsideSpan, outside_lane
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_file import Flag
@@ -209,35 +208,3 @@ def test_a_stage_left_open_across_yield_has_the_time_of_its_stretches(tmp_path, 
             assert (rows["end_ns"] - rows["start_ns"]).sum() == 4_000_000
         assert set(read["batch"].tolist()) == {0, 1, 2, 3}
     assert spans["nbytes"][spans["kind"] == Kind.READ].sum() == 3 * 600
-
-
-def test_short_batches_of_workers_are_recorded_as_a_whole_with_their_bytes(tmp_path):
-    clock = FakeClock(1000)
-    dataset = Columns(clock)
-
-    def joined(samples):
-        clock.advance(250_000)
-        return [torch.zeros(len(samples))]
-
-    with Recorder(tmp_path, role="worker", clock=clock) as recorder:
-        maker = BatchRecorder(
-            recorder, dataset, batches=True, detail=Detail.AUTO, unit_costs=UNIT_COSTS, worker=True
-        )
-        with maker.methods:
-            for batch in range(100):
-                index = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), [1, 2, 3])
-                maker.collate(joined, [dataset[number] for number in index])
-                maker.finish()
-        assert recorder.path is not None
-        path = recorder.path
-    file = read_span_file(path)
-    is_whole = (file.spans["flags"] & Flag.ESTIMATED) != 0
-    whole = file.spans[is_whole]
-    assert len(whole) == len(np.unique(whole["batch"])) > 90
-    assert {file.strings[label] for label in whole["label"].tolist()} == {WHOLE}
-    assert set((whole["end_ns"] - whole["start_ns"]).tolist()) == {3 * 10_000 + 250_000}
-    assert set(whole["nbytes"].tolist()) == {12}
-    assert set(whole["pieces"].tolist()) == {3}
-    full = file.spans[(file.spans["flags"] & (Flag.ESTIMATED | Flag.IO)) == 0]
-    assert not set(full["batch"].tolist()) & set(whole["batch"].tolist())
-    assert len(full[full["kind"] == Kind.COLLATE]) == 100 - len(whole)
