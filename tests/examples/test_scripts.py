@@ -86,34 +86,6 @@ def test_a_lightning_trainer(tmp_path: Path) -> None:
     assert {Kind.FORWARD, Kind.BACKWARD, Kind.STEP, Kind.CHECKPOINT} <= found["kinds"]
 
 
-ACCELERATE = """
-import torch
-from accelerate import Accelerator
-from torch.utils.data import DataLoader, TensorDataset
-
-torch.manual_seed(0)
-accelerator = Accelerator(cpu=True)
-model = torch.nn.Linear(3, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-data = TensorDataset(torch.randn(24, 3), torch.randn(24, 1))
-loader = DataLoader(data, batch_size=4, shuffle=True)
-model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-for x, y in loader:
-    loss = torch.nn.functional.mse_loss(model(x), y)
-    accelerator.backward(loss)
-    optimizer.step()
-    optimizer.zero_grad()
-print(float(loss))
-"""
-
-
-def test_an_accelerate_loop(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate", reason="the loop of Hugging Face's examples")
-    (tmp_path / "train.py").write_text(ACCELERATE)
-    loaders, _ = run_both([sys.executable, "train.py"], tmp_path)
-    assert loaders == [("torch", "TensorDataset", 6)]
-
-
 TRAINER = """
 import torch
 from torch.utils.data import TensorDataset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 
@@ -24,17 +23,6 @@ def run(tmp_path):
 def consumer(run):
     with run.recorder(role="consumer") as recorder:
         yield recorder
-
-
-@pytest.fixture
-def module(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The test's ``MODULE`` as a file in the working folder, under a name of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    name = f"own_{tmp_path.name.replace('-', '_')}"
-    Path(f"{name}.py").write_text(request.module.MODULE)
-    importlib.invalidate_caches()
-    return name
 
 
 @pytest.fixture

@@ -102,20 +102,6 @@ def test_read_decode_and_preprocess_are_apart(tmp_path, dataset, workers):
     assert [vars(parts.Staged)[name] for name in ("read", "decode", "preprocess")] == methods
 
 
-@pytest.mark.quick_cases(3)
-@pytest.mark.parametrize("workers", [0, 1, 2])
-@pytest.mark.parametrize("dataset", [parts.Values, parts.Staged, parts.Stream])
-def test_the_parts_of_the_waits_add_up(tmp_path, dataset, workers):
-    loader = DataLoader(dataset(12), batch_size=2, num_workers=workers)
-    profile, _ = recorded(tmp_path / "run", lambda: [drain(loader) for _ in range(2)])
-    found = Run(profile).of_rank().exposure
-    total = int((profile.spans["end_ns"] - profile.spans["start_ns"])[
-        profile.spans["kind"] == Kind.WAIT].sum())  # fmt: skip
-    assert found.whole.wait_ns == total
-    assert sum(stage.exposed_ns for stage in found.whole.stages) == total
-    assert found.missing_workers == ()
-
-
 def test_an_abandoned_pass_is_a_round_that_ends(tmp_path):
     loader = DataLoader(parts.Plain(40), batch_size=2, num_workers=1)
 

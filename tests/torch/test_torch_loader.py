@@ -77,6 +77,11 @@ def test_batches_equal_those_of_the_serial_loader(run, consumer, workers):
         assert list(left) == list(right)
         for name in right:
             np.testing.assert_array_equal(left[name], right[name], strict=True)
+    rows = rows_by_kind(run)
+    for kind in WORK if workers else ():
+        assert len([row for row in rows[kind] if row.worker >= 0]) == 9 * 3, kind
+    for kind in EDGES if workers else ():
+        assert {row.batch for row in rows[kind]} >= set(range(9)), kind
 
 
 ERRORS = {
