@@ -90,7 +90,7 @@ class TorchAccelerator:
             code = int(runtime.cudaHostRegister(ctypes.addressof(start), nbytes, 0))
         if code != 0:
             raise DeviceError(
-                f"{self.name}: cannot pin a buffer of {nbytes} bytes ({_named(runtime, code)}): "
+                f"{self.name}: cannot pin a buffer of {nbytes} bytes (CUDA error {code}): "
                 "take smaller batches, or fewer ahead, or raise the limit of locked memory "
                 "(ulimit -l)"
             )
@@ -165,13 +165,6 @@ def _unregister(start: ctypes.c_ubyte, device: torch.device, pid: int) -> None:
         torch.cuda.cudart().cudaHostUnregister(ctypes.addressof(start))
 
 
-def _named(runtime: Any, code: int) -> str:
-    try:
-        return f"error {code}: {runtime.cudaGetErrorString(runtime.cudaError(code))}"
-    except (AttributeError, TypeError, ValueError):  # one that torch has no name for
-        return f"error {code}"
-
-
 # -- finding one ----------------------------------------------------------------------------
 
 
@@ -203,17 +196,13 @@ def find_accelerator(target: Any, *, option: str = "device=") -> TorchAccelerato
     try:
         device = torch.device(target)
     except (RuntimeError, TypeError):
+        device = None
+    if device is None or device.type not in (*TYPES, "cpu"):
         raise OptionError(
-            f"{spelled}: expected 'cpu', 'cuda', 'cuda:N', 'xpu' or 'xpu:N'"
-        ) from None
-    if device.type == "cpu":
-        return None
-    if device.type not in TYPES:
-        raise OptionError(
-            f"{spelled}: supported devices: cuda (NVIDIA, AMD), xpu, cpu; for others move batches "
-            "with .to()"
+            f"{spelled}: expected 'cpu', 'cuda' (NVIDIA, AMD), 'cuda:N', 'xpu' or 'xpu:N'; to "
+            "others move batches with .to()"
         )
-    return _opened(device, spelled)
+    return None if device.type == "cpu" else _opened(device, spelled)
 
 
 def _opened(device: torch.device, spelled: str) -> TorchAccelerator:
@@ -230,8 +219,5 @@ def _opened(device: torch.device, spelled: str) -> TorchAccelerator:
             f"{spelled}: torch {torch.__version__} has no {kind} here: {why.rstrip('.')}"
         ) from None
     if not 0 <= index < count:
-        instances = ""
-        if "MIG-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
-            instances = ", of instances of MIG only one for a process"
-        raise MissingDeviceError(f"{spelled}: torch sees {count} {kind} devices here{instances}")
+        raise MissingDeviceError(f"{spelled}: torch sees {count} {kind} devices here")
     return TorchAccelerator(torch.device(device.type, index))

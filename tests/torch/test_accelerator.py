@@ -54,8 +54,6 @@ class Event:
 class Runtime:
     """What ``cudart()`` returns."""
 
-    cudaError = staticmethod(lambda code: code)
-
     def __init__(self):
         self.registered: dict[int, int] = {}
         self.code = 0
@@ -69,9 +67,6 @@ class Runtime:
     def cudaHostUnregister(self, address):
         del self.registered[address]
         return 0
-
-    def cudaGetErrorString(self, code):
-        return {2: "out of memory", 999: "unknown error"}[code]
 
 
 class Api:
@@ -229,12 +224,9 @@ def test_memory_is_registered_once_where_the_driver_can(api, kind):
 
 
 @pytest.mark.parametrize("kind", ["cuda"])  # SYCL registers no memory
-@pytest.mark.parametrize(
-    ("code", "told"), [(2, "error 2: out of memory"), (999, "error 999: unknown error")]
-)
-def test_a_refused_registration_is_one_line(api, kind, code, told):
-    api.runtime.code = code
-    with pytest.raises(DeviceError, match=rf"cuda:0: cannot pin .* 4096 bytes \({told}\): take s"):
+def test_a_refused_registration_is_one_line(api, kind):
+    api.runtime.code = 2
+    with pytest.raises(DeviceError, match=r"cuda:0: cannot pin .* 4096 bytes \(CUDA error 2\): ta"):
         TorchAccelerator(torch.device("cuda", 0)).pin(mmap.mmap(-1, 4096))
 
 
@@ -251,18 +243,14 @@ def test_a_device_is_found(api, kind):
 
 
 @pytest.mark.parametrize(
-    ("n_devices", "refuses", "visible", "told"),
+    ("n_devices", "refuses", "told"),
     [
-        (2, "Found no NVIDIA driver on your system.\nPlease check", "", "has no KIND here: Found "),
-        (0, "No CUDA GPUs are available", "", "has no KIND here: No CUDA GPUs are available"),
-        (2, "", "", "torch sees 2 KIND devices here"),
-        (2, "", "MIG-0f1e", "torch sees 2 KIND devices here, of instances of MIG only one for a"),
+        (2, "Found no NVIDIA driver on your system.\nPlease check", "has no KIND here: Found "),
+        (0, "No CUDA GPUs are available", "has no KIND here: No CUDA GPUs are available"),
+        (2, "", "torch sees 2 KIND devices here"),
     ],
 )
-def test_one_that_is_not_there_is_one_line(
-    api, kind, monkeypatch, n_devices, refuses, visible, told
-):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+def test_one_that_is_not_there_is_one_line(api, kind, n_devices, refuses, told):
     api.n_devices, api.refuses = n_devices, refuses
     with pytest.raises(OptionError) as raised:
         find_accelerator(f"{kind}:7", option="--device")

@@ -169,7 +169,7 @@ def test_two_training_processes_share_an_epoch(store, tmp_path):
         ({"dtype": "int32"}, "dtype='int32': expected a floating-point dtype"),
         ({"dtype": "float33"}, "dtype='float33'"),
         ({"device": "gpu"}, "device='gpu': expected 'cpu', 'cuda'"),
-        ({"device": "mps"}, "device='mps': supported devices: cuda"),
+        ({"device": "mps"}, "device='mps': expected 'cpu', 'cuda'"),
         ({"num_workers": 2}, "no option 'num_workers'; there are depth, .*threads"),
         ({"transform": 3}, "transform=3: expected a function"),
         ({"threads": "2"}, "threads='2': expected a whole number"),
