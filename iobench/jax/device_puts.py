@@ -34,25 +34,20 @@ ASYNCHRONOUS: Final = (
 _lock: Final = threading.Lock()
 _patches: Final = Patches()
 _within = threading.local()
-_installed = False
 
 
 def install() -> None:
     """Record a span of kind ``h2d`` for each call from now on. Idempotent."""
-    global _installed
     jax: Any = sys.modules["jax"]
     with _lock:
-        if not _installed:
-            _installed = True
+        if not _patches:
             for name in FUNCTIONS.keys() & vars(jax).keys():
                 _patches.put(jax, name, _timed(name, *FUNCTIONS[name]))
 
 
 def uninstall() -> None:
     """Put everything back as it was. Idempotent."""
-    global _installed
     with _lock:
-        _installed = False
         _patches.take_back()
 
 

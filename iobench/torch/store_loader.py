@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, IterableDataset, Sampler, SequentialSampler
 
-from iobench.errors import OptionError
 from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.loader_config import LoaderConfig, with_options
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from iobench.loaders.ring.contract import BatchSource
+    from iobench.loaders.ring.contract import BatchSource, RingBatch
     from iobench.loaders.ring.origins import NumberedSamples
     from iobench.loaders.ring.ring_run import RingRun
     from iobench.recording.delivery_log import DeliveryLog
@@ -36,8 +36,8 @@ class StoreLoader(RingLoader):
     rank by itself: make it after ``torch.distributed`` is initialised, under Lightning in the hooks
     of a DataModule. Lightning keeps its state in checkpoints. With accelerate, pass
     ``device=accelerator.device``, and have ``accelerator.register_for_checkpointing(loader)`` keep
-    its state; gradients are accumulated over epochs' ends (``sync_with_dataloader=False``). Where
-    a real ``DataLoader`` is asked for (``Fabric.setup_dataloaders``), take `data_loader`.
+    its state; ``accumulate`` sees where an epoch ends. Where a real ``DataLoader`` is asked for
+    (``Fabric.setup_dataloaders``), take `data_loader`.
 
     Parameters
     ----------
@@ -82,13 +82,14 @@ class StoreLoader(RingLoader):
         batch_size: int,
         **options: Any,
     ) -> None:
+        self._place: EpochPlace | None = None
         config = LoaderConfig.of({**options, "framework": "torch"})
         parts = resolve_options(store, batch_size, config, cast=TensorCast, convert=as_tensor)
         check_tensors(parts["source"].spec)
         super().__init__(device=_copies(config.device), **parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_device": None}
+        return {**super().__getstate__(), "_device": None, "_place": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_device": _copies(state["config"].device)})
@@ -104,10 +105,20 @@ class StoreLoader(RingLoader):
 
     def begin(self, log: DeliveryLog | None = None) -> RingRun:
         """Return what makes the batches of the next iteration."""
-        refuse_accumulation()
+        run = super().begin(log)
         if log is not None and current_recording() is not None:
             device_moves.install()
-        return super().begin(log)
+        self._place = EpochPlace.announced(run)
+        return run
+
+    def took(self, batch: RingBatch | None) -> None:
+        """Note which batch the loop got; None at the end."""
+        super().took(batch)
+        if self._place is not None:
+            if batch is None:
+                self._place.withdraw()
+            else:
+                self._place.end_of_dataloader = self._n_taken == len(self)
 
     @property
     def drop_last(self) -> bool:
@@ -179,19 +190,41 @@ class EpochBatches(Sampler):  # type: ignore[misc]
         self._loader.set_epoch(epoch)
 
 
-def refuse_accumulation() -> None:
-    """Raise OptionError where accelerate would step by where an epoch ends, which it cannot see."""
+class EpochPlace:
+    """Tells accelerate whether the batch at hand is the last one of an epoch.
+
+    ``Accelerator.accumulate`` takes a step then, however few batches there were since the last one.
+    accelerate asks the innermost loader that is iterated; those of its own say so themselves.
+    """
+
+    remainder = -1
+    end_of_dataloader = False
+
+    @classmethod
+    def announced(cls, run: object) -> EpochPlace | None:
+        """Say that a loader is iterated until ``run`` dies; None where accelerate is not in use."""
+        state = _gradient_state()
+        if state is None:
+            return None
+        place = cls()
+        state._add_dataloader(place)
+        weakref.finalize(run, place.withdraw)
+        return place
+
+    def withdraw(self) -> None:
+        """Say that it no longer is; may be said twice."""
+        state = _gradient_state()
+        if state is not None:
+            state._remove_dataloader(self)
+
+
+def _gradient_state() -> Any:
     # Where nobody has imported it, nobody accumulates: so nothing is imported here.
-    state = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
-    if state is None or not getattr(state, "_shared_state", None):  # no Accelerator was made
-        return
-    n_steps = getattr(state(), "num_steps", 1)
-    if n_steps > 1 and getattr(state(), "sync_with_dataloader", True):
-        raise OptionError(
-            f"gradient_accumulation_steps={n_steps}: accelerate cannot see where an epoch of a "
-            "StoreLoader ends; give its Accelerator gradient_accumulation_plugin="
-            f"GradientAccumulationPlugin({n_steps}, sync_with_dataloader=False)"
-        )
+    known = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
+    if known is None or not getattr(known, "_shared_state", None):
+        return None  # no Accelerator was made
+    state = known()
+    return state if hasattr(state, "_add_dataloader") else None
 
 
 def _copies(device: Any) -> DeviceCopies | None:
