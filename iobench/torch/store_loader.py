@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from iobench.loaders.ring.contract import BatchSource, RingBatch
+    from iobench.loaders.contract import PlannedBatch
+    from iobench.loaders.ring.contract import BatchSource
     from iobench.loaders.ring.origins import NumberedSamples
     from iobench.loaders.ring.ring_run import RingRun
     from iobench.recording.delivery_log import DeliveryLog
@@ -111,7 +112,7 @@ class StoreLoader(RingLoader):
         self._place = EpochPlace.announced(run)
         return run
 
-    def took(self, batch: RingBatch | None) -> None:
+    def took(self, batch: PlannedBatch | None) -> None:
         """Note which batch the loop got; None at the end."""
         super().took(batch)
         if self._place is not None:
