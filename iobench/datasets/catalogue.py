@@ -15,7 +15,7 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -31,7 +31,7 @@ from iobench.stores.places import make_item
 if TYPE_CHECKING:
     from pathlib import Path
 
-Found = TypeVar("Found")
+Outcome = TypeVar("Outcome")
 
 DIGEST_NBYTES: Final = 16
 SUFFIX: Final = ".catalogue-2"
@@ -47,26 +47,19 @@ SCALARS: Final = (type(None), bool, int, float, str)
 ARRAY_KINDS: Final = "biufcmMSU"
 
 
-class Inspection(msgspec.Struct, Generic[Found], frozen=True):
+class Inspection(msgspec.Struct, Generic[Outcome], frozen=True):
     """How something is found out about a file."""
 
     # unlike any other's. Whatever the outcome depends on besides the file is part of it, and a
     # number that changes with the code
     name: str
     # returns what there is to know of a file. May call its second argument with bytes done
-    inspect: Callable[[Path, Advance], Found]
+    inspect: Callable[[Path, Advance], Outcome]
     # the structs that its outcomes are made of, besides numbers, texts, tuples, mappings by text,
     # arrays and the file's path
     kinds: tuple[type[msgspec.Struct], ...]
     # whether it is picklable and worth processes where many files take seconds
     in_processes: bool = True
-
-
-class Catalogued(NamedTuple, Generic[Found]):
-    """What there is to know of each file, and of how many it was found out now."""
-
-    found: list[Found]
-    n_new: int
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -84,14 +77,14 @@ class _Source(msgspec.Struct, frozen=True):
 
 def catalogued(
     files: Sequence[Path],
-    inspection: Inspection[Found],
+    inspection: Inspection[Outcome],
     *,
     cache_dir: Path,
     progress: Progress = no_progress,
-) -> Catalogued[Found]:
+) -> list[Outcome]:
     """Return what there is to know of each file: as kept, else found out now and kept."""
     if not files:
-        return Catalogued([], 0)
+        return []
     kinds = inspection.kinds
     about = json.dumps(
         [inspection.name, [[kind.__qualname__, *kind.__struct_fields__] for kind in kinds]]
@@ -118,7 +111,7 @@ def catalogued(
         progress(done, total)
 
     rows, new = _read(catalogue), dict[bytes, tuple[bytes, bytes]]()
-    values: dict[int, Found] = {}
+    values: dict[int, Outcome] = {}
     for number, source in enumerate(sources):
         state, row = rows.get(source.key, (b"", b""))
         if state == source.state:
@@ -140,12 +133,12 @@ def catalogued(
         if new:
             latest = {source.key for source in sources}
             _write(catalogue, rows | new, latest)
-    return Catalogued([values[number] for number in range(len(sources))], len(missing))
+    return [values[number] for number in range(len(sources))]
 
 
 def _inspected(
-    sources: Sequence[_Source], inspection: Inspection[Found], advance: Advance
-) -> Iterator[tuple[int, Found]]:
+    sources: Sequence[_Source], inspection: Inspection[Outcome], advance: Advance
+) -> Iterator[tuple[int, Outcome]]:
     """Yield number and outcome of files, in any order; of many, or large ones, in processes."""
     is_much = sum(each.weight for each in sources) > MANY_NBYTES or len(sources) > MANY_FILES
     length = FILES_PER_JOB if len(sources) > MANY_FILES else 1

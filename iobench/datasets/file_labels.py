@@ -167,11 +167,11 @@ class _FileLabels:
             for name, shape in self.shapes.items()
             if name in self.dims and (shape.keys() == {name} or self._is_of_file(name))
         ]
-        found = coordinate_names(self.shapes, self.attributes, self.described.attributes)
+        related = coordinate_names(self.shapes, self.attributes, self.described.attributes)
         for name, shape in self.shapes.items():
             own = self.attributes[name]
             is_place = {str(own.get(key)) for key in ("units", "standard_name")} & HORIZONTAL
-            if name not in found and not is_place and "grid_mapping_name" not in own:
+            if name not in related and not is_place and "grid_mapping_name" not in own:
                 continue
             is_bounds = name in self.parents
             dims = [*shape][:-1] if is_bounds else shape

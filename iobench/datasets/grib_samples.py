@@ -70,7 +70,7 @@ def index_grib(
         inspect_messages,
         (GribIndex,),
     )
-    indexes, _ = catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
+    indexes = catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
     return joined_index(indexes)
 
 

@@ -40,7 +40,7 @@ def inspect_files(
     inspection = Inspection(
         f"netcdf 7 {group}", functools.partial(_inspect, group=group), NETCDF_KINDS
     )
-    return catalogued(files, inspection, cache_dir=cache_dir, progress=progress).found
+    return catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
 
 
 def _inspect(path: Path, _: Any, group: str) -> NetcdfFile:
@@ -56,12 +56,12 @@ def describe_files(files: Sequence[NetcdfFile], *, cache_dir: Path) -> Descripti
         in_processes=False,
     )
     paths = [file.path for file in files]
-    found = catalogued(paths, inspection, cache_dir=cache_dir).found
+    outcomes = catalogued(paths, inspection, cache_dir=cache_dir)
     return functools.reduce(
         lambda one, other: Description(
             one.attributes, {**other.variables, **one.variables}, {**other.texts, **one.texts}
         ),
-        found,
+        outcomes,
     )
 
 
@@ -110,8 +110,8 @@ def whole_variables(
         (_FileValues,),
         in_processes=False,
     )
-    found = catalogued(list(by_path), inspection, cache_dir=cache_dir).found
-    known = dict(zip(by_path, found, strict=True))
+    outcomes = catalogued(list(by_path), inspection, cache_dir=cache_dir)
+    known = dict(zip(by_path, outcomes, strict=True))
     return {name: [known[file.path].by_name[name] for file in files] for name in names}
 
 

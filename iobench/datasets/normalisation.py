@@ -74,9 +74,7 @@ def normalisation_of(
         (FileMoments,),
     )
     paths = [file.path for file in files]
-    moments, _ = catalogued(
-        paths, inspection, cache_dir=locator.cache_dir, progress=locator.progress
-    )
+    moments = catalogued(paths, inspection, cache_dir=locator.cache_dir, progress=locator.progress)
     parts = [each.columns for each in moments]
     return Normalisation({name: _scale(parts, name) for name in names})
 

@@ -102,7 +102,7 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per index along the sample dimension, or per combination of several."""
-        facts = catalogued(files, FACTS, cache_dir=locator.cache_dir).found
+        facts = catalogued(files, FACTS, cache_dir=locator.cache_dir)
         container = _container(files, facts)(self._selection, locator)
         self._kind = container.kind
         inspected = container.inspect(files)

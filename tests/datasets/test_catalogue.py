@@ -60,7 +60,7 @@ def times_inspected(path: Path) -> int:
 
 
 def contents(files: Sequence[Path], folder: Path) -> list[bytes]:
-    found, _ = catalogued(files, LOOK, cache_dir=folder)
+    found = catalogued(files, LOOK, cache_dir=folder)
     assert [seen.path for seen in found] == list(files)
     assert [seen.words["size"] for seen in found] == [len(seen.numbers) for seen in found]
     return [seen.numbers.tobytes() for seen in found]
@@ -120,7 +120,7 @@ def test_a_file_that_grows_while_it_is_inspected_is_not_kept(tmp_path, kept):
 
     file = put(tmp_path / "a.bin", b"abc")
     slow = Inspection(LOOK.name, look_slowly, (Seen,))
-    assert catalogued([file], slow, cache_dir=kept).found[0].words["size"] == 3
+    assert catalogued([file], slow, cache_dir=kept)[0].words["size"] == 3
     put(file, b"abc")
     contents([file], kept)
     assert times_inspected(file) == 1
@@ -148,7 +148,7 @@ def test_other_kinds_or_names_are_other_entries(files, kept):
 
     contents(files, kept)
     less = Inspection(LOOK.name, lambda path, advance: Less(path), (Less,))
-    assert catalogued(files, less, cache_dir=kept) == ([Less(path) for path in files], 5)
+    assert catalogued(files, less, cache_dir=kept) == [Less(path) for path in files]
     named = Inspection("another", look_noting, (Seen,))
     catalogued(files, named, cache_dir=kept)
     assert times_inspected(files[0]) == 2
@@ -157,7 +157,7 @@ def test_other_kinds_or_names_are_other_entries(files, kept):
 def test_what_cannot_be_kept_is_found_each_time(files, kept):
     odd = Inspection("odd", lambda path, advance: {path.name}, ())
     for _ in range(2):
-        assert catalogued(files[:1], odd, cache_dir=kept) == ([{"0.bin"}], 1)
+        assert catalogued(files[:1], odd, cache_dir=kept) == [{"0.bin"}]
 
 
 def test_a_folder_that_takes_nothing_serves_the_call(files, tmp_path):

@@ -300,7 +300,7 @@ class RadiationTf(archive.RadiationFiles):
         n_files = len(files) - (len(names) if view["norm"] else 0)
         frames = catalogued(
             files[:n_files], FRAMES, cache_dir=locator.cache_dir, progress=locator.progress
-        ).found
+        )
         lengths = [each.count for each in frames]
         starts = archive.Starts(lengths)
         if view["norm"]:
