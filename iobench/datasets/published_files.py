@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Locator, PublishedStep
     from iobench.datasets.recipe_data import FileKey, Key
 
-LISTED_URLS = 5
+MOST_LISTED = 5
 
 
 class StandIn(msgspec.Struct, frozen=True):
@@ -100,7 +100,7 @@ class PublishedFiles:
         """Whether options choose files."""
         return any(self.chosen.get(key.name) for key in self.keys)
 
-    def needs_all(self, locator: Locator) -> bool:
+    def needs_all(self, *, stand_in: bool) -> bool:
         """Return whether a file that is not at hand is missed: where options choose files."""
         return self.is_chosen
 
@@ -109,12 +109,11 @@ class PublishedFiles:
         urls = list(map(self.file_url, self.file_keys()))
         paths = locator.find(urls)
         missing = [url for url, path in zip(urls, paths, strict=True) if path is None]
-        if missing and (self.needs_all(locator) or len(missing) == len(urls)):
-            more = len(missing) - LISTED_URLS
-            listed = ", ".join(missing[:LISTED_URLS]) + (f" and {more} more" if more > 0 else "")
+        needs_all = self.needs_all(stand_in=locator.stand_in)
+        if missing and (needs_all or len(missing) == len(urls)):
             raise MissingFileError(
-                f"{self.name}: {listed} not found in {locator.searched()}; fetch the files and "
-                "name their folder with --data-dir"
+                f"{self.name}: {_listed(missing)} not found in {locator.searched()}; fetch the "
+                "files and name their folder with --data-dir"
             )
         return [path for path in paths if path is not None]
 
@@ -143,18 +142,6 @@ class PublishedFiles:
         keys = self.combined([values, *(key.values for key in others)])
         return StandIn(seed, tuple(keys), n_steps, tiny)
 
-    def check_held(self, keys: Sequence[FileKey]) -> None:
-        """Raise OptionError where a stand-in of these files lacks what was asked for."""
-        for key in self.keys:
-            held = [each[key.name] for each in keys if key.name in each]
-            missing = [each for each in self.chosen.get(key.name) or () if each not in held]
-            if missing:
-                raise OptionError(
-                    f"{key.name} {missing[0]!r}: no file of it was found, and the stand-in holds "
-                    f"only the {key.name} {' '.join(dict.fromkeys(held))}; choose among them or "
-                    "give --data-dir"
-                )
-
     def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
         """Write a file of a stand-in."""
         raise NotImplementedError
@@ -175,9 +162,18 @@ class PublishedFiles:
         ]
 
     def _planned(self, *, scale: float | None, tiny: bool, seed: int = 0) -> list[PlannedFile]:
-        plan = self.stand_in(scale=scale, tiny=tiny, seed=seed)
-        self.check_held(plan.keys)
-        return self.planned_files(plan)
+        """Return the files of a stand-in; refuse one that lacks what was asked for."""
+        files = self.planned_files(self.stand_in(scale=scale, tiny=tiny, seed=seed))
+        names = {file.name for file in files}
+        urls = list(map(self.file_url, self.file_keys())) if self.is_chosen else []
+        missing = [url for url in urls if in_mirror(url) not in names]
+        if missing and (self.needs_all(stand_in=True) or len(missing) == len(urls)):
+            held = [file.name.rpartition("/")[2] for file in files]
+            raise OptionError(
+                f"{self.name}: {missing[0]} was not found, and the stand-in holds only "
+                f"{_listed(held)}; choose among them, give --data-dir, or a larger --scale"
+            )
+        return files
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""
@@ -195,3 +191,8 @@ class PublishedFiles:
         """Write the stand-in under ``root`` and return its files."""
         files = self._planned(scale=scale, tiny=tiny, seed=seed)
         return write_planned_files(root, files, progress=progress)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - MOST_LISTED
+    return ", ".join(texts[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")

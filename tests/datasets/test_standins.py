@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -250,19 +247,3 @@ def test_dataset_without_a_stand_in(tmp_path, nothing_real):
         located(tmp_path, Plain())
     with pytest.raises(OptionError, match="no stand-in"):
         located(tmp_path, Plain(), tiny=True)
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(60)
-def test_two_runs_at_once_write_one_stand_in(root):
-    script = (
-        "import sys; from pathlib import Path; from iobench.datasets import ensure_stand_in; "
-        "from iobench_maelstrom.ens10.dataset import Ens10; "
-        "ensure_stand_in(Ens10(), Path(sys.argv[1]), tiny=True)"
-    )
-    runs = [subprocess.Popen([sys.executable, "-c", script, str(root)]) for _ in range(2)]
-    assert [run.wait() for run in runs] == [0, 0]
-    manifest = json.loads((root / "stand-in.json").read_text())
-    assert [Path(file["name"]).name for file in manifest["files"]] == [
-        "ERA5_sfc_t2m.nc", "output.sfc.20180101", "output.sfc.20180104",
-    ]  # fmt: skip

@@ -52,12 +52,6 @@ def tiny(
 
 
 @pytest.fixture(scope="session")
-def pressure_root(tiny_root: Callable[[Dataset], Path]) -> Path:
-    """The tiny stand-in of ENS-10's pressure levels; read-only."""
-    return tiny_root(Ens10(dtype="pl"))
-
-
-@pytest.fixture(scope="session")
 def decoded(tiny: TinyEns10):
     """What cfgrib makes of the two files: one xarray dataset each."""
     import xarray

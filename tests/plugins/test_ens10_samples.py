@@ -145,6 +145,11 @@ def test_other_grib_files_are_an_error(copied):
         sampled(copied)
 
 
+def test_files_of_the_surface_are_not_taken_for_those_of_a_level(tiny):
+    with pytest.raises(FileFormatError, match="no field at 500 hPa of ENS-10 at step 48 h"):
+        Ens10(dtype="pl").samples(tiny.files, tiny.locator)
+
+
 def test_missing_target_says_where_and_what_else_to_do(copied):
     (copied / "ERA5_sfc_t2m.nc").unlink()
     with pytest.raises(MissingFileError, match=rf"ERA5_sfc_t2m.nc.*{copied}.*target=none"):

@@ -7,36 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from iobench.datasets.grib_samples import index_grib
 from iobench_maelstrom.ens10.dataset import Ens10
 from iobench_maelstrom.ens10.files import SURFACE_FIELDS
 
 NAMES = [variable.name for variable in SURFACE_FIELDS]
-
-
-def test_cfgrib_decodes_names_dims_and_order(decoded):
-    assert list(decoded[0].data_vars) == NAMES
-    assert dict(decoded[0].sizes) == {
-        "number": 3, "time": 2, "step": 3, "surface": 1, "latitude": 91, "longitude": 180,
-    }  # fmt: skip
-    assert decoded[0]["t2m"].dims[:4] == ("number", "time", "step", "surface")
-    assert decoded[0].number.values.tolist() == [1, 2, 3]
-    assert (decoded[0].step.values / np.timedelta64(1, "h")).tolist() == [0, 24, 48]
-    assert [str(time)[:10] for time in decoded[1].time.values] == ["2015-01-04", "2016-01-04"]
-
-
-def test_messages_follow_year_step_member_parameter(tiny):
-    index = index_grib(tiny.files[:1], cache_dir=tiny.locator.cache_dir)
-    order = [
-        (date, step, member, variable.param_id)
-        for date in (20150101, 20160101)
-        for step in (0, 24, 48)
-        for member in (1, 2, 3)
-        for variable in SURFACE_FIELDS
-    ]
-    columns = (index[key].tolist() for key in ("dataDate", "step", "number", "paramId"))
-    assert list(zip(*columns, strict=True)) == order
-    assert set(index["bitsPerValue"].tolist()) == {16}
 
 
 def test_target_is_the_field_at_start_plus_48_hours(tiny):

@@ -52,15 +52,6 @@ def opened(path, **options):
         return xarray.open_dataset(path, engine="netcdf4", **options)
 
 
-def test_fields_have_the_units_and_dims_of_the_file(stand_ins):
-    _, index = sampled(stand_ins, weather_pressure_level(levels="model"))
-    assert index.spec.names == ("t", "q", "u", "v")
-    assert index.spec["q"].units == "kg kg**-1"
-    assert index.spec["t"].dims == ("level", "latitude", "longitude")
-    assert {variable.dtype for variable in index.spec} == {"<f4"}
-    assert index.provenance["levels"] == list(range(128, 138))
-
-
 def expected_features(folder, turbine, level):
     """Return features and production of every hour, computed with xarray and pandas."""
     production = opened(folder / f"wind_turbine_{turbine}.nc").load()

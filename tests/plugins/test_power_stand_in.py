@@ -8,7 +8,6 @@ import functools
 import numpy as np
 import pytest
 
-from iobench_maelstrom.power.features import PowerFeatures
 from iobench_maelstrom.power.weather import weather_pressure_level
 
 BUCKET = "url/https/object-store.os-api.cci1.ecmwf.int/maelstrom-ap6"
@@ -56,26 +55,3 @@ def test_weather_is_laid_out_as_grib_to_netcdf_writes(root_of, stored, prefix):
             assert packed.units == variable.units
             assert packed.missing_value == packed._FillValue == -32767
             assert not (packed[:] == -32767).any()
-
-
-def test_production_has_one_point_and_six_values_an_hour(root_of, stored):
-    path = root_of(PowerFeatures()) / BUCKET / "production_data/wind_turbine_1.nc"
-    with stored(path) as file:
-        dims = {name: len(dim) for name, dim in file.dimensions.items()}
-        assert dims == {"time": 4320, "level": 1, "latitude": 1, "longitude": 1}
-        assert set(np.diff(file["time"][:]).tolist()) == {10}
-        assert file["production"].chunking() == "contiguous"
-        assert file.__dict__ == {
-            "wind plant": "stand-in 1", "power rating": "850 kW", "hub height": "74 m",
-        }  # fmt: skip
-        production = file["production"][:]
-        assert np.nanmax(production) <= 850
-        assert -5 <= np.nanmin(production) < 0
-        assert 0 < np.isnan(production).mean() < 0.02
-
-
-def test_constants_give_growing_pressures_up_to_the_surface(root_of, stored):
-    with stored(root_of(PowerFeatures()) / BUCKET / "ECMWF_AB137.nc") as file:
-        a, b = file["hyai"][0], file["hybi"][0]
-    assert (a[0], b[0], a[-1], b[-1]) == (0, 0, 0, 1)
-    assert (np.diff(a + b * 1e5) > 0).all()

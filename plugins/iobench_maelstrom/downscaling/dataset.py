@@ -21,7 +21,6 @@ from iobench.datasets import (
     FileKey,
     Items,
     Key,
-    Locator,
     Option,
     PublishedStep,
     Recipe,
@@ -106,9 +105,9 @@ class Downscaling(PluginFiles, Recipe):
     def is_chosen(self) -> bool:
         return bool(self.chosen["months"] or self.chosen["dataset"])
 
-    def needs_all(self, locator: Locator) -> bool:
+    def needs_all(self, *, stand_in: bool) -> bool:
         """Return whether all are needed; a stand-in has some months of a split."""
-        return bool(self.chosen["months"]) or (self.is_chosen and not locator.stand_in)
+        return bool(self.chosen["months"]) or (self.is_chosen and not stand_in)
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         if self.augmented_name:
@@ -133,15 +132,6 @@ class Downscaling(PluginFiles, Recipe):
     def variant(self) -> str:
         """The name of the channel groups that samples are of."""
         return "unet"
-
-    def check_held(self, keys: Sequence[FileKey]) -> None:
-        super().check_held(keys)
-        held = [key["months"] for key in keys]
-        if self.chosen["dataset"] and not set(self.upstream_months) & set(held):
-            raise OptionError(
-                f"dataset {self.chosen['dataset']!r}: no file of it was found, and the stand-in "
-                f"holds only the months {' '.join(held)}; choose another or give --data-dir"
-            )
 
 
 class DownscalingTier1(Downscaling):

@@ -95,7 +95,7 @@ class PowerFiles(PluginFiles, Recipe):
         prefix = key.get("prefix", self.prefixes[0])
         return f"{archive.BUCKET_URL}/{prefix}_{key['date'].replace('-', '')}_{key['hour']}.nc"
 
-    def needs_all(self, locator: Locator) -> bool:
+    def needs_all(self, *, stand_in: bool) -> bool:
         """Return True: of the days that there are."""
         return True
 
