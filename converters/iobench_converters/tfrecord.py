@@ -217,40 +217,36 @@ class ExampleDecoder:
 
 
 def _decode(variable: Variable, features: Mapping[str, Feature]) -> NDArray[Any]:
-    feature = features.get(variable.name)
+    name, dtype = variable.name, np.dtype(variable.dtype)
+    feature = features.get(name)
     if feature is None:
-        raise StoreError(f"a record has no feature {variable.name!r}, only {sorted(features)[:5]}")
-    dtype = np.dtype(variable.dtype)
+        raise StoreError(f"a record has no feature {name!r}, only {sorted(features)[:5]}")
     if feature.kind is FeatureKind.FLOAT and variable.dtype == "<f4":
         array: NDArray[Any] = feature.floats()
     elif feature.kind is FeatureKind.INT64 and dtype.kind in "biu":
-        array = _narrowed(feature.int64s(), dtype, name=variable.name)
+        numbers = feature.int64s()
+        array = numbers.astype(dtype)
+        if not np.array_equal(array.astype(np.int64), numbers):
+            raise StoreError(
+                f"feature {name!r} of a record holds numbers that do not fit {dtype.str}"
+            )
     elif feature.kind is FeatureKind.BYTES:
         values = feature.values()
         if len(values) != 1 or len(values[0]) != variable.nbytes:
             raise StoreError(
-                f"feature {variable.name!r} of a record is not one string of "
-                f"{variable.nbytes} bytes"
+                f"feature {name!r} of a record is not one string of {variable.nbytes} bytes"
             )
         array = np.frombuffer(values[0], dtype=dtype)
     else:
         raise StoreError(
-            f"feature {variable.name!r} of a record is a {feature.kind.name.lower()} list, which "
-            f"cannot hold {variable.dtype}"
+            f"feature {name!r} of a record is a {feature.kind.name.lower()} list, which cannot "
+            f"hold {variable.dtype}"
         )
     if array.nbytes != variable.nbytes:
         raise StoreError(
-            f"feature {variable.name!r} of a record has {array.size} values, "
-            f"expected shape {variable.shape}"
+            f"feature {name!r} of a record has {array.size} values, expected shape {variable.shape}"
         )
     return array.reshape(variable.shape)
-
-
-def _narrowed(numbers: NDArray[np.int64], dtype: np.dtype[Any], *, name: str) -> NDArray[Any]:
-    narrow = numbers.astype(dtype)
-    if not np.array_equal(narrow.astype(np.int64), numbers):
-        raise StoreError(f"feature {name!r} of a record holds numbers that do not fit {dtype.str}")
-    return narrow
 
 
 def _read_index(path: Path, shard: Shard) -> NDArray[np.int64]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from iobench.conversion.preparing import prepare
 from iobench.datasets.setup_processes import stopwatch
 from iobench.registry import find_converter
@@ -64,7 +66,7 @@ def _of_store(store: Store | None) -> dict[str, Any]:
         "is_finished": True,
         "n_samples": len(store),
         "out_nbytes": store.manifest.nbytes,
-        "shards": [shard.to_dict() for shard in store.manifest.shards],
+        "shards": msgspec.to_builtins(store.manifest.shards),
         "lossy": dict(store.manifest.lossy),
     }
 

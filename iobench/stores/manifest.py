@@ -60,21 +60,6 @@ class Shard(msgspec.Struct, frozen=True):
     n_samples: Count  # samples it holds
     files: tuple[ShardFile, ...]  # in the order its format wrote them
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the shard as JSON-ready values."""
-        values: dict[str, Any] = msgspec.to_builtins(self)
-        return values
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Shard:
-        """Return the shard that `to_dict` described; raise ValueError where it cannot be one."""
-        try:
-            shard = msgspec.convert(values, cls)
-        except ValidationError as error:
-            raise ValueError(str(error)) from error
-        _check_names(shard.files)
-        return shard
-
 
 class Manifest(msgspec.Struct, frozen=True, eq=False):
     """What ``iobench.json`` says."""

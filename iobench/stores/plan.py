@@ -6,6 +6,7 @@ import hashlib
 import re
 import tempfile
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ STRETCH_NBYTES = 1 << 16
 PIECE_NBYTES = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ConversionPlan:
     """Everything that decides what a store holds."""
 
@@ -58,7 +59,6 @@ class ConversionPlan:
     chunk_samples: int = 1  # samples of a chunk, as the options say
     # instead of the dataset's name, which may be that of a folder: a copy gives the same store
     source: str = ""
-    _digest: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON-ready values."""
@@ -77,13 +77,10 @@ class ConversionPlan:
             **self.spec.to_dict(),
         }
 
-    @property
+    @cached_property  # of 100,000 source files it takes a second
     def digest(self) -> str:
         """SHA-256 of the plan, as hexadecimal digits."""
-        if not self._digest:  # of 100,000 source files it takes a second
-            text = canonical_json(self.to_dict())
-            self._digest.append(hashlib.sha256(text.encode()).hexdigest())
-        return self._digest[0]
+        return hashlib.sha256(canonical_json(self.to_dict()).encode()).hexdigest()
 
     @property
     def name(self) -> str:
