@@ -52,20 +52,17 @@ class FieldLayout(msgspec.Struct, frozen=True):
         if not all(map(len, raw)):
             return None
         octets = [np.frombuffer(data, dtype=np.uint8) for data in raw]
-        starts = [data.ctypes.data for data in octets]
         found: list[list[FieldPart]] = [[] for _ in raw]
         for name, array in arrays.items():
             if not array.nbytes:
                 continue
-            address = array.ctypes.data
-            holders = [
-                number
-                for number, start in enumerate(starts)
-                if start <= address and address + array.nbytes <= start + octets[number].size
-            ]
-            if not array.flags.c_contiguous or not holders:
+            for data, parts in zip(octets, found, strict=True):
+                start = array.ctypes.data - data.ctypes.data
+                if array.flags.c_contiguous and 0 <= start <= data.size - array.nbytes:
+                    parts.append(FieldPart(name, start, array.nbytes))
+                    break
+            else:
                 return None
-            found[holders[0]].append(FieldPart(name, address - starts[holders[0]], array.nbytes))
         extents = []
         for data, parts in zip(octets, found, strict=True):
             tiled = _tiled(parts, data.size)
