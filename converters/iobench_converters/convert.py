@@ -109,7 +109,7 @@ class ConversionRun:
             self.tally.count(resumed=n_there)
             self.notice(f"resuming {self.path}: {n_there} of {self.plan.n_shards} shards done")
         n_samples = sum(len(self.plan.shard(number)) for number in missing)
-        check_room(self.path, n_samples * self.conversion.stored_spec.nbytes, len(missing))
+        check_room(self.path, n_samples * self.conversion.stored_spec.nbytes)
         scheduler = self.conversion.request.scheduler
         if scheduler is None:
             self.write_shards(missing)

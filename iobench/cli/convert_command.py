@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.report.document import Block
 
 STAND_IN: Final = Sentence("STAND-IN: generated files, not the real dataset.", "caution")
-NO_SPACE: Final = Sentence("NOT ENOUGH ROOM: free space or files, or name another OUT.", "caution")
+NO_SPACE: Final = Sentence("NOT ENOUGH ROOM: free some space, or name another OUT.", "caution")
 OF_OUTCOME: Final = {
     "path", "dataset", "format", "stand_in", "is_finished", "shards", "stages_nbytes"
 }  # fmt: skip

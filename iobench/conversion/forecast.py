@@ -17,7 +17,7 @@ from iobench.conversion.preparing import existing_folder, prepare
 from iobench.datasets.sample_windows import SampledFiles
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import StoreError
-from iobench.files.atomic import free_files, free_nbytes
+from iobench.files.atomic import free_nbytes
 from iobench.files.uploads import remove_tree
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline
@@ -26,7 +26,6 @@ from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.recording.clocks import now_ns
 from iobench.registry import find_converter
 from iobench.stores.manifest import MANIFEST_NAME, read_manifest
-from iobench.stores.places import FILES_OF_A_SHARD
 from iobench.stores.plan import probe_samples
 from iobench.stores.tally import Tally
 
@@ -80,10 +79,7 @@ def forecast(request: ConvertRequest, screen: Screen) -> tuple[PreparedConversio
     if (step_s := _step_s(prepared, request)) is not None:  # loading hides behind the steps
         steps_s = n_samples * step_s
         saved_s = max(load_source_s, steps_s) - max(load_store_s, steps_s)
-    folder = existing_folder(request.out)
-    free, most_files, least_files = (
-        free_nbytes(folder), free_files(folder), FILES_OF_A_SHARD * n_shards,
-    )  # fmt: skip
+    free = free_nbytes(existing_folder(request.out))
     free_needed = max(0, out_nbytes - there)
     return prepared, {
         "n_samples": n_samples,
@@ -97,7 +93,6 @@ def forecast(request: ConvertRequest, screen: Screen) -> tuple[PreparedConversio
         "scratch_nbytes": windows.scratch_nbytes,
         "free_needed_nbytes": free_needed,
         "free_nbytes": free,
-        "free_files": most_files,
         "convert_s": convert_s,
         # Seconds of a pass over all samples in order with these workers, and what the store saves
         # of it beside a training whose step is known.
@@ -108,9 +103,7 @@ def forecast(request: ConvertRequest, screen: Screen) -> tuple[PreparedConversio
         "unknown_ranges": list(ranges),
         "probe_n_samples": probe["n_samples"],
         "lossy": probe["lossy"],
-        "least_files": least_files,
-        "fits": (free is None or free_needed <= free)
-        and (most_files is None or least_files <= most_files),
+        "fits": free is None or free_needed <= free,
     }
 
 

@@ -88,18 +88,6 @@ def free_nbytes(folder: Path) -> int | None:
         return shutil.disk_usage(folder).free
 
 
-def free_files(folder: Path) -> int | None:
-    """Return how many files can be made where a folder is; None where nothing limits or tells it.
-
-    Like bytes these are those of the file system, and of a user's quota where it counts that in.
-    """
-    if not is_local(folder):
-        return None
-    with storage_errors(folder):
-        status = os.statvfs(folder)
-    return status.f_favail if status.f_files else None  # btrfs and others make inodes as they go
-
-
 def sync_directory(path: Path) -> None:
     """Make the names in a folder survive a power cut, where the file system can."""
     if not is_local(path):

@@ -288,7 +288,7 @@ class _Staging:
     def _check_room(self, missing: Sequence[StagedFile]) -> None:
         """Compare what is to be copied with what is free, before a byte is."""
         nbytes = sum(file.nbytes for file in missing)
-        check_room(self._folder, nbytes, len(missing))
+        check_room(self._folder, nbytes)
         on = file_system_of(self._folder)
         if on.reach == "memory" and nbytes > (free := available_memory_nbytes()):
             raise StorageError(

@@ -21,7 +21,6 @@ from iobench.errors import StorageError, StoreClaimedError
 from iobench.files.atomic import (
     OTHER_FOLDER,
     TEMPORARY_SUFFIX,
-    free_files,
     free_nbytes,
     is_closed,
     is_local,
@@ -45,8 +44,6 @@ TEMPORARY: Final = ("SCRATCH", "TMPDIR")
 MAX_DEPTH: Final = 3
 SUBFOLDERS: Final = ("stores", "stand-ins", "indexes")
 """Of a place, with a folder for each item in them."""
-FILES_OF_A_SHARD: Final = 2
-"""At the least, while a store is written: its data, and what the journal says of it."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -136,19 +133,13 @@ def _check_links(place: Path) -> None:
             )
 
 
-def check_room(path: Path, nbytes: int, n_shards: int) -> None:
-    """Refuse to begin what there is no room for, of bytes or of files.
-
-    A quota is seen where the file system counts it in; else writing tells of it.
-    """
-    free, files, n_files = free_nbytes(path), free_files(path), FILES_OF_A_SHARD * n_shards
+def check_room(path: Path, nbytes: int) -> None:
+    """Refuse to begin what there is no room for; a quota is seen where the file system counts it."""
+    free = free_nbytes(path)
     if free is not None and free < nbytes:
-        reason = f"{nbytes} bytes are needed, {free} are free; free some space"
-    elif files is not None and files < n_files:
-        reason = f"{n_files} files or more are needed, {files} can be made; take larger shards"
-    else:
-        return
-    raise StorageError(f"{path}: {reason} or {OTHER_FOLDER}")
+        raise StorageError(
+            f"{path}: {nbytes} bytes are needed, {free} are free; free some space or {OTHER_FOLDER}"
+        )
 
 
 def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:

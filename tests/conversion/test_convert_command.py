@@ -37,7 +37,7 @@ PLAN = {
     "free_nbytes",
     "convert_s", "load_source_s", "load_store_s", "saved_s",
     "payback_epochs", "fits",
-    "probe_n_samples", "lossy", "free_files", "least_files", "unknown_ranges",
+    "probe_n_samples", "lossy", "unknown_ranges",
 }  # fmt: skip
 TELLING = """\
 import os, sys
