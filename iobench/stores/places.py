@@ -134,7 +134,7 @@ def _check_links(place: Path) -> None:
 
 
 def check_room(path: Path, nbytes: int) -> None:
-    """Refuse to begin what there is no room for; a quota is seen where the file system counts it."""
+    """Refuse to begin what there is no room for; a quota counts where the file system counts it."""
     free = free_nbytes(path)
     if free is not None and free < nbytes:
         raise StorageError(
