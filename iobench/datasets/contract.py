@@ -193,6 +193,9 @@ class Dataset(Protocol):
         The published step time, if any.
     source_name : str, optional
         Instead of ``name`` what the plan of a store has, where names depend on the place.
+    keeps_decoded : bool, optional
+        True: samples are what ``decode`` returns, which takes ``out`` as well: rows of a batch by
+        name, to be filled.
     thread_safe : bool, optional
         True: threads may call the three steps at once, and a conversion uses all cores. Without
         it they are called by one thread at a time.
@@ -216,10 +219,7 @@ class Dataset(Protocol):
         ...
 
     def decode(self, raw: Raw, where: Where) -> Arrays:
-        """Return the arrays these bytes hold; ``where`` is what ``read`` was given for them.
-
-        A `KeepsDecoded` dataset may take ``out`` as well: rows of a batch by name, to be filled.
-        """
+        """Return the arrays these bytes hold; ``where`` is what ``read`` was given for them."""
         ...
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
@@ -264,24 +264,6 @@ def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[..., Any]]]:
     fused = tuple(dataset.fused)
     names = [name for name in STEPS if name not in fused[1:]]
     return [("+".join(fused) if name in fused else name, getattr(dataset, name)) for name in names]
-
-
-class KeepsDecoded:
-    """A dataset whose samples are what `decode` returns, side by side where they were made so."""
-
-    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
-        """Return the arrays as they are."""
-        return arrays
-
-
-def keeps_decoded(dataset: Any) -> bool:
-    """Return whether a dataset's samples are its decoded arrays."""
-    return getattr(type(dataset), "preprocess", None) is KeepsDecoded.preprocess
-
-
-def decodes_in_place(dataset: Dataset) -> bool:
-    """Return whether ``decode`` takes ``out``, and makes the sample there."""
-    return keeps_decoded(dataset) and "out" in inspect.signature(dataset.decode).parameters
 
 
 def make_sample(dataset: Dataset, where: Where) -> Sample:

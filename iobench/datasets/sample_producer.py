@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from iobench.chunks.file_indexes import chosen
-from iobench.datasets.contract import keeps_decoded, sample_steps
+from iobench.datasets.contract import sample_steps
 from iobench.datasets.sample_windows import (
     SampledFiles,
     SampleWindow,
@@ -191,7 +191,7 @@ class SampleProducer:
 
     @property
     def _is_as_decoded(self) -> bool:
-        return keeps_decoded(self._dataset)
+        return bool(getattr(self._dataset, "keeps_decoded", False))
 
     @cached_property
     def _stack_nbytes(self) -> int:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from iobench.datasets.catalogue import catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.containers import TEXTS, Container, NetcdfFiles, ZarrStores
-from iobench.datasets.contract import KeepsDecoded, SampleIndex
+from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_kinds import FACTS, split_group
 from iobench.datasets.file_labels import SamplePlaces
 from iobench.datasets.file_sets import (
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 CONTAINERS: Final = {each.kind: each for each in (GribMessages, NetcdfFiles, ZarrStores)}
 
 
-class UserFiles(KeepsDecoded, ChunkedSamples):
+class UserFiles(ChunkedSamples):
     """Files of the user's own as a dataset; made by `user_files`.
 
     Files are put in the order of their coordinate along the sample dimension where that orders
@@ -63,6 +63,7 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
 
     title = ""
     published: PublishedStep | None = None
+    keeps_decoded = True
 
     def __init__(
         self, paths: Sequence[Path], selection: Selection, target: Path | None = None
@@ -84,6 +85,10 @@ class UserFiles(KeepsDecoded, ChunkedSamples):
     def thread_safe(self) -> bool:
         """Whether threads may make samples at once: ecCodes and numcodecs can, HDF5 cannot."""
         return not self.fused
+
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
+        """Return the arrays as they are."""
+        return arrays
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the files, URLs looked up; raise MissingFileError listing all that are missing."""

@@ -74,9 +74,9 @@ def dataset_pipeline(
 ) -> Pipeline:
     """Return the steps ``read``, ``decode``, ``preprocess`` of a dataset, fused as it says."""
     # all of them: a script's own loaders need none
-    from iobench.datasets.contract import PlannedDataset, decodes_in_place, sample_steps
+    from iobench.datasets.contract import PlannedDataset, sample_steps
 
-    in_place = decodes_in_place(dataset)
+    in_place = getattr(dataset, "keeps_decoded", False)
     steps = tuple(
         Step(STEP_KINDS[name], "", run, name == "decode" and in_place)
         if name in STEP_KINDS
