@@ -20,8 +20,6 @@ from iobench.errors import (
     StoreError,
     UnknownNameError,
 )
-from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.ring.process_source import ProcessSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,16 +45,6 @@ def test_batches_are_stacked_samples(ens10: OpenDataset) -> None:
         expected = np.stack([ens10[number][name] for number in range(4)])
         assert np.array_equal(rows, expected, equal_nan=True)
     loader.close()
-
-
-@pytest.mark.quick_cases(1)
-def test_threads_and_processes_make_the_same(ens10: OpenDataset) -> None:
-    for processes, kind in ((False, PipelineSource), (True, ProcessSource)):
-        loader = ens10.loader(2, processes=processes, transform=dict)
-        assert isinstance(loader.source, kind)
-        first, _ = list(loader)
-        assert np.array_equal(first["t2m"][1], ens10[1]["t2m"], equal_nan=True)
-        loader.close()
 
 
 def test_it_is_map_style_and_travels(ens10: OpenDataset) -> None:

@@ -15,7 +15,6 @@ from iobench.recording.process_io import unit_costs
 from iobench.recording.run_directory import RunDirectory
 
 MODULE = """
-import collections
 import numpy as np
 
 class Squares:
@@ -98,7 +97,6 @@ def empty_stream():
     return iter([])
 
 ready = Squares(3)
-Point = collections.namedtuple("Point", "left right")
 """
 
 
