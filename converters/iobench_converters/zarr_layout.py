@@ -212,12 +212,8 @@ def check_folders(path: Path, arrays: Sequence[ArrayLayout]) -> None:
             )
 
 
-def _numbered(number: int) -> str:
-    return f"variable-{number}"
-
-
 def _folders(spec: SampleSpec) -> list[str]:
     """Return the arrays' names: of their variables where they can be names of nodes and folders."""
     return [
-        name if _is_usable(name) else _numbered(number) for number, name in enumerate(spec.names)
+        name if _is_usable(name) else f"variable-{number}" for number, name in enumerate(spec.names)
     ]

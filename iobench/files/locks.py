@@ -149,9 +149,9 @@ class _LockFile:
 
     def _remove_broken(self) -> None:
         """Remove locks that processes were taking over as they were killed."""
-        import psutil  # most locks are held where none is left
-
         for left in self._path.parent.glob(f"{self._path.name}.break.*"):
+            import psutil
+
             pid = left.name.removeprefix(f"{self._path.name}.break.").partition(".")[0]
             if pid.isdecimal() and not psutil.pid_exists(int(pid)):
                 left.unlink(missing_ok=True)
