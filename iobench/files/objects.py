@@ -8,8 +8,6 @@ from __future__ import annotations
 import io
 import re
 import secrets
-import threading
-from collections import Counter
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 TEMPORARY_SUFFIX = ".iobench-tmp"
 """How an unfinished file ends; nothing with this ending is ever read."""
-LISTED_AT_ONCE: Final = 1000
-"""Names in one answer of S3, and of the stores that copy it."""
 N_PARTS: Final = 16
 """A range becomes so many requests: one connection does not fill the line."""
 PART_NBYTES: Final = (1 << 20, 4 << 20)
@@ -59,16 +55,6 @@ class ObjectStat(msgspec.Struct, frozen=True):
 FOLDER: Final = ObjectStat(0, 0, "directory")
 sealed: Final[dict[URL, Any]] = {}
 """Committed uploads (`iobench.files.uploads`), by the paths in scratch that stand for them."""
-_counting = threading.Lock()
-request_counts: Final[Counter[str]] = Counter()
-"""What was asked for reading, here and in the processes that told it: ``listings`` (answers of up
-to 1000 names), ``states``, ``ranges`` and their ``nbytes``; what a library tries again is one."""
-
-
-def count_requests(**counts: int) -> None:
-    """Count what was asked for."""
-    with _counting:
-        request_counts.update(counts)
 
 
 # -- bytes -------------------------------------------------------------------------------------
@@ -127,7 +113,6 @@ def fill_objects(
         [begin for _, begin, _ in parts],
         [part for _, _, part in parts],
     )
-    count_requests(ranges=sum(count > 0 for count in counts), nbytes=sum(counts))
     filled = [0] * len(urls)
     for (number, _, _), count in zip(parts, counts, strict=True):
         filled[number] += count
@@ -159,9 +144,7 @@ def fetched(ranges: Sequence[tuple[URL, int, int]]) -> list[bytes]:
 
 def read_objects(urls: Sequence[URL]) -> list[Any]:
     """Return the content of objects as buffers, None for those that are not there."""
-    contents = ask(urls, _get, or_none=True)
-    count_requests(ranges=len(contents), nbytes=sum(len(each or b"") for each in contents))
-    return contents
+    return ask(urls, _get, or_none=True)
 
 
 class ObjectReader(io.RawIOBase):
@@ -225,7 +208,6 @@ def states_of(urls: Sequence[URL], *, may_hide: bool = False) -> list[ObjectStat
 
     With ``may_hide`` a web server may say instead that it is not permitted.
     """
-    count_requests(states=len(urls))
     return ask(urls, _state, [may_hide] * len(urls), or_none=True)
 
 
@@ -291,7 +273,6 @@ async def _web_file(url: URL) -> tuple[ObjectStat, bool]:
 
 def list_folder(url: URL) -> dict[str, ObjectStat]:
     """Return what is directly in a folder, by name; of a web server the folders it links to."""
-    count_requests(listings=1)
     return cast("dict[str, ObjectStat]", ask([url], _listed)[0])
 
 
@@ -317,7 +298,6 @@ def find_below(url: URL) -> dict[str, ObjectStat]:
     if url.protocol in WEB:
         return {}
     (states,) = ask([url], _states_below)
-    count_requests(listings=max(1, -(-len(states) // LISTED_AT_ONCE)))
     folders = {name[:at] for name in states for at in range(len(name)) if name[at] == "/"}
     markers = {name for name in folders & set(states) if not states[name].st_size}
     return {name: states[name] for name in sorted(states) if name and name not in markers}

@@ -12,12 +12,11 @@ import iobench
 from iobench.chunks.decoded_chunks import reopen_files
 from iobench.datasets.sample_producer import samples_in_order
 from iobench.errors import FileFormatError, MissingFileError, StorageError
-from iobench.files import objects
-from iobench.files.objects import request_counts
 from iobench.files.ranges import open_source_file
 from iobench.files.urls import URL, as_path
 from iobench.sources.opening import expand_sources
 from iobench.stores.plan import fingerprint, modified_ns
+from tests.support.asked_objects import counted_requests
 from tests.support.http_files import serve
 
 pytest.importorskip("obstore", reason="opens URLs")
@@ -32,22 +31,16 @@ def nothing_open():
 
 
 @pytest.fixture
-def counted(monkeypatch):
+def counted():
     """Return what tells how often ranges were asked for, and their bytes, since it last told."""
-    n_turns, before = [0], [request_counts.copy()]
-    ask = objects.ask
+    with counted_requests() as counts:
 
-    def noted(urls, request, *arguments, **options):
-        n_turns[0] += bool(urls) and request.__name__ == "_fill"
-        return ask(urls, request, *arguments, **options)
+        def tell():
+            found = counts["turns"], counts["nbytes"]
+            counts.clear()
+            return found
 
-    def tell():
-        found = n_turns[0], (request_counts - before[0])["nbytes"]
-        n_turns[0], before[0] = 0, request_counts.copy()
-        return found
-
-    monkeypatch.setattr(objects, "ask", noted)
-    return tell
+        yield tell
 
 
 def chunked(path, *, shape=(24, 64, 96), chunks=(4, 64, 96), compressed=True):

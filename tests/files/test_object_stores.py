@@ -22,7 +22,6 @@ from iobench.files.object_requests import forget_stores
 from iobench.files.objects import (
     create,
     fill_objects,
-    request_counts,
     server_time_ns,
     update,
 )
@@ -32,6 +31,7 @@ from iobench.files.urls import URL, as_path, is_url
 from iobench.stores.extents import read_ranges
 from iobench.stores.shard_writer import ShardFileWriter
 from tests.conftest import s3_client
+from tests.support.asked_objects import counted_requests
 
 PART = 5 << 20
 """The least that S3 takes."""
@@ -74,11 +74,11 @@ def test_a_url_has_the_face_of_a_path(place):
     assert list(place.iterdir()) == [place / "t2m"]
     assert place.below() == ["t2m/c.0.0"]
     listed = place.with_listing()
-    before = request_counts.copy()
-    assert (listed / "t2m/c.0.0").stat().st_size == 10
-    assert (listed / "t2m").is_dir()
-    assert not (listed / "b").exists()
-    assert (request_counts - before)["states"] == 0
+    with counted_requests() as asked:
+        assert (listed / "t2m/c.0.0").stat().st_size == 10
+        assert (listed / "t2m").is_dir()
+        assert not (listed / "b").exists()
+    assert not asked
     below.unlink()
     below.unlink(missing_ok=True)
     assert not place.exists()
@@ -212,10 +212,11 @@ def test_long_ranges_are_divided_to_go_side_by_side(place):
     data = os.urandom((5 << 20) + 11)
     place.write_bytes(data)
     memory = bytearray(len(data))
-    before = request_counts.copy()
-    assert fill_objects([place], [3], [memoryview(memory)]) == [len(data) - 3]  # it ends before
+    with counted_requests() as asked:
+        filled = fill_objects([place], [3], [memoryview(memory)])
+    assert filled == [len(data) - 3]  # it ends before
     assert bytes(memory[: len(data) - 3]) == data[3:]
-    assert (request_counts - before)["ranges"] == 6  # of no less than a MiB
+    assert asked["ranges"] == 6  # of no less than a MiB
 
 
 def test_a_bucket_that_is_not_there_is_one_line(bucket):

@@ -15,9 +15,9 @@ from iobench.errors import (
     OptionError,
     StorageError,
 )
-from iobench.files.objects import request_counts
 from iobench.files.urls import URL
 from iobench.registry import dataset_names, find_dataset
+from tests.support.asked_objects import counted_requests
 from tests.support.http_files import serve
 
 pytest.importorskip("obstore", reason="speaks S3")
@@ -59,8 +59,8 @@ def as_lists(splits):
 
 
 def asked_for(function):
-    before = request_counts.copy()
-    return function(), request_counts - before
+    with counted_requests() as counts:
+        return function(), counts
 
 
 @pytest.mark.timeout(110)
