@@ -139,11 +139,11 @@ REFUSALS = {
     # Files that are damaged, locked or of another layout
     "cut short": Refusal(
         lambda: Path("a.nc").write_bytes(netcdf().read_bytes()[:-900]), TO.format("a.nc"),
-        "(?P<do>fetch the file again);", ">>> netcdf()\n" + TO.format("a.nc"),
+        "(?P<do>fetch the file again)", ">>> netcdf()\n" + TO.format("a.nc"),
     ),
     "a lock": Refusal(
         locked, TO.format("a.nc"),
-        r"is locked, end the program that writes it, or set (?P<do>\S+=FALSE)$",
+        r"is locked: end the program that writes it, or set (?P<do>\S+=FALSE)$",
         "$ env {do} iobench " + TO.format("a.nc"),
     ),
     "group": Refusal(
