@@ -186,6 +186,23 @@ def chosen_splits(split: str | None, given: Sequence[CoordinateInterval]) -> tup
     return named or ((_joined(given),) if given else ())
 
 
+def gap_of(index: SampleIndex, numbers: Sequence[int]) -> str:
+    """Return in words where samples lack neighbours that others have; ``""`` where nowhere."""
+    chosen = np.asarray(numbers, dtype=np.int64)
+    for dim in index.dims or ("",):
+        positions = np.asarray(index.along(dim).positions, dtype=np.float64)
+        steps, counts = np.unique(np.round(np.diff(np.unique(positions)), 6), return_counts=True)
+        if not steps.size:
+            continue
+        there, first = np.unique(positions[chosen], return_index=True)
+        wide = np.flatnonzero(np.diff(there) > 1.5 * steps[np.argmax(counts)])
+        if wide.size:
+            before, after = (index.coordinate[chosen[first[wide[0] + n]]] for n in (0, 1))
+            more = f", nor in {wide.size - 1} more places" if wide.size > 1 else ""
+            return f"; none between {before} and {after}{more}"
+    return ""
+
+
 def _within(
     index: SampleIndex, interval: CoordinateInterval, among: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
