@@ -95,12 +95,12 @@ def _identity(
         "variables": {variable.name: list(variable.shape) for variable in spec},
         "stage": facts.get("request", {}).get("stage", "preprocessed"),
         "normalisation": dict(normalisation),
+        **{f"file {number}": file for number, file in enumerate(facts.get("fingerprints", ()))},
         **{
             name: value
             for name, value in facts.items()
             if name not in NOT_COMPARED and not name.endswith(("version", "versions"))
         },
-        **{f"file {number}": file for number, file in enumerate(facts.get("fingerprints", ()))},
     }
 
 

@@ -81,8 +81,6 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
             f"--data-dir {request.data_dir}: no such folder; name the one that holds the files"
         )
     place = choose_place(store_dir=request.store_dir)
-    if place.notice and kind == "named" and request.data_dir is None and request.files is None:
-        screen.note(place.notice)  # a stand-in may be made there; an index alone is small
     indexes = place.path / "indexes"
     if kind == "files" and request.sample_dim is None:
         request = _with_sample_dim(request, targets, indexes, screen)
@@ -90,6 +88,8 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
         _download(request, kind, targets[0], indexes, screen)
     dataset = _find_dataset(request, kind, targets)
     check_steps(dataset)
+    if place.notice and kind == "named" and request.data_dir is None and request.files is None:
+        screen.note(place.notice)  # a stand-in may be made there; an index alone is small
     with screen.progress(f"files of {dataset.name}") as move:
         files, locator = locate_files(
             dataset,

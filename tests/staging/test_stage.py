@@ -197,13 +197,12 @@ def test_a_place_that_is_too_small_is_told_before_a_byte_is_copied(tmp_path, mon
     source = make(tmp_path / "store")
     real = os.statvfs(tmp_path)
     (tmp_path / "node").mkdir()
-    for name, value in [("f_bavail", 100), ("f_favail", 3)]:
-        values = {each: getattr(real, each) for each in dir(real) if each.startswith("f_")}
-        told = type("Told", (), {**values, name: value})
-        monkeypatch.setattr(os, "statvfs", lambda path, told=told: told)
-        with pytest.raises(StorageError, match=r"are needed, .* (are free|can be made)"):
-            stage(source.path, tmp_path / "node", progress=lambda *_: pytest.fail("copied"))
-        assert list((tmp_path / "node").iterdir()) == []
+    values = {each: getattr(real, each) for each in dir(real) if each.startswith("f_")}
+    told = type("Told", (), {**values, "f_bavail": 100})
+    monkeypatch.setattr(os, "statvfs", lambda path: told)
+    with pytest.raises(StorageError, match=r"are needed, .* are free"):
+        stage(source.path, tmp_path / "node", progress=lambda *_: pytest.fail("copied"))
+    assert list((tmp_path / "node").iterdir()) == []
 
 
 def test_what_is_no_finished_store_and_what_lies_in_itself_is_refused(tmp_path):
