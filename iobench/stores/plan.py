@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 N_STRETCHES = 16
 STRETCH_NBYTES = 1 << 16
-PIECE_NBYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -234,26 +233,24 @@ def boxed_n_samples(n_samples: int, grid: Mapping[str, int], unit: int = 1) -> i
     return max(1, n_samples // below) * below
 
 
-def fingerprint(file: Path, *, whole: bool = False) -> dict[str, Any]:
+def fingerprint(file: Path) -> dict[str, Any]:
     """Return what a source file looks like: name, size, hash of 16 stretches of 64 KiB.
 
     No modification time: a copy of the data gives the same store. The first and last bytes are
-    always among the stretches; a change between them may go unseen, unless ``whole`` asks for the
-    hash of all bytes. Of a folder, such as a Zarr store, names and sizes of all files below it,
-    and the beginnings of 16 of them, or all of all.
+    always among the stretches; a change between them may go unseen. Of a folder, such as a Zarr
+    store, names and sizes of all files below it, and the beginnings of 16 of them.
     """
     digest = hashlib.blake2b(digest_size=16)
     try:
         if file.is_dir():
-            nbytes = _hash_folder(file, digest, whole=whole)
+            nbytes = _hash_folder(file, digest)
         else:
             with storage_errors(file):
                 nbytes = file.stat().st_size
-            _hash_file(file, nbytes, digest, whole=whole)
+            _hash_file(file, nbytes, digest)
     except FileNotFoundError as error:
         raise MissingFileError(f"{file} is missing; it was there when it was indexed") from error
-    key = "blake2b" if whole else "sampled_blake2b"
-    return {"name": file.name, "nbytes": nbytes, key: digest.hexdigest()}
+    return {"name": file.name, "nbytes": nbytes, "sampled_blake2b": digest.hexdigest()}
 
 
 def modified_ns(file: Path) -> int:
@@ -271,25 +268,21 @@ def modified_ns(file: Path) -> int:
         raise MissingFileError(f"{file} is missing; it was there when it was indexed") from error
 
 
-def _hash_file(file: Path, nbytes: int, digest: hashlib.blake2b, *, whole: bool) -> None:
+def _hash_file(file: Path, nbytes: int, digest: hashlib.blake2b) -> None:
     last = max(0, nbytes - STRETCH_NBYTES)
     offsets = sorted({last * step // (N_STRETCHES - 1) for step in range(N_STRETCHES)})
-    if isinstance(file, URL) and not whole and nbytes:
+    if isinstance(file, URL) and nbytes:
         length = min(STRETCH_NBYTES, nbytes)
         for stretch in fetched([(file, offset, length) for offset in offsets]):
             digest.update(stretch)
         return
     with storage_errors(file), file.open("rb", buffering=0) as stream:
-        if whole:
-            while piece := stream.read(PIECE_NBYTES):
-                digest.update(piece)
-            return
         for offset in offsets:
             stream.seek(offset)
             digest.update(stream.read(STRETCH_NBYTES))
 
 
-def _hash_folder(folder: Path, digest: hashlib.blake2b, *, whole: bool) -> int:
+def _hash_folder(folder: Path, digest: hashlib.blake2b) -> int:
     """Add a folder to a digest; return the bytes of all files below it."""
     with storage_errors(folder):
         files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -297,10 +290,6 @@ def _hash_folder(folder: Path, digest: hashlib.blake2b, *, whole: bool) -> int:
         for path, size in zip(files, sizes, strict=True):
             digest.update(f"{path.relative_to(folder).as_posix()} {size}\n".encode())
         last = len(files) - 1
-        if whole:
-            for path, size in zip(files, sizes, strict=True):
-                _hash_file(path, size, digest, whole=True)
-            return sum(sizes)
         chosen = {last * step // (N_STRETCHES - 1) for step in range(N_STRETCHES)} if files else ()
         for number in sorted(chosen):
             with files[number].open("rb", buffering=0) as stream:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
@@ -80,8 +80,21 @@ class BatchLog:
                 kind, start_ns, end_ns, nbytes, cpu_ns, self.batch, self.epoch, sample, number
             )
 
+    def transform(
+        self, function: Callable[[Any], Any], arrays: Any, samples: NDArray[np.int64]
+    ) -> Any:
+        """Return what a user's function makes of a batch; its error names the samples."""
+        start_ns = self.now_ns()
+        try:
+            value = function(arrays)
+        except BaseException as error:
+            error.add_note(f"the transform was given {_listed(samples)}")
+            raise
+        self.add(Kind.TRANSFORM, start_ns, self.now_ns())
+        return value
 
-def listed_samples(samples: NDArray[np.int64]) -> str:
+
+def _listed(samples: NDArray[np.int64]) -> str:
     """Return the samples of a batch as an error names them."""
     listed = samples[:N_LISTED].tolist()
     n_more = len(samples) - len(listed)

@@ -20,7 +20,7 @@ from iobench.cpus import available_cpus
 from iobench.errors import IobenchError, SampleError, WorkerError
 from iobench.loaders.ring.buffers import BatchLayout, ScratchRows
 from iobench.loaders.ring.contract import PlannedSource
-from iobench.loaders.ring.log import BatchLog, listed_samples
+from iobench.loaders.ring.log import BatchLog
 from iobench.recording.activation import activate
 from iobench.recording.kinds import Kind
 from iobench.recording.process_io import ProcessIo, RunQueue
@@ -190,14 +190,7 @@ def transformed(
     assert job.transform is not None
     rows = scratch.arrays(len(samples))
     filler.fill(samples, rows, log)
-    start_ns = log.now_ns()
-    try:
-        made = job.transform(rows)
-    except BaseException as error:
-        error.add_note(f"the transform was given {listed_samples(samples)}")
-        raise
-    log.add(Kind.TRANSFORM, start_ns, log.now_ns())
-    return made
+    return log.transform(job.transform, rows, samples)
 
 
 def spec_of_batch(made: Any, inside: SampleSpec, n_samples: int) -> SampleSpec:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.loaders.ring.buffers import Lease
-from iobench.loaders.ring.log import BatchLog, listed_samples
+from iobench.loaders.ring.log import BatchLog
 from iobench.recording.clocks import now_ns
-from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,14 +167,7 @@ class RingRun:
     ) -> Any:
         if self._present is None:
             return arrays
-        start_ns = log.now_ns()
-        try:
-            value = self._present(arrays)
-        except BaseException as error:
-            error.add_note(f"the transform was given {listed_samples(np.asarray(batch.samples))}")
-            raise
-        log.add(Kind.TRANSFORM, start_ns, log.now_ns())
-        return value
+        return log.transform(self._present, arrays, np.asarray(batch.samples))
 
     def _put(self, number: int, batch: PlannedBatch, lease: Lease) -> None:
         with self._changed:
