@@ -29,8 +29,8 @@ N_ENCODED: Final = 3
 """Moments of an encoded variable: of its values, of what is stored less these, and the largest
 relative error as the highest of no value."""
 
-PIECE: Final = 1 << 15
-"""Values summed at a time: with what is in between they stay in a processor's cache."""
+PIECE: Final = 1 << 18
+"""Values summed at a time: in smaller pieces threads wait for each other (for the GIL) longer."""
 LEAST_COLUMNS: Final = 256
 STRIDE: Final = 16
 """One value in so many tells about where the mean of a piece is."""
