@@ -15,6 +15,7 @@ import numpy as np
 from iobench.chunks.file_indexes import chosen
 from iobench.datasets.contract import sample_steps
 from iobench.datasets.sample_windows import (
+    FilledWindow,
     SampledFiles,
     SampleWindow,
     ScratchFile,
@@ -76,6 +77,7 @@ class WindowPlan(msgspec.Struct, frozen=True):
     band_nbytes: int = 0  # memory for bands of windows in scratch
     scratch_nbytes: int = 0  # of the largest window in scratch
     n_decoding: int = 1  # threads that decode at once
+    is_filled_ahead: bool = False  # memory holds the next window beside one that is written
 
 
 class SampleProducer:
@@ -174,6 +176,10 @@ class SampleProducer:
             return found, 1 + again / max(1, shared.total)
 
         pairs, times = planned(window_nbytes)
+        halves, halves_times = planned(max(one, window_nbytes // 2))
+        is_filled_ahead = len(pairs) > 1 and halves_times <= times and one <= window_nbytes // 2
+        if is_filled_ahead:
+            pairs = halves
         folder = self._scratch_folder
         scratch_nbytes = 0 if is_in_memory(folder) else free_nbytes(folder) or 0
         if times > ENOUGH and scratch_nbytes > window_nbytes:
@@ -186,8 +192,11 @@ class SampleProducer:
             )
         most = max(window_nbytes, STACK_NBYTES)
         windows = tuple(SampleWindow(a, b, (b - a) * one > most) for a, b in pairs)
+        is_filled_ahead &= not any(each.is_in_scratch for each in windows)
         longest = max((len(each) for each in windows if each.is_in_scratch), default=0)
-        return WindowPlan(cuts, windows, times, band_nbytes, longest * one, n_decoding)
+        return WindowPlan(
+            cuts, windows, times, band_nbytes, longest * one, n_decoding, is_filled_ahead
+        )
 
     @property
     def _is_as_decoded(self) -> bool:
@@ -234,19 +243,29 @@ class SampleProducer:
         filler = WindowFiller(files, run, self._tally, plan.band_nbytes)
         ahead = self._ahead(self._stack_nbytes)
         left = deque(spans)
-        for number, window in enumerate(plan.windows):
-            if window.is_in_scratch and self._scratch is None:
-                self._scratch = ScratchFile(self._scratch_folder)
-            filled = filler.fill(window, self._scratch if window.is_in_scratch else None)
-            if number + 1 < len(plan.windows):
-                filler.announce(plan.windows[number + 1])
-            jobs = []
-            while left and left[0][0] < window.stop:
-                start, stop = left.popleft()
-                own = numbers[start:stop].tolist()
-                jobs.append(partial(self._from_window, filled, start, stop, own))
-            yield from self._in_order(jobs, ahead)
-            filled.close()
+        with ThreadPoolExecutor(1, thread_name_prefix="iobench-fill") as filling:
+            waiting = deque(plan.windows)
+            begun: deque[Future[FilledWindow]] = deque()
+            while waiting or begun:
+                if not begun:
+                    begun.append(filling.submit(self._filled, filler, waiting.popleft()))
+                filled = begun.popleft().result()
+                if waiting:
+                    filler.announce(waiting[0])
+                if waiting and plan.is_filled_ahead:
+                    begun.append(filling.submit(self._filled, filler, waiting.popleft()))
+                jobs = []
+                while left and left[0][0] < filled.window.stop:
+                    start, stop = left.popleft()
+                    own = numbers[start:stop].tolist()
+                    jobs.append(partial(self._from_window, filled, start, stop, own))
+                yield from self._in_order(jobs, ahead)
+                filled.close()
+
+    def _filled(self, filler: WindowFiller, window: SampleWindow) -> FilledWindow:
+        if window.is_in_scratch and self._scratch is None:
+            self._scratch = ScratchFile(self._scratch_folder)
+        return filler.fill(window, self._scratch if window.is_in_scratch else None)
 
     def _in_order(
         self, jobs: Iterable[Callable[[], SampleStack]], ahead: int

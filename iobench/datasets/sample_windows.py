@@ -216,7 +216,7 @@ class WindowFiller:
     def __init__(self, files: SampledFiles, run: RunJobs, tally: Tally, band_nbytes: int) -> None:
         self._files, self._run, self._tally = files, run, tally
         self._band_nbytes = band_nbytes
-        self._pages = np.empty(0, dtype=np.uint8)  # those of a window serve the next one
+        self._pages: list[NDArray[np.uint8]] = []  # those of a window serve a later one
 
     def fill(self, window: SampleWindow, scratch: ScratchFile | None) -> FilledWindow:
         """Return the decoded samples of a window, in memory or in a scratch file."""
@@ -227,31 +227,26 @@ class WindowFiller:
         scratch.clear()
         bands: dict[str, list[_Band]] = {}
         nbytes = max(self._band_nbytes // len(window), LINE_NBYTES)
-        largest = max(1, self._band_nbytes)
-        if self._pages.size < largest:
-            self._pages = np.empty(0, dtype=np.uint8)
-            self._pages = own_pages(largest)
+        pages = self._take_pages(max(1, self._band_nbytes))
         for number, variable in enumerate(variables):
             found = bands.setdefault(variable.name, [])
             for start, stop in _boxes(variable, nbytes):
                 shape = (len(window), *(b - a for a, b in zip(start, stop, strict=True)))
                 size = math.prod(shape) * variable.dtype.itemsize
-                memory = self._pages if size <= self._pages.size else own_pages(size)
+                memory = pages if size <= pages.size else own_pages(size)
                 band = memory[:size].view(variable.dtype).reshape(shape)
                 self._run(self._jobs(samples, number, band, start, stop))
                 found.append(_Band(scratch.write(band, self._run), start, stop))
-        self._pages = np.empty(0, dtype=np.uint8)  # samples are read back into memory of their own
+        # Samples are read back into memory of their own.
         return FilledWindow(window, variables, {}, bands, scratch)
 
     def _in_memory(self, window: SampleWindow, samples: Sequence[_FileSamples]) -> FilledWindow:
         variables = self._files.variables
         sizes = [len(window) * variable.sample_nbytes for variable in variables]
         starts = [0, *itertools.accumulate(-(-size // LINE_NBYTES) * LINE_NBYTES for size in sizes)]
-        if self._pages.size < starts[-1]:
-            self._pages = np.empty(0, dtype=np.uint8)
-            self._pages = own_pages(starts[-1])
+        pages = self._take_pages(starts[-1])
         arrays = {
-            variable.name: self._pages[start : start + size]
+            variable.name: pages[start : start + size]
             .view(variable.dtype)
             .reshape(len(window), *variable.shape)
             for variable, start, size in zip(variables, starts, sizes, strict=False)
@@ -262,7 +257,15 @@ class WindowFiller:
             for number, variable in enumerate(variables)
         ]  # fmt: skip
         self._run(itertools.chain.from_iterable(jobs))
-        return FilledWindow(window, variables, arrays, {}, None)
+        return FilledWindow(window, variables, arrays, {}, None, partial(self._pages.append, pages))
+
+    def _take_pages(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return memory of a window that is over, where it is large enough, else new one."""
+        pages = self._pages.pop() if self._pages else np.empty(0, dtype=np.uint8)
+        if pages.size < nbytes:
+            del pages  # before there is more
+            pages = own_pages(nbytes)
+        return pages
 
     def announce(self, window: SampleWindow) -> None:
         """Have the system read what a window needs, while another one is written."""
@@ -332,10 +335,12 @@ class FilledWindow:
         arrays: dict[str, NDArray[Any]],
         bands: dict[str, list[_Band]],
         scratch: ScratchFile | None,
+        give_back: Callable[[], None] | None = None,
     ) -> None:
         self.window = window
         self._variables, self._arrays = variables, arrays
         self._bands, self._scratch = bands, scratch
+        self._give_back = give_back
 
     def rows(self, start: int, stop: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of samples side by side, by their places in the order of all."""
@@ -359,8 +364,10 @@ class FilledWindow:
         return rows
 
     def close(self) -> None:
-        """Let go of its memory."""
+        """Let go of its memory, which serves a later window."""
         self._arrays = {}
+        if self._give_back is not None:
+            self._give_back()
 
 
 def _boxes(variable: SampledVariable, nbytes: int) -> Iterator[tuple[Place, Place]]:
