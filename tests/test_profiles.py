@@ -10,7 +10,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import Anchor
 from iobench.runs.reading import open_profile
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 from tests.support.spools import on_shared
 
 CONFIG = {"workers": 2, "prefetch": 1, "expected_workers": ["worker-0", "worker-1"]}

@@ -67,8 +67,8 @@ ROOMS = {
     "compat": {"recording", "torch"},
     "launch": {"adapters", "command_words", "recording", "registry", "storage"},
     "testing": {
-        "analysis", "datasets", "files", "findings", "recording", "registry", "report", "runs",
-        "samples", "stores",
+        "analysis", "datasets", "files", "findings", "recording", "registry", "report", "samples",
+        "stores",
     },
     "sources": {"samples", "datasets", "files", "registry", "stores"},
     "profiling": {

@@ -3,8 +3,6 @@ from iobench.testing.datasets import MadeUpDataset as MadeUpDataset
 from iobench.testing.fake_clock import FakeClock as FakeClock
 from iobench.testing.findings import FindingTests as FindingTests
 from iobench.testing.loaders import LoaderTests as LoaderTests
-from iobench.testing.sketched_runs import CONSUMER as CONSUMER
-from iobench.testing.sketched_runs import SketchedRun as SketchedRun
 from iobench.testing.stand_ins import StandInTests as StandInTests
 from iobench.testing.stores import EVERY_DTYPE as EVERY_DTYPE
 from iobench.testing.stores import StoreTests as StoreTests

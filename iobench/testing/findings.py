@@ -14,36 +14,42 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.registry import installed_findings
-from iobench.testing.sketched_runs import CONSUMER, SketchedRun
+from iobench.testing.fake_clock import FakeClock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iobench.analysis.run import Run
     from iobench.findings.contract import Finding
     from iobench.report.document import Section
 
 STEP_NS = 10_000_000
+READ_NS = 4_000_000
 
 
-def four_batches() -> SketchedRun:
-    """Return a run that reads four batches of 1 MB for 4 ms each, and computes for 6 ms."""
-    run = SketchedRun(dataset="sketched", format="source")
-    for batch in range(4):
-        start_ns, of = batch * STEP_NS, {"batch": batch, "epoch": 0}
-        ready_ns = start_ns + 4 * STEP_NS // 10
-        run.add(CONSUMER, Kind.READ, start_ns, ready_ns, nbytes=10**6, **of)
-        run.wait(batch, start_ns, ready_ns, "consumer", epoch=0, nbytes=10**6)
-        run.add(CONSUMER, Kind.FORWARD, ready_ns, start_ns + STEP_NS, **of)
-    return run
+def record_run(path: Path, n_batches: int) -> Run:
+    """Return a run that reads batches of 1 MB for 4 ms each, and computes for 6 ms."""
+    directory = RunDirectory.create(path, {"dataset": "recorded", "format": "source"})
+    with directory.recorder(role="consumer", clock=FakeClock()) as recorder:
+        recorder.emit(Kind.OTHER, 0, 1)
+        for batch in range(n_batches):
+            start_ns = batch * STEP_NS
+            ready_ns, of = start_ns + READ_NS, {"batch": batch, "epoch": 0}
+            loop = recorder.string("consumer")
+            recorder.emit(Kind.READ, start_ns, ready_ns, nbytes=10**6, **of)
+            recorder.emit(Kind.WAIT, start_ns, ready_ns, nbytes=10**6, detail=loop, **of)
+            recorder.emit(Kind.FORWARD, ready_ns, start_ns + STEP_NS, **of)
+    directory.gather()
+    return Run(path)
 
 
 class FindingTests:
     """What every finding keeps. A subclass overrides the fixture ``finding``.
 
-    Where nothing is to say of `four_batches` it overrides ``run`` as well.
+    Where nothing is to say of the four batches of `record_run` it overrides ``run`` as well.
     """
 
     @pytest.fixture
@@ -54,7 +60,7 @@ class FindingTests:
     @pytest.fixture
     def run(self, tmp_path: Path) -> Run:
         """Return a run that there is something to say of."""
-        return four_batches().write(tmp_path / "run")
+        return record_run(tmp_path / "run", 4)
 
     @pytest.fixture
     def figures(self, finding: Finding[Any], run: Run) -> Any:
@@ -83,9 +89,7 @@ class FindingTests:
     def test_of_a_run_without_a_batch_nothing_or_something_is_said(
         self, finding: Finding[Any], tmp_path: Path
     ) -> None:
-        sketch = SketchedRun(dataset="sketched", format="source")
-        sketch.add(CONSUMER, Kind.OTHER, 0, 1)
-        run = sketch.write(tmp_path / "empty")
+        run = record_run(tmp_path / "empty", 0)
         figures = finding.figures(run.of_rank(run.ranks[0]))
         if figures is not None and not finding.of_job:
             _check_section(finding.section(figures))

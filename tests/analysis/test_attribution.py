@@ -7,7 +7,7 @@ from scripts import Script
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind, stage_name
 from iobench.recording.span_file import Flag
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 WORKER = ("worker", 0)
 

@@ -22,7 +22,7 @@ from iobench.recording.machine_head import MachineHead
 from iobench.recording.span_file import Flag
 from iobench.report.sentences import verdict_sentence
 from iobench.runs.machine_samples import MachineSamples
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 WORKER = ("worker", 0)
 

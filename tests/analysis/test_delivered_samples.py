@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
 

@@ -14,7 +14,7 @@ from iobench.analysis.run import Run
 from iobench.findings.devices import device_exposure, device_sums
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 ON_DEVICE = {"flags": Flag.DEVICE | Flag.DETAIL, "thread": 1}
 STEPS = st.lists(

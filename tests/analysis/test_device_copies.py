@@ -13,7 +13,7 @@ from iobench.analysis.run import Run
 from iobench.findings.devices import DeviceSums, device_sums
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData

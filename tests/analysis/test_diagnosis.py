@@ -6,7 +6,7 @@ from schedules import pool
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 
 def of_pool(stages, n_batches=50, has_compute=True, **options):

@@ -11,8 +11,7 @@ from iobench.analysis.epoch_cost import BreakEven, epoch_cost
 from iobench.recording.epoch_reads import EpochReads, LoadRates
 from iobench.recording.kinds import Kind
 from iobench.report.sentences import verdict_sentence
-from iobench.testing import SketchedRun
-from iobench.testing.sketched_runs import CONSUMER
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 GB = 10**9
 MS = 1_000_000

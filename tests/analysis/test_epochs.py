@@ -15,7 +15,7 @@ from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.exposure import step_statistics
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 few = settings(max_examples=max(settings().max_examples // 3, 12), deadline=None)
 times = st.integers(0, 200)

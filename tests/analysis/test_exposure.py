@@ -4,7 +4,7 @@ from schedules import exposed, pool
 
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 
 def test_an_instant_more_of_readiness_moves_an_instant_of_blame():

@@ -24,7 +24,7 @@ from streams import stream
 
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import WORKER_KINDS, Kind
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 # A third of what other tests try, for there are many of these.
 few = settings(max_examples=max(settings().max_examples // 3, 12), deadline=None)

@@ -7,8 +7,7 @@ from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
-from iobench.testing import SketchedRun
-from iobench.testing.sketched_runs import CONSUMER
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 
 class Loop:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.recording.kinds import Kind
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 READ, DECODE, OPEN = Kind.READ, Kind.DECODE, Kind.OPEN
 

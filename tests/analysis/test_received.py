@@ -8,7 +8,7 @@ from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.sentences import verdict_sentence
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 LOOP = ("consumer", -1)
 PRODUCER = 1

@@ -5,7 +5,7 @@ import numpy as np
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 
 def test_what_is_on_no_path_was_not_waited_for():

@@ -11,7 +11,7 @@ from streams import NAMES, stream, stream_sketch
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.testing import CONSUMER
+from tests.support.sketched_runs import CONSUMER
 
 MS = 1_000_000
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import GRAPH, TASK, Kind
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 WORKER = ("worker", 0)
 

@@ -17,7 +17,7 @@ from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import QUEUED_KINDS, WAITING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.model import Timeline, timeline_of
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from iobench.analysis.run import Run
 from iobench.findings.utilisation import mean_utilisation, utilisation
 from iobench.recording.kinds import Kind
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

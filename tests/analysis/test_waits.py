@@ -6,7 +6,7 @@ import pytest
 
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 
 def serial_run(waits, rounds=None):

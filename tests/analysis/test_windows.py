@@ -8,7 +8,7 @@ from iobench.analysis.run import exposure
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 WORKER = ("worker", 0)
 

@@ -12,7 +12,7 @@ import pytest
 from iobench.cli import main
 from iobench.cli.profile_command import profile_config
 from iobench.recording.kinds import Kind
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 MS = 1_000_000
 NBYTES = 500_000

@@ -13,7 +13,7 @@ import pytest
 from iobench.cli import main
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 US = 1_000
 MACHINE = {"host": "one", "cpus": 2, "cpu_model": "x", "memory_nbytes": 10**9}

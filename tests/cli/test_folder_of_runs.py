@@ -10,7 +10,7 @@ import pytest
 from iobench.cli import main
 from iobench.recording.span_reader import Anchor
 from iobench.runs.reading import holds_several
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from iobench.cli import main
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.storage.file_systems import file_system_of
-from iobench.testing.sketched_runs import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 KIB = 1 << 10
 FEW = ("--duration", "0.5")

@@ -18,7 +18,7 @@ from iobench.cli import main
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
 from iobench.recording.this_process import host_name
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 US, MS = 1_000, 1_000_000
 WALL_NS = 1_795_000_000 * 10**9

@@ -23,7 +23,8 @@ from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import Anchor
 from iobench.recording.this_process import boot_id, host_name
 from iobench.runs.reading import open_profile
-from iobench.testing import CONSUMER, FakeClock, SketchedRun
+from iobench.testing import FakeClock
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 

@@ -10,7 +10,7 @@ import pytest
 
 from iobench.cli import main
 from iobench.recording.kinds import Kind
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 MS = 1_000_000
 NBYTES = 4_000_000

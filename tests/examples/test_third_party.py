@@ -17,7 +17,8 @@ import pytest
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.registry import dataset_names, find_dataset, format_names, installed_findings
-from iobench.testing import FindingTests, SketchedRun
+from iobench.testing import FindingTests
+from tests.support.sketched_runs import SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable

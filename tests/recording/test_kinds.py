@@ -21,7 +21,7 @@ spec.loader.exec_module(kinds)
 import pathlib
 
 from iobench.cli import main
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 folder = pathlib.Path(sys.argv[2])
 MS = 1_000_000

@@ -17,7 +17,7 @@ from iobench.recording.kinds import Kind
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
 from iobench.report.run_report import RunReport, make_reports
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 sys.path.append(str(Path(__file__).parents[1] / "support"))

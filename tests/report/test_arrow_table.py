@@ -16,7 +16,7 @@ from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.arrow_table import to_arrow, write_parquet
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData

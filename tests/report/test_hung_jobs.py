@@ -16,7 +16,7 @@ from iobench.recording.kinds import LOCKED, RECEIVED, STUCK, Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
 from iobench.report.report_document import report_document
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from iobench.recording.kinds import Kind
 from iobench.report.document import NOT_APPLICABLE, Document, KeyFigures, Table
 from iobench.report.one_screen import one_screen
 from iobench.report.report_document import report_document
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.run_report import make_reports
 from iobench.runs.reading import open_profile
-from iobench.testing import CONSUMER, SketchedRun
 from tests.support.run_json import to_json
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 MS = 1_000_000
 

@@ -15,7 +15,7 @@ from iobench.recording.kinds import Kind
 from iobench.report import units
 from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.report.report_document import report_document
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from iobench.analysis.run import Run

@@ -13,8 +13,9 @@ from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.registry import installed_findings
 from iobench.report.document import Section, sentences
-from iobench.testing import CONSUMER, FindingTests
-from iobench.testing.findings import four_batches
+from iobench.testing import FindingTests
+from iobench.testing.findings import READ_NS, STEP_NS
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,13 @@ class TestSpeaking(FindingTests):
 
     @pytest.fixture
     def run(self, name: str, tmp_path: Path) -> Run:
-        sketch = four_batches()
+        sketch = SketchedRun(dataset="sketched", format="source")
+        for batch in range(4):
+            start_ns, of = batch * STEP_NS, {"batch": batch, "epoch": 0, "nbytes": 10**6}
+            ready_ns = start_ns + READ_NS
+            sketch.add(CONSUMER, Kind.READ, start_ns, ready_ns, **of)
+            sketch.wait(batch, start_ns, ready_ns, "consumer", epoch=0, nbytes=10**6)
+            sketch.add(CONSUMER, Kind.FORWARD, ready_ns, start_ns + STEP_NS, batch=batch, epoch=0)
         if MORE[name]:
             sketch.add(CONSUMER, start_ns=5, end_ns=9, nbytes=8, **MORE[name])
         return sketch.write(tmp_path / "run")

@@ -10,7 +10,7 @@ import pytest
 
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 MACHINE = {"host": "one", "cpus": 2, "cpu_model": "Some CPU", "system": "Linux 6.1"}
 BATCH_SIZE, STEP_NS = 4, 1_000_000

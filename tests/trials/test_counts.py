@@ -19,7 +19,7 @@ from iobench.findings.counts import (
 )
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 COUNTS = Counts(
     {

@@ -32,8 +32,7 @@ from iobench.findings.faster_stages import predicted
 from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.testing import SketchedRun
-from iobench.testing.sketched_runs import CONSUMER
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData

@@ -16,7 +16,7 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 TIMES = st.integers(0, 1000)
 SPENT = st.integers(1, 1000)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from iobench.testing import SketchedRun
+    from tests.support.sketched_runs import SketchedRun
 
 WORK = (Kind.READ, Kind.DECODE, Kind.COLLATE)
 

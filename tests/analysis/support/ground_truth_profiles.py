@@ -19,14 +19,14 @@ from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
 from iobench.storage.darshan_reader import read_traces
 from iobench.storage.storage_trace import SEGMENT_DTYPE, StorageTrace
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from iobench.runs.contents import Process, RunData
     from iobench.storage.storage_trace import ProcessTrace
-    from iobench.testing.sketched_runs import Lane
+    from tests.support.sketched_runs import Lane
 
 STAGES: dict[str, tuple[Kind, str]] = {
     "open": (Kind.OPEN, ""),

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.runs.contents import RunData
-    from iobench.testing.sketched_runs import Lane
+    from tests.support.sketched_runs import Lane
 
 STAGES = (Kind.READ, Kind.DECODE, Kind.COLLATE)
 

@@ -12,7 +12,7 @@ from schedules import STAGES
 from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData

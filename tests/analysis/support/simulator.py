@@ -23,14 +23,14 @@ import numpy as np
 from simulator_clock import Gate, Shared, SimulatedClock, Thread
 
 from iobench.recording.kinds import Kind
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from iobench.testing.sketched_runs import Lane
+    from tests.support.sketched_runs import Lane
 
 __all__ = ["Schedule", "simulate", "simulated_run"]
 

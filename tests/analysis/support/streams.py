@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from iobench.recording.kinds import Kind
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

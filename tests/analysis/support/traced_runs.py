@@ -21,13 +21,13 @@ from iobench.storage.storage_trace import (
     ProcessTrace,
     StorageTrace,
 )
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.findings.storage import StorageFigures
-    from iobench.testing.sketched_runs import Lane
+    from tests.support.sketched_runs import Lane
 
 WALL_NS = 10**18
 MODULES = (ModuleState("POSIX", 4), ModuleState("STDIO", 2), ModuleState("DXT_POSIX", 1))

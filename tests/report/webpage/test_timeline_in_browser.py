@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 
 from schedules import pool
 
-from iobench.testing import CONSUMER, SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

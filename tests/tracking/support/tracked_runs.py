@@ -7,7 +7,7 @@ from typing import Any
 
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
-from iobench.testing import SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 MS = 1_000_000
 WALL_NS = 1_700_000_000 * 10**9
