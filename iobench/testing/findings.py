@@ -30,7 +30,7 @@ STEP_NS = 10_000_000
 READ_NS = 4_000_000
 
 
-def record_run(path: Path, n_batches: int) -> Run:
+def example_run(path: Path, n_batches: int) -> Run:
     """Return a run that reads batches of 1 MB for 4 ms each, and computes for 6 ms."""
     directory = RunDirectory.create(path, {"dataset": "recorded", "format": "source"})
     with directory.recorder(role="consumer", clock=FakeClock()) as recorder:
@@ -49,7 +49,7 @@ def record_run(path: Path, n_batches: int) -> Run:
 class FindingTests:
     """What every finding keeps. A subclass overrides the fixture ``finding``.
 
-    Where nothing is to say of the four batches of `record_run` it overrides ``run`` as well.
+    Where nothing is to say of the four batches of `example_run` it overrides ``run`` as well.
     """
 
     @pytest.fixture
@@ -60,7 +60,7 @@ class FindingTests:
     @pytest.fixture
     def run(self, tmp_path: Path) -> Run:
         """Return a run that there is something to say of."""
-        return record_run(tmp_path / "run", 4)
+        return example_run(tmp_path / "run", 4)
 
     @pytest.fixture
     def figures(self, finding: Finding[Any], run: Run) -> Any:
@@ -89,7 +89,7 @@ class FindingTests:
     def test_of_a_run_without_a_batch_nothing_or_something_is_said(
         self, finding: Finding[Any], tmp_path: Path
     ) -> None:
-        run = record_run(tmp_path / "empty", 0)
+        run = example_run(tmp_path / "empty", 0)
         figures = finding.figures(run.of_rank(run.ranks[0]))
         if figures is not None and not finding.of_job:
             _check_section(finding.section(figures))
