@@ -294,16 +294,16 @@ class DecodedChunks:
     ``has_repeats`` says whether the order said last asks for a sample twice: windows overlap.
     """
 
-    def __init__(self) -> None:
-        self._self = weakref.ref(self)
+    def __init__(self, n_dims: int = 1) -> None:
+        self._self, self._n_dims = weakref.ref(self), n_dims
         self._order: SampleOrder | None = None
         self.has_repeats = False
         self.reset()
         with _lock:  # readers iterate over the set
             _caches.add(self)
 
-    def __reduce__(self) -> tuple[type[DecodedChunks], tuple[()]]:
-        return DecodedChunks, ()
+    def __reduce__(self) -> tuple[type[DecodedChunks], tuple[int]]:
+        return DecodedChunks, (self._n_dims,)
 
     def reset(self) -> None:
         """Hold nothing, as if nobody had used it."""
@@ -317,21 +317,26 @@ class DecodedChunks:
         self._limit: int | None = None
         self._clock = 0
 
-    def expect(
-        self, files: NDArray[np.int64], indexes: NDArray[np.int64], *, follows: bool
-    ) -> None:
-        """Say in which order samples will be asked for; ``follows``: behind those said before."""
-        each = indexes[:, None] if indexes.ndim == 1 else indexes
+    def expect(self, addresses: Sequence[Any], *, follows: bool) -> None:
+        """Say in which order samples will be asked for; ``follows``: behind those said before.
+
+        An address begins with the number of a file and the index along each sample dimension, or is
+        the index in the only file.
+        """
+        width = 1 + self._n_dims
+        rows = [each[:width] if isinstance(each, tuple) else (0, each) for each in addresses]
+        files, *along_each = np.array(rows, dtype=np.int64).reshape(-1, width).T
+        each = np.stack(along_each, axis=1)
         numbers = files
-        for along in each.T:
+        for along in along_each:
             numbers = numbers * (along.max(initial=0) + 1) + along
         self.has_repeats = len(np.unique(numbers)) < len(numbers)
         with _lock:
             if self._order is None or not follows:
                 self._order = SampleOrder()
-            order, rows = self._order, list(self._rows)
+            order, known = self._order, list(self._rows)
             order.append(files, each)
-        uses = {row: order.next_use(row) for row in rows}  # others read meanwhile
+        uses = {row: order.next_use(row) for row in known}  # others read meanwhile
         with _lock:
             if self._order is order:
                 self._uses = {row: uses.get(row) or self._next_use(row) for row in self._rows}

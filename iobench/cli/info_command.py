@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cli.documents import fact_table, print_answer
 from iobench.cli.screen import TerminalScreen
-from iobench.datasets.baseline import pipelines_of
-from iobench.datasets.contract import Synthesizer
+from iobench.datasets.contract import Synthesizer, pipelines_of
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.published_files import PublishedFiles

@@ -10,7 +10,7 @@ import msgspec
 from iobench.conversion.convert_request import ConvertRequest
 from iobench.conversion.preparing import open_samples
 from iobench.cpus import available_cpus
-from iobench.datasets.sample_producer import samples_in_order
+from iobench.datasets.sample_windows import samples_in_order
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.sources.request import SourceRequest

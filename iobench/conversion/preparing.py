@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from iobench.conversion.early_samples import decoded_samples
 from iobench.datasets.objects.source import IterableObject
-from iobench.datasets.sample_producer import SampleProducer
-from iobench.datasets.selection import chosen_splits, select_splits
+from iobench.datasets.sample_windows import SampleProducer
+from iobench.datasets.selection import chosen_splits, select_split
 from iobench.errors import OptionError
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.files.memory import shared_memory_nbytes
@@ -109,7 +109,7 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
     source, dataset, index = open_samples(request, screen)
     samples: Sequence[int] = range(len(index))
     if splits := chosen_splits(request.split, request.splits_by):
-        samples = select_splits(index, splits)
+        samples = select_split(index, *splits)
     StoreRequest(
         dataset, index, fmt, request.out, options=request.format_options, encoding=encoding
     ).check_container()

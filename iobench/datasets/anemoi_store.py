@@ -92,10 +92,7 @@ class AnemoiDataset(ChunkedSamples):
         data = _gridded_data(store)
         packing = Packing(data.packing.stored, np.dtype(data.packing.stored).newbyteorder("=").str)
         data = replace(data, dims=DIMS, packing=packing)
-        self._dims, self._names, self._axes = DIMS[:1], ("data",), {"data": (0,)}
-        self._files = (replace(store, variables={"data": data}),)
-        self._find_chunks("time", [data])
-        self.has_chunks = True
+        self.keep_files([replace(store, variables={"data": data})], DIMS[:1])
         names = self._variable_names(store, data)
         dates, listed = _dates(store, data)
         columns = self._chosen_columns(names)
@@ -162,8 +159,6 @@ class AnemoiDataset(ChunkedSamples):
 
     def read(self, where: tuple[int, ...]) -> Raw:
         """Return the bytes of a date's chunks."""
-        if not self._files:
-            raise TypeError("read takes samples that samples() found")
         raw = super().read(where)
         if raw.is_absent:
             raise FileFormatError(

@@ -35,7 +35,7 @@ from iobench.datasets.file_variables import (
 )
 from iobench.datasets.inspected_netcdf import describe_files, inspect_files, whole_variables
 from iobench.datasets.plain_loop import open_plainly
-from iobench.datasets.rows import FileCoordinates
+from iobench.datasets.positions import FileCoordinates
 from iobench.files.urls import URL, range_file
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _numbers(file: ZarrStore, name: str) -> NDArray[Any]:
     """Return the numbers or dates of an array that tells where or when samples are."""
     variable = numbers_of(file)[name]
     if variable.only_library:
-        return through_library(file, variable)
+        return through_library(file, variable, {})
     # Without the fill value: zarr's default of 0 is a time like any other.
     values = read_stored_box(index_box(range_file(file.path), variable))
     if values.dtype.kind == "m":

@@ -7,32 +7,35 @@ them. See ``plugins/README.md`` for how to write one.
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Protocol,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
 
 import msgspec
 from numpy.typing import NDArray
 
 from iobench.coordinates import SampleLabels
-from iobench.errors import IobenchError, OptionError, UnknownNameError
+from iobench.errors import OptionError, UnknownNameError
 
 if TYPE_CHECKING:
-    from iobench.chunks.chunked_fields import SharedChunks
-    from iobench.chunks.chunked_variable import Place
-    from iobench.chunks.sampled_variable import SampledVariable
     from iobench.samples import Sample, SampleSpec
 
+T = TypeVar("T")
 Where = Any
 """Where a sample's bytes are: any small picklable value that the dataset's ``read`` understands."""
 Raw = Any
 """Bytes-like objects, as read from storage, in the order ``decode`` expects; where samples share
 what is decoded, `iobench.samples.SharedBytes` of them."""
 Arrays = Mapping[str, NDArray[Any]]
-RunJobs = Callable[[Iterable[Callable[[], None]]], None]
-"""Runs jobs that may run at once, in threads or not; returns when all are done, raises what one
-raised. The jobs are taken as they come: an iterable of a million is not listed first."""
 Progress = Callable[[int, int], None]
 """Called with (done, total) as long work goes on."""
 
@@ -77,48 +80,52 @@ class SampleAxis(msgspec.Struct, frozen=True):
     rows: Sequence[int] = ()
 
 
+class LazySequence(Sequence[T], Generic[T]):
+    """A sequence whose items follow from their numbers: millions of samples fit in a pickle."""
+
+    __slots__ = ("_compute", "_length")
+
+    def __init__(self, length: int, compute: Callable[[int], T]) -> None:
+        self._length = length
+        self._compute = compute
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        numbers = range(self._length)[index]
+        if isinstance(numbers, range):
+            return [self._compute(number) for number in numbers]
+        return self._compute(numbers)
+
+
 class SampleIndex(msgspec.Struct, frozen=True):
-    """The samples of a dataset.
+    """The samples of a dataset."""
 
-    Parameters
-    ----------
-    spec : SampleSpec
-        What ``preprocess`` returns for each of them.
-    where : sequence of Where
-        One entry per sample, given to ``read``.
-    splits : mapping of str to sequence of int
-        Sample numbers by split name, e.g. ``{"train": range(18)}``; may be empty.
-    coordinate : sequence of str
-        One name per sample (a date, a time step), for messages.
-    positions : sequence of float
-        Where each sample lies along the sample dimension; what windows are laid over. Of a time,
-        seconds since 1970 (or months, where steps are months or years: `time_positions`); of
-        another coordinate, its numbers; counts where there is none. Strictly ascending or strictly
-        descending within a row. Empty where the samples are in no such row.
-    position_units : str
-        The unit of all positions: ``"seconds"``, ``"months"``, the coordinate's own, or nothing.
-    rows : sequence of int
-        Which row each sample lies in, where there are several: forecasts that each have the same
-        lead times, runs that overlap. A window stays within one. Empty: all in one.
-    axes : sequence of SampleAxis
-        Where samples are along several dimensions, each of these, the slowest first; ``positions``
-        and ``rows`` are empty then. See `along`.
-    provenance : mapping
-        JSON-ready facts about the source that a store made from it keeps: files with size and
-        mtime excluded, schema, options, normalisation.
-    meteorology : SampleLabels
-        Coordinates and attributes; what the samples are along. A store keeps it.
-    """
-
-    spec: SampleSpec
-    where: Sequence[Where]
-    splits: Mapping[str, Sequence[int]] = msgspec.field(default_factory=dict)
-    coordinate: Sequence[str] = ()
+    spec: SampleSpec  # what ``preprocess`` returns for each of them
+    where: Sequence[Where]  # one entry per sample, given to ``read``
+    splits: Mapping[str, Sequence[int]] = msgspec.field(default_factory=dict)  # sample numbers
+    coordinate: Sequence[str] = ()  # one name per sample (a date, a time step), for messages
+    # Where each sample lies along the sample dimension; what windows are laid over. Of a time,
+    # seconds since 1970 (or months, where steps are months or years: `time_positions`); of another
+    # coordinate, its numbers; counts where there is none. Strictly ascending or strictly descending
+    # within a row. Empty where the samples are in no such row.
     positions: Sequence[float] = ()
-    position_units: str = ""
+    position_units: str = ""  # ``"seconds"``, ``"months"``, the coordinate's own, or nothing
+    # Which row each sample lies in, where there are several: forecasts that each have the same
+    # lead times, runs that overlap. A window stays within one. Empty: all in one.
     rows: Sequence[int] = ()
+    # Where samples are along several dimensions, each of these, the slowest first; ``positions``
+    # and ``rows`` are empty then. See `along`.
     axes: Sequence[SampleAxis] = ()
+    # JSON-ready facts about the source that a store made from it keeps: files with size and mtime
+    # excluded, schema, options, normalisation
     provenance: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    # coordinates and attributes; what the samples are along. A store keeps it
     meteorology: SampleLabels = msgspec.field(default_factory=SampleLabels)
 
     def __len__(self) -> int:
@@ -138,15 +145,13 @@ class SampleIndex(msgspec.Struct, frozen=True):
         dims = self.dims
         if not dim and len(dims) > 1:
             raise OptionError(f"samples are along {', '.join(dims)}: name one of them")
-        if dim and not dims:
-            raise UnknownNameError(
-                f"the sample dimension of this dataset is unknown; leave {dim}= out"
-            )
         if dim and dim not in dims:
             near = difflib.get_close_matches(dim, dims, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise UnknownNameError(
                 f"samples are not along {dim!r}; {hint}they are along {', '.join(dims)}"
+                if dims
+                else f"the sample dimension of this dataset is unknown; leave {dim}= out"
             )
         if self.axes:
             return self.axes[dims.index(dim) if dim else 0]
@@ -180,29 +185,24 @@ class Dataset(Protocol):
     is a factory that takes the user's options as keyword arguments of type str and raises
     ``OptionError`` or ``UnknownNameError`` for wrong ones.
 
-    Attributes
-    ----------
-    name : str
-        As given on the command line.
-    title : str
-        One line saying what it is, ``""`` for users' own files.
-    fused : tuple of str
-        Names of adjacent steps this source cannot separate, e.g. ``("read", "decode")``: the
-        first of them does the work of all and the others are not called. Empty: all separate.
-    published : PublishedStep or None
-        The published step time, if any.
-    source_name : str, optional
-        Instead of ``name`` what the plan of a store has, where names depend on the place.
-    keeps_decoded : bool, optional
-        True: samples are what ``decode`` returns, which takes ``out`` as well: rows of a batch by
-        name, to be filled.
-    thread_safe : bool, optional
-        True: threads may call the three steps at once, and a conversion uses all cores. Without
-        it they are called by one thread at a time.
+    A class may also have
+
+    - ``source_name``: instead of ``name`` what the plan of a store has, where names depend on the
+      place;
+    - ``keeps_decoded``: samples are what ``decode`` returns, which takes ``out`` as well: rows of a
+      batch by name, to be filled;
+    - ``thread_safe``: threads may call the three steps at once, and a conversion uses all cores;
+    - ``chunks_of(address)``: returns the chunks that a sample takes, each with its variable, an
+      `iobench.chunks.sampled_variable.SampledVariable` that is the same object for all samples of a
+      file; none where samples are made one by one. Addresses begin with the number of a file and
+      the index along each sample dimension. A conversion decodes each chunk once;
+    - ``chunk_cache``: the `DecodedChunks` it reads through, told the order of samples by loaders.
     """
 
-    name: str
-    title: str
+    name: str  # as given on the command line
+    title: str  # one line saying what it is, ``""`` for users' own files
+    # adjacent steps this source cannot separate, e.g. ``("read", "decode")``: the first of them
+    # does the work of all and the others are not called
     fused: tuple[str, ...]
     published: PublishedStep | None
 
@@ -227,32 +227,7 @@ class Dataset(Protocol):
         ...
 
 
-STEPS: Final = {
-    "read": "where",
-    "decode": "raw, where",
-    "preprocess": "arrays, where",
-}
-"""The arguments of the methods that make samples."""
-_checked: set[type] = set()
-
-
-def check_steps(dataset: Dataset) -> None:
-    """Raise IobenchError where a dataset's methods do not take what they are given."""
-    kind = type(dataset)
-    if kind in _checked:
-        return
-    for name, arguments in STEPS.items():
-        if (method := getattr(dataset, name, None)) is None:
-            continue
-        signature = inspect.signature(method)
-        try:
-            signature.bind(*arguments.split(", "))
-        except TypeError as error:
-            raise IobenchError(
-                f"{kind.__module__}.{kind.__qualname__}: {name}{signature} is not what iobench "
-                f"calls; write def {name}(self, {arguments}), as plugins/README.md shows"
-            ) from error
-    _checked.add(kind)
+STEPS: Final = ("read", "decode", "preprocess")
 
 
 def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[..., Any]]]:
@@ -260,7 +235,6 @@ def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[..., Any]]]:
 
     The first takes where the sample is; the others what the one before returned, and where.
     """
-    check_steps(dataset)
     fused = tuple(dataset.fused)
     names = [name for name in STEPS if name not in fused[1:]]
     return [("+".join(fused) if name in fused else name, getattr(dataset, name)) for name in names]
@@ -276,54 +250,14 @@ def make_sample(dataset: Dataset, where: Where) -> Sample:
 
 
 @runtime_checkable
-class ChunkedDataset(Protocol):
-    """Optional face of a dataset whose samples are parts of stored variables, in chunks.
-
-    A conversion reads and decodes each chunk once for all samples that share it. Addresses begin
-    with the number of a file and the index along each of its sample dimensions.
-    """
-
-    def chunks_of(self, address: Where) -> Sequence[tuple[SampledVariable, Place]]:
-        """Return the chunks that a sample takes of each variable it decodes.
-
-        The variables are the same objects for all samples of a file. None at all: samples are made
-        one by one.
-        """
-        ...
-
-
-@runtime_checkable
-class PlannedDataset(Protocol):
-    """Optional face of a dataset that keeps decoded chunks by the order of samples."""
-
-    @property
-    def has_chunks(self) -> bool:
-        """Whether its files have any, known once `samples` has run."""
-        ...
-
-    def expect(self, where: Sequence[Where], *, follows: bool) -> None:
-        """Say which samples will be asked for, after those said before, or instead of them."""
-        ...
-
-    def chunking(self) -> SharedChunks | None:
-        """Return the variable whose chunks hold most for a sample; None where none is shared."""
-        ...
-
-
-@runtime_checkable
 class Synthesizer(Protocol):
     """Optional second face of a dataset: writes a faithful stand-in for files not at hand.
 
-    Attributes
-    ----------
-    synthesis_version : int
-        Counts up when the same seed gives other bytes: older stand-ins are not reused.
-    stand_in_name : str, optional
-        Instead of ``name`` what stand-ins are told apart by, where their files depend on options.
+    It may have a ``stand_in_name``: instead of ``name`` what stand-ins are told apart by.
     """
 
     name: str
-    synthesis_version: int
+    synthesis_version: int  # counts up when the same seed gives other bytes: older ones are left
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return the bytes ``synthesize`` will write."""
@@ -345,3 +279,49 @@ class Synthesizer(Protocol):
         same bytes.
         """
         ...
+
+
+PIPELINES: Final = ("own", "upstream")
+"""What ``--pipeline`` chooses from: our readers; a plain loop of xarray or tf.data."""
+
+
+class SamplePasses(msgspec.Struct, frozen=True):
+    """Samples, or whole batches, that can only be iterated over, pass after pass."""
+
+    spec: SampleSpec  # of one sample
+    # ``items(epoch)`` returns an iterable of one pass: each item is a dict of arrays as the spec
+    # says or, where ``batched``, the same with a leading axis
+    items: Callable[[int], Iterable[Any]]
+    # samples of one pass; 0 where that is not known, and the pass has no end
+    n_samples_all: int = 0
+    batched: bool = False  # whether items are batches; the last of a pass may be shorter
+    in_processes: bool = False  # whether processes that cannot be observed make the items
+    # ``"tensorflow"`` where tf.data makes the items, whose threads are then observed
+    framework: str = ""
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """One way to load a dataset's samples beside our reader."""
+
+    pipeline: SamplePasses | Dataset  # a dataset makes the samples of our reader's index
+    source: str  # what it does, and what of it is assumed; one or two sentences for reports
+
+
+@runtime_checkable
+class UpstreamBaseline(Protocol):
+    """Optional face of a dataset: ``--pipeline upstream``."""
+
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
+    ) -> Baseline:
+        """Return a plain loop over these files.
+
+        ``files`` and ``index`` are what ``files`` and ``samples`` returned. ``batch_size`` is for
+        pipelines that make batches themselves.
+        """
+        ...
+
+
+def pipelines_of(dataset: Dataset) -> tuple[str, ...]:
+    """Return which of `PIPELINES` a dataset has; ``own`` is always one of them."""
+    return PIPELINES if isinstance(dataset, UpstreamBaseline) else PIPELINES[:1]

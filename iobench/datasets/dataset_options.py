@@ -14,41 +14,20 @@ LISTED = 12
 
 
 class Option(msgspec.Struct, frozen=True):
-    """An option of a dataset, given as ``--option NAME=VALUE``.
-
-    Parameters
-    ----------
-    name : str
-        As the user gives it.
-    text : str
-        What it does, a sentence; ``iobench info`` shows it.
-    default : object
-        Its value where it is not given. Of True and False it is a flag: ``true`` or ``false``.
-    values : sequence of str
-        Those it may have; empty for any.
-    many : bool
-        Whether it takes several, separated by commas: its value is a tuple, in the order of
-        ``values``.
-    parse : callable, optional
-        Returns the value of a text, and raises OptionError for one it cannot use; where it takes
-        several, returns what each is among ``values``.
-    """
+    """An option of a dataset, given as ``--option NAME=VALUE``."""
 
     name: str
-    text: str = ""
-    default: Any = ""
-    values: Sequence[str] = ()
+    text: str = ""  # what it does, a sentence; ``iobench info`` shows it
+    default: Any = ""  # where it is not given; of True and False it is a flag: true or false
+    values: Sequence[str] = ()  # those it may have; empty for any
+    # whether it takes several, separated by commas: its value is a tuple, in the order of `values`
     many: bool = False
+    # returns the value of a text, and raises OptionError for one it cannot use; where it takes
+    # several, returns what each is among `values`
     parse: Callable[[str], Any] | None = None
 
     def value(self, text: str) -> Any:
-        """Return the value of a text.
-
-        Raises
-        ------
-        OptionError
-            If it has none, listing those allowed.
-        """
+        """Return the value of a text; OptionError lists those allowed."""
         if self.parse is not None and not self.many:
             return self.parse(text)
         if isinstance(self.default, bool):
@@ -82,13 +61,7 @@ class Option(msgspec.Struct, frozen=True):
 def parse_options(
     dataset: str, known: Sequence[Option], given: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the value of each option of a dataset.
-
-    Raises
-    ------
-    OptionError
-        For an unknown option or a value it cannot have, listing those that are known.
-    """
+    """Return the value of each option of a dataset; OptionError lists those that are known."""
     names = {each.name: each for each in known}
     for name in given:
         if name not in names:

@@ -69,7 +69,6 @@ def labels_of_files(
     chosen: Mapping[str, str],
     places: SamplePlaces,
     *,
-    windows: Mapping[str, slice] | None = None,
     same: frozenset[str] = frozenset(),
 ) -> SampleLabels:
     """Return what files of one grid say of the samples made of them.
@@ -82,8 +81,6 @@ def labels_of_files(
         ``whole(files, names, digest=None)`` returns by name what each file has, or digests of it.
     chosen : mapping of str to str
         Variables of samples by their names in files; ``""`` for those that samples do not have.
-    windows : mapping of str to slice, optional
-        What samples take of dimensions, where that is not all.
     same : frozenset of str, optional
         Coordinates that are known to be the same in all files.
     """
@@ -91,7 +88,7 @@ def labels_of_files(
         described = describe(files[0])
     except IobenchError as error:  # the samples can be made all the same
         return SampleLabels(places.dims, left_out={"all": str(error)})
-    return _FileLabels(files, described, whole, chosen, places, windows or {}, same).labels()
+    return _FileLabels(files, described, whole, chosen, places, same).labels()
 
 
 class _FileLabels:
@@ -104,11 +101,10 @@ class _FileLabels:
         whole: Whole,
         chosen: Mapping[str, str],
         places: SamplePlaces,
-        windows: Mapping[str, slice],
         same: frozenset[str],
     ) -> None:
         self.files, self.described, self.whole = files, described, whole
-        self.chosen, self.places, self.windows, self.same = chosen, places, windows, same
+        self.chosen, self.places, self.same = chosen, places, same
         self.attributes, self.texts = described.variables, described.texts
         numbers = numbers_of(files[0])
         shapes = {name: (each.dims, each.shape) for name, each in numbers.items()}
@@ -240,13 +236,10 @@ class _FileLabels:
         parts = parts if dims else [part.reshape(()) for part in parts]
         same = not dims and all(np.array_equal(part, parts[0]) for part in parts)
         if not is_moving or (same and not self._is_of_file(name)):
-            window = tuple(self.windows.get(dim, slice(None)) for dim in dims)
-            return Coordinate(name, dims, parts[0][window], attributes)
+            return Coordinate(name, dims, parts[0], attributes)
         rest = tuple(dim for dim in dims if dim not in self.places.dims)
-        window = (slice(None), *(self.windows.get(dim, slice(None)) for dim in rest))
-        return Coordinate(
-            name, (SAMPLE_DIM, *rest), self.places.taken(dims, parts)[window], attributes
-        )
+        values = self.places.taken(dims, parts)
+        return Coordinate(name, (SAMPLE_DIM, *rest), values, attributes)
 
 
 def coordinate_names(

@@ -25,7 +25,7 @@ from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.containers import Container
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.file_variables import check_sample_dims, lacking
-from iobench.datasets.rows import FileCoordinates
+from iobench.datasets.positions import FileCoordinates
 from iobench.errors import FileFormatError, IobenchError, OptionError
 from iobench.files.ranges import read_extents
 

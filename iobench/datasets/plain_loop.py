@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from iobench.chunks.grib.messages import GRIB
 from iobench.chunks.netcdf.file import HDF5_MAGIC
 from iobench.chunks.zarr_store import check_for_library
-from iobench.datasets.baseline import Baseline
+from iobench.datasets.contract import Baseline
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
 
 if TYPE_CHECKING:
-    from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw, SampleIndex, Where
+    from iobench.datasets.contract import Arrays, PublishedStep, SampleIndex, Where
     from iobench.samples import Sample
 
 PLAIN_LOOP: Final = (
@@ -43,7 +41,7 @@ class VariablePart(NamedTuple):
 
 
 class XarrayLoop:
-    """A dataset whose samples xarray reads and decodes; another one found files and samples."""
+    """The steps of a dataset that xarray reads and decodes; another one finds the samples."""
 
     name = "xarray loop"
     title = ""
@@ -63,14 +61,6 @@ class XarrayLoop:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": {}}
 
-    def files(self, locator: Locator) -> list[Path]:
-        """Return none: our own reader finds the files."""
-        return []
-
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Refuse: our own reader finds the samples."""
-        raise TypeError("the samples were found by another dataset")
-
     def read(self, where: Where) -> Any:
         """Return the arrays of a sample by name."""
         arrays = {}
@@ -89,10 +79,6 @@ class XarrayLoop:
             native = values.dtype.newbyteorder("=")
             arrays[each.name or each.variable] = values.astype(native, copy=False)
         return arrays
-
-    def decode(self, raw: Raw, where: Where) -> Arrays:
-        """Refuse: xarray reads and decodes at once."""
-        raise TypeError("read and decode are one step")
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the sample."""
@@ -143,7 +129,8 @@ def make_plain_loop(
         if sample[each.name].shape != each.shape:
             shape = " x ".join(map(str, sample[each.name].shape))
             raise _not_read(select(where)[0].source, f"{each.name}: it makes {shape} of a sample")
-    return Baseline(loop, PLAIN_LOOP)
+    made: Any = loop  # another dataset found files and samples
+    return Baseline(made, PLAIN_LOOP)
 
 
 def open_plainly(path: str, **options: Any) -> Any:
@@ -152,12 +139,26 @@ def open_plainly(path: str, **options: Any) -> Any:
 
     try:
         if Path(path).is_dir():
-            options = {**_zarr_options(Path(path)), **options}
+            if find_spec("zarr") is None:
+                raise _not_read(path, "it needs the zarr package: pip install 'iobench[zarr]'")
+            check_for_library(Path(path))
+            # To look for what is not there leaves an error, which zarr keeps, and a batch with it.
+            names = (".zmetadata", "zarr.json")
+            found = [each for each in names if (Path(path) / each).exists()]
+            is_consolidated = any(
+                name == names[0] or b'"consolidated_metadata"' in (Path(path) / name).read_bytes()
+                for name in found
+            )
+            options = {"engine": "zarr", "consolidated": is_consolidated, **options}
         else:
             with Path(path).open("rb") as file:
                 magic = file.read(8)
             if magic == HDF5_MAGIC and "engine" not in options:
-                _check_for_netcdf(path)
+                import h5py
+
+                with h5py.File(path, "r") as file:
+                    if halves := [n for n, x in file.items() if getattr(x, "dtype", "") == "f2"]:
+                        raise _not_read(path, f"{halves[0]}: netCDF's library dies of half floats")
             if magic[:4] == GRIB:
                 if find_spec("cfgrib") is None:
                     why = "it needs the cfgrib package: pip install 'iobench[grib]'"
@@ -173,29 +174,6 @@ def open_plainly(path: str, **options: Any) -> Any:
         raise MissingFileError(f"{path}: is gone since it was indexed; fetch it again") from error
     except NOT_READ as error:
         raise _not_read(path, str(error)) from error
-
-
-def _zarr_options(folder: Path) -> dict[str, Any]:
-    if find_spec("zarr") is None:
-        raise _not_read(str(folder), "it needs the zarr package: pip install 'iobench[zarr]'")
-    check_for_library(folder)
-    is_consolidated = (folder / ".zmetadata").exists()
-    with contextlib.suppress(OSError, ValueError):
-        is_consolidated |= "consolidated_metadata" in json.loads(
-            (folder / "zarr.json").read_bytes()
-        )
-    # zarr keeps the error of looking for what is not there, and with it the batch that is made.
-    return {"engine": "zarr", **({} if is_consolidated else {"consolidated": False})}
-
-
-def _check_for_netcdf(path: str) -> None:
-    """Refuse half floats, of which netCDF's C library dies by a signal."""
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        for name, each in file.items():
-            if getattr(each, "dtype", None) == "f2":
-                raise _not_read(path, f"{name}: netCDF's library dies of half floats")
 
 
 def _not_read(path: str, why: str) -> FileFormatError:

@@ -1,19 +1,21 @@
-"""Where samples lie along a dimension, as numbers that windows can be laid over."""
+"""Where the samples of files lie along dimensions: times decoded, positions, rows, names."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
+from iobench.chunks.file_indexes import FileIndexes
 from iobench.coordinates import decode_whole_seconds
-from iobench.errors import FileFormatError
+from iobench.datasets.contract import LazySequence, SampleAxis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -27,7 +29,7 @@ SAME_DAY_DAYS: Final = 3
 def time_positions(
     times: NDArray[Any], rows: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.float64], str]:
-    """Return positions of times and their unit."""
+    """Return positions of times and their unit: months where the steps are months or years."""
     seconds = seconds_since_1970(times)
     neighbours = np.diff(np.zeros(len(times)) if rows is None else rows) == 0
     apart = np.abs(np.diff(seconds)[neighbours])
@@ -35,7 +37,13 @@ def time_positions(
         return seconds, "seconds"
     if apart.min() < SHORTEST_MONTH_S or np.ptp(apart) < 1:
         return seconds, "seconds"
-    months, days = _months_and_days(times)
+    if times.dtype.kind == "M":
+        whole = times.astype("M8[M]")
+        months = whole.astype(np.float64)
+        days = (times.astype("M8[D]") - whole.astype("M8[D]")).astype(np.int64)
+    else:
+        months = np.array([(time.year - 1970) * 12 + time.month - 1 for time in times], np.float64)
+        days = np.array([time.day for time in times])
     # The last of a month is 28 to 31, its middle 14 to 17.
     if np.ptp(days) > SAME_DAY_DAYS or (np.diff(months)[neighbours] == 0).any():
         return seconds, "seconds"
@@ -60,9 +68,8 @@ def spell_times(times: NDArray[Any]) -> list[str]:
         whole = all((time.minute, time.second, time.microsecond) == (0, 0, 0) for time in times)
         return [time.isoformat(timespec="hours" if whole else "auto") for time in times]
     known = times[~np.isnat(times)]
-    for unit in ("h", "m", "s", "us", "ns"):
-        if (known.astype(f"M8[{unit}]") == known).all():
-            break
+    units = (unit for unit in "hms" if (known.astype(f"M8[{unit}]") == known).all())
+    unit: Any = next(units, "us")
     spelled = np.datetime_as_string(times, unit=unit).tolist()
     return ["unknown" if each == "NaT" else each for each in spelled]
 
@@ -95,10 +102,9 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
             warnings.simplefilter("ignore")  # dates before 1582 become cftime's, with a warning
             # Microseconds reach every year; xarray's default of nanoseconds ends in 2262.
             coder = CFDatetimeCoder(time_unit="us")
-            decoded = coder.decode(Variable("n", values, attributes)).values
+            times: NDArray[Any] = coder.decode(Variable("n", values, attributes)).values
     except (ValueError, OverflowError, ImportError):
         return None  # a unit that CF does not know, or a calendar without cftime
-    times: NDArray[Any] = decoded
     return times if times.dtype.kind in "MO" else None
 
 
@@ -146,35 +152,124 @@ def coordinate_times(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDA
     return None if times is None else times.reshape(values.shape)
 
 
-def cf_times(
-    path: str | Path, values: NDArray[Any], units: str, calendar: str = ""
-) -> NDArray[np.datetime64]:
-    """Return a time axis decoded by its CF units, in UTC."""
-    times = decode_times(np.atleast_1d(values), units, calendar)
-    if times is None or times.dtype.kind != "M" or np.isnat(times).any():
-        of_calendar = f" of the calendar {calendar!r}" if calendar else ""
-        raise FileFormatError(
-            f"{path}: time has units {units!r}{of_calendar}, expected a date for each, as 'hours "
-            "since 1970-01-01 00:00:00' of the standard calendar, in UTC or with a zone as +01:00"
-        )
-    half = np.timedelta64(500, "ms")
-    rounded: NDArray[np.datetime64] = (times + half).astype("datetime64[s]").reshape(values.shape)
-    return rounded
-
-
 def row_numbers(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
     """Return the row of each value: all in one if the parts follow each other, else one each."""
-    differences = np.diff(np.concatenate(parts))
-    follow = bool((differences > 0).all() or (differences < 0).all())
+    steps = np.diff(np.concatenate(parts))
+    follow = bool((steps > 0).all() or (steps < 0).all())
     rows = np.zeros(len(parts), np.int64) if follow else np.arange(len(parts), dtype=np.int64)
     return np.repeat(rows, [len(part) for part in parts])
 
 
-def _months_and_days(times: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return months since January 1970, and the day of the month."""
-    if times.dtype.kind == "M":
-        months = times.astype("datetime64[M]")
-        days = (times.astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.int64) + 1
-        return months.astype(np.int64).astype(np.float64), days
-    months = np.array([(time.year - 1970) * 12 + time.month - 1 for time in times], np.float64)
-    return months, np.array([time.day for time in times], dtype=np.int64)
+class FileCoordinates:
+    """The coordinate of each file along a dimension, and the order of files by it.
+
+    ``values`` are times where all are times of one calendar. ``order`` is None where none orders
+    the files: some overlap, or are not comparable.
+    """
+
+    def __init__(
+        self,
+        stored: Sequence[NDArray[Any]],
+        units: Sequence[str | None],
+        calendars: Sequence[str | None],
+    ) -> None:
+        times = decode_parts(stored, units, calendars)
+        self.is_time = times is not None
+        self.values = values = stored if times is None else times
+        one_unit = len(set(units)) == 1 and len(set(calendars)) == 1 and units[0] is not None
+        self.is_comparable = self.is_time or one_unit
+        self.units = (units[0] or "") if len(set(units)) == 1 else ""
+        self.order: list[int] | None = None
+        if self.is_comparable and all(map(len, values)):
+            order = sorted(range(len(values)), key=lambda number: values[number].min())
+            pairs = itertools.pairwise(order)
+            if all(values[before].max() < values[after].min() for before, after in pairs):
+                self.order = order
+
+
+class SampleRows:
+    """The samples of files: each combination of indexes along one or several dimensions.
+
+    Files are put in the order of the first coordinate that orders all of them, else stay in the
+    order given. Samples lie in one row along a dimension where their other coordinates are equal,
+    whichever files they are of; files that hold the same samples, overlap, or whose coordinates
+    along it mean different things, are rows of their own.
+    """
+
+    def __init__(self, dims: Sequence[str], along: Sequence[FileCoordinates]) -> None:
+        orders = (each.order for each in along if each.order is not None)
+        self.order = next(orders, list(range(len(along[0].values))))
+        shapes = [[len(each.values[number]) for each in along] for number in self.order]
+        inner = [np.indices(shape).reshape(len(shape), -1) for shape in shapes]
+        numbers = np.repeat(np.arange(len(inner)), [each.shape[1] for each in inner])
+        places = np.vstack([numbers, np.concatenate(inner, axis=1)]).T
+        self.where = FileIndexes(places)
+        self._file, self.dims, self.along = places[:, 0], dims, along
+        # The coordinate of each sample along each dimension: as it is, and as a number.
+        self.values: list[NDArray[Any]] = []
+        for at, each in enumerate(along, start=1):
+            parts = [each.values[number] for number in self.order]
+            starts = np.cumsum([0, *map(len, parts)])[:-1]
+            self.values.append(np.concatenate(parts)[starts[self._file] + places[:, at]])
+        numbered = [
+            seconds_since_1970(own) if each.is_time else own.astype(np.float64)
+            for each, own in zip(along, self.values, strict=True)
+        ]
+        # One number for samples of equal coordinates.
+        self._equal = [np.unique(each, return_inverse=True)[1] for each in numbered]
+        n_distinct = int(_numbers_of(self._equal).max(initial=-1)) + 1
+        self.is_doubled = n_distinct < len(places)
+        self.axes = tuple(self._axis(at, numbered[at]) for at in range(len(dims)))
+
+    def _axis(self, at: int, numbers: NDArray[np.float64]) -> SampleAxis:
+        along, values = self.along[at], self.values[at]
+        others = [each for number, each in enumerate(self._equal) if number != at]
+        row = _numbers_of([np.zeros(len(values), dtype=np.int64), *others])
+        in_rows = np.argsort(row, kind="stable")
+        steps = np.diff(numbers[in_rows])[np.diff(row[in_rows]) == 0]
+        is_in_order = bool((steps > 0).all() or (steps < 0).all())
+        is_one = along.is_comparable or len(self.order) == 1
+        if self.is_doubled or not is_one or not is_in_order:
+            row = _numbers_of([self._file, *others])
+            in_rows = np.argsort(row, kind="stable")
+        positions, units = numbers, along.units
+        if along.is_time:
+            positions = np.empty(len(values))
+            positions[in_rows], units = time_positions(values[in_rows], row[in_rows])
+        rows: Any = row if row.any() else ()
+        return SampleAxis(self.dims[at], cast("Any", positions), units, rows)
+
+    def names(self, files: Sequence[str] = ()) -> Sequence[str]:
+        """Return names of samples by their coordinates, as ``2010-01-01T00, number 3``.
+
+        With those of files, where samples of several have the same coordinates.
+        """
+        parts: list[tuple[Sequence[str], NDArray[np.int64]]] = []
+        if self.is_doubled and files:
+            parts.append((files, self._file))
+        for dim, each, own, numbers in zip(
+            self.dims, self.along, self.values, self._equal, strict=True
+        ):
+            distinct = own[np.unique(numbers, return_index=True)[1]]
+            if each.is_time:
+                spelled = spell_times(distinct)
+            else:
+                spelled = [f"{value:g}" for value in distinct.tolist()]
+            if not (dim == "time" and each.is_time):
+                spelled = [f"{dim} {one}" for one in spelled]
+            parts.append((spelled, numbers))
+        return LazySequence(len(self.where), partial(_name, parts))
+
+
+def _name(parts: Sequence[tuple[Sequence[str], NDArray[np.int64]]], sample: int) -> str:
+    return ", ".join(spelled[own[sample]] for spelled, own in parts)
+
+
+def _numbers_of(keys: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return a number for each combination, counted in the order in which they appear."""
+    row = np.zeros(len(keys[0]), dtype=np.int64)
+    for key in keys:
+        row = row * (int(key.max(initial=0)) + 1) + key
+        _, first, row = np.unique(row, return_index=True, return_inverse=True)
+        row = np.argsort(np.argsort(first)).astype(np.int64)[row]
+    return row

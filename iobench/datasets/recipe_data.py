@@ -1,20 +1,27 @@
-"""What a `Recipe` says its dataset by: keys of files, axes, variables, splits, hyperslabs."""
+"""What a `Recipe` says its dataset by, and the samples along a dimension of its files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, get_args, overload
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
+from iobench.datasets.inspected_netcdf import whole_variable
+from iobench.datasets.positions import decode_parts, decode_times, row_numbers, time_positions
+from iobench.errors import FileFormatError
+
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.chunks.netcdf.file import NetcdfFile
     from iobench.samples import Role
 
 FileKey = Mapping[str, str]
 """What tells a file from the others: the value of each `Key`."""
 ZScore = Literal["", "all", "point"]
-T = TypeVar("T")
+UNITS = {"s": "second", "m": "minute", "h": "hour", "D": "day"}
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -52,19 +59,6 @@ class RecipeVariable(msgspec.Struct, frozen=True):
     role: Role = "input"  # where each variable is an array of the sample: what it is to the model
     noise: float = 0.7  # the share of the bits of a stand-in's numbers that are noise
 
-    def mistakes(self) -> Iterator[str]:
-        """Yield which of these a recipe cannot have."""
-        try:
-            is_number = np.dtype(self.dtype).kind in "fiu"
-        except TypeError:
-            is_number = False
-        if not is_number:
-            yield f"field {self.name!r} has dtype {self.dtype!r}, expected a number's, as 'f4'"
-        if self.zscore not in get_args(ZScore):
-            yield f"field {self.name!r} has zscore {self.zscore!r}, expected 'all' or 'point'"
-        if self.role not in ("input", "target"):
-            yield f"field {self.name!r} has role {self.role!r}, expected 'input' or 'target'"
-
 
 class ChannelGroup(msgspec.Struct, frozen=True):
     """An array of the sample, variables stacked as channels; float32 ``(channel, ...)``."""
@@ -81,23 +75,6 @@ class Split(msgspec.Struct, frozen=True):
     times: Sequence[str]
 
 
-class Hyperslab(NamedTuple):
-    """What a sample takes of a variable; of dimensions without a range all."""
-
-    variable: str  # its name in the file
-    # by dimension: an index, which is then no axis of the array, or ``slice(start, stop)``; those
-    # that the variable lacks do not count
-    ranges: Mapping[str, int | slice]
-    file: int | None = None  # the file's number; by default the sample's own
-    name: str = ""  # of the array; by default the variable's
-    of_all: bool = False  # whether the file is one that samples of all files need
-
-    @property
-    def array(self) -> str:
-        """The name of the array."""
-        return self.name or self.variable
-
-
 class Items(msgspec.Struct, frozen=True, eq=False):
     """The samples of a set of files; see `SampleIndex` for each."""
 
@@ -109,24 +86,104 @@ class Items(msgspec.Struct, frozen=True, eq=False):
     splits: Mapping[str, Sequence[int]] = msgspec.field(default_factory=dict)
 
 
-class LazySequence(Sequence[T], Generic[T]):
-    """A sequence whose items follow from their numbers: millions of samples fit in a pickle."""
+def items_along(
+    dim: str,
+    files: Sequence[NetcdfFile],
+    *,
+    time_unit: str,
+    splits: Sequence[Split],
+    is_distinct: bool,
+) -> Items:
+    """Return each index along a dimension, file after file."""
+    for file in files:
+        if not file.dims.get(dim):
+            raise FileFormatError(f"{file.path}: has nothing along {dim!r}, expected samples")
+    where = [(n, i) for n, file in enumerate(files) for i in range(file.dims[dim])]
+    first = files[0].variables.get(dim)
+    units = "" if first is None else first.attributes.get("units", "")
+    by_split: dict[str, Sequence[int]] = {}
+    if is_time := dim == "time" or " since " in units:
+        times = file_times(files, dim, time_unit)
+        together = np.concatenate(times)
+        if is_distinct:
+            _check_distinct(files, where, together)
+        spelled = np.datetime_as_string(together)
+        names, by_split = spelled.tolist(), _splits(splits, spelled)
+        numbers = row_numbers([each.astype(np.float64) for each in times])
+        positions, units = time_positions(together, numbers)
+    else:  # no time: by its coordinate, or counted
+        values = [
+            np.arange(file.dims[dim], dtype=np.float64)
+            if dim not in file.variables
+            else whole_variable(file, dim).astype(np.float64)
+            for file in files
+        ]
+        names = [f"{files[n].path.name} {dim}={values[n][i]:g}" for n, i in where]
+        numbers, positions = row_numbers(values), np.concatenate(values)
+    steps = np.diff(positions)[np.diff(numbers) == 0]
+    if not ((steps > 0).all() or (not is_time and (steps < 0).all())):
+        return Items(where, names, splits=by_split)
+    rows = numbers.tolist() if numbers.any() else ()
+    return Items(where, names, positions.tolist(), units, rows, by_split)
 
-    __slots__ = ("_compute", "_length")
 
-    def __init__(self, length: int, compute: Callable[[int], T]) -> None:
-        self._length = length
-        self._compute = compute
+def file_times(
+    files: Sequence[NetcdfFile], name: str, unit: str = "s"
+) -> list[NDArray[np.datetime64]]:
+    """Return a time coordinate of each file, decoded by its CF units; one time of a scalar."""
+    attributes: list[tuple[str, str]] = []
+    for file in files:
+        variable = file.variables.get(name)
+        if variable is None or variable.dims not in ((name,), ()):
+            actual = "no variable" if variable is None else f"({', '.join(variable.dims)})"
+            raise FileFormatError(
+                f"{file.path}: has {actual} {name!r}, expected a coordinate along {name!r}"
+            )
+        own = variable.attributes
+        attributes.append((own.get("units", ""), own.get("calendar", "")))
+    stored = [np.atleast_1d(whole_variable(file, name)) for file in files]
+    every: Sequence[NDArray[Any] | None] | None
+    every = decode_parts(stored, *map(list, zip(*attributes, strict=True)))
+    if every is None:  # of which file is what follows
+        every = [decode_times(own, *each) for own, each in zip(stored, attributes, strict=True)]
+    found: list[NDArray[np.datetime64]] = []
+    for file, times, (units, calendar) in zip(files, every, attributes, strict=True):
+        if times is None or times.dtype.kind != "M" or np.isnat(times).any():
+            of_calendar = f" of the calendar {calendar!r}" if calendar else ""
+            raise FileFormatError(
+                f"{file.path}: {name} has units {units!r}{of_calendar}, expected a date for each, "
+                "as 'hours since 1970-01-01 00:00:00' of the standard calendar, in UTC or with a "
+                "zone as +01:00"
+            )
+        exact = (times + np.timedelta64(500, "ms")).astype("M8[s]")
+        found.append(exact.astype(f"M8[{unit}]"))
+        if (odd := exact[found[-1] != exact]).size:
+            raise FileFormatError(
+                f"{file.path}: time {odd[0]} is not on a whole {UNITS.get(unit, unit)}"
+            )
+    return found
 
-    def __len__(self) -> int:
-        return self._length
 
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[T]: ...
-    def __getitem__(self, index: int | slice) -> T | list[T]:
-        numbers = range(self._length)[index]
-        if isinstance(numbers, range):
-            return [self._compute(number) for number in numbers]
-        return self._compute(numbers)
+def _splits(splits: Sequence[Split], names: NDArray[np.str_]) -> dict[str, Sequence[int]]:
+    """Return the samples of each split that has any, by the names of their times."""
+    by_name: dict[str, Sequence[int]] = {}
+    for split in splits:
+        inside = np.zeros(len(names), dtype=np.bool_)
+        for length in {len(each) for each in split.times}:
+            begins = [each for each in split.times if len(each) == length]
+            inside |= np.isin(names.astype(f"U{length}"), begins)
+        if inside.any():
+            by_name[split.name] = np.flatnonzero(inside).tolist()
+    return by_name
+
+
+def _check_distinct(
+    files: Sequence[NetcdfFile], where: Sequence[tuple[int, int]], times: NDArray[np.datetime64]
+) -> None:
+    distinct, counts = np.unique(times, return_counts=True)
+    for time in distinct[counts > 1][:1]:
+        first, second = (files[where[n][0]].path for n in np.flatnonzero(times == time)[:2])
+        raise FileFormatError(
+            f"{second}: holds {time}, which is in {first} already; expected each time once: are "
+            "two files copies of one?"
+        )

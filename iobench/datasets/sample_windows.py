@@ -1,54 +1,76 @@
-"""Windows: the runs of samples whose chunks a conversion decodes together, and their memory.
+"""Samples made for a conversion: plan, windows of decoded chunks, rows; in order, in threads.
 
 A window is as many samples as one row of source chunks spans, or as many as fit where samples
-share no chunk; it lies in one part of the samples (a shard) or covers whole parts.
+share no chunk; it lies in one part of the samples (a shard) or covers whole parts. Samples that
+share nothing are made one by one.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import tempfile
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from iobench.chunks.file_indexes import FileIndexes
+from iobench.chunks.decoded_chunks import chunk_cache_nbytes
+from iobench.chunks.file_indexes import FileIndexes, chosen
 from iobench.chunks.sampled_variable import row_groups, runs
-from iobench.errors import StorageError
-from iobench.files.atomic import storage_errors
-from iobench.files.memory import own_pages
+from iobench.datasets.contract import sample_steps
+from iobench.errors import OptionError, StorageError
+from iobench.files.atomic import free_nbytes, storage_errors
+from iobench.files.memory import own_pages, pages_used_again
 from iobench.files.open_files import read_into
+from iobench.recording.epoch_reads import EpochReads
 from iobench.recording.mounts import on_mount, read_mounts
+from iobench.samples import handed_on_nbytes
+from iobench.sizes import mebibytes
+from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
+    from typing import BinaryIO, TypeVar
 
     from numpy.typing import NDArray
 
     from iobench.chunks.chunked_variable import Place
     from iobench.chunks.sampled_variable import SampledVariable
-    from iobench.datasets.contract import RunJobs, Where
-    from iobench.stores.tally import Tally
+    from iobench.datasets.contract import Dataset, SampleIndex, Where
+    from iobench.samples import Sample
+
+    T = TypeVar("T")
+    FileSamples = tuple[tuple[SampledVariable, ...], NDArray[np.intp], NDArray[np.int64]]
 
 JOB_NBYTES: Final = 2 << 20
 """Chunks of about so many decoded bytes are read and decoded by one job."""
-LINE_NBYTES: Final = 64
+LEAST_BAND_NBYTES: Final = 64
+WRITTEN_NBYTES: Final = 8 << 20
+STACK_NBYTES: Final = 1 << 20
+"""Samples of about so many bytes are made, measured and written at once."""
+MOST_N_SAMPLES: Final = 64
+"""Of samples that are made one by one; of others `MANY_N_SAMPLES`."""
+MANY_N_SAMPLES: Final = 2048
+COPIES: Final = 4
+"""Of a small sample that is being made: read, decoded, preprocessed, side by side with others."""
+ENOUGH: Final = 1.05
+"""Times that chunks are decoded in the mean; less is not worth a larger window."""
+MOST_PASSES: Final = 4
+"""Chunks are decoded more often only where --passes allows it."""
+LEAST_WINDOW: Final = 32 << 20
+"""Windows are at least this long where samples share no chunk: all threads have work."""
 
 
-class SampleWindow(msgspec.Struct, frozen=True):
-    """Consecutive samples whose chunks are decoded together, by their places in the order."""
-
-    start: int
-    stop: int
-    is_in_scratch: bool = False  # memory does not hold them
-
-    def __len__(self) -> int:
-        return self.stop - self.start
+# ---- the plan
 
 
 class SampledFiles:
@@ -56,39 +78,27 @@ class SampledFiles:
 
     def __init__(self, dataset: Any, where: Sequence[Where]) -> None:
         self._dataset, self._where = dataset, where
-        self._known: dict[int, tuple[SampledVariable, ...]] = {}
         first = dataset.chunks_of(where[0]) if hasattr(dataset, "chunks_of") and where else ()
-        self.variables = tuple(dict.fromkeys(variable for variable, _ in first))
+        self.variables: tuple[SampledVariable, ...] = tuple(dict.fromkeys(v for v, _ in first))
         self.rows: NDArray[np.int64] = np.empty((len(where), 1), dtype=np.int64)
-        if not self.variables:
-            return
         if isinstance(where, FileIndexes):
             self.rows = where.rows
-        else:
+        elif self.variables:
             n_dims = max((n for v in self.variables for n in v.sample_dims), default=0) + 1
             self.rows = np.array([each[: 1 + n_dims] for each in where], dtype=np.int64)
-        self._known[int(self.rows[0, 0])] = self.variables
-
-    @property
-    def first(self) -> Where:
-        """The address of the first sample."""
-        return self._where[0]
+        self._known = {int(self.rows[0, 0]): self.variables} if self.variables else {}
+        # Bytes of the decoded arrays of a sample, and the most that decoding a chunk takes.
+        self.sample_nbytes = sum(each.sample_nbytes for each in self.variables)
+        self.chunk_nbytes = max((each.chunk_nbytes for each in self.variables), default=0)
 
     def __bool__(self) -> bool:
         return bool(self.variables)
 
-    @property
-    def sample_nbytes(self) -> int:
-        """Bytes of the decoded arrays of a sample."""
-        return sum(variable.sample_nbytes for variable in self.variables)
+    def by_file(self, start: int = 0, stop: int | None = None) -> Iterator[FileSamples]:
+        """Yield the samples of each file between two places, counted from the first.
 
-    @property
-    def chunk_nbytes(self) -> int:
-        """The most that decoding a chunk takes."""
-        return max((variable.chunk_nbytes for variable in self.variables), default=0)
-
-    def by_file(self, start: int = 0, stop: int | None = None) -> Iterator[_FileSamples]:
-        """Yield the samples of each file between two places, counted from the first."""
+        Its variables, the places of its samples, and their indexes (samples, dimensions).
+        """
         rows = self.rows[start:stop]
         order, starts = row_groups(rows[:, :1])
         for members in np.split(order, starts[1:]) if len(order) else ():
@@ -96,12 +106,13 @@ class SampledFiles:
             if number not in self._known:
                 chunks = self._dataset.chunks_of(self._where[start + int(members[0])])
                 self._known[number] = tuple(dict.fromkeys(each for each, _ in chunks))
-            yield _FileSamples(self._known[number], members, rows[members, 1:])
+            yield self._known[number], members, rows[members, 1:]
 
-    def shared_nbytes(self) -> ChunkSharing:
-        """Return what samples on both sides of each place share.
+    def shared_nbytes(self) -> tuple[NDArray[np.int64], NDArray[np.intp], int]:
+        """Return the decoded bytes that samples on both sides of each place share, and of all.
 
-        Of rows of chunks, each with all that it has of its samples.
+        Between both the places between samples that follow each other in no row of chunks, which do
+        not depend on which other samples there are. A row counts with all that it has of samples.
         """
         shared = np.zeros(len(self.rows) + 2, dtype=np.int64)
         is_inside = np.zeros(len(self.rows) + 1, dtype=bool)
@@ -121,7 +132,7 @@ class SampledFiles:
                 if rows.shape[1]:
                     is_same = (np.diff(members) == 1) & (np.diff(rows, axis=0) == 0).all(axis=1)
                     is_inside[members[1:][is_same]] = True
-        return ChunkSharing(np.cumsum(shared)[:-1], np.flatnonzero(~is_inside), total)
+        return np.cumsum(shared)[:-1], np.flatnonzero(~is_inside), total
 
     def nbytes(self) -> tuple[int, int]:
         """Return what is stored and what is decoded of all chunks of the samples, each once."""
@@ -132,24 +143,6 @@ class SampledFiles:
                 stored += sum(map(variable.stored_nbytes, rows))
                 decoded += len(rows) * variable.row_nbytes
         return stored, decoded
-
-
-class ChunkSharing(NamedTuple):
-    """What samples share of the chunks that are decoded for them."""
-
-    across: NDArray[np.int64]  # decoded bytes that samples on both sides of each place share
-    # places between samples that follow each other in no row of chunks. They do not depend on
-    # which other samples there are
-    edges: NDArray[np.intp]
-    total: int  # decoded bytes of all rows, each once
-
-
-class _FileSamples(NamedTuple):
-    """Samples of one file."""
-
-    variables: tuple[SampledVariable, ...]
-    members: NDArray[np.intp]  # their places
-    indexes: NDArray[np.int64]  # (samples, dimensions)
 
 
 def cut_stacks(
@@ -187,95 +180,120 @@ def plan_windows(
     ``least``. It ends where the fewest bytes are shared: at a cut within the part it begins in, or,
     if it begins where a part does, at the end of any part.
     """
-    found = []
-    start, part, begin = 0, 0, 0
-    bounds, places = np.asarray(ends, dtype=np.int64), np.asarray(cuts, dtype=np.int64)
-    while start < bounds[-1]:
-        while bounds[part] <= start:
-            begin, part = int(bounds[part]), part + 1
-        first = np.searchsorted(places, start, side="right")
-        stops = places[first : max(first + 1, np.searchsorted(places, start + most, side="right"))]
-        within = stops <= bounds[part]
-        if start == begin:
-            within |= np.isin(stops, bounds[part:])
-        stops = stops[within]
+    found: list[tuple[int, int]] = []
+    bounds, places = np.asarray([0, *ends]), np.asarray(cuts)
+    while (start := found[-1][1] if found else 0) < bounds[-1]:
+        first, last = np.searchsorted(places, [start, start + most], side="right")
+        stops = places[first : max(first + 1, last)]
+        is_within = stops <= bounds[np.searchsorted(bounds, start, side="right")]
+        if start in bounds:
+            is_within |= np.isin(stops, bounds)
+        stops = stops[is_within]
         cost = across[stops]
-        enough = np.flatnonzero((cost == 0) & (stops - start >= least))
-        if len(enough):
-            stop = int(stops[enough[0]])
-        else:
-            stop = int(stops[np.flatnonzero(cost == cost.min())[-1]])
-        found.append((start, stop))
-        start = stop
+        enough = stops[(cost == 0) & (stops - start >= least)]
+        found.append((start, int((enough if len(enough) else stops[cost == cost.min()][::-1])[0])))
     return found
 
 
-class WindowFiller:
-    """Reads and decodes the chunks of windows, each once, to the places of their samples."""
+class WindowPlan(msgspec.Struct, frozen=True):
+    """How samples are made."""
 
-    def __init__(self, files: SampledFiles, run: RunJobs, tally: Tally, band_nbytes: int) -> None:
-        self._files, self._run, self._tally = files, run, tally
-        self._band_nbytes = band_nbytes
-        self._pages: list[NDArray[np.uint8]] = []  # those of a window serve a later one
+    cuts: Sequence[int]  # where stacks end
+    windows: Sequence[tuple[int, int]] = ()  # start and stop of each; none: one by one
+    times: float = 1.0  # how often chunks are decoded in the mean
+    memory_nbytes: int = 0  # of windows; of larger ones bands of ``band_nbytes`` go to scratch
+    band_nbytes: int = 0
+    scratch_nbytes: int = 0  # of the largest window there
+    n_decoding: int = 1  # threads that decode at once
+    is_filled_ahead: bool = False  # memory holds the next window beside one that is written
 
-    def fill(self, window: SampleWindow, scratch: ScratchFile | None) -> FilledWindow:
-        """Return the decoded samples of a window, in memory or in a scratch file."""
-        samples = list(self._files.by_file(window.start, window.stop))
-        variables = self._files.variables
-        if scratch is None:
-            return self._in_memory(window, samples)
-        scratch.clear()
-        bands: dict[str, list[_Band]] = {}
-        nbytes = max(self._band_nbytes // len(window), LINE_NBYTES)
-        pages = self._take_pages(max(1, self._band_nbytes))
-        for number, variable in enumerate(variables):
-            found = bands.setdefault(variable.name, [])
-            for start, stop in _boxes(variable, nbytes):
-                shape = (len(window), *(b - a for a, b in zip(start, stop, strict=True)))
-                size = math.prod(shape) * variable.dtype.itemsize
-                memory = pages if size <= pages.size else own_pages(size)
-                band = memory[:size].view(variable.dtype).reshape(shape)
-                self._run(self._jobs(samples, number, band, start, stop))
-                found.append(_Band(scratch.write(band, self._run), start, stop))
-        # Samples are read back into memory of their own.
-        return FilledWindow(window, variables, {}, bands, scratch)
 
-    def _in_memory(self, window: SampleWindow, samples: Sequence[_FileSamples]) -> FilledWindow:
-        variables = self._files.variables
-        sizes = [len(window) * variable.sample_nbytes for variable in variables]
-        starts = [0, *itertools.accumulate(-(-size // LINE_NBYTES) * LINE_NBYTES for size in sizes)]
-        pages = self._take_pages(starts[-1])
-        arrays = {
-            variable.name: pages[start : start + size]
-            .view(variable.dtype)
-            .reshape(len(window), *variable.shape)
-            for variable, start, size in zip(variables, starts, sizes, strict=False)
-        }
-        jobs: list[Iterable[Callable[[], None]]] = [
-            self._jobs(samples, number, arrays[variable.name], (0,) * len(variable.shape),
-                       variable.shape)
-            for number, variable in enumerate(variables)
-        ]  # fmt: skip
-        self._run(itertools.chain.from_iterable(jobs))
-        return FilledWindow(window, variables, arrays, {}, None, partial(self._pages.append, pages))
+# ---- windows
 
-    def _take_pages(self, nbytes: int) -> NDArray[np.uint8]:
-        """Return memory of a window that is over, where it is large enough, else new one."""
-        pages = self._pages.pop() if self._pages else np.empty(0, dtype=np.uint8)
-        if pages.size < nbytes:
-            del pages  # before there is more
-            pages = own_pages(nbytes)
-        return pages
 
-    def announce(self, window: SampleWindow) -> None:
+class FilledWindow(NamedTuple):
+    """The decoded samples of a window."""
+
+    start: int
+    stop: int
+    arrays: dict[str, NDArray[Any]]  # in memory
+    # or in scratch: boxes of the arrays of all its samples, and where they lie
+    bands: dict[str, list[tuple[int, Place, Place]]]
+    pages: dict[str, NDArray[np.uint8]]
+
+
+class WindowDecoder:
+    """Decodes the samples of windows, to memory or to a file without a name.
+
+    The chunks of a window are each read and decoded once, to the places of their samples.
+    """
+
+    def __init__(
+        self,
+        files: SampledFiles,
+        plan: WindowPlan,
+        tally: Tally,
+        folder: Path,
+        run: Callable[[Iterable[Callable[[], None]]], None],
+    ) -> None:
+        self._files, self._plan, self._tally = files, plan, tally
+        self._folder, self._run = folder, run
+        self._pages: list[dict[str, NDArray[np.uint8]]] = []  # of windows that are over
+        self._scratch: BinaryIO | None = None
+        if plan.scratch_nbytes:
+            with storage_errors(folder, resumable=True):
+                self._scratch = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+
+    def close(self) -> None:
+        """Give its memory and its space back."""
+        self._pages.clear()
+        if self._scratch is not None:
+            self._scratch.close()
+
+    def fill(self, start: int, stop: int) -> FilledWindow:
+        """Decode the samples of a window, in pages of one that is over."""
+        n, variables = stop - start, self._files.variables
+        samples = list(self._files.by_file(start, stop))
+        pages = self._pages.pop() if self._pages else {}
+        window = FilledWindow(start, stop, {}, {}, pages)
+        if n * self._files.sample_nbytes <= self._plan.memory_nbytes:
+            jobs = []
+            for number, each in enumerate(variables):
+                whole = (0,) * len(each.shape), each.shape
+                array = window.arrays[each.name] = _memory(pages, each.name, n, each, *whole)
+                jobs.append(self._jobs(samples, number, array, *whole))
+            self._run(chain.from_iterable(jobs))
+            return window
+        offset = 0
+        for number, each in enumerate(variables):
+            bands = window.bands.setdefault(each.name, [])
+            for box in _boxes(each, max(self._plan.band_nbytes // n, LEAST_BAND_NBYTES)):
+                band = _memory(pages, "", n, each, *box)
+                self._run(self._jobs(samples, number, band, *box))
+                data = band.reshape(-1).view(np.uint8).data
+                pieces = range(0, len(data), WRITTEN_NBYTES)
+                self._run(
+                    partial(self._write, data[at : at + WRITTEN_NBYTES], offset + at)
+                    for at in pieces
+                )
+                bands.append((offset, *box))
+                offset += len(data)
+        pages.clear()  # samples are read back into memory of their own
+        return window
+
+    def give_back(self, window: FilledWindow) -> None:
+        """Let the memory of a window serve a later one."""
+        self._pages.append(window.pages)
+
+    def announce(self, start: int, stop: int) -> None:
         """Have the system read what a window needs, while another one is written."""
-        for variables, _, indexes in self._files.by_file(window.start, window.stop):
+        for variables, _, indexes in self._files.by_file(start, stop):
             for variable in variables:
                 variable.announce(indexes)
 
     def _jobs(
         self,
-        samples: Sequence[_FileSamples],
+        samples: Sequence[FileSamples],
         number: int,
         target: NDArray[Any],
         start: Place,
@@ -316,58 +334,56 @@ class WindowFiller:
                 variable.put(place, content, target, origin, parts)
                 del content
 
+    def _write(self, data: memoryview, offset: int) -> None:
+        assert self._scratch is not None
+        with storage_errors(self._folder, resumable=True):
+            while len(data):
+                count = os.pwrite(self._scratch.fileno(), data, offset)
+                data, offset = data[count:], offset + count
 
-class _Band(NamedTuple):
-    """A box of the arrays of all samples of a window, and where it lies in scratch."""
-
-    offset: int
-    start: Place
-    stop: Place
-
-
-class FilledWindow:
-    """The decoded arrays of the samples of a window."""
-
-    def __init__(
-        self,
-        window: SampleWindow,
-        variables: Sequence[SampledVariable],
-        arrays: dict[str, NDArray[Any]],
-        bands: dict[str, list[_Band]],
-        scratch: ScratchFile | None,
-        give_back: Callable[[], None] | None = None,
-    ) -> None:
-        self.window = window
-        self._variables, self._arrays = variables, arrays
-        self._bands, self._scratch = bands, scratch
-        self._give_back = give_back
-
-    def rows(self, start: int, stop: int) -> dict[str, NDArray[Any]]:
+    def rows(self, window: FilledWindow, start: int, stop: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of samples side by side, by their places in the order of all."""
-        first, last = start - self.window.start, stop - self.window.start
-        if self._scratch is None:
-            return {name: array[first:last] for name, array in self._arrays.items()}
-        return {each.name: self._read(each, first, last) for each in self._variables}
+        first, last = start - window.start, stop - window.start
+        if not window.bands:
+            return {name: array[first:last] for name, array in window.arrays.items()}
+        bands = window.bands
+        return {each.name: self._read(each, bands, first, last) for each in self._files.variables}
 
-    def _read(self, variable: SampledVariable, first: int, last: int) -> NDArray[Any]:
+    def _read(
+        self, variable: SampledVariable, bands: dict[str, Any], first: int, last: int
+    ) -> NDArray[Any]:
         assert self._scratch is not None
         rows = np.empty((last - first, *variable.shape), dtype=variable.dtype)
-        for offset, start, stop in self._bands[variable.name]:
+        for offset, start, stop in bands[variable.name]:
             lengths = tuple(b - a for a, b in zip(start, stop, strict=True))
-            nbytes = math.prod(lengths) * variable.dtype.itemsize
             is_whole = lengths == variable.shape
             band = rows if is_whole else np.empty((last - first, *lengths), dtype=variable.dtype)
-            self._scratch.read(band, offset + first * nbytes)
+            begin = offset + first * math.prod(lengths) * variable.dtype.itemsize
+            data, end = band.reshape(-1).view(np.uint8).data, begin + band.nbytes
+            with storage_errors(self._folder, resumable=True):
+                if read_into(self._scratch.fileno(), [data], begin, end) < end:
+                    raise StorageError(f"{self._folder}: what was written to scratch there is gone")
             if not is_whole:
                 box = [slice(a, b) for a, b in zip(start, stop, strict=True)]
                 rows[(slice(None), *box)] = band
         return rows
 
-    def close(self) -> None:
-        """Let go of its memory, which serves a later window."""
-        self._arrays = {}
-        if self._give_back is not None:
-            self._give_back()
+
+def _memory(
+    pages: dict[str, NDArray[np.uint8]],
+    name: str,
+    n_samples: int,
+    variable: SampledVariable,
+    start: Place,
+    stop: Place,
+) -> NDArray[Any]:
+    """Return where a box of a variable of samples is decoded: in pages of that name."""
+    shape = (n_samples, *(b - a for a, b in zip(start, stop, strict=True)))
+    nbytes = math.prod(shape) * variable.dtype.itemsize
+    if name not in pages or pages[name].size < nbytes:
+        pages.pop(name, None)
+        pages[name] = own_pages(nbytes)
+    return pages[name][:nbytes].view(variable.dtype).reshape(shape)
 
 
 def _boxes(variable: SampledVariable, nbytes: int) -> Iterator[tuple[Place, Place]]:
@@ -379,62 +395,326 @@ def _boxes(variable: SampledVariable, nbytes: int) -> Iterator[tuple[Place, Plac
         lengths[axis] = min(variable.shape[axis], lengths[axis] * n_steps)
         if lengths[axis] < variable.shape[axis]:
             break
-    for place in itertools.product(
-        *(range(0, n, max(1, step)) for n, step in zip(variable.shape, lengths, strict=True))
-    ):
-        stops = zip(place, lengths, variable.shape, strict=True)
-        yield place, tuple(min(start + step, n) for start, step, n in stops)
-
-
-class ScratchFile:
-    """A file without a name for what memory does not hold; it is gone with the process."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._end = folder, 0
-        with storage_errors(folder, resumable=True):
-            descriptor, name = tempfile.mkstemp(prefix=".iobench-scratch-", dir=folder)
-            Path(name).unlink()
-        self._descriptor = descriptor
-
-    def clear(self) -> None:
-        """Begin anew; the stacks of the file are used again."""
-        self._end = 0
-
-    def write(self, array: NDArray[Any], run: RunJobs) -> int:
-        """Write an array behind what is there, in several jobs; return where it begins."""
-        start, data = self._end, array.reshape(-1).view(np.uint8).data
-        self._end += len(data)
-        step = 8 << 20
-        run(
-            partial(self._write, data[at : at + step], start + at)
-            for at in range(0, len(data), step)
-        )
-        return start
-
-    def _write(self, data: memoryview, offset: int) -> None:
-        with storage_errors(self._folder, resumable=True):
-            while len(data):
-                count = os.pwrite(self._descriptor, data, offset)
-                data, offset = data[count:], offset + count
-
-    def read(self, array: NDArray[Any], offset: int) -> None:
-        """Fill an array with what was written from ``offset`` on."""
-        data = array.reshape(-1).view(np.uint8).data
-        end = offset + len(data)
-        with storage_errors(self._folder, resumable=True):
-            if read_into(self._descriptor, [data], offset, end) < end:
-                raise StorageError(f"{self._folder}: what was written to scratch there is gone")
-
-    def close(self) -> None:
-        """Give its space back."""
-        os.close(self._descriptor)
-
-
-def scratch_folder(folder: Path | None) -> Path:
-    """Return where scratch files are: as asked for, else where temporary files are."""
-    return Path(tempfile.gettempdir()) if folder is None else folder
+    starts = (range(0, n, max(1, k)) for n, k in zip(variable.shape, lengths, strict=True))
+    for start in product(*starts):
+        stops = zip(start, lengths, variable.shape, strict=True)
+        yield start, tuple(min(a + length, n) for a, length, n in stops)
 
 
 def is_in_memory(folder: Path) -> bool:
     """Tell whether files of a folder are in memory, as on a tmpfs."""
     return on_mount(folder, read_mounts()).reach == "memory"
+
+
+# ---- rows
+
+
+class SampleStack(msgspec.Struct, frozen=True, eq=False):
+    """Some samples side by side."""
+
+    numbers: Sequence[int]  # of the samples
+    rows: dict[str, NDArray[Any]]  # a row each
+    figures: Any = None  # what the producer's `finish` found out about them
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+class SampleProducer:
+    """Makes the samples of a dataset; a context manager, which ends its threads.
+
+    Stacks, and the windows they are made in, begin at multiples of ``at_once`` in their part.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        index: SampleIndex,
+        *,
+        workers: int,
+        memory_nbytes: int,
+        tally: Tally | None = None,
+        finish: Callable[[SampleStack], SampleStack] | None = None,
+        scratch: Path | None = None,
+        passes: int = MOST_PASSES,
+        is_over: Callable[[], bool] | None = None,
+        notice: Callable[[str], None] | None = None,
+        at_once: int = 1,
+    ) -> None:
+        self._dataset, self._index = dataset, index
+        self._steps = sample_steps(dataset)
+        self._tally = tally or Tally()
+        self._finish, self._is_over, self._notice = finish, is_over, notice
+        self._memory_nbytes, self._passes = memory_nbytes, passes
+        self._folder = scratch or Path(tempfile.gettempdir())
+        # It depends neither on memory nor on threads, so that what is summed stack by stack is
+        # the same whatever these are.
+        is_chunked = bool(SampledFiles(dataset, index.where[:1]))
+        most = MANY_N_SAMPLES if is_chunked else MOST_N_SAMPLES
+        length = min(most, STACK_NBYTES // max(1, index.spec.nbytes))
+        # Samples of which so many are stored in a chunk are handed on by whole chunks.
+        self._at_once = at_once
+        self._stack_length = max(1, length // at_once) * at_once
+        self._is_as_decoded = is_chunked and getattr(dataset, "keeps_decoded", False)
+        self._held = 0  # bytes that making a sample took at the most
+        is_safe = bool(getattr(dataset, "thread_safe", False))
+        self._workers = max(1, workers) if is_safe else 1
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="iobench-make")
+        self._until_closed = ExitStack()
+        self._until_closed.enter_context(pages_used_again(memory_nbytes))
+
+    def __enter__(self) -> SampleProducer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._until_closed.close()
+
+    def plan(self, parts: Sequence[Sequence[int]]) -> WindowPlan:
+        """Return the windows in which samples of several parts are made.
+
+        Raises
+        ------
+        OptionError
+            If not even a sample and a chunk fit the memory, or chunks had to be decoded more often
+            than allowed.
+        """
+        return self._planned(parts)[2]
+
+    def _planned(
+        self, parts: Sequence[Sequence[int]]
+    ) -> tuple[NDArray[np.int64], SampledFiles, WindowPlan]:
+        """Return the numbers of the samples, their files, and the plan."""
+        numbers = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+        files = SampledFiles(self._dataset, chosen(self._index.where, numbers.tolist()))
+        lengths = list(map(len, parts))
+        if not files:
+            plan = WindowPlan(cut_stacks(lengths, self._stack_length, None, self._at_once))
+            return numbers, files, plan
+        across, edges, total = files.shared_nbytes()
+        cuts = cut_stacks(lengths, self._stack_length, edges, self._at_once)
+        chunk, one, memory = files.chunk_nbytes, files.sample_nbytes, self._memory_nbytes
+        # A sample is always taken, whatever its size: bands of it are decoded.
+        together = 0 if self._at_once == 1 else self._at_once * one
+        if chunk + together > memory:
+            and_stored = f", {self._at_once} samples {together}" if together else ""
+            raise OptionError(
+                f"--memory {mebibytes(memory)} is too little for {self._dataset.name}:"
+                f" a chunk takes {chunk} bytes as it is decoded{and_stored}; the smallest that "
+                f"works is --memory {mebibytes(chunk + together)}"
+            )
+        nbytes = self._stack_length * self._index.spec.nbytes
+        stacks = 0 if self._is_as_decoded else self._ahead(nbytes) * nbytes
+        left = memory - min(stacks, memory - chunk - together)
+        n_decoding = max(1, min(self._workers, left // 2 // max(1, chunk)))
+        band_nbytes = max(chunk, left - n_decoding * chunk)
+        window_nbytes = max(one, band_nbytes)
+        ends = np.cumsum(lengths).tolist()
+
+        def planned(nbytes: int) -> tuple[list[tuple[int, int]], float]:
+            most, least = nbytes // one, max(1, LEAST_WINDOW // one)
+            found = plan_windows(across, ends, cuts, most=most, least=least)
+            again = int(across[[stop for _, stop in found[:-1]]].sum()) if found[1:] else 0
+            return found, 1 + again / max(1, total)
+
+        windows, times = planned(window_nbytes)
+        halves, halves_times = planned(max(one, window_nbytes // 2))
+        is_ahead = len(windows) > 1 and halves_times <= times and one <= window_nbytes // 2
+        windows = halves if is_ahead else windows
+        free = 0 if is_in_memory(self._folder) else free_nbytes(self._folder) or 0
+        if times > ENOUGH and free > window_nbytes:
+            windows, times = min((windows, times), planned(free), key=lambda each: each[1])
+        if times > self._passes:
+            raise OptionError(
+                f"--memory {mebibytes(memory)}: chunks of {self._dataset.name} are "
+                f"decoded {times:.1f} times, for neither memory nor --scratch {self._folder} "
+                f"holds a window; give more of either, or --passes {math.ceil(times)}"
+            )
+        in_memory = max(window_nbytes, STACK_NBYTES)
+        sizes = [(stop - start) * one for start, stop in windows]
+        scratch = max((size for size in sizes if size > in_memory), default=0)
+        plan = WindowPlan(
+            cuts, windows, times, in_memory, band_nbytes, scratch, n_decoding,
+            is_ahead and not scratch,
+        )  # fmt: skip
+        return numbers, files, plan
+
+    def _ahead(self, nbytes: int) -> int:
+        """Return how many stacks of so many bytes are made ahead."""
+        return max(1, min(self._workers + 1, self._memory_nbytes // 4 // max(1, nbytes)))
+
+    def stacks(self, parts: Sequence[Sequence[int]]) -> Generator[SampleStack, None, None]:
+        """Yield the samples of several parts in order; a stack is of one part.
+
+        Whoever takes a stack holds none of it when asking for the next one.
+        """
+        numbers, files, plan = self._planned(parts)
+        spans = list(zip([0, *plan.cuts], plan.cuts, strict=False))
+        if files:
+            yield from self._by_windows(files, plan, spans, numbers)
+            return
+        stacks = [numbers[a:b].tolist() for a, b in spans]
+        for some in stacks[:1]:  # what a sample takes only making it tells
+            yield self._pool.submit(self._made_whole, some).result()
+        ahead = self._ahead(self._stack_length * max(COPIES * self._index.spec.nbytes, self._held))
+        yield from self._in_order((partial(self._made_whole, some) for some in stacks[1:]), ahead)
+
+    def _by_windows(
+        self,
+        files: SampledFiles,
+        plan: WindowPlan,
+        spans: Sequence[tuple[int, int]],
+        numbers: NDArray[np.int64],
+    ) -> Generator[SampleStack, None, None]:
+        if plan.times > ENOUGH and self._notice is not None:
+            self._notice(
+                f"chunks are decoded {plan.times:.1f} times on average: neither --memory "
+                f"{mebibytes(self._memory_nbytes)} nor --scratch {self._folder} holds the "
+                "samples that share them"
+            )
+        gate = threading.BoundedSemaphore(plan.n_decoding)
+
+        def gated(job: Callable[[], None]) -> None:
+            with gate:
+                job()
+
+        def run(jobs: Iterable[Callable[[], None]]) -> None:
+            for _ in self._in_order((partial(gated, job) for job in jobs), 2 * self._workers):
+                pass
+
+        decoder = WindowDecoder(files, plan, self._tally, self._folder, run)
+        self._until_closed.callback(decoder.close)
+        ahead = self._ahead(self._stack_length * self._index.spec.nbytes)
+        left = deque(spans)
+        waiting = deque(plan.windows)
+        begun: Future[FilledWindow] | None = None
+        with ThreadPoolExecutor(1, thread_name_prefix="iobench-fill") as filling:
+            while waiting or begun is not None:
+                begun = begun or filling.submit(decoder.fill, *waiting.popleft())
+                window, begun = begun.result(), None
+                if waiting:
+                    decoder.announce(*waiting[0])
+                if waiting and plan.is_filled_ahead:
+                    begun = filling.submit(decoder.fill, *waiting.popleft())
+                jobs = []
+                while left and left[0][0] < window.stop:
+                    a, b = left.popleft()
+                    rows = partial(decoder.rows, window, a, b)
+                    jobs.append(partial(self._from_window, rows, numbers[a:b].tolist()))
+                yield from self._in_order(jobs, ahead)
+                decoder.give_back(window)
+
+    def _in_order(self, jobs: Iterable[Callable[[], T]], ahead: int) -> Generator[T, None, None]:
+        """Yield what jobs return, of which so many are begun ahead, each taken as it is needed."""
+        pending: deque[Future[T]] = deque()
+        try:
+            for job in jobs:
+                pending.append(self._pool.submit(job))
+                if len(pending) > ahead:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _from_window(
+        self, take: Callable[[], dict[str, NDArray[Any]]], numbers: Sequence[int]
+    ) -> SampleStack:
+        rows = take()
+        if self._is_as_decoded:
+            with self._tally.timed("preprocess", sum(array.nbytes for array in rows.values())):
+                return self._finished(SampleStack(numbers, rows))
+        where = chosen(self._index.where, numbers)
+        with self._tally.timed("preprocess"):
+            samples = [
+                self._dataset.preprocess({n: array[i, ...] for n, array in rows.items()}, each)
+                for i, each in enumerate(where)
+            ]
+        self._tally.add_nbytes("preprocess", sum(map(_nbytes, samples)))
+        return self._stacked(numbers, samples)
+
+    def _made_whole(self, numbers: Sequence[int]) -> SampleStack:
+        """Make samples one by one; fewer than there are where time is up."""
+        samples: list[Any] = []
+        for number in numbers:
+            if samples and self._is_over is not None and self._is_over():
+                break
+            where = self._index.where[number]
+            given: tuple[Any, ...] = (where,)
+            held = 0
+            for name, step in self._steps:
+                with self._tally.timed(name):
+                    given = (step(*given), where)
+                nbytes = _nbytes(given[0])
+                self._tally.add_nbytes(name, nbytes)
+                held += nbytes
+            self._held = max(self._held, held)
+            samples.append(given[0])
+        return self._stacked(numbers[: len(samples)], samples)
+
+    def _stacked(self, numbers: Sequence[int], samples: Sequence[Sample]) -> SampleStack:
+        spec = self._index.spec
+        for number, sample in zip(numbers, samples, strict=True):
+            spec.check(sample, where=f"{self._dataset.name} sample {number}")
+        if len(samples) == 1:  # without a copy
+            rows = {name: samples[0][name][None] for name in spec.names}
+        else:
+            rows = {name: np.stack([each[name] for each in samples]) for name in spec.names}
+        return self._finished(SampleStack(numbers, rows))
+
+    def _finished(self, stack: SampleStack) -> SampleStack:
+        if not self._index.spec.are_rows(stack.rows):
+            first = {name: rows[0] for name, rows in stack.rows.items()}
+            where = f"{self._dataset.name} sample {stack.numbers[0]}"
+            self._index.spec.check(first, where=where)
+        return stack if self._finish is None else self._finish(stack)
+
+
+def _nbytes(handed_on: Any) -> int:
+    return max(0, handed_on_nbytes(handed_on))
+
+
+def samples_in_order(
+    dataset: Dataset,
+    index: SampleIndex,
+    numbers: Sequence[int],
+    *,
+    workers: int = 1,
+    memory_nbytes: int = 256 << 20,
+) -> Generator[Sample, None, None]:
+    """Yield samples by their numbers, in that order, as a conversion makes them."""
+    producer = SampleProducer(
+        dataset, index, workers=workers, memory_nbytes=memory_nbytes, passes=1 << 30
+    )
+    with producer:
+        for stack in producer.stacks([numbers]):
+            for place in range(len(stack)):
+                yield {name: rows[place, ...] for name, rows in stack.rows.items()}
+
+
+def epoch_reads(dataset: Any, where: Sequence[Where], n_processes: int) -> EpochReads | None:
+    """Return what epochs over samples read; None where the dataset does not tell.
+
+    Each of several loading processes keeps chunks of its own. Of samples in random order the cache
+    keeps the chunks that are needed next: with a share ``1 - (1 + u) exp(-u)`` of them in it,
+    ``exp(-u)`` of the samples find none.
+    """
+    files = SampledFiles(dataset, where)
+    if not files:
+        return None
+    n, kept = len(where), chunk_cache_nbytes() // n_processes
+    (once, decoded), (alone, _) = files.nbytes(), SampledFiles(dataset, where[:1]).nbytes()
+    if getattr(dataset, "chunk_cache", None) is None:
+        alone = files.sample_nbytes  # of numbers in one piece nothing else is read
+        return EpochReads(n, n * alone, n * alone, decoded)
+    per_chunk = max(1.0, n * alone / max(1, once))
+    distances = np.linspace(0.0, 20.0, 2001)
+    shares = 1 - (1 + distances) * np.exp(-distances)
+    again = float(np.exp(-np.interp(kept / max(1, decoded), shares, distances)))
+    again = again if decoded > kept else 0.0
+    n_rows, n_each = max(1.0, n / per_chunk), n / n_processes
+    begun = min(n_rows, n_each) if n_processes == 1 else n_rows * -np.expm1(-n_each / n_rows)
+    first = n_processes * (begun + (n_each - begun) * again) / n_rows
+    later = n * again / n_rows
+    return EpochReads(n, round(once * first), round(once * later), decoded, kept, per_chunk)

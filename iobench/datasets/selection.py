@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import difflib
 import re
 from collections.abc import Mapping, Sequence
@@ -78,35 +77,15 @@ class CoordinateInterval(msgspec.Struct, frozen=True):
 
 
 def select_samples(index: SampleIndex, select: Mapping[str, Any]) -> NDArray[np.int64]:
-    """Return the numbers of the samples whose coordinates lie in closed intervals.
+    """Return the numbers, ascending, of the samples whose coordinates lie in closed intervals.
 
-    Parameters
-    ----------
-    index : SampleIndex
-        Of a dataset, or of a store.
-    select : mapping of str to value, or to pair of values
-        By coordinate, the first and the last value that are taken, either of them None for no
-        bound, or one value. A coordinate is a dimension that samples are along, or another that has
-        a value for each sample. Dates are texts, in UTC, and include all that begins with them
-        (``"2020"``, ``"2020-01"``, ``"2020-01-31T18"``), or datetime objects of any kind, to the
-        second; bounds of other coordinates are numbers.
+    ``select`` has by coordinate (a dimension that samples are along, or another with a value for
+    each) the first and the last value, either of them None for no bound, or one value. Dates are
+    texts, in UTC, and include all that begins with them (``"2020"``, ``"2020-01-31T18"``), or
+    datetime objects of any kind, to the second; bounds of other coordinates are numbers.
 
-    Returns
-    -------
-    ndarray of int64
-        Sample numbers, ascending: samples that lie in all intervals.
-
-    Raises
-    ------
-    UnknownNameError
-        If samples have no such coordinate; lists those they have.
-    OptionError
-        If a bound is neither date nor number, or no sample is left.
-
-    Examples
-    --------
-    >>> select_samples(index, {"time": ("2020-01", "2020-06"), "number": 0})  # doctest: +SKIP
-    array([  0,  10,  20, ...])
+    Raises UnknownNameError of no such coordinate, OptionError of a bound that is neither date nor
+    number, and where no sample is left.
     """
     if not isinstance(select, Mapping):
         raise OptionError(
@@ -126,13 +105,11 @@ def select_samples(index: SampleIndex, select: Mapping[str, Any]) -> NDArray[np.
 
 def _bound(value: Any) -> str:
     """Return a bound of `select_samples` as text."""
-    if value is None or isinstance(value, str):
-        return value or ""
     if isinstance(value, np.datetime64):
         return str(np.datetime_as_string(value, unit="s"))
-    if isinstance(value, datetime.date) or hasattr(value, "calendar"):
+    if hasattr(value, "isoformat"):  # of datetime or cftime
         return str(value.isoformat())[:19]
-    return str(value)
+    return "" if value is None else str(value)
 
 
 def split_index(index: SampleIndex, given: Sequence[CoordinateInterval]) -> SampleIndex:
@@ -147,29 +124,28 @@ def split_index(index: SampleIndex, given: Sequence[CoordinateInterval]) -> Samp
     chosen: dict[str, NDArray[np.bool_]] = {}
     for name in ["", *dict.fromkeys(each.name for each in given if each.name)]:
         inside = taken.copy()
-        parts = [each for each in given if each.name == name]
-        for coordinate in dict.fromkeys(each.coordinate for each in parts):
-            own = [each for each in parts if each.coordinate == coordinate]
+        by_coordinate: dict[str, list[CoordinateInterval]] = {}
+        for each in given:
+            if each.name == name:
+                by_coordinate.setdefault(each.coordinate, []).append(each)
+        for own in by_coordinate.values():
             inside &= np.logical_or.reduce([_within(index, each, inside) for each in own])
-        if name:
-            chosen[name] = inside
-        else:
-            taken = inside
+        chosen[name] = inside
+        taken = chosen[""]
+    del chosen[""]
     if not chosen:
         for name, numbers in index.splits.items():
             chosen[name] = np.zeros(len(index), dtype=np.bool_)
             chosen[name][np.asarray(numbers, dtype=np.int64)] = True
             chosen[name] &= taken
         chosen[_joined(given)] = taken
-    else:
-        both = np.flatnonzero(np.sum(list(chosen.values()), axis=0) > 1)
-        if both.size:
-            names = [name for name, inside in chosen.items() if inside[both[0]]]
-            first = index.coordinate[both[0]] if len(index.coordinate) else f"sample {both[0]}"
-            raise OptionError(
-                f"--split-by: {' and '.join(names)} have {both.size} samples in common, the "
-                f"first: {first}; let one end before the other begins"
-            )
+    elif (both := np.flatnonzero(np.sum(list(chosen.values()), axis=0) > 1)).size:
+        names = [name for name, inside in chosen.items() if inside[both[0]]]
+        first = index.coordinate[both[0]] if len(index.coordinate) else f"sample {both[0]}"
+        raise OptionError(
+            f"--split-by: {' and '.join(names)} have {both.size} samples in common, the "
+            f"first: {first}; let one end before the other begins"
+        )
     splits = {name: sample_numbers(np.flatnonzero(inside)) for name, inside in chosen.items()}
     return replace(index, splits=splits)
 
@@ -302,26 +278,22 @@ def _hint(name: str, listed: Mapping[str, Any]) -> str:
     return f"did you mean {near[0]}? " if near else ""
 
 
-def select_split(index: SampleIndex, name: str) -> Sequence[int]:
-    """Return the sample numbers of a split, e.g. ``"train"``."""
-    splits = index.splits
-    if not splits:
-        raise UnknownNameError(f"--split {name}: this dataset has no splits; leave out --split")
-    if name not in splits:
-        listed = ", ".join(f"{split} ({len(numbers)})" for split, numbers in splits.items())
-        raise UnknownNameError(
-            f"--split {name}: no such split; {_hint(name, splits)}splits (samples): {listed}"
-        )
-    if not len(splits[name]):
-        raise OptionError(f"--split {name}: no sample of it is in these files")
-    return splits[name]
-
-
-def select_splits(index: SampleIndex, names: Sequence[str]) -> Sequence[int]:
+def select_split(index: SampleIndex, *names: str) -> Sequence[int]:
     """Return the sample numbers of some splits, ascending where they are several."""
+    splits = index.splits
+    for name in names:
+        if not splits:
+            raise UnknownNameError(f"--split {name}: this dataset has no splits; leave out --split")
+        if name not in splits:
+            listed = ", ".join(f"{split} ({len(numbers)})" for split, numbers in splits.items())
+            raise UnknownNameError(
+                f"--split {name}: no such split; {_hint(name, splits)}splits (samples): {listed}"
+            )
+        if not len(splits[name]):
+            raise OptionError(f"--split {name}: no sample of it is in these files")
     if len(names) == 1:
-        return select_split(index, names[0])
-    every = [np.asarray(select_split(index, name), dtype=np.int64) for name in names]
+        return splits[names[0]]
+    every = [np.asarray(splits[name], dtype=np.int64) for name in names]
     return sample_numbers(np.unique(np.concatenate(every)))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from iobench.datasets.catalogue import catalogued
-from iobench.datasets.chunked_samples import ChunkedSamples
+from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.containers import TEXTS, Container, NetcdfFiles, ZarrStores
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_kinds import FACTS, split_group
@@ -21,7 +21,6 @@ from iobench.datasets.file_labels import SamplePlaces
 from iobench.datasets.file_sets import (
     compare_coordinates,
     coordinates_of,
-    holder,
     merged_files,
     mixed_units,
 )
@@ -35,8 +34,8 @@ from iobench.datasets.file_variables import (
     sample_variable,
 )
 from iobench.datasets.grib_samples import GribMessages
-from iobench.datasets.plain_loop import VariablePart, make_plain_loop
-from iobench.datasets.rows import SampleRows
+from iobench.datasets.plain_loop import make_plain_loop
+from iobench.datasets.positions import SampleRows
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import URL
 from iobench.samples import SampleSpec
@@ -44,8 +43,7 @@ from iobench.samples import SampleSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.datasets.baseline import Baseline
-    from iobench.datasets.contract import Arrays, Locator, PublishedStep, Where
+    from iobench.datasets.contract import Arrays, Baseline, Locator, PublishedStep, Where
     from iobench.datasets.file_kinds import FileFacts
     from iobench.samples import Sample
 
@@ -112,31 +110,27 @@ class UserFiles(ChunkedSamples):
         self._kind = container.kind
         inspected = container.inspect(files)
         dims = check_sample_dims(self._selection.sample_dim, inspected[0].dims, files)
-        self._dims, self.notes = dims, container.notes
+        self.notes = container.notes
         provenance: dict[str, Any] = {
             "kind": self._kind,
             "files": container.facts(files, inspected, facts),
             "sample_dim": ",".join(dims),
         }
-        inspected, same = self._joined(container, inspected)
+        inspected, same = self._joined(container, inspected, dims)
         first = inspected[0]
-        self._names, provenance["skipped"] = choose_variables(first, self._selection, dims)
-        self.notes += tuple(mixed_units(inspected, self._names))
-        variables = [first.variables[name] for name in self._names]
-        self._axes = {each.name: tuple(each.axis(dim) for dim in dims) for each in variables}
-        chosen = [file.variables[name] for file in inspected for name in self._names]
-        self.fused = ("read", "decode") if any(each.only_library for each in chosen) else ()
+        names, provenance["skipped"] = choose_variables(first, self._selection, dims)
+        self.notes += tuple(mixed_units(inspected, names))
+        variables = [first.variables[name] for name in names]
         for file in inspected:
-            container.check(file, self._names)
-        self._find_chunks(",".join(dims), chosen)
-
+            container.check(file, names)
         rows = SampleRows(dims, [container.along(inspected, dim) for dim in dims])
         if rows.is_doubled and any(each.is_time for each in rows.along):
             self.notes += (
                 f"files have samples of the same {' and '.join(dims)}: all are kept, so leave "
                 "files out where that is not meant",
             )
-        self._files = tuple(inspected[number] for number in rows.order)
+        ordered = [inspected[number] for number in rows.order]
+        self.keep_files([only_variables(file, names) for file in ordered], dims)
         number_of_file, *indices = rows.where.rows.T
         places = SamplePlaces(dims, number_of_file, dict(zip(dims, indices, strict=True)))
         if self.notes:
@@ -144,9 +138,9 @@ class UserFiles(ChunkedSamples):
         index = SampleIndex(
             SampleSpec(tuple(sample_variable(each, self._selection, dims) for each in variables)),
             rows.where,
-            coordinate=rows.names([file.path.name for file in self._files]),
+            coordinate=rows.names([file.path.name for file in ordered]),
             provenance=provenance,
-            meteorology=container.labels(self._files, self._names, places, same),
+            meteorology=container.labels(ordered, names, places, same),
         )
         if len(dims) > 1:
             return replace(index, axes=rows.axes)
@@ -154,13 +148,12 @@ class UserFiles(ChunkedSamples):
         return replace(index, positions=axis.positions, position_units=axis.units, rows=axis.rows)
 
     def _joined(
-        self, container: Container, files: Sequence[SourceFile]
+        self, container: Container, files: Sequence[SourceFile], dims: tuple[str, ...]
     ) -> tuple[Sequence[SourceFile], frozenset[str]]:
         """Return the files, and the coordinates that all have alike.
 
         Those that hold other variables of the same samples are one.
         """
-        dims = self._dims
         every = dict.fromkeys(name for file in files for name in file.variables)
         skipped = {name: why for file in files for name, why in file.skipped.items()}
         self._selection.check_names(list(every), skipped)
@@ -201,7 +194,7 @@ class UserFiles(ChunkedSamples):
     def has_plain_loop(self) -> bool:
         """Whether ``upstream`` is for such files: NetCDF or Zarr of this machine."""
         return self._kind != GribMessages.kind and not any(
-            isinstance(file.path, URL) for file in self._files
+            isinstance(file.path, URL) for file in self.opened
         )
 
     def upstream(
@@ -213,11 +206,9 @@ class UserFiles(ChunkedSamples):
                 f"--pipeline upstream: {self.name} is GRIB; a plain loop reads NetCDF or "
                 "Zarr: leave it out"
             )
-        names = index.spec.names
-        paths = [[str(holder(file, name).path) for name in names] for file in self._files]
         return make_plain_loop(
             index,
-            partial(_parts_of, paths, self._dims, names),
+            self.plain_parts,
             partial(_with_dtypes, index.spec),
             **({"group": self.group} if self.group else {}),
         )
@@ -248,19 +239,6 @@ def _container(files: Sequence[Path], facts: Sequence[FileFacts]) -> type[Contai
                 "profile them apart"
             )
     return CONTAINERS[kind]
-
-
-def _parts_of(
-    paths: Sequence[Sequence[str]],
-    dims: Sequence[str],
-    names: Sequence[str],
-    where: Where,
-) -> list[VariablePart]:
-    number, *indexes = where
-    at = dict(zip(dims, indexes, strict=True))
-    return [
-        VariablePart(source, name, at) for source, name in zip(paths[number], names, strict=True)
-    ]
 
 
 def _with_dtypes(spec: SampleSpec, arrays: Arrays, where: Where) -> Sample:

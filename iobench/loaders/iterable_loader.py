@@ -15,7 +15,7 @@ from iobench.samples import handed_on_nbytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets.baseline import SamplePasses
+    from iobench.datasets.contract import SamplePasses
     from iobench.loaders.contract import PlannedBatch
     from iobench.recording.recorder import Recorder
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from iobench.recording.kinds import Kind
 from iobench.stores.chunked_store import ChunkedStore, StoredSamples
 
 if TYPE_CHECKING:
-    from iobench.datasets.contract import Dataset, PlannedDataset, SampleIndex
+    from iobench.chunks.decoded_chunks import DecodedChunks
+    from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.samples import Sample, SampleSpec
     from iobench.stores.contract import Store
 
@@ -37,15 +39,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Everything a worker needs to make samples. Picklable.
-
-    ``dataset`` is whom to tell the order of a pass, where somebody wants to know.
-    """
+    """Everything a worker needs to make samples. Picklable."""
 
     spec: SampleSpec
     where: Sequence[Any]
     steps: tuple[Step, ...]
-    dataset: PlannedDataset | None = None
+    chunk_cache: DecodedChunks | None = None  # which is told the order of a pass
+    is_windowed: bool = False  # whether an address is those of the items of a window
 
     def __len__(self) -> int:
         return len(self.where)
@@ -63,10 +63,13 @@ class Pipeline:
         return sample
 
     def expect(self, samples: Sequence[int], *, follows: bool) -> None:
-        """Tell the dataset, where that helps it, which samples will be asked for, in order."""
-        if self.dataset is not None:
+        """Say, where that helps, which samples will be asked for, in order."""
+        if self.chunk_cache is not None:
             where = self.where
-            self.dataset.expect([where[sample] for sample in samples], follows=follows)
+            addresses = [where[sample] for sample in samples]
+            if self.is_windowed:
+                addresses = list(chain.from_iterable(addresses))
+            self.chunk_cache.expect(addresses, follows=follows)
 
 
 def dataset_pipeline(
@@ -74,7 +77,7 @@ def dataset_pipeline(
 ) -> Pipeline:
     """Return the steps ``read``, ``decode``, ``preprocess`` of a dataset, fused as it says."""
     # all of them: a script's own loaders need none
-    from iobench.datasets.contract import PlannedDataset, sample_steps
+    from iobench.datasets.contract import sample_steps
 
     in_place = getattr(dataset, "keeps_decoded", False)
     steps = tuple(
@@ -88,9 +91,7 @@ def dataset_pipeline(
         where = Addresses(where.__getitem__, samples)
         if len(where) < MOST_PLANNED:  # few are sent to processes without all the others
             where = where[:]
-    is_planned = isinstance(dataset, PlannedDataset) and dataset.has_chunks
-    planned = cast("PlannedDataset", dataset) if is_planned else None
-    return Pipeline(index.spec, where, steps, planned)
+    return Pipeline(index.spec, where, steps, getattr(dataset, "chunk_cache", None))
 
 
 def store_pipeline(store: Store, *, verify: bool = False) -> Pipeline:
@@ -102,7 +103,7 @@ def store_pipeline(store: Store, *, verify: bool = False) -> Pipeline:
         samples = StoredSamples(store, verify=verify)
         read = Step(Kind.READ, "", samples.read)
         decode = Step(Kind.DECODE, "", samples.decode, takes_out=True)
-        return Pipeline(store.spec, range(len(store)), (read, decode), samples)
+        return Pipeline(store.spec, range(len(store)), (read, decode), samples.chunk_cache)
     return Pipeline(
         store.spec,
         Addresses(store.extents, range(len(store))),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from iobench.chunks.chunked_fields import SharedChunks
-    from iobench.datasets.contract import PlannedDataset
     from iobench.samples import Role, Sample, Variable, Window
 
 INPUT_DIM: Final = "step_in"
@@ -38,26 +35,9 @@ def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> P
     stack = functools.partial(
         _stacked, pipeline.spec, window.offsets, stacking(pipeline.spec, window)
     )
-    planned = None if pipeline.dataset is None else _PlannedItems(pipeline.dataset)
     where = Addresses(functools.partial(_items_of, pipeline.where, table), range(len(table)))
-    return Pipeline(spec, where, (*steps, Step(Kind.TRANSFORM, "window", stack)), planned)
-
-
-@dataclass(frozen=True, slots=True)
-class _PlannedItems:
-    """A dataset that is told of the items of windows."""
-
-    dataset: PlannedDataset
-
-    @property
-    def has_chunks(self) -> bool:
-        return self.dataset.has_chunks
-
-    def expect(self, where: Sequence[Any], *, follows: bool) -> None:
-        self.dataset.expect([item for window in where for item in window], follows=follows)
-
-    def chunking(self) -> SharedChunks | None:
-        return self.dataset.chunking()
+    every = (*steps, Step(Kind.TRANSFORM, "window", stack))
+    return Pipeline(spec, where, every, pipeline.chunk_cache, is_windowed=True)
 
 
 def _each(run: Callable[..., Any], *given: Sequence[Any]) -> list[Any]:

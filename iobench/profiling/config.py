@@ -9,7 +9,7 @@ from typing import Final, Self
 from msgspec.structs import replace
 
 from iobench.cpus import available_cpus
-from iobench.datasets.baseline import PIPELINES
+from iobench.datasets.contract import PIPELINES
 from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.profiling.chosen_device import NONE, check_device

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psutil
 
-from iobench.datasets.baseline import SamplePasses
-from iobench.datasets.contract import PlannedDataset
-from iobench.datasets.expected_reads import expected_reads
+from iobench.datasets.contract import SamplePasses
+from iobench.datasets.sample_windows import epoch_reads
 from iobench.datasets.selection import chosen_splits
 from iobench.errors import OptionError
 from iobench.files.urls import is_url
@@ -249,14 +248,14 @@ class Settings(msgspec.Struct, frozen=True):
             return {}
         facts: dict[str, Any] = {}
         dataset = source.dataset
-        if isinstance(dataset, PlannedDataset) and (chunking := dataset.chunking()) is not None:
+        if chunks := getattr(dataset, "shared_chunks", None):
             facts["chunks"] = {
-                **msgspec.structs.asdict(chunking),
+                **chunks,
                 "targets": mask_words(self.config.targets),
                 "options": ["--sample-dim", dim] if dim else [],
             }
         if one.pipeline == "own" and not one.windows:
-            reads = expected_reads(dataset, self.samples.index.where, max(1, one.workers))
+            reads = epoch_reads(dataset, self.samples.index.where, max(1, one.workers))
             facts["epoch"] = None if reads is None else msgspec.structs.asdict(reads)
         return facts
 
@@ -275,6 +274,6 @@ def _expects_order(
     if isinstance(loader, PlannedRing):
         return loader.expect
     work = one.work
-    if one.workers or not isinstance(work, Pipeline) or work.dataset is None:
+    if one.workers or not isinstance(work, Pipeline) or work.chunk_cache is None:
         return None
     return lambda order: work.expect(order.tolist(), follows=True)

@@ -11,14 +11,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.cpus import available_cpus
-from iobench.datasets.baseline import Baseline, SamplePasses, UpstreamBaseline
-from iobench.datasets.contract import SampleIndex
+from iobench.datasets.contract import Baseline, SampleIndex, SamplePasses, UpstreamBaseline
 from iobench.datasets.objects.source import IterableObject
 from iobench.datasets.selection import (
     chosen_splits,
     place_index_windows,
     select_split,
-    select_splits,
     split_index,
 )
 from iobench.datasets.setup_processes import stopwatch
@@ -266,7 +264,7 @@ def _choose_items(
     else:
         available = np.arange(len(index))[:, None]
         if splits:
-            some = select_splits(index, splits)
+            some = select_split(index, *splits)
             if isinstance(some, range):
                 available = available[some.start : some.stop : some.step]
             else:

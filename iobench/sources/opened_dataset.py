@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets.contract import make_sample
-from iobench.datasets.selection import chosen_splits, place_index_windows, select_splits
+from iobench.datasets.selection import chosen_splits, place_index_windows, select_split
 from iobench.errors import OptionError, parameters_named, with_parameters
 from iobench.files.open_files import FileIdentities
 from iobench.files.urls import as_path
@@ -155,4 +155,4 @@ def open_dataset(
         request = SourceRequest(targets=paths, options=dict(options or {}), **where)
         source = open_source(request, _LoggedNotes())
         index, names = source.index, chosen_splits(split, request.splits_by)
-        return OpenDataset(source, select_splits(index, names) if names else range(len(index)))
+        return OpenDataset(source, select_split(index, *names) if names else range(len(index)))

@@ -15,7 +15,6 @@ import msgspec
 from msgspec.structs import replace
 
 from iobench.datasets.anemoi_store import AnemoiDataset
-from iobench.datasets.contract import check_steps
 from iobench.datasets.download import Downloadable, download_missing
 from iobench.datasets.file_description import likely_sample_dim
 from iobench.datasets.file_kinds import data_files
@@ -87,7 +86,6 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
     if request.download:
         _download(request, kind, targets[0], indexes, screen)
     dataset = _find_dataset(request, kind, targets)
-    check_steps(dataset)
     if place.notice and kind == "named" and request.data_dir is None and request.files is None:
         screen.note(place.notice)  # a stand-in may be made there; an index alone is small
     with screen.progress(f"files of {dataset.name}") as move:

@@ -71,13 +71,13 @@ class _StoredChunks(SharedBytes, frozen=True):
 class StoredSamples:
     """The samples of a chunked store by the two steps read and decode; picklable.
 
-    It is told the order of a pass, by which it keeps decoded chunks (`iobench.datasets.
-    PlannedDataset`). With ``verify`` chunks are compared with their checksums when they are read.
+    ``chunk_cache`` is told the order of a pass. With ``verify`` chunks are compared with their
+    checksums when they are read.
     """
 
-    has_chunks = True
-
-    def __init__(self, store: ChunkedStore, *, verify: bool = False) -> None:
+    def __init__(
+        self, store: ChunkedStore, verify: bool = False, chunk_cache: DecodedChunks | None = None
+    ) -> None:
         self._store, self._verify = store, verify
         decoder = store.chunk_decoder
         self._n_each = decoder.chunk_samples
@@ -85,25 +85,17 @@ class StoredSamples:
             each.name: slice(each.extent, each.extent + each.n_chunks)
             for each in decoder.chunked_arrays()
         }
-        self._cache = DecodedChunks()
+        self.chunk_cache = chunk_cache or DecodedChunks()
         self._checksums: NDArray[np.uint32] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _samples_of, (self._store, self._verify)
-
-    def expect(self, where: Sequence[int], *, follows: bool = False) -> None:
-        """Say which samples will be asked for, in order."""
-        numbers = np.asarray(where, dtype=np.int64)
-        self._cache.expect(np.zeros_like(numbers), numbers, follows=follows)
-
-    def chunking(self) -> None:
-        """Return nothing: how a store is cut says its own name."""
+        return StoredSamples, (self._store, self._verify, self.chunk_cache)
 
     def read(self, where: int) -> _StoredChunks:
         """Read what a sample needs and no thread has read or decoded already."""
         row = (where // self._n_each,)
         keys = [(ChunkRow(0, name, (self._n_each,), row), ()) for name in self._extents]
-        chunks, own = self._cache.take(keys, (0, where), self._read)
+        chunks, own = self.chunk_cache.take(keys, (0, where), self._read)
         return _StoredChunks(own, chunks)
 
     def _read(self, keys: Sequence[ChunkKey]) -> Sequence[Stored]:
@@ -158,7 +150,3 @@ class StoredSamples:
             raise StoreError(f"{self._store.path}: sample {where}: {error}") from error
         assert rows is not None, "all chunks are written"
         return rows
-
-
-def _samples_of(store: ChunkedStore, verify: bool) -> StoredSamples:
-    return StoredSamples(store, verify=verify)

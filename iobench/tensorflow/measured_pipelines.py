@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from iobench.datasets.baseline import SamplePasses
+    from iobench.datasets.contract import SamplePasses
     from iobench.loaders.contract import PlannedBatch
     from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec, Variable

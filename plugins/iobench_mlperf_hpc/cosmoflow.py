@@ -135,7 +135,7 @@ class CosmoFlow(SplitFolders):
     def read(self, where: Where) -> Raw:
         return super().read(where) if self.is_hdf5 else [_content(self.paths[where[0]])]
 
-    def decode(self, raw: Raw, where: Where) -> Arrays:
+    def decode(self, raw: Raw, where: Where, out: Arrays | None = None) -> Arrays:
         """Return counts and parameters: of what is inflated and, of TFRecords, checked."""
         path = self.paths[where[0]]
         if self.is_hdf5:

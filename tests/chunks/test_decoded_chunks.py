@@ -128,7 +128,7 @@ def test_a_pass_in_any_order_keeps_what_is_needed_next(
     for seed in range(4):
         order = np.random.default_rng(seed).permutation(N_TIMES).tolist()
         samples = opened(path)
-        samples.dataset.expect([samples.index.where[n] for n in order], follows=False)
+        samples.dataset.chunk_cache.expect([samples.index.where[n] for n in order], follows=False)
         _, n_made = made(samples, order)
         assert (seed, n_made) == (seed, 2 * fewest_misses([n // CHUNK for n in order], room))
 
@@ -140,7 +140,7 @@ def test_samples_outside_of_the_order_are_kept_by_their_last_use(
     monkeypatch.setenv(CHUNK_CACHE, str(2 * CHUNK_NBYTES))
     samples = opened(path)
     everything = list(range(N_TIMES))
-    samples.dataset.expect([samples.index.where[n] for n in everything], follows=False)
+    samples.dataset.chunk_cache.expect([samples.index.where[n] for n in everything], follows=False)
     assert made(samples, everything) == (48, 8)
     assert made(samples, everything) == (48, 8)  # the pass is over, and this another one
 
@@ -357,7 +357,7 @@ def test_pages_that_samples_share_are_kept(
     )
     data.to_netcdf(path, engine="h5netcdf")
     samples = opened(path)
-    assert samples.dataset.chunking() is None
+    assert samples.dataset.shared_chunks is None
     for number in (3, 49, 0):
         where = samples.index.where[number]
         read = samples.dataset.read(where)

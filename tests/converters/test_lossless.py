@@ -10,7 +10,7 @@ from converting import convert
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets.sample_producer import samples_in_order
+from iobench.datasets.sample_windows import samples_in_order
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.verification import verify_against, verify_store
 from iobench.testing import MadeUpDataset, random_sample

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from converting import content, convert
 
-from iobench.datasets.sample_producer import samples_in_order
+from iobench.datasets.sample_windows import samples_in_order
 from iobench.errors import StoreError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding

@@ -13,8 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iobench.datasets.contract import make_sample, no_progress
-from iobench.datasets.sample_producer import SampleProducer
-from iobench.datasets.sample_windows import cut_stacks, plan_windows
+from iobench.datasets.sample_windows import SampleProducer, cut_stacks, plan_windows
 from iobench.datasets.user_files import user_files
 from iobench.errors import OptionError
 from iobench.stores.tally import Tally
@@ -128,7 +127,7 @@ def test_each_chunk_is_decoded_once(long_chunks, decoded, memory, in_scratch, tm
     parts = [range(start, min(1500, start + 333)) for start in range(0, 1500, 333)]
     with SampleProducer(dataset, index, workers=2, memory_nbytes=memory) as producer:
         plan = producer.plan(parts)
-    assert any(window.is_in_scratch for window in plan.windows) == in_scratch
+    assert (plan.scratch_nbytes > 0) == in_scratch
     found, _ = produced(dataset, index, parts, memory_nbytes=memory, scratch=tmp_path)
     assert set(decoded.values()) == {1}
     assert len(decoded) == 16 * -(-1500 // 64) + -(-1500 // 16)
@@ -142,7 +141,7 @@ def test_what_neither_memory_nor_scratch_holds_needs_passes(tmp_path, monkeypatc
     shape = (1500, 1, 40, 40)
     path = netcdf(tmp_path / "a.nc", shape, {"a": (("t", "y", "x"), (1500, 10, 10), False)})
     dataset, index = opened([path], "t")
-    monkeypatch.setattr("iobench.datasets.sample_producer.is_in_memory", lambda folder: True)
+    monkeypatch.setattr("iobench.datasets.sample_windows.is_in_memory", lambda folder: True)
     arguments = {"workers": 2, "memory_nbytes": 3 << 20}
     with pytest.raises(OptionError, match=r"decoded \d+\.\d times.*or --passes \d"):
         produced(dataset, index, [range(1500)], **arguments)

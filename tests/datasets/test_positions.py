@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 
 import cftime
+import h5netcdf
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iobench.datasets import file_times, inspect_files
 from iobench.datasets.positions import (
-    cf_times,
     decode_times,
     row_numbers,
     seconds_since_1970,
@@ -152,6 +153,16 @@ def test_parts_that_follow_each_other_are_one_row(parts, rows):
     assert row_numbers([np.array(part, float) for part in parts]).tolist() == rows
 
 
+def times_of(folder, values, units, calendar=""):
+    with h5netcdf.File(folder / "a.nc", "w") as file:
+        file.dimensions = {"time": len(values)}
+        file.create_variable("time", ("time",), data=np.asarray(values)).attrs.update(
+            {"units": units} | ({"calendar": calendar} if calendar else {})
+        )
+    (times,) = file_times(inspect_files([folder / "a.nc"], cache_dir=folder), "time")
+    return times
+
+
 @pytest.mark.parametrize(
     ("units", "expected"),
     [
@@ -162,12 +173,12 @@ def test_parts_that_follow_each_other_are_one_row(parts, rows):
         ("days since 2019-12-31 UTC", "2020-01-01T00:00:00"),
     ],
 )
-def test_minutes_and_zones_of_units_count(units, expected):
-    assert cf_times("a.nc", np.array([1]), units).tolist() == [np.datetime64(expected).item()]
+def test_minutes_and_zones_of_units_count(tmp_path, units, expected):
+    assert times_of(tmp_path, [1], units).tolist() == [np.datetime64(expected).item()]
 
 
-def test_days_as_floating_point_numbers_are_whole_hours():
-    times = cf_times("a.nc", np.arange(48) / 24, "days since 1900-01-01")
+def test_days_as_floating_point_numbers_are_whole_hours(tmp_path):
+    times = times_of(tmp_path, np.arange(48) / 24, "days since 1900-01-01")
     assert (times == np.datetime64("1900-01-01T00") + np.arange(48)).all()
 
 
@@ -178,9 +189,9 @@ def test_days_as_floating_point_numbers_are_whole_hours():
         ("days since 2020-01-01", "noleap", [59]),
         ("fortnights since 2020-01-01", "", [1]),
         ("hours since 2020-01-01", "", [np.nan]),
-        ("", "", [1]),
+        ("metres", "", [1]),
     ],
 )
-def test_what_is_no_date_is_refused(units, calendar, values):
+def test_what_is_no_date_is_refused(tmp_path, units, calendar, values):
     with pytest.raises(FileFormatError, match=f"a.nc: time has units {units!r}"):
-        cf_times("a.nc", np.array(values), units, calendar)
+        times_of(tmp_path, values, units, calendar)

@@ -10,7 +10,7 @@ import pytest
 
 import iobench
 from iobench.chunks.decoded_chunks import reopen_files
-from iobench.datasets.sample_producer import samples_in_order
+from iobench.datasets.sample_windows import samples_in_order
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.ranges import open_source_file
 from iobench.files.urls import URL, as_path

@@ -17,7 +17,6 @@ from iobench.datasets.selection import (
     place_index_windows,
     select_samples,
     select_split,
-    select_splits,
     split_index,
 )
 from iobench.errors import OptionError, UnknownNameError
@@ -229,7 +228,7 @@ def test_five_million_samples_are_planned_in_little_memory():
     numpy = find_format("numpy")
     tracemalloc.start()
     try:
-        samples = select_splits(made, ["train"])
+        samples = select_split(made, "train")
         plan = StoreRequest(dataset, made, numpy, Path("out"), samples=samples).plan()
         assert len(plan.digest) == 64
         assert tracemalloc.get_traced_memory()[1] < 50e6

@@ -68,27 +68,6 @@ def test_options_are_checked() -> None:
         find_dataset("stations", hours="1")
 
 
-@pytest.mark.thorough
-def test_a_dataset_of_the_form_before_is_told_what_to_write(
-    iobench: RunIobench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = (THIRD_PARTY / "third_party_stations.py").read_text()
-    source = re.sub(r"(raw: Raw|arrays: Arrays), where: str", r"\1", source)
-    (tmp_path / "old_stations.py").write_text(source)
-    installed = tmp_path / "old-0.1.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: old\nVersion: 0.1\n")
-    entry = "[iobench.datasets]\nold-stations = old_stations:stations\n"
-    (installed / "entry_points.txt").write_text(entry)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    told = iobench("profile", "old-stations", "--option", "days=6", "--workers", "2")
-    assert told.returncode == 1
-    assert told.stderr.splitlines()[-1] == (
-        "iobench: old_stations.Stations: decode(raw: 'Raw') -> 'Arrays' is not what iobench calls; "
-        "write def decode(self, raw, where), as plugins/README.md shows"
-    )
-
-
 def test_iobench_lists_both(iobench_here: RunIobench) -> None:
     listed = json.loads(iobench_here("list", "--json").stdout)
     assert {"name": "stations", "title": TITLE} in listed["datasets"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.datasets.baseline import SamplePasses
+from iobench.datasets.contract import SamplePasses
 from iobench.errors import IobenchError, SampleError, WorkerError
 from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.iterable_loader import IterableLoader

@@ -11,8 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from iobench.datasets.baseline import SamplePasses, UpstreamBaseline, pipelines_of
-from iobench.datasets.contract import make_sample
+from iobench.datasets.contract import SamplePasses, UpstreamBaseline, make_sample, pipelines_of
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, OptionError
 from iobench.registry import dataset_names, find_dataset

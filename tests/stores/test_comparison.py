@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.sample_producer import samples_in_order
+from iobench.datasets.sample_windows import samples_in_order
 from iobench.errors import MissingFileError, StoreError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding

@@ -14,7 +14,7 @@ pytest.importorskip("tensorflow", reason="its pipelines are what is loaded")
 import tensorflow as tf
 
 from iobench.analysis.run import exposure
-from iobench.datasets.baseline import SamplePasses
+from iobench.datasets.contract import SamplePasses
 from iobench.errors import WorkerError
 from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.compute import Compute

@@ -22,7 +22,7 @@ from iobench.datasets.file_variables import (
 from iobench.datasets.objects.source import ObjectDataset
 from iobench.datasets.objects.targets import dask_in_this_thread, in_one_line
 from iobench.datasets.objects.values import NUMBER_KINDS, NamedArrays
-from iobench.datasets.rows import FileCoordinates, SampleRows
+from iobench.datasets.positions import FileCoordinates, SampleRows
 from iobench.errors import OptionError
 from iobench.samples import SampleSpec
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from iobench.datasets.baseline import SamplePasses
-from iobench.datasets.contract import SampleIndex
+from iobench.datasets.contract import SampleIndex, SamplePasses
 from iobench.datasets.objects.targets import find_opener, in_one_line
 from iobench.datasets.objects.values import NamedArrays, named_arrays, spec_of
 from iobench.errors import OptionError, SampleError

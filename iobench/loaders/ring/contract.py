@@ -57,7 +57,7 @@ class PlannedSource(Protocol):
         ...
 
     def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
-        """Say which samples a pass will ask for, in order; see `iobench.datasets.PlannedDataset`.
+        """Say which samples a pass will ask for, in order; see `DecodedChunks`.
 
         Of a long pass some come later, when batches of them are to be made: those ``follows``.
         """

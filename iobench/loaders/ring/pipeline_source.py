@@ -57,7 +57,7 @@ class PipelineSource:
     @property
     def is_planned(self) -> bool:
         """Whether knowing the order of a pass helps."""
-        return self._pipeline.dataset is not None
+        return self._pipeline.chunk_cache is not None
 
     def filler(self) -> Reader:
         """Return what one thread makes samples with."""
