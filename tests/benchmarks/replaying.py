@@ -1,7 +1,6 @@
 """How far replay is off on real loaders: python tests/benchmarks/replaying.py.
 
-Samples sleep in three stages, so that nothing is short: what workers share is another benchmark's
-(`held_out.py`). Each loader runs as it is and with one stage half as long, in turns; each replay
+Samples sleep in three stages, so that nothing is short. Each loader runs as it is and with one stage half as long, in turns; each replay
 starts from the run of the same turn. A row is printed for each run as it is measured; then, of each
 loader, the error of the unmodified replay and, of halving each stage, which share of the steady
 state's time the replay predicted and which was obtained, as medians over the turns; beside them how

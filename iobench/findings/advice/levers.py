@@ -61,8 +61,8 @@ MIXED: Final = tuple(kind.spelled for kind in sorted(MIXED_KINDS))
 IDLE_FRACTION: Final = 0.2  # of the work, on no CPU, for which nobody knows what more workers do
 LONGEST_RUN: Final = 1000  # batches that are replayed: more show little more
 UNSEEN_WORKERS_ERROR: Final = 0.15
-"""What a changed run may miss its replay by where others share CPUs, memory and storage than did:
-the goal of ``tests/benchmarks/held_out.py`` for nine in ten."""
+"""What a changed run may miss its replay by where others share CPUs, memory and storage than did;
+see `iobench/docs/decisions/analysis/advice.md`."""
 LOOKS_AHEAD: Final = 64  # batches that a bound lets threads be ahead: more than any ring has
 
 
