@@ -1,12 +1,13 @@
 """How far replay is off on real loaders: python tests/benchmarks/replaying.py.
 
-Samples sleep in three stages, so that nothing is short. Each loader runs as it is and with one stage half as long, in turns; each replay
-starts from the run of the same turn. A row is printed for each run as it is measured; then, of each
-loader, the error of the unmodified replay and, of halving each stage, which share of the steady
-state's time the replay predicted and which was obtained, as medians over the turns; beside them how
-far the unmodified runs lie apart. At the end: how often what was obtained lies in the interval that
-a report prints, and, in the last line, which `UNSEEN_ERROR` would have held 95 % of them: the value
-to put in, of a machine that does nothing else.
+Samples sleep in three stages, so that nothing is short. Each loader runs as it is and with one
+stage half as long, in turns; each replay starts from the run of the same turn. A row is printed for
+each run as it is measured; then, of each loader, the error of the unmodified replay and, of halving
+each stage, which share of the steady state's time the replay predicted and which was obtained, as
+medians over the turns; beside them how far the unmodified runs lie apart. At the end: how often
+what was obtained lies in the interval that a report prints, and, in the last line, which
+`UNSEEN_ERROR` would have held 95 % of them: the value to put in, of a machine that does nothing
+else.
 ``--turns 5 --batches 60`` are what figures are given for; no turn is begun once a loader has had
 its part of ``--minutes``. ``--simulated N`` adds N schedules of `drawn_schedules`, each against a
 run of other batches; ``--no-loaders`` runs them alone.
