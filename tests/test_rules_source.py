@@ -42,7 +42,7 @@ UNPICKLES = {
     "iobench/torch/measured_loaders.py",
     "iobench/testing/datasets.py",
     "iobench/testing/loaders.py", "iobench/testing/stores.py",
-    "iobench/loaders/ring/process_worker.py", "iobench/loaders/ring/process_source.py",
+    "iobench/loaders/ring/process_source.py",
     "converters/iobench_converters/on_dask.py", "iobench/adapters/table.py",
 }  # fmt: skip
 """What unpickles: from pipes of processes that were started here, never from a file.

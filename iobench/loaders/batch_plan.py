@@ -9,7 +9,6 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.contract import PlannedBatch
-from iobench.loaders.pipeline import MOST_PLANNED
 from iobench.loaders.ring.order import BLOCK, BatchOrder
 
 if TYPE_CHECKING:
@@ -61,16 +60,12 @@ def plan_epochs(
     An epoch drops what makes no whole batch; the evaluation takes all samples, in their order.
     """
     order = BatchOrder(len(taken), BLOCK, shuffle=True, seed=seed)
-    number = itertools.count()
+    evaluation, number = BatchOrder(len(evaluated), batch_size), itertools.count()
     for epoch in itertools.count():
         parts = ((epoch, samples) for samples in _of_epoch(order, epoch, drawn, taken))
         for _, batch in _cut(parts, batch_size):
             yield PlannedBatch(next(number), epoch, batch)
-        n_planned = max(1, MOST_PLANNED // batch_size) * batch_size
-        for start in range(0, len(evaluated), batch_size):
-            if drawn is not None and start % n_planned == 0:
-                drawn(evaluated[start : start + n_planned])
-            samples = evaluated[start : start + batch_size]
+        for samples in _of_epoch(evaluation, epoch, drawn, evaluated):
             yield PlannedBatch(next(number), epoch, tuple(samples.tolist()), evaluates=True)
 
 
@@ -94,14 +89,15 @@ def _of_epoch(
     taken: NDArray[np.int64] | None,
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the samples of an epoch, some thousand at a time."""
-    n_planned = max(1, MOST_PLANNED // order.batch_size)
-    for number in range(len(order)):
-        if drawn is not None and number % n_planned == 0:
-            places = range(number, min(number + n_planned, len(order)))
-            following = np.concatenate([order.samples(epoch, each) for each in places])
-            drawn(following if taken is None else taken[following])
-        samples = order.samples(epoch, number)
-        yield samples if taken is None else taken[samples]
+
+    def named(samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        return samples if taken is None else taken[samples]
+
+    def expect(samples: NDArray[np.int64], *, follows: bool) -> None:
+        if drawn is not None:
+            drawn(named(samples))
+
+    return map(named, order.batches(epoch, expect=None if drawn is None else expect))
 
 
 class BatchPlan:

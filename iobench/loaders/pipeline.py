@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.loaders.ring.order import MOST_PLANNED
 from iobench.recording.kinds import Kind
 from iobench.stores.chunked_store import ChunkedStore, StoredSamples
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Store
 
 STEP_KINDS = {"read": Kind.READ, "decode": Kind.DECODE, "preprocess": Kind.PREPROCESS}
-MOST_PLANNED = 1 << 17
-"""Of longer passes the order is told in parts: the loop waits for its telling, 1 us a sample."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from iobench.loaders.contract import (
     refuse_below_one,
 )
 from iobench.loaders.ring.buffers import BufferPool
-from iobench.loaders.ring.contract import PlannedSource
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ring_run import RingRun
 
@@ -85,9 +84,7 @@ class PlannedRing(MeasuredLoader):
     def expect(self) -> Callable[[NDArray[np.int64]], None] | None:
         """What is told of which samples batches will be next; None where nobody wants to know."""
         source = self._source
-        if not (isinstance(source, PlannedSource) and source.is_planned):
-            return None
-        return functools.partial(source.expect, follows=True)
+        return functools.partial(source.expect, follows=True) if source.is_planned else None
 
     def worker_pids(self) -> list[int]:
         """Return the process ids of the workers that were started."""

@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 
 from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.contract import Batch, MeasuredLoader, PlannedBatch, refuse_below_one
-from iobench.loaders.ring.process_worker import end_with_consumer, portable_error
+from iobench.loaders.ring.process_source import end_with_consumer, portable_error
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.measured_loop import MeasuredRecording

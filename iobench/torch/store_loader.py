@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, IterableDataset, Sampler, SequentialSampler
 
 from iobench.loaders.device_copies import DeviceCopies
+from iobench.loaders.ring.framework_loader import resolve_options
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.loader_config import LoaderConfig, with_options
-from iobench.loaders.ring.options import resolve_options
 from iobench.recording.session import current_recording
 from iobench.torch import device_moves
 from iobench.torch.device import find_accelerator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.ring.contract import BatchSource
-    from iobench.loaders.ring.origins import NumberedSamples
+    from iobench.loaders.ring.framework_loader import NumberedSamples
     from iobench.loaders.ring.ring_run import RingRun
     from iobench.recording.delivery_log import DeliveryLog
     from iobench.stores.contract import Store

@@ -23,7 +23,7 @@ from iobench.chunks.decoded_chunks import (
 )
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
-from iobench.loaders.ring.process_worker import USUAL_PROCESSES
+from iobench.loaders.ring.process_source import USUAL_PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

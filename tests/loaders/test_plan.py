@@ -80,7 +80,7 @@ def test_an_evaluation_follows_each_epoch_in_a_round_of_its_own():
 
 
 def test_a_plan_tells_the_order_in_parts_before_its_batches(monkeypatch):
-    monkeypatch.setattr("iobench.loaders.batch_plan.MOST_PLANNED", 8)
+    monkeypatch.setattr("iobench.loaders.ring.order.MOST_PLANNED", 8)
     monkeypatch.setattr("iobench.loaders.batch_plan.BLOCK", 4)
     told: list[int] = []
     sizes = []

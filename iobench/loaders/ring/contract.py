@@ -6,8 +6,9 @@ of a batch at their final position: there is no sample in between, and no collat
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -35,35 +36,22 @@ class Reader(Protocol):
         ...
 
 
-class BatchSource(Protocol):
+class BatchSource(ABC):
     """Samples that a ring can load. Used by several threads at once."""
 
     spec: SampleSpec  # what a sample is
+    is_planned: bool = False  # whether it keeps what it decoded by the order of a pass
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def filler(self) -> Reader:
         """Return a reader for one more thread."""
-        ...
-
-
-@runtime_checkable
-class PlannedSource(Protocol):
-    """A source that keeps what it decoded by the order of the pass."""
-
-    @property
-    def is_planned(self) -> bool:
-        """Whether knowing that order helps."""
-        ...
 
     def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
         """Say which samples a pass will ask for, in order; see `DecodedChunks`.
 
         Of a long pass some come later, when batches of them are to be made: those ``follows``.
         """
-        ...
-
-
-def is_planned(source: BatchSource) -> bool:
-    """Tell whether a source is helped by knowing the order of a pass."""
-    return isinstance(source, PlannedSource) and source.is_planned
+        return

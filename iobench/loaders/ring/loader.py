@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -11,17 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.cpus import available_cpus
-from iobench.errors import OptionError
+from iobench.errors import OptionError, WorkerError
 from iobench.files.crc32c import crc32c
 from iobench.loaders.contract import PlannedBatch
-from iobench.loaders.pipeline import MOST_PLANNED
 from iobench.loaders.ring.buffers import BufferPool
-from iobench.loaders.ring.contract import PlannedSource, is_planned
 from iobench.loaders.ring.loader_config import LoaderConfig
-from iobench.loaders.ring.origins import coordinates_of
-from iobench.loaders.ring.passes import RingPass
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ring_run import RingRun
+from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.windowed import TARGET_SUFFIX
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.session import loop_recording
@@ -33,9 +31,9 @@ if TYPE_CHECKING:
 
     from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.ring.contract import BatchSource, Present
+    from iobench.loaders.ring.framework_loader import SampleFacts
     from iobench.loaders.ring.normalising import MeanStd
     from iobench.loaders.ring.order import BatchOrder
-    from iobench.loaders.ring.origins import SampleFacts
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.recorder import Recorder
     from iobench.recording.session import Recording
@@ -45,6 +43,10 @@ DEPTH: Final = 4
 """Two that the loop holds (this batch, and the last one until then), two that are filled."""
 MAX_THREADS: Final = 4
 """By default: a copy from the page cache is bound by memory long before that."""
+MADE_BY: Final = "threads"
+"""As `iobench.analysis.deliveries` reads it."""
+PATIENCE_S: Final = 2.0
+"""How long a pass that is forgotten or interrupted waits for its threads."""
 
 
 def usual_threads(depth: int) -> int:
@@ -152,14 +154,25 @@ class RingLoader:
     def coordinates(
         self, batch: int | None = None, epoch: int | None = None
     ) -> dict[str, NDArray[Any]]:
-        """Return where and when the samples of a batch are."""
+        """Return where and when the samples of a batch are; by default of the latest one.
+
+        Their numbers, of a window one for each offset; where patches begin, as ``y_start``; and
+        the coordinates that each sample has for itself.
+        """
         number = self._n_taken - 1 if batch is None else batch
         if not 0 <= number < len(self):
             what = "no batch was handed out" if batch is None else f"batch {batch} of {len(self)}"
             raise OptionError(f"coordinates: {what}")
-        which = self.epoch if epoch is None else epoch
-        samples = self.order.samples(which, number)
-        return coordinates_of(self._inner, samples, which, self._facts)
+        which, source = self.epoch if epoch is None else epoch, self._inner
+        numbers = samples = self.order.samples(which, number)
+        starts: dict[str, NDArray[Any]] = {}
+        if isinstance(source, SampleSource):
+            numbers, patches = source.items_of(samples), source.patches
+            if patches is not None:
+                corners = zip(patches.dims, patches.corners(samples, which).T, strict=True)
+                starts = {f"{dim}_start": corner for dim, corner in corners}
+        known = {} if self._facts is None else self._facts.coordinates(numbers)
+        return {**known, "sample": numbers, **starts}
 
     def __len__(self) -> int:
         """Batches an epoch."""
@@ -230,15 +243,9 @@ class RingLoader:
 
     def _batches(self, epoch: int, first: int, log: DeliveryLog | None) -> Iterator[PlannedBatch]:
         order = self.order
-        planned = self.source if is_planned(self.source) else None
-        n_planned = max(1, MOST_PLANNED // order.batch_size)
-        for place in range(first, len(order)):
-            if isinstance(planned, PlannedSource) and (place - first) % n_planned == 0:
-                places = range(place, min(place + n_planned, len(order)))
-                drawn = np.concatenate([order.samples(epoch, each) for each in places])
-                planned.expect(drawn, follows=place > first)
+        expect = self.source.expect if self.source.is_planned else None
+        for place, samples in enumerate(order.batches(epoch, first, expect), first):
             number = epoch * len(order) + place if log is None else log.recording.next_batch()
-            samples = order.samples(epoch, place)
             yield PlannedBatch(number, epoch, samples, position=place)
 
     def receive(self, value: Any) -> Any:
@@ -322,3 +329,104 @@ class RingLoader:
 
 def _recorder_of(log: DeliveryLog) -> Recorder | None:
     return None if log.recording.closed else log.recording.recorder
+
+
+class RingPass:
+    """What ``iter(loader)`` returns: ends its threads when exhausted, closed or forgotten.
+
+    Nothing begins before the first batch is asked for: some libraries call ``iter`` to see whether
+    it works, and the epoch may still be set after it.
+    """
+
+    def __init__(self, loader: RingLoader) -> None:
+        self._loader = loader
+        self._nbytes = loader.spec.nbytes
+        self._starting = threading.RLock()  # another thread may close meanwhile
+        self._is_over = False
+        self._log: DeliveryLog | None = None
+        self._run: RingRun | None = None
+        self._end: weakref.finalize[..., RingPass] | None = None
+
+    def __iter__(self) -> RingPass:
+        return self
+
+    def __next__(self) -> Any:
+        run = self._run
+        if run is not None and os.getpid() != run.pid:
+            raise WorkerError(
+                "this iterator belongs to the process that was forked; call iter(loader) again"
+            )
+        if run is None and not self._is_over:
+            self._log = self._loader.new_log()
+            if self._log is not None:
+                weakref.finalize(self, _leave, self._log)
+        log = self._log
+        if log is None or log.recording.closed:
+            return self._take()[1]
+        log.ask()
+        try:
+            batch, value = self._take()
+        except BaseException as error:
+            self._log = None
+            if not log.recording.closed:
+                log.end() if isinstance(error, StopIteration) else log.fail()
+            raise
+        if not log.recording.closed:
+            log.deliver(batch.batch, nbytes=len(batch.samples) * self._nbytes, maker=MADE_BY)
+        return value
+
+    def _take(self) -> tuple[PlannedBatch, Any]:
+        try:
+            taken = (self._run or self._started()).take()
+        except Exception:
+            self.close()
+            raise
+        except BaseException:  # Ctrl-C: whoever pressed it does not want to wait for a batch
+            self._close(PATIENCE_S)
+            raise
+        if taken is None:
+            if self._run is not None:  # not closed by another thread meanwhile
+                self._loader.took(None)
+            self.close()
+            raise StopIteration
+        batch, value = taken
+        self._loader.took(batch)
+        return batch, self._loader.receive(value)
+
+    def _started(self) -> RingRun:
+        with self._starting:
+            if self._run is not None:
+                return self._run
+            if self._is_over:
+                raise StopIteration
+            self._is_over = True  # until the run is there
+            run = self._loader.begin(self._log)
+            self._end = weakref.finalize(self, _finish, run, self._loader.idle, PATIENCE_S)
+            self._run = run
+            run.start()  # from now on an interrupt finds what it has to end
+            return run
+
+    def close(self) -> None:
+        """End the threads; batches that are held stay valid."""
+        self._close(None)
+        if self._log is not None and not self._log.waits:
+            _leave(self._log)
+            self._log = None
+
+    def _close(self, patience_s: float | None) -> None:
+        with self._starting:
+            self._run, self._is_over = None, True
+            end = None if self._end is None else self._end.detach()
+        if end is not None:
+            run, idle, _ = end[2]
+            _finish(run, idle, patience_s)
+
+
+def _finish(run: RingRun, idle: list[BufferPool], patience_s: float | None) -> None:
+    if run.stop(patience_s) and not idle:  # else a thread may still come back to its buffers
+        idle.append(run.pool)
+
+
+def _leave(log: DeliveryLog) -> None:
+    if not log.recording.closed:
+        log.leave()

@@ -28,9 +28,9 @@ Normalise = bool | Sequence[str] | Mapping[str, tuple[Any, Any]]
 """What ``normalise=`` takes."""
 TRAIN: Final = "train"
 PIECE: Final = 1 << 15
-"""Numbers that are subtracted from and divided at once: they stay in the cache."""
+"""Numbers of as many samples are done at once, at least: they stay in the cache."""
 LONG: Final = 1 << 12
-"""Numbers with one mean that are worth a call of their own."""
+"""Numbers with one mean, one after another, that need no copy of it for each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,7 +154,7 @@ class Normaliser:
     """
 
     def __init__(self, means: Mapping[str, MeanStd], spec: SampleSpec) -> None:
-        self._scales = {name: _Scale(each, spec[name].shape) for name, each in means.items()}
+        self._scales = {name: _tiled(each, spec[name].shape) for name, each in means.items()}
         others = tuple(v for v in spec if v.name in means and v.dtype != "<f4")
         self._scratch = ScratchRows(SampleSpec(others)) if others else None
 
@@ -169,10 +169,30 @@ class Normaliser:
         start_ns = log.now_ns()
         nbytes = 0
         with np.errstate(over="ignore", invalid="ignore"):  # infinite values stay what they are
-            for name, scale in self._scales.items():
-                scale.apply(stored[name], rows[name])
+            for name, (mean, std, step) in self._scales.items():
+                for start in range(0, len(rows[name]), step):
+                    values = stored[name][start : start + step]
+                    out = rows[name][start : start + step]
+                    less, by = mean[: len(out)], std[: len(out)]
+                    off = out if mean.dtype == out.dtype else None
+                    off = np.subtract(values, less, out=off, dtype=mean.dtype, casting="same_kind")
+                    np.divide(off, by, out=out, dtype=mean.dtype, casting="same_kind")
                 nbytes += rows[name].nbytes
         log.add(Kind.PREPROCESS, start_ns, log.now_ns(), nbytes=nbytes, label="normalise")
+
+
+def _tiled(means: MeanStd, shape: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any], int]:
+    """Return mean and std for as many samples as are done at once, and how many these are.
+
+    They are laid out whole where only few numbers, one after another, have the same ones.
+    """
+    step = max(1, PIECE // max(1, math.prod(shape)))
+    one = tuple(np.broadcast_shapes(means.mean.shape, means.std.shape, (1,) * len(shape)))
+    differs = [axis for axis, length in enumerate(one) if length > 1]
+    is_whole = bool(differs) and math.prod(shape[differs[-1] + 1 :]) < LONG
+    tile = (step, *shape) if is_whole else (1, *one)
+    mean, std = (np.ascontiguousarray(np.broadcast_to(e, tile)) for e in (means.mean, means.std))
+    return mean, std, step
 
 
 def normalised_spec(spec: SampleSpec, means: Mapping[str, MeanStd]) -> SampleSpec:
@@ -183,50 +203,3 @@ def normalised_spec(spec: SampleSpec, means: Mapping[str, MeanStd]) -> SampleSpe
             for variable in spec
         )
     )
-
-
-class _Scale:
-    """Mean and std of a variable, laid out for numbers one after another.
-
-    Of the axes along which they differ, and those between, there is a number for each place; behind
-    these lie ``inner`` numbers with the same one.
-    """
-
-    def __init__(self, means: MeanStd, shape: tuple[int, ...]) -> None:
-        mean, std = (
-            each.reshape([1] * (len(shape) - each.ndim) + list(each.shape))
-            for each in (means.mean, means.std)
-        )
-        differs = [axis for axis in range(len(shape)) if max(mean.shape[axis], std.shape[axis]) > 1]
-        first, end = (differs[0], differs[-1] + 1) if differs else (0, 0)
-        flat = [1] * first + list(shape[first:end]) + [1] * (len(shape) - end)
-        self._mean, self._std = (np.broadcast_to(each, flat).reshape(-1) for each in (mean, std))
-        self._inner = math.prod(shape[end:])
-        if self._mean.size > 1 and self._inner < LONG:  # too short to be worth a call each
-            times = -(-PIECE // max(1, self._mean.size * self._inner))
-            self._mean, self._std = (
-                np.tile(np.repeat(each, self._inner), times) for each in (self._mean, self._std)
-            )
-            self._inner = 1
-        self._piece = np.empty(PIECE, dtype=self._mean.dtype)
-
-    def apply(self, stored: NDArray[Any], rows: NDArray[Any]) -> None:
-        """Write what is made of stored numbers to rows; these may be the same."""
-        values, out = stored.reshape(-1), rows.reshape(-1)
-        n_means, inner = self._mean.size, self._inner
-        by_number = n_means > 1 and inner == 1
-        step = max(1, values.size if n_means == 1 else n_means if by_number else inner)
-        for number, start in enumerate(range(0, values.size, step)):
-            end = min(start + step, values.size)
-            which: Any = slice(0, end - start) if by_number else number % n_means
-            self._apply(values[start:end], out[start:end], self._mean[which], self._std[which])
-
-    def _apply(self, values: NDArray[Any], out: NDArray[Any], mean: Any, std: Any) -> None:
-        for start in range(0, values.size, PIECE):
-            here = slice(start, start + PIECE)
-            piece = values[here]
-            target = out[here]
-            off = target if self._piece.dtype == target.dtype else self._piece[: piece.size]
-            less, by = (mean, std) if np.ndim(mean) == 0 else (mean[here], std[here])
-            np.subtract(piece, less, out=off, dtype=off.dtype, casting="same_kind")
-            np.divide(off, by, out=target, dtype=off.dtype, casting="same_kind")

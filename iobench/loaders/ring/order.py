@@ -15,7 +15,7 @@ import numpy as np
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -25,6 +25,8 @@ N_ROUNDS: Final = 8
 MIXED_BLOCKS: Final = 32
 BLOCK: Final = 4096
 """Places computed at once: single ones would cost a thousand times their share."""
+MOST_PLANNED: Final = 1 << 17
+"""Of longer passes the order is told in parts: the loop waits for its telling, 1 us a sample."""
 _FACTORS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS: Final = (np.uint64(30), np.uint64(27), np.uint64(31))
 
@@ -238,6 +240,21 @@ class BatchOrder:
         overall = (batch * self.world_size + self.rank) % self._n_all
         first = overall * self.batch_size
         return self._ordered(epoch, first, min(first + self.batch_size, self.n_samples))
+
+    def batches(
+        self, epoch: int, first: int = 0, expect: Callable[..., object] | None = None
+    ) -> Iterator[NDArray[np.int64]]:
+        """Yield the samples of the batches of an epoch, which ``expect`` is given before.
+
+        Of a long epoch `MOST_PLANNED` at a time; ``follows`` says which are not the first.
+        """
+        n_planned = max(1, MOST_PLANNED // self.batch_size)
+        for place in range(first, len(self)):
+            if expect is not None and (place - first) % n_planned == 0:
+                places = range(place, min(place + n_planned, len(self)))
+                following = np.concatenate([self.samples(epoch, each) for each in places])
+                expect(following, follows=place > first)
+            yield self.samples(epoch, place)
 
     def _ordered(self, epoch: int, first: int, end: int) -> NDArray[np.int64]:
         if not self.shuffle:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.chunks.decode_counts import take_decode_counts
 from iobench.errors import IobenchError
 from iobench.files.open_files import FileIdentities
+from iobench.loaders.ring.contract import BatchSource
 from iobench.loaders.stage_timer import Detail, RecordedDetail
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from iobench.samples import Sample
 
 
-class PipelineSource:
+class PipelineSource(BatchSource):
     """Makes the samples of a batch one after the other, each into its row."""
 
     is_remote = False  # whether it waits for a store elsewhere
@@ -40,7 +41,7 @@ class PipelineSource:
         unit_costs: Mapping[str, int | None] | None = None,
     ) -> None:
         self.spec = pipeline.spec
-        self.one_thread = one_thread
+        self.one_thread, self.is_planned = one_thread, pipeline.chunk_cache is not None
         self._pipeline = pipeline
         self._identities = FileIdentities()  # for processes that get this source
         costs = unit_costs or {"light_ns": None, "full_ns": None}
@@ -53,11 +54,6 @@ class PipelineSource:
     def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
         """Say which samples a pass will ask for, in order."""
         self._pipeline.expect(samples.tolist(), follows=follows)
-
-    @property
-    def is_planned(self) -> bool:
-        """Whether knowing the order of a pass helps."""
-        return self._pipeline.chunk_cache is not None
 
     def filler(self) -> Reader:
         """Return what one thread makes samples with."""
@@ -116,18 +112,17 @@ class DatasetReader:
         self, samples: list[int], rows: Rows, log: BatchLog, recorder: Recorder
     ) -> None:
         """Make samples and record the stages, the last of which places them in their rows."""
-        self.failed_sample = -1
         take_decode_counts()  # what this thread decoded before belongs to no batch
         batch, epoch, detail = log.batch, log.epoch, self._detail
         stages = [(step.kind, recorder.string(step.label)) for step in self._pipeline.steps]
         stages.append((Kind.COLLATE, 0))
         spent_ns, nbytes = [0] * len(stages), [0] * len(stages)
-        is_summed, with_cpu = detail.is_summed, detail.with_cpu
+        is_summed = detail.is_summed
         started_ns = recorder.clock.now_ns()
         for position, sample in enumerate(samples):
             self.failed_sample = sample
             recorder.position(batch, epoch, -1 if is_summed else sample)
-            times, cpus, sizes = self._timed(sample, position, rows, recorder, with_cpu)
+            times, cpus, sizes = self._timed(sample, position, rows, recorder)
             is_shown = is_summed and sample % detail.every == 0
             for number, (kind, label) in enumerate(stages):
                 start, end = times[number], times[number + 1]
@@ -136,7 +131,7 @@ class DatasetReader:
                     known = nbytes[number] >= 0 and sizes[number] >= 0
                     nbytes[number] = nbytes[number] + sizes[number] if known else -1
                 else:
-                    cpu_ns = cpus[number + 1] - cpus[number] if with_cpu else -1
+                    cpu_ns = cpus[number + 1] - cpus[number] if cpus else -1
                     recorder.emit(
                         kind, start, end, sizes[number], cpu_ns, batch, epoch, sample, label
                     )
@@ -153,49 +148,45 @@ class DatasetReader:
                 batch, epoch, -1, label, 0, Flag.SUMMED, min(len(samples), 0xFFFF),
             )  # fmt: skip
             cursor_ns = end_ns
-        _emit_decoded(recorder, batch, epoch)
-        detail.note((recorder.clock.now_ns() - started_ns) / len(samples))
+        now_ns = recorder.clock.now_ns()
+        if (counts := take_decode_counts()) is not None:  # it used chunks
+            for kind, first, second in (
+                (Kind.DECODE, counts.decoded_nbytes, counts.used_nbytes),
+                (Kind.READ, counts.n_hits + counts.n_decoded, counts.n_decoded),
+            ):
+                recorder.emit(
+                    kind, now_ns, now_ns, first, second, batch, epoch, flags=Flag.IO | Flag.DECODED
+                )
+        detail.note((now_ns - started_ns) / len(samples))
 
     def _timed(
-        self, sample: int, position: int, rows: Rows, recorder: Recorder, with_cpu: bool
+        self, sample: int, position: int, rows: Rows, recorder: Recorder
     ) -> tuple[list[int], list[int], list[int]]:
         """Return when stages began and the last one ended, the CPU time then, and their bytes."""
-        now_ns, cpu_ns = recorder.clock.now_ns, recorder.clock.cpu_ns if with_cpu else _unknown
+        now_ns = recorder.clock.now_ns
+        cpu_ns = recorder.clock.cpu_ns if self._detail.with_cpu else None
         where = self._pipeline.where[sample]
         row = None
         given: tuple[Any, ...] = (where,)
-        cpus, times, sizes = [cpu_ns()], [now_ns()], []
+        sizes: list[int] = []
+        cpus = [] if cpu_ns is None else [cpu_ns()]
+        times = [now_ns()]
         for step in self._pipeline.steps:
             if step.takes_out:
                 row = self._row(rows, position)
                 given = (*given, row)
             given = (step.run(*given), where)
             times.append(now_ns())
-            cpus.append(cpu_ns())
+            if cpu_ns is not None:
+                cpus.append(cpu_ns())
             sizes.append(handed_on_nbytes(given[0]))
         sizes.append(self._place(given[0], row, rows, position, sample))
         given = ()  # giving its memory back takes time, and belongs to this stage
         times.append(now_ns())
-        cpus.append(cpu_ns())
+        if cpu_ns is not None:
+            cpus.append(cpu_ns())
         return times, cpus, sizes
 
     def close(self) -> None:
         """Leave what was learnt of samples; nothing is open but what the steps themselves hold."""
         self._details.append(self._detail)
-
-
-def _emit_decoded(recorder: Recorder, batch: int, epoch: int) -> None:
-    """Record what this thread decoded for the batch, where it used chunks."""
-    counts = take_decode_counts()
-    if counts is None:
-        return
-    now = recorder.clock.now_ns()
-    for kind, first, second in (
-        (Kind.DECODE, counts.decoded_nbytes, counts.used_nbytes),
-        (Kind.READ, counts.n_hits + counts.n_decoded, counts.n_decoded),
-    ):
-        recorder.emit(kind, now, now, first, second, batch, epoch, -1, 0, 0, Flag.IO | Flag.DECODED)
-
-
-def _unknown() -> int:
-    return -1

@@ -12,21 +12,31 @@ import mmap
 import multiprocessing
 import os
 import pickle
-import select
 import signal
+import sys
 import threading
+import traceback
 import weakref
+from dataclasses import dataclass
 from multiprocessing import reduction
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from iobench.errors import OptionError, StorageError, WorkerError
-from iobench.loaders.ring.buffers import BatchMemory, ScratchRows
-from iobench.loaders.ring.contract import is_planned
+from iobench.chunks.decoded_chunks import share_chunk_cache
+from iobench.cpus import available_cpus
+from iobench.errors import IobenchError, OptionError, SampleError, StorageError, WorkerError
+from iobench.loaders.contract import failure_text
+from iobench.loaders.ring.buffers import BatchLayout, BatchMemory, ScratchRows
+from iobench.loaders.ring.contract import BatchSource
 from iobench.loaders.ring.log import BatchLog
-from iobench.loaders.ring.process_worker import ProcessJob, run_process, spec_of_batch, transformed
+from iobench.recording.activation import activate
 from iobench.recording.clocks import now_ns
+from iobench.recording.kinds import Kind
+from iobench.recording.process_io import ProcessIo, RunQueue
+from iobench.recording.run_directory import RunDirectory
+from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,16 +46,76 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.contract import BatchSource, Present, Reader, Rows
-    from iobench.loaders.ring.process_worker import OrderParts, Task
-    from iobench.samples import SampleSpec
+    from iobench.loaders.ring.contract import Present, Reader, Rows
 
 CHECK_S: Final = 0.2
 """How often a thread that waits for its process looks whether it is there, and still wanted."""
 JOIN_S: Final = 5.0
+USUAL_PROCESSES: Final = 4
+"""As many as a loader has threads by default, at most."""
+OrderParts: TypeAlias = "tuple[tuple[int, bool, NDArray[np.int64]], ...]"
+"""Parts of the order of a pass: number, whether it follows another one, samples."""
+Task: TypeAlias = "tuple[OrderParts, int, int, list[int], int, int]"
+"""Parts of the order, batch, epoch, samples, place in the memory, and since when there was room."""
 
 
-class ProcessSource:
+@dataclass(slots=True)
+class ProcessJob:
+    """What all processes of a ring are started with."""
+
+    source: BatchSource  # what fills batches; picklable
+    transform: Present | None  # what the user makes of them; importable
+    batch_size: int  # samples of the largest batch
+    spec: SampleSpec  # what a sample of a batch is
+    run_directory: Path | None  # where spans go
+    n_processes: int | None  # how many there will be, where that is known
+
+    def packed(self) -> bytes:
+        """Return it as it is sent; raise OptionError where that cannot be."""
+        try:
+            return pickle.dumps(self)
+        except Exception as error:
+            raise OptionError(
+                f"the transform or dataset cannot be sent to a process ({failure_text(error)}); "
+                "define it at the top level of a module, or leave processes out"
+            ) from error
+
+    def transformed(
+        self, filler: Reader, scratch: ScratchRows, samples: NDArray[np.int64], log: BatchLog
+    ) -> tuple[Any, SampleSpec]:
+        """Return what the transform makes of a batch, and what a sample of that is."""
+        assert self.transform is not None
+        rows = scratch.arrays(len(samples))
+        filler.fill(samples, rows, log)
+        made = log.transform(self.transform, rows, samples)
+        return made, _spec_of_batch(made, self.source.spec, len(samples))
+
+
+def _spec_of_batch(made: Any, inside: SampleSpec, n_samples: int) -> SampleSpec:
+    if not isinstance(made, dict) or not made:
+        raise SampleError(
+            f"the transform returned {type(made).__name__}, expected a dict of arrays by name"
+        )
+    variables = []
+    for name, value in made.items():
+        array = np.asarray(value)
+        if array.ndim < 1 or len(array) != n_samples:
+            raise SampleError(
+                f"the transform returned {name!r} of shape {array.shape} for {n_samples} samples; "
+                "in processes every array has the samples as its first axis"
+            )
+        shape = array.shape[1:]
+        dims = tuple(f"dim_{axis}" for axis in range(len(shape)))
+        known = inside[name] if name in inside.names else Variable(str(name), shape, "f4", dims)
+        dims = known.dims if len(known.dims) == len(shape) else dims
+        variables.append(Variable(str(name), shape, array.dtype.str, dims, known.units, known.role))
+    return SampleSpec(tuple(variables))
+
+
+# -- the training process ---------------------------------------------------------------------
+
+
+class ProcessSource(BatchSource):
     """Samples of another source, made and transformed in processes that reader threads feed.
 
     A process makes one batch at a time. There are ``processes`` of them, by default as many as
@@ -71,16 +141,20 @@ class ProcessSource:
         )  # fmt: skip
         self._context = multiprocessing.get_context(start_method)
         if start_method == "forkserver":  # imported once, by the server, not by every process
-            multiprocessing.set_forkserver_preload(["__main__", run_process.__module__])
-        self.source, self.spec = source, source.spec
+            multiprocessing.set_forkserver_preload(["__main__", __name__])
+        self.source, self.spec, self.is_planned = source, source.spec, source.is_planned
         self._n_samples, self._most = len(source), processes
-        self._job: bytes | ProcessJob = ProcessJob(
-            source, transform, batch_size, source.spec, run_directory, processes
-        )
+        job = ProcessJob(source, transform, batch_size, source.spec, run_directory, processes)
         if transform is not None:
-            self.spec = self._job.spec = _transformed_spec(self._job)
-        if start_method != "fork":
-            self._job = _packed(self._job)
+            job.packed()  # what cannot be sent is said first
+            filler, scratch = source.filler(), ScratchRows(source.spec)
+            try:  # a first batch here shows what the others will be
+                first = np.arange(min(batch_size, len(source)))
+                _, self.spec = job.transformed(filler, scratch, first, BatchLog())
+            finally:
+                filler.close()
+            job.spec = self.spec
+        self._job: bytes | ProcessJob = job if start_method == "fork" else job.packed()
         self._memory = SharedFile()
         self._pid = os.getpid()
         self._order: OrderParts = ()  # what may be needed yet of the order of a pass
@@ -94,11 +168,6 @@ class ProcessSource:
 
     def __len__(self) -> int:
         return self._n_samples
-
-    @property
-    def is_planned(self) -> bool:
-        """Whether knowing the order of a pass helps."""
-        return is_planned(self.source)
 
     def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
         """Say which samples a pass will ask for, in order: each process hears it in its turn."""
@@ -191,29 +260,6 @@ class ProcessSource:
         self._memory.close()
 
 
-def _transformed_spec(job: ProcessJob) -> SampleSpec:
-    """Return what a sample is once it is transformed, as a first batch in this process shows."""
-    _packed(job)  # what cannot be sent is said first
-    samples = np.arange(min(job.batch_size, len(job.source)))
-    filler = job.source.filler()
-    try:
-        made = transformed(job, filler, ScratchRows(job.source.spec), samples, BatchLog())
-    finally:
-        filler.close()
-    return spec_of_batch(made, job.source.spec, len(samples))
-
-
-def _packed(job: ProcessJob) -> bytes:
-    try:
-        return pickle.dumps(job)
-    except Exception as error:
-        raise OptionError(
-            f"the transform or dataset cannot be sent to a process ({type(error).__name__}: "
-            f"{str(error).splitlines()[0][:300]}); define it at the top level of a module, or "
-            "leave processes out"
-        ) from error
-
-
 class _Filler(NamedTuple):
     """A reader whose batches are made in processes, which it leaves to other threads."""
 
@@ -233,25 +279,23 @@ class _Process:
         self._pid = os.getpid()
         self._has_answered = False
         self._connection = connection
-        self._poll = select.poll()
-        self._poll.register(connection.fileno(), select.POLLIN)
-        self._poll.register(process.sentinel, select.POLLIN)
 
     def ask(self, task: Task, is_ended: Callable[[], bool]) -> None:
         """Have a batch made; raise what that raised."""
+        connection, process = self._connection, self.process
         with contextlib.suppress(OSError):  # it has ended: so finds who waits for the answer
-            self._connection.send_bytes(pickle.dumps(task))
-        while not (ready := [number for number, _ in self._poll.poll(CHECK_S * 1000)]):
+            connection.send_bytes(pickle.dumps(task))
+        while not (ready := wait([connection, process.sentinel], CHECK_S)):
             # A process of its own that it left behind may keep its sentinel quiet.
-            if self.process.exitcode is not None:
+            if process.exitcode is not None:
                 break
             if is_ended():
                 self.is_broken = True
-                self.process.kill()  # or it would go on writing into a buffer that is free then
+                process.kill()  # or it would go on writing into a buffer that is free then
                 raise WorkerError("the loader was closed")
         answer = b""
         with contextlib.suppress(EOFError, OSError):
-            answer = self._connection.recv_bytes() if self._connection.fileno() in ready else b""
+            answer = connection.recv_bytes() if connection in ready else b""
         if not answer:
             raise self._ended(task[1])
         self._has_answered = True
@@ -382,3 +426,162 @@ class SharedFile:
 
 def _whole_pages(nbytes: int) -> int:
     return -(-nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+
+
+# -- a process of the ring --------------------------------------------------------------------
+
+
+def run_process(
+    connection: Connection,
+    memory: SharedFile,
+    packed: bytes | ProcessJob,
+    number: int,
+    started_ns: int,
+) -> None:
+    """Make batches until the other end says so or is gone.
+
+    Unless the process is forked its job is pickled apart and unpickled with the first batch, so
+    that what cannot be imported or opened is answered and not printed.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides what Ctrl-C means
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_consumer()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)  # a fork has none of the threads that torch would wait for
+    worker: _Worker | None = None
+    try:
+        while (message := pickle.loads(connection.recv_bytes())) is not None:
+            failure: Exception | None = None
+            try:
+                worker = worker or _Worker(_unpacked(packed), memory, number, started_ns)
+                worker.make(message)
+            except Exception as error:  # noqa: BLE001 - whatever the user's code raises travels
+                failure = _portable(error) if worker is None else worker.portable(error)
+            connection.send_bytes(pickle.dumps(failure))
+    except (EOFError, OSError):
+        pass  # the training process is gone
+    if worker is not None:
+        worker.close()
+
+
+def _unpacked(packed: bytes | ProcessJob) -> ProcessJob:
+    if isinstance(packed, ProcessJob):
+        return packed
+    try:
+        job: ProcessJob = pickle.loads(packed)
+    except Exception as error:
+        raise WorkerError(
+            "the transform or dataset cannot be imported in a process of its own "
+            f"({failure_text(error)}); define it at the top level of a module that can be "
+            "imported, or leave processes out"
+        ) from error
+    return job
+
+
+def end_with_consumer() -> None:
+    """End this process when the training process does, whatever it is at then."""
+
+    def await_end(sentinel: int) -> None:
+        wait([sentinel])
+        os._exit(1)
+
+    if (consumer := multiprocessing.parent_process()) is not None:
+        threading.Thread(
+            target=await_end, args=(consumer.sentinel,), name="iobench-parent", daemon=True
+        ).start()
+
+
+class _Worker:
+    def __init__(self, job: ProcessJob, memory: SharedFile, number: int, started_ns: int) -> None:
+        # By default processes are started one by one, as threads ask for them.
+        usual = min(available_cpus(), USUAL_PROCESSES)
+        share_chunk_cache(job.n_processes or max(number + 1, usual))
+        self._job, self._memory, self._number = job, memory, number
+        self._filler: Reader = job.source.filler()
+        self._scratch = ScratchRows(job.source.spec)
+        self._layout = BatchLayout(job.spec, job.batch_size)
+        self._mapped: dict[int, mmap.mmap] = {}
+        self._recorder = None
+        if job.run_directory is not None:
+            self._recorder = RunDirectory.open(job.run_directory).recorder(
+                role="worker", worker=number
+            )
+            activate(self._recorder)
+            self._io, self._run_queue = ProcessIo(), RunQueue()
+            self._run_queue.begin(self._recorder.clock.now_ns())
+        self._log = BatchLog(self._recorder)
+        self._log.started(started_ns)
+
+    def make(self, task: Task) -> None:
+        """Make a batch in its place."""
+        job, log = self._job, self._log
+        parts, batch, epoch, numbers, offset, free_ns = task
+        samples = np.array(numbers, dtype=np.int64)
+        for _, follows, order in parts:
+            job.source.expect(order, follows=follows)
+        log.begin(batch, epoch)
+        if offset not in self._mapped:
+            self._mapped[offset] = self._memory.map(offset, self._layout.nbytes)
+        rows = self._layout.arrays(self._mapped[offset], len(numbers))
+        log.submitted(free_ns)
+        try:
+            if job.transform is None:
+                self._filler.fill(samples, rows, log)
+                return
+            made, spec = job.transformed(self._filler, self._scratch, samples, log)
+            start_ns = log.now_ns()
+            if spec != job.spec:
+                ours, first = (
+                    ", ".join(f"{v.name} {np.dtype(v.dtype).name} {v.shape}" for v in each)
+                    for each in (spec, job.spec)
+                )
+                raise SampleError(
+                    f"the transform returned {ours}, of the first batch {first}: in processes it "
+                    "has to stay the same"
+                )
+            for name, row in rows.items():
+                row[...] = made[name]
+            log.add(Kind.COLLATE, start_ns, log.now_ns())
+        finally:
+            if self._recorder is not None:
+                self._io.emit(self._recorder, batch, epoch)
+                self._run_queue.emit(self._recorder, batch, epoch)
+
+    def portable(self, error: Exception) -> Exception:
+        """Return an error as it travels; that of a measured loop names the sample."""
+        if self._recorder is None:
+            return _portable(error)
+        return portable_error(error, getattr(self._filler, "failed_sample", -1), self._number)
+
+    def close(self) -> None:
+        self._filler.close()
+        if self._recorder is not None:
+            self._recorder.close()
+
+
+def portable_error(error: Exception, sample: int, worker: int) -> IobenchError:
+    """Return the error as one the consumer can raise: its own if it is ours, else a WorkerError.
+
+    A plugin's own class may not travel: the class of `iobench.errors` it is derived from does.
+    """
+    for ours in type(error).__mro__:
+        if issubclass(ours, IobenchError) and ours.__module__ == IobenchError.__module__:
+            return ours(str(error))
+    portable = WorkerError(
+        f"worker-{worker}: sample {sample} could not be made: {failure_text(error)}"
+    )
+    portable.add_note("".join(traceback.format_exception(error)))
+    return portable
+
+
+def _portable(error: Exception) -> Exception:
+    """Return the error as it is, or what can be sent of it, with its traceback as a note."""
+    trace = "".join(traceback.format_exception(error))
+    is_ours = isinstance(error, IobenchError)
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - a class of the user's own may do anything
+        error = WorkerError(failure_text(error))
+    if not is_ours:
+        error.add_note(f"in a process of the ring:\n{trace}")
+    return error

@@ -1,7 +1,7 @@
-"""Extents of samples read to the rows of a batch: from mappings of their files, or with ``preadv``.
+"""Extents of samples copied to the rows of a batch: from mappings of files, or with ``preadv``.
 
-Extents that lie at equal distances are the rows of an array, and NumPy takes any of them at the
-speed of memory. Beyond some 64 KiB a call to ``preadv`` costs less than mapping the pages does.
+Extents at equal distances are the rows of an array, and NumPy takes any of them at the speed of
+memory. Beyond some 64 KiB a call to ``preadv`` costs less than mapping the pages does.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from iobench.files.open_files import MAX_VIEWS
-from iobench.loaders.ring.buffers import ScratchBytes
+from iobench.errors import StoreError
+from iobench.files.crc32c import JoinedChecksum, crc32c
 from iobench.recording.kinds import Kind
+from iobench.stores.finished_store import read_checksums
+from iobench.stores.verification import wrong_extent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from iobench.files.open_files import FileSet, OpenFile
-    from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.log import StageStopwatch
+    from iobench.stores.contract import Store
     from iobench.stores.extents import ExtentTable
-    from iobench.stores.fields import FieldPart
 
 PIECE_NBYTES: Final = 512 << 10
 """Asked for at once: the system reads no more for one call than for its own read-ahead."""
 NEAR_NBYTES: Final = 64 << 10
 """What lies between two extents that are asked for together."""
-
 TAKEN_NBYTES: Final = 1 << 19
 """Taken at once where an extent is several variables: what the second-level cache holds."""
 SHORT: Final = 1 << 10
@@ -43,43 +43,117 @@ LONG: Final = 1 << 16
 MIN_RUN: Final = 4
 """Samples a file, below which mapping files costs more than it gains."""
 
-_Group = tuple[int, "slice | NDArray[np.intp]", "NDArray[np.int64]"]
-"""Number of the run, rows of the batch, places in the run."""
+_Rows: TypeAlias = "slice | NDArray[np.intp]"
+Targets: TypeAlias = "Sequence[tuple[NDArray[np.uint8], slice]]"
+"""Where the parts of an extent go: bytes by row of the batch, and which bytes of the extent."""
 
-RowBytes = dict[str, "NDArray[np.uint8]"]
-"""Bytes of each variable's rows: (samples, bytes), contiguous."""
-Target = tuple[memoryview, int, int, int]
-"""Where a part goes: view, pitch, start, bytes; row ``r`` from byte ``r * pitch + start``."""
+
+class ExtentChecks:
+    """The checksums written with a store, compared while bytes are still in the cache."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        n_extents = len(store.extents(0)) if len(store) else 1
+        checksums = read_checksums(store.path, len(store) * n_extents)
+        self._known: NDArray[np.uint32] = checksums.reshape(len(store), n_extents)
+        self._joined: dict[int, JoinedChecksum] = {}
+
+    def compare(self, sample: int, number: int, views: Iterable[Any]) -> None:
+        """Raise StoreError unless these bytes, in order, are that extent as it was written."""
+        crc = 0
+        for view in views:
+            crc = crc32c(view, crc)
+        if crc != self._known[sample, number]:
+            raise StoreError(wrong_extent(self._store, sample, number))
+
+    def compare_rows(
+        self, samples: NDArray[np.int64], number: int, extents: NDArray[np.uint8]
+    ) -> None:
+        """Raise StoreError unless these are the extents of those samples, side by side."""
+        nbytes = extents.shape[1]
+        if nbytes not in self._joined:
+            self._joined[nbytes] = JoinedChecksum(nbytes)
+        if crc32c(extents) != self._joined[nbytes].of(self._known[samples, number]):
+            for sample, extent in zip(samples.tolist(), extents, strict=True):
+                self.compare(sample, number, [extent])
 
 
 @dataclass(frozen=True, slots=True)
 class ExtentGrid:
     """Extents of one number at equal distances: runs of samples, each in a file."""
 
-    # first sample of each run, ascending, and the number of samples as its last
-    firsts: NDArray[np.int64]
+    firsts: NDArray[np.int64]  # first sample of each run, and the number of samples as its last
     files: list[int]  # file of each run, by number
-    # where a run begins in its file: at most ``lead`` bytes before its first extent
-    starts: list[int]
-    # how far the extents are from the places of the grid, for its last one to end in the file
-    leads: list[int]
+    starts: list[int]  # where a run begins in its file
     pitch: int  # from one extent to the next
+    length: int  # bytes of an extent
 
-    def groups(self, samples: NDArray[np.int64]) -> Iterator[_Group]:
-        """Yield the samples of each run among these."""
+    def copy(
+        self,
+        samples: NDArray[np.int64],
+        targets: Targets,
+        files: FileSet,
+        watch: StageStopwatch,
+        check: tuple[ExtentChecks, int] | None = None,
+    ) -> None:
+        """Copy the extents of samples, from mappings; ``check`` has their number."""
+        for run, rows in self._groups(samples):
+            places = samples[rows] - self.firsts[run]
+            count, mapped = int(self.firsts[run + 1] - self.firsts[run]), self.files[run]
+            source: NDArray[np.uint8] = np.ndarray(
+                (count, self.length),
+                np.uint8,
+                files.mapped(mapped),
+                self.starts[run],
+                (self.pitch, 1),
+            )
+            if check is not None:
+                self._copy_checked(source, samples, places, rows, targets, watch, check)
+                continue
+            if len(targets) == 1 and source.flags.c_contiguous and isinstance(rows, slice):
+                # "clip": with "raise" NumPy gathers into a copy first.
+                np.take(source, places, axis=0, out=targets[0][0], mode="clip")
+            else:
+                for target, part in targets:
+                    _take(source[:, part], places, target, rows)
+            watch.end(Kind.READ, len(places) * self.length)
+
+    def _copy_checked(
+        self,
+        source: NDArray[np.uint8],
+        samples: NDArray[np.int64],
+        places: NDArray[np.int64],
+        rows: _Rows,
+        targets: Targets,
+        watch: StageStopwatch,
+        check: tuple[ExtentChecks, int],
+    ) -> None:
+        """Take whole extents, check them, and part them while they are in the cache."""
+        step = max(1, TAKEN_NBYTES // self.length)
+        for at in range(0, len(places), step):
+            chosen = places[at : at + step]
+            # One that is too large for the cache is copied from the mapping itself.
+            extents = source[chosen] if step > 1 else source[int(chosen[0])][None]
+            here = _cut(rows, at, len(chosen))
+            for target, part in targets:
+                target[here] = extents[:, part]
+            watch.end(Kind.READ, extents.size)
+            check[0].compare_rows(samples[here], check[1], extents)
+            watch.end(Kind.VERIFY, extents.size)
+
+    def _groups(self, samples: NDArray[np.int64]) -> Iterator[tuple[int, _Rows]]:
+        """Yield the runs these samples are of, and which of them are of each."""
         if len(self.files) == 1:
-            yield 0, slice(0, len(samples)), samples
+            yield 0, slice(0, len(samples))
             return
         runs = np.searchsorted(self.firsts, samples, side="right") - 1
         if (runs == runs[0]).all():
-            yield int(runs[0]), slice(0, len(samples)), samples - self.firsts[runs[0]]
+            yield int(runs[0]), slice(0, len(samples))
             return
         order = np.argsort(runs, kind="stable")
         edges = [0, *(np.flatnonzero(np.diff(runs[order])) + 1).tolist(), len(order)]
         for start, end in pairwise(edges):
-            rows = order[start:end]
-            run = int(runs[rows[0]])
-            yield run, rows, samples[rows] - self.firsts[run]
+            yield int(runs[order[start]]), order[start:end]
 
 
 def find_grid(
@@ -95,113 +169,14 @@ def find_grid(
     pitch = int(inner[0]) if inner.size else length
     if pitch < length or (inner != pitch).any() or (table.length[:, number] != length).any():
         return None
-    files = file[firsts[:-1]].tolist()
-    starts, leads = [], []
-    for first, last, one in zip(firsts[:-1], firsts[1:], files, strict=True):
-        base = int(offset[first])
-        lead = max(0, base + int(last - first) * pitch - sizes[one])
-        if lead > base:
-            return None
-        starts.append(base - lead)
-        leads.append(lead)
-    return ExtentGrid(firsts, files, starts, leads, pitch)
-
-
-class MappedReads:
-    """Copies some of the extents of samples from mappings of their files."""
-
-    def __init__(
-        self,
-        extents: Mapping[int, tuple[ExtentGrid, Sequence[FieldPart]]],
-        files: FileSet,
-    ) -> None:
-        self._extents = extents
-        self._files = files
-        self._scratch = ScratchBytes()
-
-    def read(
-        self,
-        samples: NDArray[np.int64],
-        row_bytes: RowBytes,
-        gaps: Mapping[int, NDArray[np.uint8]],
-        watch: StageStopwatch,
-        checks: SampleChecks | None = None,
-    ) -> None:
-        """Fill the rows of these samples."""
-        watch.start()
-        for number, (grid, parts) in self._extents.items():
-            length = sum(part.nbytes for part in parts)
-            for run, rows, places in grid.groups(samples):
-                source = self._mapped(grid, run)
-                if len(parts) == 1 and grid.pitch == length and isinstance(rows, slice):
-                    piece = row_bytes[parts[0].name]
-                    np.take(source, places, axis=0, out=piece, mode="clip")
-                    self._note(piece, slice(0, length), number, rows, checks, watch)
-                    continue
-                targets = _gathered_targets(parts, grid.leads[run], row_bytes, gaps.get(number))
-                if checks is None:
-                    for target, columns in targets:
-                        _take(source[:, columns], places, target, rows)
-                    watch.end(Kind.READ, len(places) * length)
-                else:
-                    columns = slice(grid.leads[run], grid.leads[run] + length)
-                    group = source, places, rows
-                    self._by_piece(group, targets, columns, number, checks, watch)
-
-    def _by_piece(
-        self,
-        group: tuple[NDArray[np.uint8], NDArray[np.int64], slice | NDArray[np.intp]],
-        targets: list[tuple[NDArray[np.uint8], slice]],
-        columns: slice,
-        number: int,
-        checks: SampleChecks,
-        watch: StageStopwatch,
-    ) -> None:
-        """Take whole extents, check them, and part them while they are in the cache."""
-        source, places, rows = group
-        pitch = source.shape[1]
-        step = max(1, TAKEN_NBYTES // pitch)
-        for at in range(0, len(places), step):
-            chosen = places[at : at + step]
-            if step == 1:  # too large for the cache: from the mapping itself
-                piece = source[int(chosen[0])][None]
-            else:
-                piece = self._scratch.take("piece", len(chosen) * pitch).reshape(-1, pitch)
-                np.take(source, chosen, axis=0, out=piece, mode="clip")
-            here = _cut(rows, at, len(chosen))
-            for target, part in targets:
-                target[here] = piece[:, part]
-            self._note(piece, columns, number, here, checks, watch)
-
-    def _note(
-        self,
-        piece: NDArray[np.uint8],
-        columns: slice,
-        number: int,
-        rows: slice | NDArray[np.intp],
-        checks: SampleChecks | None,
-        watch: StageStopwatch,
-    ) -> None:
-        """Note that extents were read, and compare their checksums where that is asked for."""
-        nbytes = len(piece) * (columns.stop - columns.start)
-        watch.end(Kind.READ, nbytes)
-        if checks is not None:
-            checks.compare_rows(rows, number, piece, columns)
-            watch.end(Kind.VERIFY, nbytes)
-
-    def _mapped(self, grid: ExtentGrid, run: int) -> NDArray[np.uint8]:
-        count = int(grid.firsts[run + 1] - grid.firsts[run])
-        mapped = self._files.mapped(grid.files[run])
-        return np.ndarray(
-            (count, grid.pitch), dtype=np.uint8, buffer=mapped, offset=grid.starts[run]
-        )
+    if (offset[firsts[1:] - 1] + length > np.array(sizes)[file[firsts[:-1]]]).any():
+        return None
+    runs = firsts[:-1]
+    return ExtentGrid(firsts, file[runs].tolist(), offset[runs].tolist(), pitch, length)
 
 
 def _take(
-    source: NDArray[np.uint8],
-    places: NDArray[np.int64],
-    target: NDArray[np.uint8],
-    rows: slice | NDArray[np.intp],
+    source: NDArray[np.uint8], places: NDArray[np.int64], target: NDArray[np.uint8], rows: _Rows
 ) -> None:
     """Copy rows of a source to rows of a target, both at any distance."""
     nbytes = source.shape[1]
@@ -219,111 +194,40 @@ def _take(
         target[_cut(rows, at, len(chosen))] = source[chosen]
 
 
-def _cut(rows: slice | NDArray[np.intp], at: int, count: int) -> slice | NDArray[np.intp]:
+def _cut(rows: _Rows, at: int, count: int) -> _Rows:
     """Return so many of the rows; all of a batch are those from the first one on."""
     return slice(at, at + count) if isinstance(rows, slice) else rows[at : at + count]
 
 
-def _gathered_targets(
-    parts: Sequence[FieldPart], lead: int, row_bytes: RowBytes, gaps: NDArray[np.uint8] | None
-) -> list[tuple[NDArray[np.uint8], slice]]:
-    """Return where each part of an extent goes, and in which columns of a piece it is."""
-    targets = []
-    at = 0
-    for part in parts:
-        columns = slice(lead + part.start, lead + part.start + part.nbytes)
-        if part.name:
-            targets.append((row_bytes[part.name], columns))
-        elif gaps is not None:
-            targets.append((gaps[:, at : at + part.nbytes], columns))
-            at += part.nbytes
-    return targets
-
-
-class RowReads:
-    """Reads some of each sample's extents, by number, to rows, in the order they lie in."""
-
-    def __init__(
-        self, table: ExtentTable, extents: Mapping[int, Sequence[FieldPart]], files: FileSet
-    ) -> None:
-        self._table, self._extents, self._files = table, extents, files
-        self._numbers = list(extents)
-        self._lengths = [sum(part.nbytes for part in parts) for parts in extents.values()]
-
-    def read(
-        self,
-        samples: NDArray[np.int64],
-        row_bytes: RowBytes,
-        gaps: Mapping[int, NDArray[np.uint8]],
-        watch: StageStopwatch,
-        checks: SampleChecks | None = None,
-    ) -> None:
-        """Fill the rows of these samples."""
-        file = self._table.file[samples][:, self._numbers].reshape(-1)
-        offset = self._table.offset[samples][:, self._numbers].reshape(-1)
-        order = np.lexsort((offset, file))
-        files, offsets = file[order].tolist(), offset[order].tolist()
-        targets, lengths = self._targets(row_bytes, gaps), self._lengths
-        n_extents = len(targets)
-        places = order.tolist()
-        opened: OpenFile | None = None
-        last, end, first = -1, -1, 0
-        views: list[memoryview] = []
-
-        def fill(upto: int) -> None:
-            if opened is None or not views:
-                return
-            opened.fill_views(views, offsets[first], end)
-            if checks is None:
-                return
-            watch.end(Kind.READ, end - offsets[first])
-            for place in places[first:upto]:
-                row, extent = divmod(place, n_extents)
-                views_of = [
-                    view[row * pitch + start : row * pitch + start + nbytes]
-                    for view, pitch, start, nbytes in targets[extent]
-                ]
-                checks.compare(row, self._numbers[extent], views_of)
-            watch.end(Kind.VERIFY, end - offsets[first])
-
-        watch.start()
-        for at, place in enumerate(places):
-            row, extent = divmod(place, n_extents)
-            if files[at] != last or offsets[at] != end or len(views) >= MAX_VIEWS:
-                fill(at)
-                if files[at] != last:
-                    last = files[at]
-                    opened = self._files.opened(last)
-                first, views = at, []
-            end = offsets[at] + lengths[extent]
-            for view, pitch, start, nbytes in targets[extent]:
-                start += row * pitch
-                views.append(view[start : start + nbytes])
-        fill(len(places))
-        if checks is None:
-            watch.end(Kind.READ, sum(lengths) * len(samples))
-
-    def _targets(
-        self, row_bytes: RowBytes, gaps: Mapping[int, NDArray[np.uint8]]
-    ) -> list[list[Target]]:
-        """Return where the parts of each extent go; those of no variable are the gaps."""
-        views = {
-            name: (array.reshape(-1).data, array.shape[1]) for name, array in row_bytes.items()
-        }
-        targets = []
-        for number, parts in self._extents.items():
-            of_extent: list[Target] = []
-            at = 0
-            for part in parts:
-                if part.name:
-                    view, pitch = views[part.name]
-                    of_extent.append((view, pitch, 0, part.nbytes))
-                else:
-                    gap = gaps[number]
-                    of_extent.append((gap.reshape(-1).data, gap.shape[1], at, part.nbytes))
-                    at += part.nbytes
-            targets.append(of_extent)
-        return targets
+def read_extents(
+    table: ExtentTable,
+    samples: NDArray[np.int64],
+    targets: Mapping[int, Targets],
+    files: FileSet,
+    watch: StageStopwatch,
+    checks: ExtentChecks | None = None,
+) -> None:
+    """Read some of each sample's extents, by number, to rows, in the order they lie in."""
+    numbers = list(targets)
+    file = table.file[samples][:, numbers].reshape(-1)
+    offset = table.offset[samples][:, numbers].reshape(-1)
+    order = np.lexsort((offset, file))
+    opened: OpenFile | None = None
+    last = -1
+    for place, one, start in zip(
+        order.tolist(), file[order].tolist(), offset[order].tolist(), strict=True
+    ):
+        row, column = divmod(place, len(numbers))
+        number = numbers[column]
+        if opened is None or one != last:
+            last, opened = one, files.opened(one)
+        views = [target[row].data for target, _ in targets[number]]
+        nbytes = sum(map(len, views))
+        opened.fill_views(views, start, start + nbytes)
+        watch.end(Kind.READ, nbytes)
+        if checks is not None:
+            checks.compare(int(samples[row]), number, views)
+            watch.end(Kind.VERIFY, nbytes)
 
 
 def is_cached(table: ExtentTable, samples: NDArray[np.int64], files: FileSet) -> bool:

@@ -12,11 +12,11 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.ring.buffers import ScratchRows
-from iobench.loaders.ring.contract import PlannedSource, is_planned
+from iobench.loaders.ring.contract import BatchSource
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.normalising import Normaliser, normalised_spec
+from iobench.loaders.ring.patches import CutReader
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.loaders.ring.sample_patches import CutReader
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.windowed import stacking, windowed_spec
 from iobench.recording.kinds import Kind
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from iobench.loaders.ring.box_reader import StoredBoxReader
-    from iobench.loaders.ring.contract import BatchSource, Reader, Rows
+    from iobench.loaders.ring.contract import Reader, Rows
     from iobench.loaders.ring.normalising import MeanStd
-    from iobench.loaders.ring.sample_patches import PatchPlaces
+    from iobench.loaders.ring.patches import PatchPlaces
     from iobench.samples import SampleSpec, Window
 
 
-class SampleSource:
+class SampleSource(BatchSource):
     """Samples made of the items of another source; what one looks like is ``spec``."""
 
     def __init__(
@@ -51,8 +50,9 @@ class SampleSource:
                 "samples of batches made in processes: make them there, as "
                 "ProcessSource(SampleSource(...))"
             )
-        self.source = source
+        self.source, self.is_planned = source, source.is_planned
         self.window, self.patches, self.means = window, patches, dict(means or {})
+        self.n_each = 1 if patches is None else patches.n_each  # samples of the same items
         self._items: NDArray[np.int64] | None = None  # all, in their order
         if items is not None:
             self._items = np.asarray(items, dtype=np.int64)
@@ -67,23 +67,12 @@ class SampleSource:
         self.item_spec: SampleSpec = normalised_spec(spec, self.means)
         self.spec = self.item_spec if window is None else windowed_spec(self.item_spec, window)
 
-    @property
-    def n_each(self) -> int:
-        """Samples made of the same items: patches of them."""
-        return 1 if self.patches is None else self.patches.n_each
-
     def __len__(self) -> int:
         return (len(self.source) if self._items is None else len(self._items)) * self.n_each
 
-    @property
-    def is_planned(self) -> bool:
-        """Whether knowing the order of a pass helps."""
-        return is_planned(self.source)
-
     def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
         """Say which samples a pass will ask for, in order."""
-        if isinstance(self.source, PlannedSource):
-            self.source.expect(self.items_of(samples).ravel(), follows=follows)
+        self.source.expect(self.items_of(samples).ravel(), follows=follows)
 
     def items_of(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which items samples are made of; of windows one for each offset."""
@@ -97,22 +86,19 @@ class SampleSource:
 
 class _SampleReader:
     def __init__(self, source: SampleSource) -> None:
-        self._source = source
-        whole = source.source
-        self._reader: Reader | None = None
-        self._boxes: StoredBoxReader | CutReader | None = None
-        if source.patches is None:
+        self._source, whole, patches = source, source.source, source.patches
+        self._reader: Any = None  # of items, or of boxes of them, which takes corners as well
+        if patches is None:
             self._reader = whole.filler()
         elif isinstance(whole, StoreSource):
-            self._boxes = whole.box_filler(source.patches)
+            self._reader = whole.box_filler(patches)
         else:
-            self._boxes = CutReader(whole.filler(), whole.spec, source.patches)
-        self._normaliser = None
-        if source.means:
-            spec = whole.spec if source.patches is None else source.patches.part
-            self._normaliser = Normaliser(source.means, spec)
+            self._reader = CutReader(whole.filler(), whole.spec, patches)
+        spec = whole.spec if patches is None else patches.part
+        self._normaliser = Normaliser(source.means, spec) if source.means else None
         self._scratch = ScratchRows(source.item_spec)
         self._stacks = stacking(source.item_spec, source.window) if source.window else []
+        self.close = self._reader.close
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill rows; of windows each item once, which are then gathered into them."""
@@ -122,47 +108,27 @@ class _SampleReader:
         if items.ndim == 1:
             self._fill_items(items, corners, rows, log)
             return
-        if corners is None:
-            every, place = np.unique(items, return_inverse=True)
-        else:
-            each = np.repeat(corners, items.shape[1], axis=0)
-            pairs = np.column_stack([items.reshape(-1), each])
-            pairs, place = np.unique(pairs, axis=0, return_inverse=True)
-            every, corners = pairs[:, 0], pairs[:, 1:]
-        filled = self._scratch.arrays(len(every), at_least=items.size)
-        self._fill_items(every, corners, filled, log)
-        self._stack(filled, place.reshape(items.shape), rows, log)
-
-    def _fill_items(
-        self,
-        items: NDArray[np.int64],
-        corners: NDArray[np.int64] | None,
-        rows: Rows,
-        log: BatchLog,
-    ) -> None:
-        stored = rows if self._normaliser is None else self._normaliser.stored(rows, len(items))
-        if self._boxes is not None and corners is not None:
-            self._boxes.fill(items, stored, log, corners)
-        elif self._reader is not None:
-            self._reader.fill(items, stored, log)
-        if self._normaliser is not None:
-            self._normaliser.apply(stored, rows, log)
-
-    def _stack(self, filled: Rows, place: NDArray[np.intp], rows: Rows, log: BatchLog) -> None:
-        """Gather items into their windows."""
-        start_ns = log.now_ns()
+        keys = items.reshape(-1, 1)
+        if corners is not None:
+            keys = np.hstack([keys, np.repeat(corners, items.shape[1], axis=0)])
+        keys, place = np.unique(keys, axis=0, return_inverse=True)
+        filled = self._scratch.arrays(len(keys), at_least=items.size)
+        self._fill_items(keys[:, 0], None if corners is None else keys[:, 1:], filled, log)
+        start_ns, place = log.now_ns(), place.reshape(items.shape)
         nbytes = 0
-        for name, source, offsets in self._stacks:
+        for name, variable, offsets in self._stacks:
             # "clip": with "raise" NumPy gathers into a copy first.
-            np.take(filled[source], place[:, offsets], axis=0, out=rows[name], mode="clip")
+            np.take(filled[variable], place[:, offsets], axis=0, out=rows[name], mode="clip")
             nbytes += rows[name].nbytes
         log.add(Kind.TRANSFORM, start_ns, log.now_ns(), nbytes=nbytes, label="window")
 
-    def close(self) -> None:
-        """Close the reader of items."""
-        for reader in (self._reader, self._boxes):
-            if reader is not None:
-                reader.close()
+    def _fill_items(
+        self, items: NDArray[np.int64], corners: NDArray[np.int64] | None, rows: Rows, log: BatchLog
+    ) -> None:
+        stored = rows if self._normaliser is None else self._normaliser.stored(rows, len(items))
+        self._reader.fill(items, stored, log, *(() if corners is None else (corners,)))
+        if self._normaliser is not None:
+            self._normaliser.apply(stored, rows, log)
 
 
 class SourceSamples:

@@ -12,20 +12,19 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local
 from iobench.loaders.pipeline import store_pipeline
-from iobench.loaders.ring.box_reader import StoredBoxReader, find_arrays
 from iobench.loaders.ring.buffers import ScratchBytes
-from iobench.loaders.ring.checks import ExtentChecks
+from iobench.loaders.ring.contract import BatchSource
 from iobench.loaders.ring.log import StageStopwatch
+from iobench.loaders.ring.patches import BoxReader, CutReader, find_arrays
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.reads import (
     MIN_RUN,
-    MappedReads,
-    RowReads,
+    ExtentChecks,
     ask_for,
     find_grid,
     is_cached,
+    read_extents,
 )
-from iobench.loaders.ring.sample_patches import CutReader
 from iobench.recording.kinds import Kind
 from iobench.stores.chunked_store import ChunkedStore
 from iobench.stores.example import decode_varint_rows
@@ -36,20 +35,18 @@ from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from iobench.files.open_files import FileSet
-    from iobench.loaders.ring.checks import SampleChecks
     from iobench.loaders.ring.contract import Reader, Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.reads import ExtentGrid
-    from iobench.loaders.ring.sample_patches import PatchPlaces
+    from iobench.loaders.ring.patches import PatchPlaces
+    from iobench.loaders.ring.reads import ExtentGrid, Targets
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Store
-    from iobench.stores.extents import ExtentTable
-    from iobench.stores.fields import FieldLayout, RowDecoder
+    from iobench.stores.fields import FieldLayout
 
 REMOTE_THREADS: Final = 4
 """That read a store elsewhere by default: they wait, whatever CPUs there are."""
@@ -91,7 +88,7 @@ def source_of_store(store: Store, verify: bool = False) -> StoreSource | Pipelin
     return source
 
 
-class StoreSource:
+class StoreSource(BatchSource):
     """The samples of a store; see `BatchSource`.
 
     Numbers as memory has them are read to their rows: from mappings where the page cache has them
@@ -120,11 +117,11 @@ class StoreSource:
         is_plain = self.layout is not None and self.files is not None
         return PlainReader(self) if is_plain else DecodeReader(self)
 
-    def box_filler(self, patches: PatchPlaces) -> StoredBoxReader | CutReader:
+    def box_filler(self, patches: PatchPlaces) -> BoxReader | CutReader:
         """Return a reader of boxes for one more thread."""
         whole = CutReader(self.filler(), self.spec, patches, SCRATCH_NBYTES)
         arrays = find_arrays(self, patches)
-        return whole if arrays is None else StoredBoxReader(self, patches, arrays, whole)
+        return BoxReader(self, patches, arrays, whole) if arrays else whole
 
     @cached_property
     def grids(self) -> list[ExtentGrid | None]:
@@ -133,10 +130,8 @@ class StoreSource:
         assert isinstance(store, ExtentStore)
         assert layout is not None
         sizes = [store.file_sizes[path] for path in store.table.files]
-        return [
-            find_grid(store.table, number, length, sizes)
-            for number, length in enumerate(layout.lengths)
-        ]
+        lengths = enumerate(layout.lengths)
+        return [find_grid(store.table, number, length, sizes) for number, length in lengths]
 
 
 class DecodeReader:
@@ -145,14 +140,13 @@ class DecodeReader:
     def __init__(self, source: StoreSource, *, of_whole: bool = False) -> None:
         store = self._store = source.store
         self._checks, self._files = source.checks, source.files
-        self._table: ExtentTable | None = None
-        self._decoder: RowDecoder | None = None
-        self._is_mapped = False
+        self._decoder = self._table = None
+        self._maps = False
         if isinstance(store, ExtentStore):
-            self._table = store.table
             self._decoder = None if of_whole else store.row_decoder
+            self._table = store.table
             # Where there are few files, mapping them gains more than it costs.
-            self._is_mapped = len(store.table.files) * MIN_RUN <= store.table.file.size
+            self._maps = len(store.table.files) * MIN_RUN <= store.table.file.size
         self._packed = [v for v in store.manifest.spec if v.packed is not None]
         self._numbers = {v.name: np.empty(v.shape, v.dtype) for v in self._packed}
         self._scratch = ScratchBytes()
@@ -165,27 +159,27 @@ class DecodeReader:
 
     def fill_rows(self, samples: NDArray[np.int64], rows: Rows, watch: StageStopwatch) -> None:
         """Fill ``rows``; raise StoreError naming the sample."""
-        checks = None if self._checks is None else self._checks.of(samples)
         for row, extents in self._extents(samples, watch):
-            checked = extents if checks is None else _checked(extents, row, checks, watch)
+            sample = int(samples[row])
             one = {name: values[row, ...] for name, values in rows.items()}
+            checked = self._checked(sample, extents, watch)
             if self._decoder is None:
                 raw = list(checked)
-                arrays = self._named(samples[row], self._store.decode, raw)
+                arrays = self._named(sample, self._store.decode, raw)
                 for name, values in one.items():
                     values[...] = arrays[name]
                 watch.end(Kind.DECODE, sum(map(len, raw)))
                 continue
             stored = {**one, **self._numbers}
             for number, data in enumerate(checked):
-                self._named(samples[row], self._decoder.decode_into, number, data, stored)
+                self._named(sample, self._decoder.decode_into, number, data, stored)
                 watch.end(Kind.DECODE, len(data))
             for variable in self._packed:
                 assert variable.packed is not None
                 unpack(self._numbers[variable.name], variable.packed, one[variable.name])
             watch.end(Kind.DECODE, 0)
 
-    def _named(self, sample: np.int64, decode: Callable[..., Any], *given: Any) -> Any:
+    def _named(self, sample: int, decode: Callable[..., Any], *given: Any) -> Any:
         try:
             return decode(*given)
         except StoreError as error:
@@ -205,52 +199,42 @@ class DecodeReader:
             for row, extents in enumerate(of_each):
                 yield row, [next(left) for _ in extents]
             return
-        is_mapped = self._is_mapped
+        maps = self._maps
         if not is_cached(table, samples, files):
-            is_mapped = False
+            maps = False
             ask_for(table, samples, files)
             watch.end(Kind.READ, 0)
-        read = self._mapped if is_mapped else self._read
         for row in np.lexsort((table.offset[samples, 0], table.file[samples, 0])).tolist():
             watch.start()
-            yield row, _timed(table.places(int(samples[row])), read, files, watch)
+            places = table.places(int(samples[row]))
+            yield row, (self._bytes(files, place, maps, watch) for place in places)
 
-    def _mapped(self, files: FileSet, file: int, offset: int, nbytes: int) -> memoryview:
-        """Return the bytes of an extent where the page cache has them."""
-        view = memoryview(files.mapped(file))[offset : offset + nbytes]
-        if len(view) < nbytes:
-            raise files.opened(file).ends_early(offset + len(view), offset + nbytes)
-        return view
+    def _bytes(
+        self, files: FileSet, place: tuple[int, int, int], maps: bool, watch: StageStopwatch
+    ) -> memoryview:
+        """Return an extent: of its file's mapping, or in memory that is used again."""
+        file, offset, nbytes = place
+        if maps:
+            data = memoryview(files.mapped(file))[offset : offset + nbytes]
+            if len(data) < nbytes:
+                raise files.opened(file).ends_early(offset + len(data), offset + nbytes)
+        else:
+            data = self._scratch.take("extent", nbytes).data
+            files.opened(file).fill(data, offset)
+        watch.end(Kind.READ, nbytes)
+        return data
 
-    def _read(self, files: FileSet, file: int, offset: int, nbytes: int) -> memoryview:
-        """Return the bytes of an extent, in memory that is used again."""
-        view = self._scratch.take("extent", nbytes).data
-        files.opened(file).fill(view, offset)
-        return view
+    def _checked(
+        self, sample: int, extents: Iterable[memoryview], watch: StageStopwatch
+    ) -> Iterator[memoryview]:
+        for number, data in enumerate(extents):
+            if self._checks is not None:
+                self._checks.compare(sample, number, [data])
+                watch.end(Kind.VERIFY, len(data))
+            yield data
 
     def close(self) -> None:
         """Nothing: the store's files are shared."""
-
-
-def _timed(
-    places: Iterator[tuple[int, int, int]],
-    read: Callable[[FileSet, int, int, int], memoryview],
-    files: FileSet,
-    watch: StageStopwatch,
-) -> Iterator[memoryview]:
-    for file, offset, nbytes in places:
-        data = read(files, file, offset, nbytes)
-        watch.end(Kind.READ, nbytes)
-        yield data
-
-
-def _checked(
-    extents: Iterable[memoryview], row: int, checks: SampleChecks, watch: StageStopwatch
-) -> Iterator[memoryview]:
-    for number, data in enumerate(extents):
-        checks.compare(row, number, [data])
-        watch.end(Kind.VERIFY, len(data))
-        yield data
 
 
 class PlainReader:
@@ -265,119 +249,100 @@ class PlainReader:
         assert layout is not None
         assert files is not None
         self._files, self._checks, self._table = files, source.checks, store.table
+        self._grids, self._extents = source.grids, layout.extents
         self._others = DecodeReader(source, of_whole=True)
-        self._gap_nbytes = {
-            number: nbytes
-            for number, parts in enumerate(layout.extents)
-            if (nbytes := sum(part.nbytes for part in parts if not part.name))
-        }
-        extents = dict(enumerate(layout.extents))
-        self._cold: Sequence[RowReads | MappedReads] = [RowReads(self._table, extents, files)]
-        self._warm = self._cold
-        # What lies at equal distances is taken from mappings where the page cache has it.
-        gathered = {
-            number: (grid, extents[number])
-            for number, grid in enumerate(source.grids)
-            if grid is not None
-        }
-        if gathered:
-            left = {n: parts for n, parts in extents.items() if n not in gathered}
-            others = [RowReads(self._table, left, files)] if left else []
-            self._warm = [MappedReads(gathered, files), *others]
-        self._packed = [v for v in store.manifest.spec if v.packed is not None and v.nbytes]
-        # Of each variable that is varints, the bytes they take.
-        self._varints = {
-            part.name: part.nbytes
-            for extent in layout.extents
-            for part in extent
-            if part.name in layout.varints
-        }
-        self._stored = {v.name: v.nbytes for v in self._packed} | self._varints
-        self._plain = [v.name for v in store.spec if v.nbytes and v.name not in self._stored]
         self._lengths = np.array(layout.lengths, dtype=np.int64)
-        self._around = {
+        self._packed = [v for v in store.manifest.spec if v.packed is not None and v.nbytes]
+        self._tags = {
             number: np.frombuffer(around, dtype=np.uint8)
             for number, around in enumerate(layout.around or ())
             if around
         }
+        self._varints = layout.varints
+        # Bytes a row of what is not read to its place: by variable, around those by extent.
+        self._stored: dict[str | int, int] = {v.name: v.nbytes for v in self._packed}
+        for number, parts in enumerate(layout.extents):
+            for part in parts:
+                if part.name in layout.varints:
+                    self._stored[part.name] = part.nbytes
+                elif not part.name:
+                    self._stored[number] = self._stored.get(number, 0) + part.nbytes
+        self._plain = [v.name for v in store.spec if v.nbytes and v.name not in self._stored]
         self._scratch = ScratchBytes()
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill ``rows``; see `Reader`."""
         watch = StageStopwatch(log)
-        others = np.flatnonzero((self._table.length[samples] != self._lengths).any(axis=1))
-        if others.size < len(samples):
-            fitting = samples
-            if others.size:  # laid out otherwise: one that fits is read in its place, for now
-                fitting = samples.copy()
-                fitting[others] = np.delete(samples, others)[0]
-            self._fill(fitting, rows, watch)
-        self._decode(others, samples, rows, watch)
+        fits = (self._table.length[samples] == self._lengths).all(axis=1)
+        if fits.all():
+            fits = self._fill(samples, rows, watch)
+        elif fits.any():  # one that fits is read in the place of others, for now
+            fits &= self._fill(np.where(fits, samples, samples[fits][0]), rows, watch)
+        for row in np.flatnonzero(~fits).tolist():
+            one = slice(row, row + 1)
+            here = {name: values[one] for name, values in rows.items()}
+            self._others.fill_rows(samples[one], here, watch)
         watch.emit()
 
-    def _fill(self, samples: NDArray[np.int64], rows: Rows, watch: StageStopwatch) -> None:
+    def _fill(
+        self, samples: NDArray[np.int64], rows: Rows, watch: StageStopwatch
+    ) -> NDArray[np.bool_]:
+        """Fill ``rows``; return which of them are laid out as the first sample is."""
         count = len(samples)
-        reads = self._chosen(samples, watch)
-        row_bytes = {
+        row_bytes: dict[str | int, NDArray[np.uint8]] = {
             name: rows[name].reshape(-1).view(np.uint8).reshape(count, -1) for name in self._plain
         }
         for name, nbytes in self._stored.items():
             row_bytes[name] = self._scratch.take(name, count * nbytes).reshape(count, nbytes)
-        gaps = {
-            number: self._scratch.take(number, count * nbytes).reshape(count, nbytes)
-            for number, nbytes in self._gap_nbytes.items()
-        }
-        checks = None if self._checks is None else self._checks.of(samples)
-        for each in reads:
-            each.read(samples, row_bytes, gaps, watch, checks)
-        for variable in self._packed:
-            row = rows[variable.name]
-            numbers = row_bytes[variable.name].view(variable.dtype).reshape(row.shape)
-            assert variable.packed is not None
-            unpack(numbers, variable.packed, row)
-            watch.end(Kind.DECODE, row_bytes[variable.name].size)
-        for name in self._varints:
-            others = _decode_varints(row_bytes[name], rows[name])
-            watch.end(Kind.DECODE, row_bytes[name].size)
-            self._decode(others, samples, rows, watch)
-        for number, around in self._around.items():
-            others = np.flatnonzero((gaps[number] != around).any(axis=1))
-            self._decode(others, samples, rows, watch)
-
-    def _chosen(
-        self, samples: NDArray[np.int64], watch: StageStopwatch
-    ) -> Sequence[RowReads | MappedReads]:
-        """Return how to read the samples of a batch; ask for what is not in the page cache."""
+        targets = {number: self._targets(number, row_bytes) for number in range(len(self._extents))}
+        grids: list[ExtentGrid | None] = []
+        watch.start()
         if is_cached(self._table, samples, self._files):
-            return self._warm
-        ask_for(self._table, samples, self._files)
-        watch.end(Kind.READ, 0)
-        return self._cold
+            grids = self._grids
+        else:
+            ask_for(self._table, samples, self._files)
+        for number, grid in enumerate(grids):
+            if grid is not None:
+                check = None if self._checks is None else (self._checks, number)
+                grid.copy(samples, targets.pop(number), self._files, watch, check)
+        if targets:
+            read_extents(self._table, samples, targets, self._files, watch, self._checks)
+        for variable in self._packed:
+            row, numbers = rows[variable.name], row_bytes[variable.name]
+            assert variable.packed is not None
+            unpack(numbers.view(variable.dtype).reshape(row.shape), variable.packed, row)
+            watch.end(Kind.DECODE, numbers.size)
+        fits = np.ones(count, dtype=np.bool_)
+        for name in self._varints:
+            fits &= _decode_varints(row_bytes[name], rows[name])
+            watch.end(Kind.DECODE, row_bytes[name].size)
+        for number, expected in self._tags.items():
+            fits &= (row_bytes[number] == expected).all(axis=1)
+        return fits
 
-    def _decode(
-        self,
-        chosen: NDArray[np.intp],
-        samples: NDArray[np.int64],
-        rows: Rows,
-        watch: StageStopwatch,
-    ) -> None:
-        """Decode samples that are laid out otherwise."""
-        for row in chosen.tolist():
-            one = slice(row, row + 1)
-            here = {name: values[one] for name, values in rows.items()}
-            self._others.fill_rows(samples[one], here, watch)
+    def _targets(self, number: int, row_bytes: dict[str | int, NDArray[np.uint8]]) -> Targets:
+        """Return where the parts of an extent go; what is no variable's, side by side."""
+        targets = []
+        column = 0
+        for part in self._extents[number]:
+            rows = row_bytes[part.name or number]
+            if not part.name:
+                rows = rows[:, column : column + part.nbytes]
+                column += part.nbytes
+            targets.append((rows, slice(part.start, part.start + part.nbytes)))
+        return targets
 
     def close(self) -> None:
         """Let memory go."""
         self._scratch.clear()
 
 
-def _decode_varints(row_bytes: NDArray[np.uint8], rows: NDArray[Any]) -> NDArray[np.intp]:
-    """Decode varints to rows, and return those of which that cannot be done so simply."""
+def _decode_varints(row_bytes: NDArray[np.uint8], rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Decode varints to rows, and return of which that can be done so simply."""
     count = len(rows)
     numbers, holds = decode_varint_rows(row_bytes, rows.size // count)
     target = rows.reshape(count, -1)
     target[...] = numbers
     if target.itemsize < numbers.itemsize:
         holds &= (target == numbers).all(axis=1)
-    return np.flatnonzero(~holds)
+    return holds

@@ -13,8 +13,8 @@ from number_stores import nothing_left, write_numbers
 
 import iobench
 from iobench.errors import IobenchError, OptionError
+from iobench.loaders.ring.framework_loader import find_rank
 from iobench.loaders.ring.loader_config import LoaderConfig
-from iobench.loaders.ring.options import find_rank
 from iobench.loaders.ring.presenting import ArrayCast
 
 if TYPE_CHECKING:

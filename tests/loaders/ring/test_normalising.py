@@ -16,7 +16,8 @@ from span_rows import rows_of
 import iobench
 from iobench.errors import OptionError, StoreError
 from iobench.loaders.ring import normalising
-from iobench.loaders.ring.normalising import means_of
+from iobench.loaders.ring.log import BatchLog
+from iobench.loaders.ring.normalising import Normaliser, means_of
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable, Window
@@ -120,8 +121,9 @@ def test_any_shape_by_means_along_any_axes(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(normalising, "PIECE", draw(st.sampled_from([1, 7, 1 << 15])))
         changed.setattr(normalising, "LONG", draw(st.sampled_from([1, 5, 1 << 12])))
-        means = means_of({"v": (mean, std)}, SampleSpec((variable,)), None)
-        normalising._Scale(means["v"], shape).apply(values, out)
+        spec = SampleSpec((variable,))
+        normaliser = Normaliser(means_of({"v": (mean, std)}, spec, None), spec)
+        normaliser.apply({"v": values}, {"v": out}, BatchLog())
     assert np.array_equal(out, expected.astype("f4"))
 
 

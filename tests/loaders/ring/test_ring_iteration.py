@@ -235,7 +235,7 @@ def test_garbage_may_be_collected_in_a_reader_thread() -> None:
 def test_an_interrupt_does_not_wait_for_a_batch_that_is_stuck(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("iobench.loaders.ring.passes.PATIENCE_S", 0.05)
+    monkeypatch.setattr("iobench.loaders.ring.loader.PATIENCE_S", 0.05)
     go = threading.Event()
 
     def before_fill() -> None:

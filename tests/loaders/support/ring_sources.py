@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import SampleError
+from iobench.loaders.ring.contract import BatchSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 
@@ -29,7 +30,7 @@ SPEC = SampleSpec(
 
 
 @dataclass(frozen=True)
-class NumberSource:
+class NumberSource(BatchSource):
     """Samples that tell their number; one of them may fail, or kill its process."""
 
     n_samples: int = 50
