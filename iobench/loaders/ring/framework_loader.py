@@ -19,10 +19,10 @@ from iobench.loaders.ring.loader import DEPTH, RingLoader, usual_threads
 from iobench.loaders.ring.loader_config import LoaderConfig, check_whole, with_options
 from iobench.loaders.ring.normalising import means_of
 from iobench.loaders.ring.order import BatchOrder
-from iobench.loaders.ring.patches import PatchPlaces
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.presenting import ChannelStack, Presenter, float_cast
 from iobench.loaders.ring.process_source import ProcessSource
+from iobench.loaders.ring.sample_patches import PatchPlaces
 from iobench.loaders.ring.sample_source import SampleSource, SourceSamples
 from iobench.loaders.ring.store_source import REMOTE_THREADS, open_store, source_of_store
 from iobench.samples import Window

@@ -11,8 +11,8 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.ring.order import block_of
-from iobench.loaders.ring.patches import PLACES
 from iobench.loaders.ring.presenting import ROLES
+from iobench.loaders.ring.sample_patches import PLACES
 from iobench.samples import Window
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from iobench.loaders.ring.buffers import ScratchRows
 from iobench.loaders.ring.contract import BatchSource
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.normalising import Normaliser, normalised_spec
-from iobench.loaders.ring.patches import CutReader
 from iobench.loaders.ring.process_source import ProcessSource
+from iobench.loaders.ring.sample_patches import CutReader
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.windowed import stacking, windowed_spec
 from iobench.recording.kinds import Kind
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import Reader, Rows
     from iobench.loaders.ring.normalising import MeanStd
-    from iobench.loaders.ring.patches import PatchPlaces
+    from iobench.loaders.ring.sample_patches import PatchPlaces
     from iobench.samples import SampleSpec, Window
 
 

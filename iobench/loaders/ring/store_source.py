@@ -15,7 +15,6 @@ from iobench.loaders.pipeline import store_pipeline
 from iobench.loaders.ring.buffers import ScratchBytes
 from iobench.loaders.ring.contract import BatchSource
 from iobench.loaders.ring.log import StageStopwatch
-from iobench.loaders.ring.patches import BoxReader, CutReader, find_arrays
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.reads import (
     MIN_RUN,
@@ -25,6 +24,7 @@ from iobench.loaders.ring.reads import (
     is_cached,
     read_extents,
 )
+from iobench.loaders.ring.sample_patches import BoxReader, CutReader, find_arrays
 from iobench.recording.kinds import Kind
 from iobench.stores.chunked_store import ChunkedStore
 from iobench.stores.example import decode_varint_rows
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.contract import Reader, Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.patches import PatchPlaces
     from iobench.loaders.ring.reads import ExtentGrid, Targets
+    from iobench.loaders.ring.sample_patches import PatchPlaces
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Store
     from iobench.stores.fields import FieldLayout

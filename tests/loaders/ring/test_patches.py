@@ -12,10 +12,10 @@ from number_stores import nothing_left
 
 import iobench
 from iobench.errors import OptionError, StoreError
-from iobench.loaders.ring import patches
+from iobench.loaders.ring import sample_patches
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import drawn_below
-from iobench.loaders.ring.patches import CutReader, PatchPlaces
+from iobench.loaders.ring.sample_patches import CutReader, PatchPlaces
 from iobench.loaders.ring.store_source import StoreSource, open_store
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable, Window
@@ -78,8 +78,8 @@ def store(request: pytest.FixtureRequest, make_store: MakeStore) -> Store:
 @pytest.fixture
 def partly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let no sample be too small to be read in parts, and rows far apart."""
-    monkeypatch.setattr(patches, "COPY_NBYTES", 0)
-    monkeypatch.setattr(patches, "CALL_NBYTES", 24)
+    monkeypatch.setattr(sample_patches, "COPY_NBYTES", 0)
+    monkeypatch.setattr(sample_patches, "CALL_NBYTES", 24)
     with nothing_left():
         yield
 
@@ -116,7 +116,7 @@ def check(
 def test_patches_are_those_of_whole_samples(
     store: Store, partly: None, monkeypatch: pytest.MonkeyPatch, is_cached: bool
 ) -> None:
-    monkeypatch.setattr(patches, "is_cached", lambda *_: is_cached)
+    monkeypatch.setattr(sample_patches, "is_cached", lambda *_: is_cached)
     loader = iobench.loader(store, 3, shuffle=True, seed=2, patch=PATCH, threads=2)
     seen = check(loader, store, PATCH, epochs=3)
     assert sorted(number for number, *_ in seen) == sorted([*range(N)] * 3)
@@ -149,8 +149,8 @@ def test_a_patch_touches_no_other_chunk(
     def listening(files: Any, starts: Any, ends: Any, _: object) -> None:
         asked.extend((ends - starts).tolist())
 
-    monkeypatch.setattr(patches, "ask_for_ranges", listening)
-    monkeypatch.setattr(patches, "is_cached", lambda *_: False)
+    monkeypatch.setattr(sample_patches, "ask_for_ranges", listening)
+    monkeypatch.setattr(sample_patches, "is_cached", lambda *_: False)
     sizes = PatchPlaces({"y": 3, "x": 4}, spec)
     filler = StoreSource(store).box_filler(sizes)
     rows = {v.name: np.empty((1, *v.shape), v.dtype) for v in sizes.part}
@@ -223,7 +223,7 @@ def test_tiles_cover_each_sample_and_the_centre_is_its_middle(
 def test_all_items_of_a_window_are_cut_at_one_place(
     make_store: MakeStore, fmt: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patches, "COPY_NBYTES", 0)
+    monkeypatch.setattr(sample_patches, "COPY_NBYTES", 0)
     samples = samples_of(FLOATS)
     store = make_store(FLOATS, samples, fmt)
     window = place_windows([float(n) for n in range(N)], Window((-1, 0), (1,)))
@@ -279,10 +279,10 @@ def test_any_shape_in_any_chunks(data: st.DataObject, tmp_path_factory: Any) -> 
     store = open_store(path)
     is_cached = draw(st.booleans(), "cached")
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(patches, "COPY_NBYTES", 0)
-        changed.setattr(patches, "CALL_NBYTES", draw(st.sampled_from([1, 8, 64])))
-        changed.setattr(patches, "DECODE_FACTOR", draw(st.sampled_from([0, 5])))
-        changed.setattr(patches, "is_cached", lambda *_: is_cached)
+        changed.setattr(sample_patches, "COPY_NBYTES", 0)
+        changed.setattr(sample_patches, "CALL_NBYTES", draw(st.sampled_from([1, 8, 64])))
+        changed.setattr(sample_patches, "DECODE_FACTOR", draw(st.sampled_from([0, 5])))
+        changed.setattr(sample_patches, "is_cached", lambda *_: is_cached)
         check(iobench.loader(store, 2, patch=patch, threads=1), store, patch, epochs=2)
     store.close()
 
