@@ -113,10 +113,10 @@ def store_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_root(store_dir: Path) -> Callable[[Dataset], Path]:
     """Return a function that gives a dataset's tiny stand-in, made once for all; read-only."""
-    from iobench.datasets.standins import StandInIdentity, ensure_stand_in
+    from iobench.datasets.standins import ensure_stand_in, stand_in_folder
 
     def made(dataset: Any) -> Path:
-        root = StandInIdentity.of(dataset, tiny=True).root(store_dir)  # where --tiny has it
+        root = stand_in_folder(dataset, store_dir, tiny=True)  # where --tiny has it
         return ensure_stand_in(dataset, root, tiny=True)
 
     return made

@@ -16,7 +16,7 @@ from iobench.datasets.contract import Synthesizer, pipelines_of
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.published_files import PublishedFiles
-from iobench.datasets.standins import StandInIdentity, ensure_stand_in
+from iobench.datasets.standins import ensure_stand_in, stand_in_folder
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.urls import URL, as_path
 from iobench.registry import (
@@ -198,7 +198,7 @@ def _located(
         yield paths, real, "the files found"
         return
     for place in list_places():
-        root = StandInIdentity.of(dataset).root(place)
+        root = stand_in_folder(dataset, place)
         if (root / "stand-in.json").exists():
             locator = FileLocator(stand_in=root, cache_dir=place / "indexes")
             text = "the stand-in that profiles use: same sizes as the real data"

@@ -172,6 +172,10 @@ class Locator(Protocol):
         """Return for each URL the local file that holds it, or None."""
         ...
 
+    def list_folder(self, url: str, suffix: str) -> list[Path]:
+        """Return the files of a published folder that are at hand and end so, by name."""
+        ...
+
     def searched(self) -> str:
         """Return where ``find`` looks, in words, for error messages."""
         ...
@@ -259,20 +263,10 @@ class Synthesizer(Protocol):
     name: str
     synthesis_version: int  # counts up when the same seed gives other bytes: older ones are left
 
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return the bytes ``synthesize`` will write."""
-        ...
-
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-    ) -> list[Path]:
-        """Write the stand-in under ``root`` in the mirror layout and return its files.
+    def stand_in_files(
+        self, *, scale: float | None, tiny: bool, seed: int
+    ) -> Mapping[str, Callable[[Path], None]]:
+        """Return what writes each file, picklable, by its path in the mirror layout, with ``/``.
 
         ``scale`` is the share of samples (dates, years, files), None the profile's default; the
         sample's own bytes stay. ``tiny`` takes the small sizes meant for tests. Same arguments,

@@ -8,23 +8,30 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
-from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.dataset_options import Option, parse_options
 from iobench.datasets.locate import in_mirror
-from iobench.datasets.standins import PlannedFile, write_planned_files
-from iobench.errors import MissingFileError, OptionError
+from iobench.datasets.stand_in_files import Smooth, StoredFile, StoredVariable, axis_variable
+from iobench.errors import IobenchError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from iobench.datasets.contract import Locator, PublishedStep
-    from iobench.datasets.recipe_data import FileKey, Key
+    from iobench.datasets.recipe_data import Axis, FileKey, Key, RecipeVariable
 
 MOST_LISTED = 5
+DATE = re.compile(r"\d{4}(-\d\d){0,2}")
+PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"))
+"""What a date stands for that has a year, a month, a day."""
+SINCE = np.datetime64("1990-01-01", "h")
 
 
 class StandIn(msgspec.Struct, frozen=True):
@@ -34,6 +41,9 @@ class StandIn(msgspec.Struct, frozen=True):
     keys: tuple[Mapping[str, str], ...]  # its files
     n_steps: int = 0  # indexes along the sample dimension in each, at most; 0 for all of a real one
     tiny: bool = False  # whether it is the one of tests
+    lengths: Mapping[
+        str, int
+    ] = {}  # of axes that have others than real files, or none of their own
 
 
 class PublishedFiles:
@@ -54,7 +64,16 @@ class PublishedFiles:
     ordinary: tuple[str, ...] = ()
     tiny_steps: int = 8
     ordinary_steps: int = 0
-    synthesis_version: int = 2
+    tiny_lengths: Mapping[str, int] = {}  # of axes of a tiny stand-in that is cut
+    synthesis_version: int = 3
+    axes: tuple[Axis, ...]  # all dimensions; by default the first is the samples'
+    fields: tuple[RecipeVariable, ...]
+    step_hours: int = 1  # between the times of a stand-in
+    n_steps: int = 0  # of a real file; 0: as many as fit into its month, day or year
+    attributes: tuple[tuple[str, str], ...] = (
+        ("Conventions", "CF-1.6"),
+        ("history", "made up by iobench: a stand-in"),
+    )
 
     def __init__(self, **options: str) -> None:
         self.chosen: dict[str, Any] = parse_options(self.name, self.all_options(), options)
@@ -81,6 +100,15 @@ class PublishedFiles:
     def stand_in_name(self) -> str:
         """What stand-ins are told apart by."""
         return self.name
+
+    @property
+    def sample_dim(self) -> str:
+        """The dimension along which samples lie."""
+        return self.axes[0].name
+
+    def dims_of(self, each: RecipeVariable) -> tuple[str, ...]:
+        """Return the dimensions of a variable."""
+        return each.dims or tuple(axis.name for axis in self.axes)
 
     def combined(self, values: Sequence[Sequence[str]]) -> list[FileKey]:
         """Return the key of each file, of these values of each of `keys`."""
@@ -126,7 +154,7 @@ class PublishedFiles:
         }
         return {**known, "citation": self.citation} if self.citation else known
 
-    # ---- the stand-in
+    # ---- the stand-in: which files
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
         """Return what a stand-in holds: tiny, ordinary, or a share of all files."""
@@ -137,60 +165,94 @@ class PublishedFiles:
         elif scale is None:
             values, n_steps = self.ordinary or every[:4], self.ordinary_steps
         else:
-            count = max(1, round(scale * len(every)))
-            values = tuple(every[n * len(every) // count] for n in range(count))
+            values = spread(every, max(1, round(scale * len(every))))
         keys = self.combined([values, *(key.values for key in others)])
-        return StandIn(seed, tuple(keys), n_steps, tiny)
+        return StandIn(seed, tuple(keys), n_steps, tiny, self.tiny_lengths if tiny else {})
 
-    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
-        """Write a file of a stand-in."""
-        raise NotImplementedError
+    def stand_in_urls(self, plan: StandIn) -> dict[str, Callable[[Path], None]]:
+        """Return what writes each file of a stand-in, by its URL."""
+        return {self.file_url(key): functools.partial(self.write, plan, key) for key in plan.keys}
 
-    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        """Return about the bytes of a file of a stand-in."""
-        raise NotImplementedError
-
-    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
-        """Return the files of a stand-in, where a mirror of their URLs has them."""
-        return [
-            PlannedFile(
-                in_mirror(self.file_url(key)),
-                self.file_nbytes(key, plan),
-                functools.partial(self.write, plan, key),
-            )
-            for key in plan.keys
-        ]
-
-    def _planned(self, *, scale: float | None, tiny: bool, seed: int = 0) -> list[PlannedFile]:
+    def stand_in_files(
+        self, *, scale: float | None, tiny: bool, seed: int
+    ) -> dict[str, Callable[[Path], None]]:
         """Return the files of a stand-in; refuse one that lacks what was asked for."""
-        files = self.planned_files(self.stand_in(scale=scale, tiny=tiny, seed=seed))
-        names = {file.name for file in files}
+        by_url = self.stand_in_urls(self.stand_in(scale=scale, tiny=tiny, seed=seed))
+        files = {in_mirror(url): write for url, write in by_url.items()}
         urls = list(map(self.file_url, self.file_keys())) if self.is_chosen else []
-        missing = [url for url in urls if in_mirror(url) not in names]
+        missing = [url for url in urls if in_mirror(url) not in files]
         if missing and (self.needs_all(stand_in=True) or len(missing) == len(urls)):
-            held = [file.name.rpartition("/")[2] for file in files]
+            held = [url.rpartition("/")[2] for url in by_url]
             raise OptionError(
                 f"{self.name}: {missing[0]} was not found, and the stand-in holds only "
                 f"{_listed(held)}; choose among them, give --data-dir, or a larger --scale"
             )
         return files
 
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` will write."""
-        return sum(file.nbytes for file in self._planned(scale=scale, tiny=tiny))
+    # ---- the stand-in: what a file holds
 
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-    ) -> list[Path]:
-        """Write the stand-in under ``root`` and return its files."""
-        files = self._planned(scale=scale, tiny=tiny, seed=seed)
-        return write_planned_files(root, files, progress=progress)
+    def contents(self, key: FileKey, plan: StandIn) -> StoredFile:
+        """Return what a file of a stand-in holds: its axes, then the variables."""
+        axes = [
+            self.time_variable(self.times(key, plan.n_steps))
+            if axis.name == "time"
+            else axis_variable(
+                axis.name, axis.first + axis.step * np.arange(self.length(axis, plan)), axis.units
+            )
+            for axis in self.axes
+        ]
+        fixed = plan.seed, self.synthesis_version
+        fields = [self.stored_field(each, fixed) for each in self.fields]
+        return StoredFile([*axes, *fields], (*fixed, *key.values()), dict(self.attributes))
+
+    def stored_field(self, each: RecipeVariable, key: tuple[int, ...]) -> StoredVariable:
+        """Return a variable of a stand-in; a static one is the same in all files."""
+        values: Any = Smooth(each.low, each.high, each.noise)
+        if each.is_static:
+            n_dims = len(self.dims_of(each)) - 1
+            values = functools.partial(_static, values, (*key, each.name), n_dims)
+        attributes = {"units": each.units} if each.units else {}
+        return StoredVariable(each.name, self.stored_dims(each), values, each.dtype, attributes)
+
+    def stored_dims(self, each: RecipeVariable) -> tuple[str, ...]:
+        """Return the dimensions of a variable of the stand-in: static ones are there once."""
+        dims = self.dims_of(each)
+        return tuple(dim for dim in dims if not (each.is_static and dim == self.sample_dim))
+
+    def times(self, key: FileKey, n_steps: int) -> NDArray[np.datetime64]:
+        """Return the times of a stand-in's file: from its first key on that is a date."""
+        first = next(each for each in key.values() if DATE.fullmatch(each))
+        start, step = np.datetime64(first, "h"), np.timedelta64(self.step_hours, "h")
+        behind = np.datetime64(first) + PERIODS[first.count("-")]
+        n_all = self.n_steps or -(-(behind.astype("M8[h]") - start) // step)
+        return start + step * np.arange(min(n_all, n_steps or n_all))
+
+    def time_variable(self, times: NDArray[np.datetime64]) -> StoredVariable:
+        """Return the coordinate ``time``."""
+        units = f"hours since {SINCE.astype('M8[D]')} 00:00:00"
+        hours = (times.astype("M8[h]") - SINCE).astype(np.float64)
+        return axis_variable("time", hours, units, calendar="proleptic_gregorian")
+
+    def length(self, axis: Axis, plan: StandIn) -> int:
+        """Return the length of a dimension of a stand-in's file."""
+        if length := plan.lengths.get(axis.name) or axis.length:
+            return length
+        raise IobenchError(f"{self.name}: axis {axis.name!r} needs a length for a stand-in")
+
+    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
+        """Write a file of a stand-in."""
+        self.contents(key, plan).write(path)
+
+
+def spread(values: Sequence[Any], count: int) -> tuple[Any, ...]:
+    """Return so many of some values, at even distances."""
+    return tuple(values[number * len(values) // count] for number in range(count))
+
+
+def _static(
+    smooth: Smooth, own_key: Any, n_dims: int, shape: tuple[int, ...], dtype: Any, key: Any
+) -> NDArray[Any]:
+    return np.broadcast_to(smooth(shape[len(shape) - n_dims :], dtype, own_key), shape)
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -6,7 +6,6 @@ overrides the few methods in which it is unlike others. See ``plugins/README.md`
 
 from __future__ import annotations
 
-import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -24,18 +23,15 @@ from iobench.datasets.file_sets import compare_coordinates, coordinates_of
 from iobench.datasets.inspected_netcdf import describe_files, inspect_files, whole_variables
 from iobench.datasets.normalisation import Normalisation, normalisation_of
 from iobench.datasets.plain_loop import make_plain_loop
-from iobench.datasets.published_files import PublishedFiles, StandIn
+from iobench.datasets.published_files import PublishedFiles
 from iobench.datasets.recipe_data import (
-    Axis,
     ChannelGroup,
-    FileKey,
     Items,
     RecipeVariable,
     Split,
     ZScore,
     items_along,
 )
-from iobench.datasets.recipe_stand_ins import SINCE, define_axes, smooth_values, writing_library
 from iobench.errors import FileFormatError, IobenchError, SampleError
 from iobench.samples import SampleSpec, Variable
 
@@ -46,15 +42,12 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, Baseline, Locator
     from iobench.samples import Sample
 
-DATE = re.compile(r"\d{4}(-\d\d){0,2}")
 MAX_PLACED = 1 << 22
 """Of more samples than this a store keeps no coordinates."""
 MAX_COMPARED = 1 << 16
 """Of more samples than this, coordinates of their parts of dimensions are not told."""
 MAX_PARTS = 1 << 18
 """Bytes of a coordinate of which each sample has its own part: the index goes to each worker."""
-PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"))
-"""What a date stands for that has a year, a month, a day."""
 NUMPY_UNITS = ("Y", "M", "D", "h", "m", "s", "ms", "us", "ns")
 
 
@@ -67,21 +60,13 @@ class Recipe(PublishedFiles, ChunkedSamples):
     `preprocess` do. Instances are picklable and hold what `samples` learnt.
     """
 
-    axes: tuple[Axis, ...]  # all dimensions; by default the first is the samples'
-    fields: tuple[RecipeVariable, ...]
     channel_groups: tuple[ChannelGroup, ...] = ()
     splits: tuple[Split, ...] = ()
     time_unit: str = "s"  # NumPy's, of times as they are named: one of `NUMPY_UNITS`
     is_distinct: bool = True  # whether a time may be there but once
     source: str = ""  # where the schema is published
-    step_hours: int = 1  # between the times of a stand-in
-    n_steps: int = 0  # of a real file; 0: as many as fit into its month, day or year
     left_out: Mapping[str, str] = {}  # coordinates that files have not, and why
     xarray_options: Mapping[str, Any] = {}  # of ``xarray.open_dataset``, for a plain loop
-    attributes: tuple[tuple[str, str], ...] = (
-        ("Conventions", "CF-1.6"),
-        ("history", "made up by iobench: a stand-in"),
-    )
     opened: tuple[NetcdfFile, ...]
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -127,11 +112,6 @@ class Recipe(PublishedFiles, ChunkedSamples):
         unknown = sorted(parts.difference(each.name for each in cls.keys))
         if unknown and cls.file_url is PublishedFiles.file_url:
             yield f"the URL has {{{unknown[0]}}}, which is none of the keys"
-
-    @property
-    def sample_dim(self) -> str:
-        """The dimension along which samples lie."""
-        return self.axes[0].name
 
     # ---- which samples
 
@@ -243,10 +223,6 @@ class Recipe(PublishedFiles, ChunkedSamples):
         by_name = {each.name: each for each in self.fields}
         stacked = dict.fromkeys(name for group in self.channel_groups for name in group.fields)
         return tuple(by_name[name] for name in stacked) if stacked else self.fields
-
-    def dims_of(self, each: RecipeVariable) -> tuple[str, ...]:
-        """Return the dimensions of a variable."""
-        return each.dims or tuple(axis.name for axis in self.axes)
 
     def check(self, file: NetcdfFile, first: NetcdfFile) -> None:
         """Raise FileFormatError where a file is of another schema than the recipe or ``first``."""
@@ -360,76 +336,3 @@ class Recipe(PublishedFiles, ChunkedSamples):
                 "sha256": self.normalisation.checksum(),
             }
         return facts
-
-    # ---- the stand-in
-
-    def times(self, key: FileKey, n_steps: int) -> NDArray[np.datetime64]:
-        """Return the times of a stand-in's file: from its first key on that is a date."""
-        first = next(each for each in key.values() if DATE.fullmatch(each))
-        start, step = np.datetime64(first, "h"), np.timedelta64(self.step_hours, "h")
-        behind = np.datetime64(first) + PERIODS[first.count("-")]
-        n_all = self.n_steps or -(-(behind.astype("M8[h]") - start) // step)
-        return start + step * np.arange(min(n_all, n_steps or n_all))
-
-    def lengths(self, key: FileKey, plan: StandIn) -> dict[str, int]:
-        """Return the length of each dimension of a stand-in's file."""
-        lengths = {axis.name: axis.length for axis in self.axes}
-        dim = self.sample_dim
-        lengths[dim] = lengths[dim] or len(self.times(key, plan.n_steps))
-        for name, length in lengths.items():
-            if not length:
-                raise IobenchError(f"{self.name}: axis {name!r} needs a length for a stand-in")
-        return lengths
-
-    def stored_dims(self, each: RecipeVariable) -> tuple[str, ...]:
-        """Return the dimensions of a variable of the stand-in: static ones are there once."""
-        dims = self.dims_of(each)
-        return tuple(dim for dim in dims if not (each.is_static and dim == self.sample_dim))
-
-    def values(self, each: RecipeVariable, key: FileKey, plan: StandIn) -> NDArray[Any]:
-        """Return the numbers of a variable of a stand-in's file, of the shape it is stored in.
-
-        They follow from the seed, the file and the variable alone: smooth waves with noise between
-        the variable's bounds.
-        """
-        lengths = self.lengths(key, plan)
-        dims, what = self.stored_dims(each), (each.name, *key.values())
-        stored = tuple(lengths[dim] for dim in dims)
-        if each.is_static:
-            dims, what = tuple(dim for dim in dims if dim != self.sample_dim), (each.name,)
-        shape = tuple(lengths[dim] for dim in dims)
-        numbers: tuple[int | str, ...] = (plan.seed, self.synthesis_version, *what)
-        bounds = each.low, each.high
-        smooth = smooth_values(shape, *bounds, *numbers, noise=each.noise, dtype=each.dtype)
-        return np.broadcast_to(smooth, stored)
-
-    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
-        """Write a file of a stand-in: its axes, then the variables, each in one piece."""
-        axes: dict[str, tuple[NDArray[Any], str]] = {}
-        lengths = self.lengths(key, plan)
-        for axis in self.axes:
-            numbers = np.arange(lengths[axis.name]).astype(np.float64)
-            axes[axis.name] = axis.first + axis.step * numbers, axis.units
-            if axis.name == "time":
-                hours = self.times(key, plan.n_steps).astype("M8[h]") - SINCE
-                units = f"hours since {SINCE.astype('M8[D]')} 00:00:00"
-                axes["time"] = hours.astype(np.float64), units
-        with writing_library("netCDF4", self.name).Dataset(path, "w") as file:
-            file.setncatts(dict(self.attributes))
-            define_axes(file, axes, calendar="proleptic_gregorian")
-            for each in self.fields:
-                stored = file.createVariable(
-                    each.name, each.dtype, self.stored_dims(each), contiguous=True, fill_value=False
-                )
-                if each.units:
-                    stored.units = each.units
-                stored[:] = self.values(each, key, plan)
-
-    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        """Return about the bytes of a file of a stand-in."""
-        lengths = self.lengths(key, plan)
-        return (32 << 10) + sum(
-            int(np.prod([lengths[dim] for dim in self.stored_dims(each)], dtype=np.int64))
-            * np.dtype(each.dtype).itemsize
-            for each in self.fields
-        )

@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets.contract import Progress, Synthesizer, no_progress
 from iobench.datasets.locate import MANIFEST, FileLocator, stand_in_manifest
@@ -28,49 +26,29 @@ if TYPE_CHECKING:
     from iobench.datasets.patterns import FilePattern
     from iobench.stores.contract import Notice
 
-MANIFEST_VERSION = 1
-SMALL_NBYTES = 64 << 20
+MANIFEST_VERSION: Final = 1
+LARGE_NBYTES: Final = 64 << 20
 """Less is written sooner by this process than by ones that must start first."""
-SPARE_NBYTES = 64 << 20
-"""Left free on the disk beside what a stand-in takes: indexes, the normalisation, a run."""
+SPARE_NBYTES: Final = 64 << 20
+"""Left free on the disk beside a stand-in: for indexes, the normalisation, a run."""
 
 
-class PlannedFile(msgspec.Struct, frozen=True):
-    """One file of a stand-in: its path below the root, with ``/``, and about its size.
+def stand_in_folder(
+    dataset: Synthesizer,
+    place: Path,
+    *,
+    seed: int = 0,
+    scale: float | None = None,
+    tiny: bool = False,
+) -> Path:
+    """Return where a dataset's stand-in lies below a folder of stores."""
+    size = "tiny" if tiny else "default" if scale is None else f"scale-{scale:g}"
+    name = f"{_name(dataset)}-v{dataset.synthesis_version}-{size}-seed{seed}"
+    return place / "stand-ins" / name
 
-    ``write(path)`` creates the file; picklable.
-    """
 
-    name: str
-    nbytes: int
-    write: Callable[[Path], None]
-
-
-class StandInIdentity(msgspec.Struct, frozen=True):
-    """What two stand-ins must share to be the same."""
-
-    dataset: str
-    version: int
-    seed: int
-    scale: float | None
-    tiny: bool
-
-    @classmethod
-    def of(
-        cls, dataset: Synthesizer, *, seed: int = 0, scale: float | None = None, tiny: bool = False
-    ) -> StandInIdentity:
-        """Return that of a dataset's stand-in of a size; see `Synthesizer.synthesize`."""
-        name: str = getattr(dataset, "stand_in_name", dataset.name)
-        return cls(name, dataset.synthesis_version, seed, scale, tiny)
-
-    def root(self, place: Path) -> Path:
-        """Return where it lies below a folder of stores."""
-        size = "tiny" if self.tiny else "default" if self.scale is None else f"scale-{self.scale:g}"
-        return place / "stand-ins" / f"{self.dataset}-v{self.version}-{size}-seed{self.seed}"
-
-    def header(self) -> dict[str, Any]:
-        """Return it as the manifest has it."""
-        return {"stand_in": MANIFEST_VERSION, **msgspec.structs.asdict(self)}
+def _name(dataset: Synthesizer) -> str:
+    return getattr(dataset, "stand_in_name", dataset.name)
 
 
 def locate_files(
@@ -109,7 +87,7 @@ def locate_files(
                 raise
     if not isinstance(dataset, Synthesizer):
         raise OptionError(f"{dataset.name}: has no stand-in; leave out --tiny and --scale")
-    root = StandInIdentity.of(dataset, seed=seed, scale=scale, tiny=tiny).root(store_root)
+    root = stand_in_folder(dataset, store_root, seed=seed, scale=scale, tiny=tiny)
     ensure_stand_in(
         dataset, root, seed=seed, scale=scale, tiny=tiny, progress=progress, notice=notice
     )
@@ -129,9 +107,9 @@ def ensure_stand_in(
 ) -> Path:
     """Return ``root`` with the dataset's finished stand-in below it, written if need be.
 
-    ``root`` is the top of the mirror layout (`StandInIdentity.root`); ``seed``, ``scale`` and
-    ``tiny`` are as in `Synthesizer.synthesize`. ``notice`` is called with a line that names who
-    else is writing this stand-in, before waiting for them.
+    ``root`` is the top of the mirror layout; ``seed``, ``scale`` and ``tiny`` are as in
+    `Synthesizer.stand_in_files`. ``progress`` is called with files written and to write,
+    ``notice`` with a line that names who else is writing this stand-in, before waiting for them.
     """
     if scale is not None and not 0 < scale <= 1:
         raise OptionError(f"--scale {scale:g}: expected a share above 0 and up to 1")
@@ -139,65 +117,88 @@ def ensure_stand_in(
         raise OptionError(f"--tiny and --scale {scale:g} are two sizes: give one of them")
     if seed < 0:
         raise OptionError(f"--seed {seed}: expected 0 or more")
-    identity = StandInIdentity.of(dataset, seed=seed, scale=scale, tiny=tiny)
-    if _is_finished(root, identity):
+    header = {
+        "stand_in": MANIFEST_VERSION,
+        "dataset": _name(dataset),
+        "version": dataset.synthesis_version,
+        "seed": seed,
+        "scale": scale,
+        "tiny": tiny,
+    }
+    if _is_finished(root, header):
         return root
+    files = dataset.stand_in_files(seed=seed, scale=scale, tiny=tiny)
     make_item(root, kind="stand-in", title=f"stand-in of {dataset.name}")
     with locked(root, notice=notice):
-        if _is_finished(root, identity):  # another process made it while this one waited
-            return root
-        _check_free_space(root, dataset.synthesis_nbytes(scale=scale, tiny=tiny), dataset.name)
-        _write_manifest(root, identity, [])
-        paths = dataset.synthesize(root, scale=scale, tiny=tiny, seed=seed, progress=progress)
-        _write_manifest(root, identity, paths)
+        if not _is_finished(root, header):  # nor made by another process while this one waited
+            _write_manifest(root, header, ())
+            write_stand_in(root, files, progress=progress)
+            _write_manifest(root, header, files)
     return root
 
 
-def write_planned_files(
-    root: Path, files: Sequence[PlannedFile], *, progress: Progress = no_progress
-) -> list[Path]:
-    """Write the files of a stand-in that are not there yet, several at once; return all of them.
+def no_advance(units: int) -> None:
+    """Say nothing."""
 
-    Each is written under a temporary name, flushed and renamed. ``progress`` is called with bytes
-    written and to write.
+
+def write_stand_in(
+    root: Path, files: Mapping[str, Callable[[Path], None]], *, progress: Progress = no_progress
+) -> None:
+    """Write the files of a stand-in that are not there yet, large ones several at once.
+
+    Each is written under a temporary name, flushed and renamed.
     """
-    missing = [(root / file.name, file) for file in files if not (root / file.name).exists()]
-    total = sum(file.nbytes for _, file in missing)
-    processes = 1 if total < SMALL_NBYTES else None
-    for _ in run_jobs(_write_file, missing, processes=processes, progress=progress, total=total):
+    missing = [(root / name, write) for name, write in files.items() if not (root / name).exists()]
+    done = 0
+    for number, job in enumerate(missing):
+        _write_file(job, no_advance)
+        progress(done := number + 1, len(missing))
+        if job[0].stat().st_size * (len(missing) - done) > LARGE_NBYTES:
+            break
+    rest = missing[done:]
+    for _ in run_jobs(
+        _write_file,
+        rest,
+        progress=lambda more, _: progress(done + more, len(missing)),
+    ):
         pass
-    return [root / file.name for file in files]
 
 
-def _write_file(job: tuple[Path, PlannedFile], advance: Advance) -> None:
-    path, file = job
+def _write_file(job: tuple[Path, Callable[[Path], None]], advance: Advance) -> None:
+    path, write = job
     temporary = path.with_name(f".{path.name}.partial")
     with storage_errors(path, resumable=True):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if (free := shutil.disk_usage(path.parent).free) < SPARE_NBYTES:
+            raise StorageError(
+                f"{path.parent}: {free / 1e6:.0f} MB are free; free space, or give another folder "
+                "with --store-dir, or --tiny: the same command continues"
+            )
         try:
-            file.write(temporary)
+            write(temporary)
             with temporary.open("rb+") as stream:
                 os.fsync(stream.fileno())
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)  # gives a full disk its space back
             raise
-    advance(file.nbytes)
+    advance(1)
 
 
-def _is_finished(root: Path, identity: StandInIdentity) -> bool:
+def _is_finished(root: Path, header: Mapping[str, Any]) -> bool:
     """Return whether a manifest lists files and all are there; refuse that of another stand-in."""
-    manifest = stand_in_manifest(root) if (root / MANIFEST).exists() else None
-    if manifest is None:
+    if not (root / MANIFEST).exists():
         return False
-    files = {root / each["name"]: each["nbytes"] for each in manifest["files"]}
-    expected = identity.header()
-    if actual := {key: manifest.get(key) for key in expected if manifest.get(key) != expected[key]}:
-        differing = {key: expected[key] for key in actual}
-        raise StorageError(
-            f"{root}: holds another stand-in ({_described(actual)}), expected "
-            f"{_described(differing)}; delete it or give another folder"
+    manifest = stand_in_manifest(root)
+    if differing := [key for key in header if manifest.get(key) != header[key]]:
+        actual, expected = (
+            ", ".join(f"{key} {each.get(key)}" for key in differing) for each in (manifest, header)
         )
+        raise StorageError(
+            f"{root}: holds another stand-in ({actual}), expected {expected}; delete it or give "
+            "another folder"
+        )
+    files = {root / each["name"]: each["nbytes"] for each in manifest["files"]}
     for path, nbytes in files.items():
         if path.exists() and path.stat().st_size != nbytes:
             raise StorageError(
@@ -207,25 +208,7 @@ def _is_finished(root: Path, identity: StandInIdentity) -> bool:
     return bool(files) and all(path.exists() for path in files)
 
 
-def _write_manifest(root: Path, identity: StandInIdentity, paths: Sequence[Path]) -> None:
-    files = [
-        {"name": path.relative_to(root).as_posix(), "nbytes": path.stat().st_size} for path in paths
-    ]
-    text = json.dumps({**identity.header(), "files": files}, indent=1) + "\n"
+def _write_manifest(root: Path, header: Mapping[str, Any], names: Iterable[str]) -> None:
+    files = [{"name": name, "nbytes": (root / name).stat().st_size} for name in names]
+    text = json.dumps({**header, "files": files}, indent=1) + "\n"
     write_atomically(root / MANIFEST, text.encode())
-
-
-def _described(identity: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in identity.items())
-
-
-def _check_free_space(root: Path, nbytes: int, name: str) -> None:
-    existing = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(existing).free
-    needed = nbytes - sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
-    if needed + SPARE_NBYTES > free:
-        raise StorageError(
-            f"{existing}: the stand-in of {name} needs {needed / 1e9:.2f} GB and "
-            f"{SPARE_NBYTES / 1e9:.2f} GB to spare, {free / 1e9:.2f} GB are free; nothing was "
-            "written: give another folder with --store-dir, or --tiny"
-        )

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from iobench.datasets.anemoi_store import AnemoiDataset
-from iobench.datasets.download import Downloadable, download_missing
+from iobench.datasets.climetlab_files import Downloadable, download_missing
 from iobench.datasets.file_description import likely_sample_dim
 from iobench.datasets.file_kinds import data_files
 from iobench.datasets.locate import FileLocator

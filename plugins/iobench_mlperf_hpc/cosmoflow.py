@@ -1,11 +1,9 @@
 """Dataset ``cosmoflow``: universes and their parameters, one file a sample, as MLPerf HPC has them.
 
-Published layouts, all made by mlcommons/hpc at 2c627d4, ``cosmoflow/prepare.py`` (option ``layout``
-says which): TFRecord files of one example, its ``x`` the bytes of int16 (128, 128, 128, 4) and its
-``y`` four float32, compressed as a whole with gzip (``cosmoUniverse_2019_05_4parE_tf_v2``, from
-MLPerf HPC v1.0 on) or not (``..._tf``, v0.7); or HDF5 files with ``x`` and ``y``, as
-``prepare.py`` writes them without ``--write-tfrecord``, with ``--gzip`` and without. Its inputs,
-simulations of 512^3 at portal.nersc.gov/project/m3363, are no samples.
+Published layouts, both made by mlcommons/hpc at 2c627d4, ``cosmoflow/prepare.py`` (option
+``layout`` says which): TFRecord files of one example, its ``x`` the bytes of int16
+(128, 128, 128, 4) and its ``y`` four float32, compressed as a whole with gzip
+(``cosmoUniverse_2019_05_4parE_tf_v2``, from MLPerf HPC v1.0 on) or not (``..._tf``, v0.7).
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from iobench.datasets import (
     inflated_file,
     range_file,
     read_whole_files,
-    writing_library,
 )
 from iobench.errors import FileFormatError, StoreError
 from iobench.samples import Sample, SampleSpec, Variable
@@ -45,10 +42,8 @@ URL: Final = "https://portal.nersc.gov/project/dasrepo/cosmoflow-benchmark"
 LAYOUTS: Final = {
     "tfrecord-gzip": "cosmoUniverse_2019_05_4parE_tf_v2",
     "tfrecord": "cosmoUniverse_2019_05_4parE_tf",
-    "hdf5-gzip": "cosmoUniverse_2019_05_4parE_hdf5_gzip",
-    "hdf5": "cosmoUniverse_2019_05_4parE_hdf5",
 }
-"""Folders of each; HDF5 is not published ready-made, its folders are called so here."""
+"""Folders of each."""
 REDSHIFTS, PARAMETERS = 4, 4
 SIDE, TINY_SIDE = 128, 16
 MAX_SIDE: Final = 512
@@ -56,8 +51,6 @@ MAX_SIDE: Final = 512
 GZIP_MAGIC: Final = b"\x1f\x8b"
 OVERHEAD_NBYTES: Final = 1 << 10
 """Frame, names and lengths of an example, and more."""
-COMPRESSED: Final = 0.19
-"""Of a stand-in, about what gzip leaves; of the published files 17 % (1.7 TB of 9.9)."""
 CLUMP, SPREAD = 4, 1.2
 
 
@@ -70,7 +63,8 @@ class CosmoFlow(SplitFolders):
     """
 
     name = "cosmoflow"
-    title = "Parameters of universes from their matter: regression, TFRecord or HDF5 (MLPerf HPC)"
+    suffix = ".tfrecord"
+    title = "Parameters of universes from their matter: regression, TFRecord (MLPerf HPC)"
     options = (Option("layout", "Which files.", "tfrecord-gzip", tuple(LAYOUTS)),)
     n_published = (524_288, 65_536, 65_536)
     """Of MLPerf HPC v1.0 on; how large ``test`` is, is not published: as large as validation."""
@@ -101,9 +95,7 @@ class CosmoFlow(SplitFolders):
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
         self.layout: str = self.chosen["layout"]
-        self.is_hdf5 = self.layout.startswith("hdf5")
         self.url = f"{URL}/{LAYOUTS[self.layout]}"
-        self.suffix = ".hdf5" if self.is_hdf5 else ".tfrecord"
         self.paths: tuple[str, ...] = ()
         self._shape: tuple[int, ...] = (MAX_SIDE,) * 3 + (REDSHIFTS,)
 
@@ -113,13 +105,10 @@ class CosmoFlow(SplitFolders):
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         self.paths = tuple(map(range_file, files))
-        if self.is_hdf5:
-            shape = self.open_alike(files, locator, "x", "y").variables["x"].shape
-        else:
-            shape = self._features(_content(self.paths[0]), self.paths[0])[0].shape
+        shape = self._features(_content(self.paths[0]), self.paths[0])[0].shape
         side = round((math.prod(shape) / REDSHIFTS) ** (1 / 3))
         self._shape = (side, side, side, REDSHIFTS)
-        if shape not in ((math.prod(self._shape),), self._shape):
+        if not side or shape != (math.prod(self._shape),):
             raise FileFormatError(
                 f"{files[0]}: x has shape {shape}, expected a cube of {REDSHIFTS} redshifts; fetch "
                 "the file again"
@@ -133,16 +122,12 @@ class CosmoFlow(SplitFolders):
         return self.index(spec, files, locator, layout=self.layout, normalisation=scale)
 
     def read(self, where: Where) -> Raw:
-        return super().read(where) if self.is_hdf5 else [_content(self.paths[where[0]])]
+        return [_content(self.paths[where[0]])]
 
     def decode(self, raw: Raw, where: Where, out: Arrays | None = None) -> Arrays:
-        """Return counts and parameters: of what is inflated and, of TFRecords, checked."""
+        """Return counts and parameters, of what is inflated and checked."""
         path = self.paths[where[0]]
-        if self.is_hdf5:
-            arrays = super().decode(raw, where)
-            counts, parameters = arrays["x"], arrays["y"].astype(np.float32, copy=False)
-        else:
-            counts, parameters = self._features(raw[0], path)
+        counts, parameters = self._features(raw[0], path)
         is_cube = counts.dtype == np.int16 and counts.size == math.prod(self._shape)
         if not is_cube or parameters.shape != (PARAMETERS,):
             raise FileFormatError(
@@ -181,10 +166,6 @@ class CosmoFlow(SplitFolders):
         folder = "" if self.layout == "tfrecord" else "21688988_"
         return f"{folder}univ_ics_2019-03_a{10000668 + simulation}_{cube:03}{self.suffix}"
 
-    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        nbytes = (TINY_SIDE if plan.tiny else SIDE) ** 3 * REDSHIFTS * 2
-        return OVERHEAD_NBYTES + round(nbytes * (COMPRESSED if "gzip" in self.layout else 1))
-
     def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
         side = TINY_SIDE if plan.tiny else SIDE
         random = np.random.default_rng([plan.seed, *key["name"].encode()])
@@ -193,17 +174,11 @@ class CosmoFlow(SplitFolders):
             density = np.repeat(density, CLUMP, axis)
         counts = random.poisson(density).astype("<i2")
         parameters = random.uniform(-1, 1, PARAMETERS).astype("<f4")
-        if self.is_hdf5:
-            with writing_library("h5py", self.name).File(path, "w") as file:
-                compression = "gzip" if self.layout == "hdf5-gzip" else None
-                file.create_dataset("x", data=counts, compression=compression)
-                file.create_dataset("y", data=parameters)
-        else:
-            example = [("x", FeatureKind.BYTES, counts), ("y", FeatureKind.FLOAT, parameters)]
-            content = b"".join(map(bytes, frame_example(example)))
-            if self.layout == "tfrecord-gzip":
-                content = gzip.compress(content, 6, mtime=0)  # TensorFlow's level
-            path.write_bytes(content)
+        example = [("x", FeatureKind.BYTES, counts), ("y", FeatureKind.FLOAT, parameters)]
+        content = b"".join(map(bytes, frame_example(example)))
+        if self.layout == "tfrecord-gzip":
+            content = gzip.compress(content, 6, mtime=0)  # TensorFlow's level
+        path.write_bytes(content)
 
 
 def _content(path: str) -> memoryview:

@@ -18,13 +18,16 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
+    Axis,
     FileKey,
     Locator,
     PublishedStep,
+    Recipe,
     SampleIndex,
+    Smooth,
     StandIn,
     inspect_files,
-    smooth_values,
+    only_variables,
     whole_variable,
     writing_library,
 )
@@ -45,16 +48,13 @@ CHANNELS: Final = {
 }  # fmt: skip
 """Variables of CAM5 in their order, and about what values they have: those of a stand-in."""
 GRID, TINY_GRID = (768, 1152), (48, 72)
-DATA_NOISE: Final = 0.91
-LABEL_NOISE: Final = 0.01
 ROWS_AT_ONCE: Final = 16
-HEADERS_NBYTES: Final = 8 << 10
 SHARES: Final = (0.983, 0.999)
 """Of pixels that are nothing, and that or an atmospheric river: 98.3 and 1.6 % (arXiv:1810.01993
 has 98.2 and 1.7)."""
 
 
-class DeepCam(SplitFolders):
+class DeepCam(SplitFolders, Recipe):
     """CAM5's 16 variables on a global grid, and which pixels are an extreme event.
 
     ``data`` is ``(maxval - minval)^-1 * (x - minval)`` by channel, channels first, float32; the
@@ -66,8 +66,11 @@ class DeepCam(SplitFolders):
     title = "Extreme weather in CAM5: segmentation, HDF5 (MLPerf HPC)"
     url = "https://portal.nersc.gov/project/dasrepo/deepcam/climate-data/All-Hist"
     suffix = ".h5"
-    group = GROUP
-    xarray_options: Mapping[str, Any] = {**SplitFolders.xarray_options, "group": GROUP}
+    axes = (Axis("sample"),)
+    fields = ()
+    xarray_options: Mapping[str, Any] = {
+        "engine": "h5netcdf", "phony_dims": "access", "group": GROUP
+    }  # fmt: skip
     left_out: Mapping[str, str] = {
         "time": "in names of files alone, whose parts of a day no source explains"
     }
@@ -113,13 +116,19 @@ class DeepCam(SplitFolders):
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         *paths, stats = files
-        first = self.open_alike(paths, locator, DATA, LABELS)
-        shape, labels = first.variables[DATA].shape, first.variables[LABELS]
-        if len(shape) != 3 or shape[2] != len(CHANNELS) or labels.shape != shape[:2]:
-            raise FileFormatError(
-                f"{paths[0]}: {DATA} is {shape} and {LABELS} {labels.shape}, expected "
-                f"(latitude, longitude, {len(CHANNELS)}) and its first two; fetch the file again"
-            )
+        every = inspect_files(
+            paths, cache_dir=locator.cache_dir, progress=locator.progress, group=GROUP
+        )
+        first = every[0].variables.get(DATA)
+        shape = (*(() if first is None else first.shape[:2]), len(CHANNELS))
+        expected = {DATA: shape, LABELS: shape[:2]}
+        for file in every:
+            found = {name: each.shape for name, each in file.variables.items() if name in expected}
+            if found != expected:
+                raise FileFormatError(
+                    f"{file.path}: {GROUP} has {found}, expected {expected}; fetch the file again"
+                )
+        self.keep([only_variables(file, (DATA, LABELS)) for file in every])
         self._read_extremes(stats, locator)
         dims, by_channel = ("latitude", "longitude"), (shape[2], *shape[:2])
         spec = SampleSpec((
@@ -134,6 +143,10 @@ class DeepCam(SplitFolders):
             "sha256": hashlib.sha256(self._shift.tobytes() + self._scale.tobytes()).hexdigest(),
         }
         return self.index(spec, paths, locator, normalisation=normalisation)
+
+    def ranges(self, where: Where) -> dict[str, int | slice]:
+        """Return none: all of the file."""
+        return {}
 
     def _read_extremes(self, stats: Path, locator: Locator) -> None:
         """Find out each channel's minimum, and what its distance from there is divided by."""
@@ -179,17 +192,13 @@ class DeepCam(SplitFolders):
         day = np.datetime64("1996-01-01") + np.timedelta64(number // 8, "D")
         return f"data-{day}-{number % 8:02}-1.h5"
 
-    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        n_pixels = int(np.prod(TINY_GRID if plan.tiny else GRID))
-        return HEADERS_NBYTES + ("split" in key) * n_pixels * 4 * (len(CHANNELS) + 2)
-
     def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
         """Write a file of a stand-in.
 
         The dtype of labels is not published: of 4 bytes in both sets of them, all files take 8.8
         TiB, which are the 8.8 TB of https://mlcommons.org/en/news/mlperf-hpc-v07.
         """
-        with writing_library("h5py", self.name).File(path, "w") as file:
+        with writing_library("h5py").File(path, "w") as file:
             group = file.create_group(GROUP)
             if "split" not in key:
                 low, high = np.array([*CHANNELS.values()], dtype=np.float32).T
@@ -200,10 +209,8 @@ class DeepCam(SplitFolders):
                 shape = TINY_GRID if plan.tiny else GRID
                 low, high = np.array([*CHANNELS.values()]).T
                 what = plan.seed, self.synthesis_version, key["name"]
-                group[DATA] = smooth_values(
-                    (*shape, len(CHANNELS)), low, high, *what, noise=DATA_NOISE
-                )
-                field = smooth_values(shape, 0, 1, *what, LABELS, noise=LABEL_NOISE)
+                group[DATA] = Smooth(low, high, 0.91)((*shape, len(CHANNELS)), "f4", what)
+                field = Smooth(0, 1, 0.01)(shape, "f4", (*what, LABELS))
                 kinds = np.array([0, 2, 1], dtype=np.int32)[
                     np.digitize(field, np.quantile(field, SHARES))
                 ]

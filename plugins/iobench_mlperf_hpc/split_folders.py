@@ -11,21 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from iobench.coordinates import SampleLabels
 from iobench.datasets import (
-    Axis,
-    Baseline,
     FileKey,
     Key,
     LazySequence,
     Locator,
-    NetcdfFile,
-    Recipe,
+    PublishedFiles,
     SampleIndex,
     StandIn,
-    inspect_files,
-    listed_files,
-    only_variables,
 )
-from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.errors import MissingFileError
 
 if TYPE_CHECKING:
     from iobench.samples import SampleSpec
@@ -37,14 +31,11 @@ Where = tuple[int, int]
 """The file's number, and the place of its only sample."""
 
 
-class SplitFolders(Recipe):
+class SplitFolders(PublishedFiles):
     """Files of ``train``, ``validation`` and ``test``, a sample each."""
 
     suffix: str
-    group: ClassVar[str] = ""
-    xarray_options: Mapping[str, Any] = {"engine": "h5netcdf", "phony_dims": "access"}
-    axes = (Axis("sample"),)
-    fields = ()
+    left_out: Mapping[str, str] = {}
     n_published: ClassVar[tuple[int, int, int]]  # files of each split, as of the two below
     tiny_files: ClassVar[tuple[int, int, int]]
     ordinary_files: ClassVar[tuple[int, int, int]]
@@ -57,7 +48,7 @@ class SplitFolders(Recipe):
     def files(self, locator: Locator) -> list[Path]:
         chosen: Sequence[str] = self.chosen["split"]
         by_split = {
-            split: listed_files(locator, f"{self.url}/{split}", self.suffix)
+            split: locator.list_folder(f"{self.url}/{split}", self.suffix)
             for split in chosen or SPLITS
         }
         missing = [split for split, files in by_split.items() if not files]
@@ -86,40 +77,6 @@ class SplitFolders(Recipe):
             provenance={**self.facts(files), **facts, "stand_in": locator.stand_in},
             meteorology=SampleLabels(("sample",), left_out=self.left_out),
         )
-
-    # ---- files that are HDF5
-
-    def open_alike(self, files: Sequence[Path], locator: Locator, *names: str) -> NetcdfFile:
-        """Find out where the variables of HDF5 files lie, which are as those of the first file."""
-        every = inspect_files(
-            files, cache_dir=locator.cache_dir, progress=locator.progress, group=self.group
-        )
-        shapes = {name: each.shape for name, each in every[0].variables.items()}
-        for file in every:
-            for name in names:
-                variable = file.variables.get(name)
-                if variable is None or variable.shape != shapes.get(name):
-                    has = "no such variable" if variable is None else str(variable.shape)
-                    raise FileFormatError(
-                        f"{file.path}: variable {name!r}: expected "
-                        f"{shapes.get(name, 'one')}, found {has}; fetch the file again"
-                    )
-        self.keep([only_variables(file, names) for file in every])
-        return self.opened[0]
-
-    def ranges(self, where: Where) -> dict[str, int | slice]:
-        """Return none: all of the file."""
-        return {}
-
-    def upstream(
-        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
-    ) -> Baseline:
-        if not self.opened:
-            raise OptionError(
-                f"--pipeline upstream: the plain loop reads HDF5, {self.name} has {self.suffix} "
-                "files; iobench run -- python train.py measures a script that reads them"
-            )
-        return super().upstream(files, index, batch_size=batch_size)
 
     # ---- the stand-in
 

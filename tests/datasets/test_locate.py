@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from iobench.datasets.locate import FileLocator, climetlab_cache_folder, climetlab_cached_files
+from iobench.datasets.climetlab_files import cache_folder, cached_files
+from iobench.datasets.locate import FileLocator
 from iobench.errors import StorageError
 
 URL = "https://storage.example.eu/BUCKET/sub/output.sfc.20180101"
@@ -36,14 +37,14 @@ def cache_of(home, entries):
 
 
 @pytest.fixture
-def locator(tmp_path):
+def locator(tmp_path, monkeypatch):
     """Return a locator that sees nothing of the machine the tests run on."""
 
-    def make(*, mirror=None, **places):
-        environment = {"CLIMETLAB_MIRROR": str(mirror)} if mirror else {}
-        home = places.pop("home", tmp_path / "home")
-        put(home / ".climetlab" / "settings.yaml", "") if not home.exists() else None
-        return FileLocator(cache_dir=tmp_path, environment=environment, home=home, **places)
+    def make(*, mirror=None, home=None, **places):
+        if mirror:
+            monkeypatch.setenv("CLIMETLAB_MIRROR", str(mirror))
+        monkeypatch.setenv("HOME", str(home or tmp_path / "home"))
+        return FileLocator(cache_dir=tmp_path, **places)
 
     return make
 
@@ -97,7 +98,7 @@ def test_cache_finds_by_url_alone(locator, tmp_path):
             (part, {"query": 1}),
         ][:3],
     )
-    assert climetlab_cached_files(folder) == {URL: whole, URL + "3": home / "gone"}
+    assert cached_files(folder) == {URL: whole, URL + "3": home / "gone"}
     found = locator(home=home)
     assert found.find([URL, URL + "2", URL + "3"]) == [whole, None, None]
     assert found.n_found == 1
@@ -121,14 +122,16 @@ def test_damaged_cache_is_said(locator, tmp_path):
 
 
 @pytest.mark.parametrize("quote", ["", "'", '"'])
-def test_cache_folder_from_the_settings(tmp_path, quote):
+def test_cache_folder_from_the_settings(tmp_path, monkeypatch, quote):
+    monkeypatch.setenv("HOME", str(tmp_path))
     put(tmp_path / ".climetlab/settings.yaml", f"a: 1\ncache-directory: {quote}/x/y{quote}\nb: 2\n")
-    assert str(climetlab_cache_folder(tmp_path)) == "/x/y"
+    assert str(cache_folder()) == "/x/y"
 
 
 def test_default_cache_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("getpass.getuser", lambda: "jo")
-    assert climetlab_cache_folder(tmp_path) == tmp_path / "temporary" / "climetlab-jo"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "temporary" / "climetlab-jo"
 
 
 def test_stand_in_only_when_asked_for(locator, tmp_path):
@@ -141,19 +144,12 @@ def test_stand_in_only_when_asked_for(locator, tmp_path):
     assert str(tmp_path / "root") in found.searched()
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (Path.mkdir, "expected a file"),
-        (lambda path: path.symlink_to("gone"), "link to a file that is not there"),
-        (put, "may not be read"),
-    ],
-)
-def test_what_is_no_readable_file_is_said(locator, tmp_path, monkeypatch, make, message):
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("gone"), put])
+def test_what_is_no_readable_file_is_said(locator, tmp_path, monkeypatch, make):
     (tmp_path / "data").mkdir()
     make(tmp_path / "data" / "output.sfc.20180101")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may read everything
-    with pytest.raises(StorageError, match=message):
+    with pytest.raises(StorageError, match="20180101: expected a file that may be read"):
         locator(data_dir=tmp_path / "data").find([URL])
 
 

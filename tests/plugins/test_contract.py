@@ -22,7 +22,7 @@ CASES = [
     ("maelstrom-weather-pressure-level", {"levels": "model"}),
     ("maelstrom-weather-pressure-level", {"levels": "surface"}),
     ("maelstrom-weather-pressure-level", {"sample": "clustering"}),
-    *(("cosmoflow", {"layout": layout}) for layout in ("tfrecord", "hdf5", "hdf5-gzip")),
+    ("cosmoflow", {"layout": "tfrecord"}),
 ]
 
 

@@ -142,13 +142,6 @@ def test_splits_are_by_month(tier1, tier2):
     assert index.coordinate[:2] == ["2019-04-01T00", "2019-04-01T12"]
 
 
-def test_augmented_files_are_read(tier1, tmp_path):
-    short_copy(tier1[1][0], tmp_path / "downscaling_tier1_val_aug.nc")
-    index = user_index(tmp_path, DownscalingTier1(dataset="validation_aug"))
-    assert {name: list(some) for name, some in index.splits.items()} == {"validation": [*range(5)]}
-    assert not len(index.positions)  # times may be there more than once
-
-
 def test_a_constant_variable_becomes_0(tier1, tmp_path):
     flat = short_copy(
         tier1[1][0],
@@ -171,8 +164,6 @@ def test_the_alias_says_its_tier(roots):
 def test_what_a_stand_in_lacks_is_refused(tmp_path):
     with pytest.raises(OptionError, match=r"holds only downscaling_tier1_2019-04\.nc, "):
         ensure_stand_in(DownscalingTier1(months="2016-04"), tmp_path / "s", tiny=True)
-    with pytest.raises(OptionError, match=r"tier1_test_aug\.nc was not found"):
-        ensure_stand_in(DownscalingTier1(dataset="testing_aug"), tmp_path / "s", tiny=True)
 
 
 @pytest.mark.parametrize(

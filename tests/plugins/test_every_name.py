@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iobench.datasets.standins import StandInIdentity
+from iobench.datasets.standins import stand_in_folder
 from iobench.registry import dataset_names, find_dataset
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def test_a_name_alone_is_profiled_described_and_planned(name, iobench_here, stor
     done = iobench_here("report", "run", "--full")
     assert "Where loading spends its time" in done.stdout
     # Without its files one would be made for the answer, and removed: `test_info_command`.
-    made = StandInIdentity.of(find_dataset(name), tiny=True).root(store_dir)
+    made = stand_in_folder(find_dataset(name), store_dir, tiny=True)
     told = iobench_here("info", name, "--json", "--data-dir", made)
     assert told.returncode == 0, told.stderr
     title = json.loads(told.stdout)["title"]

@@ -11,7 +11,7 @@ KEPT = {
     "cosmoflow": set(),
     "deepcam": set(),
     "maelstrom-ens10": {"time", "valid_time", "step", "latitude", "longitude", "crs"},
-    "maelstrom-ens5mini": {"time", "step", "latitude", "longitude"},
+    "maelstrom-ens5mini": {"time", "step", "number", "isobaricInhPa", "latitude", "longitude"},
     "maelstrom-power": {"time", "level", "latitude", "longitude"},
     "maelstrom-radiation": {"lat", "lon"},
     "maelstrom-radiation-tf": set(),
@@ -19,7 +19,6 @@ KEPT = {
 }  # fmt: skip
 LEFT_OUT = {
     "deepcam": {"time"},
-    "maelstrom-ens5mini": {"number", "isobaricInhPa"},
     "maelstrom-radiation": {"time"},
     "maelstrom-radiation-tf": {"lat, lon, time"},
     "maelstrom-yr": {"predictor", "static_predictor", "latitude", "longitude"},

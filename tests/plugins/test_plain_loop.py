@@ -38,7 +38,6 @@ SAMPLES = [
     ("maelstrom-weather-pressure-level", {"sample": "clustering"}, "netCDF4"),
     ("maelstrom-weather-pressure-level", {"levels": "surface"}, "netCDF4"),
     ("deepcam", {}, "h5netcdf"),
-    ("cosmoflow", {"layout": "hdf5-gzip"}, "h5netcdf"),
 ]
 N_COMPARED = 8
 

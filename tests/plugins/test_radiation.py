@@ -11,8 +11,8 @@ import xarray
 
 from iobench.datasets.contract import make_sample
 from iobench.errors import FileFormatError, OptionError
-from iobench_maelstrom.radiation.columns import INPUTS, POSITIONS
 from iobench_maelstrom.radiation.dataset import Radiation
+from iobench_maelstrom.radiation.files import INPUTS, POSITIONS
 
 N_COLUMNS = 128
 TWO = {"patch": "0,10"}
@@ -143,6 +143,6 @@ def test_files_that_differ_among_themselves_are_named(tiny, pair, tmp_path):
 
 def test_stand_in_is_refused_for_what_it_does_not_hold():
     with pytest.raises(OptionError, match=r"rad4NN_outputs_.* was not found.*holds only rad4NN"):
-        Radiation(dataset="mcica").synthesis_nbytes(scale=None, tiny=True)
+        Radiation(dataset="mcica").stand_in_files(scale=None, tiny=True, seed=0)
     with pytest.raises(OptionError, match=r"rad4NN_inputs_2020010100_0c1\.nc was not found"):
-        Radiation(patch="1").synthesis_nbytes(scale=None, tiny=True)
+        Radiation(patch="1").stand_in_files(scale=None, tiny=True, seed=0)

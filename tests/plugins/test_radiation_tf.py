@@ -15,8 +15,9 @@ from iobench.errors import FileFormatError, OptionError
 from iobench.files.crc32c import crc32c
 from iobench.stores.example import FeatureKind, encode_example
 from iobench.stores.tfrecord import frame_footer, frame_header
-from iobench_maelstrom.radiation.files import EXAMPLE_NBYTES
 from iobench_maelstrom.radiation.tf_dataset import FEATURES, RadiationTf
+
+EXAMPLE_NBYTES = 20_576
 
 
 @pytest.fixture(scope="module")
@@ -198,4 +199,4 @@ def test_a_deviation_of_zero_is_named(tiny, tmp_path):
 
 def test_stand_in_is_refused_for_what_it_does_not_hold():
     with pytest.raises(OptionError, match=r"TFR/TripCloud0\.0\.tfrecord was not found"):
-        RadiationTf(dataset="mcica").synthesis_nbytes(scale=None, tiny=True)
+        RadiationTf(dataset="mcica").stand_in_files(scale=None, tiny=True, seed=0)

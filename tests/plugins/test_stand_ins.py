@@ -17,22 +17,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CASES = {
-    "maelstrom-yr size=5GB": "3945e57cc368663c",
-    "maelstrom-yr size=5TB": "1e0e675a48da4ebd",
-    "maelstrom-radiation": "c40ccd6082c41bdb",
-    "maelstrom-radiation-tf": "693282105bc7df3d",
-    "maelstrom-ens10 dtype=sfc": "66af3071b36149d6",
-    "maelstrom-ens10 dtype=pl": "8e5fceddd926f1ba",
-    "maelstrom-ens5mini": "ddb4d2234642003c",
-    "maelstrom-downscaling-tier1": "93e4bc98a353a0c4",
-    "maelstrom-downscaling-tier2": "1c931cc398e18b9d",
-    "maelstrom-power": "73f5bd71285c28c3",
-    "maelstrom-weather-pressure-level levels=surface": "5bbb20e56b220402",
-    "maelstrom-weather-pressure-level levels=pressure": "3ba6ad03408b92fa",
-    "maelstrom-weather-pressure-level levels=model": "eb1720c93c659b1f",
-    "deepcam": "c26ddc91b69f22e0",
+    "maelstrom-yr size=5GB": "8850660dcecad84c",
+    "maelstrom-yr size=5TB": "c509d8792bdda304",
+    "maelstrom-radiation": "bbe484596515f789",
+    "maelstrom-radiation-tf": "b3aa32a7256ca3f2",
+    "maelstrom-ens10 dtype=sfc": "0f7034a7b3004069",
+    "maelstrom-ens10 dtype=pl": "05f316a8b6a3adb9",
+    "maelstrom-ens5mini": "7a8cc78486cbab43",
+    "maelstrom-downscaling-tier1": "8f1c7912c0af75e7",
+    "maelstrom-downscaling-tier2": "74db7a2477851530",
+    "maelstrom-power": "195ffe0af9f36b07",
+    "maelstrom-weather-pressure-level levels=surface": "c5aab31bb9a62cdb",
+    "maelstrom-weather-pressure-level levels=pressure": "3780c60015d8cf24",
+    "maelstrom-weather-pressure-level levels=model": "5594f3984093c569",
+    "deepcam": "bd3607833eeb0854",
     "cosmoflow layout=tfrecord-gzip": "",
-    "cosmoflow layout=hdf5": "",
 }
 """Name and option, and the digest of what is decoded of the first and last sample.
 

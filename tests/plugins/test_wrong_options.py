@@ -50,7 +50,7 @@ WRONG = {
     "weather-pressure-level": (
         ({"date": "20190101"}, "date '20190101': expected one of 2017-01-01"),
         ({"levels": "model", "sample": "clustering"}, "of pressure levels"),
-        ({"crop": "none"}, "option sample=clustering"),
+        ({"crop": "none"}, "knows date, levels, sample"),
     ),
 }
 

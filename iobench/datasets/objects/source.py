@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from msgspec.structs import replace
 
+from iobench.chunks.chunked_variable import ChunkedVariable
+from iobench.chunks.grib.field_cubes import GribFiles
+from iobench.chunks.packing import Packing
 from iobench.datasets.contract import SampleIndex, SamplePasses
-from iobench.datasets.objects.targets import find_opener, in_one_line
-from iobench.datasets.objects.values import NamedArrays, named_arrays, spec_of
+from iobench.datasets.file_variables import (
+    Selection,
+    check_sample_dims,
+    choose_variables,
+    sample_variable,
+)
+from iobench.datasets.objects.targets import dask_in_this_thread, find_opener, in_one_line
+from iobench.datasets.positions import FileCoordinates, SampleRows
 from iobench.errors import OptionError, SampleError
+from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from numpy.typing import NDArray
 
     from iobench.datasets.contract import Locator, PublishedStep
     from iobench.datasets.objects.targets import Opener
-    from iobench.samples import SampleSpec
 
+NamedArrays = dict[str, "NDArray[Any]"]
 STEPS: Final = ("read", "decode", "preprocess")
+NUMBER_KINDS: Final = "biufc"
 NOTHING: Final = object()
 
 
@@ -46,6 +59,7 @@ class ObjectDataset:
     def __init__(self, opener: Opener, value: Any) -> None:
         self.name = opener.name
         self._opener, self._value = opener, value
+        self._skipped: dict[str, str] = {}  # what of the first sample is no number, and why
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the object's files, as far as they are known."""
@@ -60,7 +74,7 @@ class ObjectDataset:
         facts = {
             "kind": self.kind,
             **self.facts,
-            "skipped": dict(first.left_out),
+            "skipped": self._skipped,
             "files": [{"name": f.name, "nbytes": f.stat().st_size} for f in files],
             "first_sample": digest.hexdigest(),
         }
@@ -114,10 +128,10 @@ class IndexedObject(ObjectDataset):
         where = f"{self.name}[0]"
         with in_one_line(f"{where} raised"):
             sample = value.preprocess(value.decode(value.read(0))) if self._in_steps else value[0]
-            first = named_arrays(sample, where=where)
+            first = named_arrays(sample, where=where, skipped=self._skipped)
             is_both = self._in_steps and hasattr(value, "__getitem__")
             whole = named_arrays(value[0], where=where) if is_both else first
-        self._spec = spec_of(first, where=where)
+        self._spec = spec_of(first, where=where, skipped=self._skipped)
         self._spec.check(whole, where=f"{where}, beside read, decode and preprocess")
         return SampleIndex(self._spec, range(length)), first
 
@@ -156,7 +170,7 @@ class IterableObject(ObjectDataset):
 
     def __init__(self, opener: Opener, value: Any) -> None:
         super().__init__(opener, value)
-        self._is_torch = is_data_loader(value)
+        self._is_torch = _is_of_torch(value, "DataLoader")
         # Without a batch size of its own, torch's loader hands samples on.
         self._batched = self._is_torch and value.batch_sampler is not None
         if self._is_torch:
@@ -170,13 +184,14 @@ class IterableObject(ObjectDataset):
             first = next(iter(self._value), NOTHING)
         if first is NOTHING:
             raise OptionError(f"{self.name}: is empty; give something that has samples")
-        if self._goes_once and not self._opener.is_repeatable:
+        goes_once = hasattr(self._value, "__next__")
+        if goes_once and not self._opener.is_repeatable:
             raise OptionError(
                 f"{self.name}: is an iterator, which can be gone through once; give what makes it"
             )
-        arrays = named_arrays(first, where=where)
-        spec = spec_of(arrays, where=where, batched=self._batched)
-        if self._goes_once:
+        arrays = named_arrays(first, where=where, skipped=self._skipped)
+        spec = spec_of(arrays, where=where, skipped=self._skipped, batched=self._batched)
+        if goes_once:
             self._value = self._opener.make()[0]
         value = self._value
         if self._batched:
@@ -201,16 +216,12 @@ class IterableObject(ObjectDataset):
             "number need __getitem__"
         )
 
-    @property
-    def _goes_once(self) -> bool:
-        return hasattr(self._value, "__next__")
-
     def one_pass(
         self, epoch: int, begin: Callable[[Any], Iterator[Any]] = iter
     ) -> Iterator[NamedArrays]:
         """Yield the items of one pass; ``begin`` makes the iterator of the object."""
         value = self._value
-        if epoch and self._goes_once:
+        if epoch and hasattr(value, "__next__"):
             value = self._opener.make()[0]
         for each in (value, getattr(value, "sampler", None)):
             set_epoch = getattr(each, "set_epoch", None)
@@ -237,7 +248,8 @@ class IterableObject(ObjectDataset):
         value = self._value
         if not self._is_torch:
             return _length(value)
-        if not hasattr(value.dataset, "__getitem__") or is_iterable_only(value.dataset):
+        is_iterable = _is_of_torch(value.dataset, "IterableDataset")
+        if is_iterable or not hasattr(value.dataset, "__getitem__"):
             return 0  # each worker may go through all of it
         if not self._batched:
             return _length(value.sampler)
@@ -246,6 +258,117 @@ class IterableObject(ObjectDataset):
             return 0
         samples = _length(value.batch_sampler.sampler)
         return samples - samples % size if value.batch_sampler.drop_last else samples
+
+
+class LabelledObject(ObjectDataset):
+    """Samples of an ``xarray.Dataset``, ``isel(...)`` and ``load()`` in one.
+
+    What is lazy is opened again by each process that reads, where it has a name; what lies in
+    memory is shared with forked processes. Dask, where it is used, works in the thread that asks:
+    the workers are processes already.
+    """
+
+    kind = "xarray.Dataset"
+    fused = ("read", "decode")
+
+    def __init__(
+        self, opener: Opener, value: Any, sample_dim: str | None, variables: tuple[str, ...]
+    ) -> None:
+        value = _as_dataset(value)
+        super().__init__(opener, value)
+        selection, source = Selection(sample_dim, variables), _as_file(value, opener.name)
+        self._dims = check_sample_dims(sample_dim, source.dims, [source.path])
+        names, self._skipped = choose_variables(source, selection, self._dims)
+        self._spec = SampleSpec(
+            tuple(sample_variable(source.variables[name], selection, self._dims) for name in names)
+        )
+        for dim in self._dims:
+            if not value.sizes[dim]:
+                raise OptionError(f"{opener.name}: its dimension {dim} is empty; choose another")
+        self.title = f"an {self.kind}, one sample an index of {' and '.join(self._dims)}"
+        paths = {each.encoding.get("source") for each in (value, *value.variables.values())}
+        files = (Path(path) for path in paths if isinstance(path, str | os.PathLike))
+        self.own_files = tuple(sorted(file for file in files if file.is_file()))
+        self._pid = os.getpid()
+        in_memory = all(getattr(value.variables[name], "_in_memory", 0) for name in names)
+        self._shared = in_memory or not opener.is_repeatable
+
+    def _samples(self) -> tuple[SampleIndex, NamedArrays]:
+        value, dims = self._object, self._dims
+        rows = SampleRows(dims, [_coordinate(value, dim) for dim in dims])
+        where = [tuple(indexes) for _, *indexes in rows.where]
+        index = SampleIndex(self._spec, where, coordinate=rows.names(), axes=rows.axes)
+        if len(dims) == 1:
+            (dim,), (axis,) = dims, rows.axes
+            labels = value.indexes.get(dim)
+            names = [f"{dim}={n if labels is None else labels[n]}" for (n,) in where]
+            index = SampleIndex(self._spec, where, coordinate=names)
+            steps = np.diff(axis.positions)
+            in_row = (steps > 0).all() or (steps < 0).all()
+            if rows.along[0].is_comparable and in_row and np.isfinite(axis.positions).all():
+                index = replace(index, positions=axis.positions, position_units=axis.units)
+        with in_one_line(f"{self.name}: loading {' 0, '.join(dims)} 0 raised"):
+            first = self.read(where[0])
+        if not self._shared:  # so that no forked process shares its files
+            value.close()
+            self._value = None
+        return index, first
+
+    def read(self, where: tuple[int, ...]) -> NamedArrays:
+        """Return the sample's arrays, loaded; without coordinates."""
+        variables, at = self._object.variables, dict(zip(self._dims, where, strict=True))
+        sample = {}
+        with dask_in_this_thread():
+            for each in self._spec:
+                part = variables[each.name].isel(at, missing_dims="ignore")
+                sample[each.name] = np.asarray(part.load().values, np.dtype(each.dtype))
+        place = ", ".join(f"{dim} {index}" for dim, index in at.items())
+        self._spec.check(sample, where=f"{self.name} at {place}")
+        return sample
+
+    @property
+    def _object(self) -> Any:
+        """The dataset, opened by this process where it is lazy."""
+        if self._value is None or not (self._shared or self._pid == os.getpid()):
+            self._value = _as_dataset(self._opener.make()[0])
+            self._pid = os.getpid()
+        return self._value
+
+
+def _as_dataset(value: Any) -> Any:
+    """Return an ``xarray.DataArray`` as a dataset of one variable, a dataset as it is."""
+    return value if hasattr(value, "data_vars") else value.to_dataset(name=value.name or "values")
+
+
+def _as_file(value: Any, name: str) -> GribFiles:
+    """Return a dataset as the source of its numbers."""
+    coordinates = " ".join(map(str, value.coords))
+    variables, skipped = {}, {}
+    for key, each in value.variables.items():
+        if each.dtype.kind not in NUMBER_KINDS:
+            skipped[str(key)] = f"is no number: dtype {each.dtype}"
+            continue
+        attributes = {**each.encoding, **each.attrs}
+        texts = {key: str(attributes.get(key, "")) for key in ("units", "coordinates", "bounds")}
+        texts["coordinates"] += f" {coordinates}"
+        packing = Packing(each.dtype.str, each.dtype.str)
+        variables[str(key)] = ChunkedVariable(
+            str(key), tuple(map(str, each.dims)), each.shape, packing, 0, texts, "xarray"
+        )
+    dims = {str(dim): length for dim, length in value.sizes.items()}
+    return GribFiles(Path(name), dims, variables, skipped)
+
+
+def _coordinate(value: Any, dim: str) -> FileCoordinates:
+    """Return the coordinate of a dimension: times, seconds, numbers; counts without one."""
+    labels, units = np.arange(value.sizes[dim]), None
+    if dim in value.indexes:
+        index = np.asarray(value.indexes[dim].values)
+        if index.dtype.kind == "m":
+            labels, units = (index - index[0]) / np.timedelta64(1, "s"), "seconds"
+        elif index.dtype.kind in "iufM" or hasattr(index[0], "calendar"):  # or cftime's
+            labels, units = index, str(value.variables[dim].attrs.get("units", ""))
+    return FileCoordinates([labels], [units], [""])
 
 
 def object_dataset(
@@ -269,8 +392,6 @@ def _dataset_of(
     kind = type(value).__name__
     xarray = sys.modules.get("xarray")
     if xarray is not None and isinstance(value, xarray.Dataset | xarray.DataArray):
-        from iobench.datasets.objects.labelled import LabelledObject
-
         return LabelledObject(opener, value, sample_dim, variables)
     if sample_dim or variables:
         raise OptionError(
@@ -282,11 +403,10 @@ def _dataset_of(
             "script with iobench run"
         )
     if not isinstance(value, str | bytes | Mapping):
-        if is_data_loader(value):
-            return IterableObject(opener, value)
-        has_length, by_number = hasattr(value, "__len__"), hasattr(value, "__getitem__")
-        in_steps = all(callable(getattr(value, step, None)) for step in STEPS)
-        if has_length and (by_number or in_steps) and not is_iterable_only(value):
+        by_number = hasattr(value, "__getitem__")
+        by_number |= all(callable(getattr(value, step, None)) for step in STEPS)
+        is_iterable = _is_of_torch(value, "DataLoader") or _is_of_torch(value, "IterableDataset")
+        if by_number and hasattr(value, "__len__") and not is_iterable:
             return IndexedObject(opener, value)
         if hasattr(value, "__iter__"):
             return IterableObject(opener, value)
@@ -306,16 +426,10 @@ def _hands_on_own_batches(value: Any) -> bool:
     return any(isinstance(each, ring.RingLoader) for each in (value, of_torch, of_tensorflow))
 
 
-def is_data_loader(value: Any) -> bool:
-    """Return whether it is torch's ``DataLoader``, without importing torch."""
+def _is_of_torch(value: Any, name: str) -> bool:
+    """Return whether it is of a class of torch's, without importing torch."""
     data = sys.modules.get("torch.utils.data")
-    return data is not None and isinstance(value, data.DataLoader)
-
-
-def is_iterable_only(value: Any) -> bool:
-    """Return whether it is torch's ``IterableDataset``, whose ``__getitem__`` only raises."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and isinstance(value, data.IterableDataset)
+    return data is not None and isinstance(value, getattr(data, name))
 
 
 def _batch_size(loader: Any) -> int | None:
@@ -329,3 +443,82 @@ def _length(value: Any) -> int:
         return len(value)
     except (TypeError, NotImplementedError):
         return 0
+
+
+# ---- what it hands out as a sample
+
+
+def named_arrays(value: Any, *, where: str, skipped: dict[str, str] | None = None) -> NamedArrays:
+    """Return the numbers in a sample as arrays with names.
+
+    Entries of mappings have their keys as names, fields of named tuples theirs, items of tuples
+    and lists their numbers; levels are joined with ``/``. A list of nothing but numbers is one
+    array, a sample that is a single array or number is called ``0``. Strings, dates and whatever
+    else is not a number are left out; ``skipped`` is filled with why.
+    """
+    arrays: NamedArrays = {}
+    left_out = {} if skipped is None else skipped
+    for path, leaf in _leaves(value, ()):
+        name = "/".join(path) or "0"
+        if name in arrays or name in left_out:
+            raise SampleError(f"{where}: two of its entries are called {name!r}; rename one")
+        array = _array(leaf, name, where)
+        if array is None:
+            left_out[name] = f"is no number: {type(leaf).__name__}"
+        elif array.dtype.kind not in NUMBER_KINDS:
+            left_out[name] = f"is no number: dtype {array.dtype}"
+        else:
+            arrays[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return arrays
+
+
+def spec_of(
+    arrays: NamedArrays, *, where: str, skipped: Mapping[str, str], batched: bool = False
+) -> SampleSpec:
+    """Return what a sample is that has such arrays."""
+    if not arrays:
+        reasons = ", ".join(f"{name} {reason}" for name, reason in skipped.items())
+        raise SampleError(
+            f"{where}: has no numbers ({reasons or 'it is empty'}); let it hold arrays or tensors"
+        )
+    variables = []
+    for name, array in arrays.items():
+        if batched and array.ndim == 0:
+            raise SampleError(f"{where}: {name!r} has no axis that counts the batch's samples")
+        shape = array.shape[1:] if batched else array.shape
+        dims = tuple(f"axis_{number}" for number in range(len(shape)))
+        variables.append(Variable(name, shape, array.dtype.str, dims))
+    return SampleSpec(tuple(variables))
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    is_numbers = (
+        isinstance(value, list)
+        and value
+        and all(isinstance(each, bool | int | float | complex) for each in value)
+    )
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from _leaves(entry, (*path, str(key)))
+    elif isinstance(value, tuple | list) and not is_numbers:
+        names: Sequence[str] = getattr(value, "_fields", ()) or [str(n) for n in range(len(value))]
+        for name, entry in zip(names, value, strict=True):
+            yield from _leaves(entry, (*path, name))
+    else:
+        yield path, value
+
+
+def _array(leaf: Any, name: str, where: str) -> NDArray[Any] | None:
+    """Return a leaf as an array, None if it is nothing of the kind."""
+    if isinstance(leaf, bool | int | float | complex | list):
+        return np.asarray(leaf)
+    if not hasattr(leaf, "__array__"):
+        return None
+    try:
+        return np.asarray(leaf.detach().cpu() if hasattr(leaf, "detach") else leaf)
+    except (TypeError, NotImplementedError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SampleError(
+            f"{where}: {name!r}, a {type(leaf).__name__}, cannot be had as a NumPy array "
+            f"({reason}); convert it in the dataset"
+        ) from error

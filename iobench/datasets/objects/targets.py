@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import importlib.util
 import inspect
 import json
@@ -18,13 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
-from iobench.datasets.download import Downloads, PluginCall
-from iobench.datasets.locate import climetlab_cache_folder
-from iobench.datasets.real_plugins import (
-    climetlab_offline,
-    fail_fast,
-)
-from iobench.errors import IobenchError, MissingFileError, OptionError, UnknownNameError
+from iobench.datasets.climetlab_files import Downloads, PluginCall, climetlab_offline
+from iobench.errors import IobenchError, OptionError, UnknownNameError
 from iobench.masking import mask_text, mask_values
 
 TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -49,13 +45,14 @@ class Opener(msgspec.Struct, frozen=True):
 def find_opener(target: Any, options: Mapping[str, Any]) -> Opener:
     """Return what makes the object that is meant; an object is handed over as it is."""
     if not isinstance(target, str):
-        name = type(target).__name__
+        kind = type(target)
         if options:
             raise OptionError(
-                f"options {', '.join(options)}: the {name} is made already; give them to what "
-                "makes it"
+                f"options {', '.join(options)}: the {kind.__name__} is made already; give them to "
+                "what makes it"
             )
-        return Opener(name, partial(_handed_over, target), is_repeatable=False)
+        made = target, {"object": f"{kind.__module__}.{kind.__qualname__}"}
+        return Opener(kind.__name__, partial(tuple, made), is_repeatable=False)
     if target.startswith(CLIMETLAB):
         return Opener(target, partial(_load_climetlab, target, _climetlab_call(target, options)))
     if not TARGET.fullmatch(target):
@@ -77,11 +74,6 @@ def is_object_target(text: str) -> bool:
     return spelled and not os.path.lexists(text)
 
 
-def _handed_over(value: Any) -> Made:
-    kind = type(value)
-    return value, {"object": f"{kind.__module__}.{kind.__qualname__}"}
-
-
 def _call(name: str, options: Mapping[str, Any], folder: str) -> Made:
     """Return what the callable returns; what is not callable is taken as it is.
 
@@ -101,7 +93,10 @@ def _call(name: str, options: Mapping[str, Any], folder: str) -> Made:
                 f"{name}: no module {error.name!r}, seen from {folder}; check the spelling, change "
                 "the folder or install it"
             ) from error
-    facts = {"object": name, "options": _json_options(options), "source": _file_digest(module)}
+    # Other code may make other samples.
+    file = Path(getattr(module, "__file__", None) or "")
+    source = hashlib.blake2b(file.read_bytes() if file.is_file() else b"", digest_size=16)
+    facts = {"object": name, "options": _json_options(options), "source": source.hexdigest()}
     value: Any = module
     for attribute in path.split("."):
         if not hasattr(value, attribute):
@@ -130,26 +125,21 @@ def _arguments(
     name: str, factory: Callable[..., Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the options as the callable takes them: as text where it says so."""
+    values = {option: parse_value(value) for option, value in options.items()}
     try:
         signature = inspect.signature(factory)
     except ValueError:  # of some built-in ones nothing is known
-        return {option: parse_value(value) for option, value in options.items()}
-    texts = [
-        option
-        for option, parameter in signature.parameters.items()
-        if parameter.annotation in (str, "str", "str | None")
-    ]
-    arguments = {
-        option: value if option in texts else parse_value(value)
-        for option, value in options.items()
-    }
+        return values
+    for option, parameter in signature.parameters.items():
+        if option in options and parameter.annotation in (str, "str", "str | None"):
+            values[option] = options[option]
     try:
-        signature.bind(**arguments)
+        signature.bind(**values)
     except TypeError as error:
         raise OptionError(
             f"{name}{signature}: {error}; its arguments are given as --option NAME=VALUE"
         ) from error
-    return arguments
+    return values
 
 
 def _climetlab_call(target: str, options: Mapping[str, Any]) -> PluginCall:
@@ -165,17 +155,9 @@ def _load_climetlab(name: str, call: PluginCall) -> Made:
 
     Files are those of ``CLIMETLAB_MIRROR`` and of CliMetLab's cache.
     """
-
-    def refuse(url: str) -> None:
-        raise MissingFileError(
-            f"{name}: {url} is neither in $CLIMETLAB_MIRROR nor in CliMetLab's cache "
-            f"{climetlab_cache_folder()}; --download fetches it"
-        )
-
     with (
         in_one_line(f"{name}: load_dataset or to_xarray raised"),
         climetlab_offline(name) as climetlab,
-        fail_fast(refuse),
         dask_in_this_thread(),
     ):
         try:
@@ -243,11 +225,3 @@ def dask_in_this_thread() -> Iterator[None]:
 def _json_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as JSON can hold them, without secrets."""
     return mask_values(json.loads(json.dumps(dict(options), default=repr)))
-
-
-def _file_digest(module: Any) -> str:
-    """Return a digest of a module's file: other code may make other samples."""
-    file = getattr(module, "__file__", None)
-    if file is None or not Path(file).is_file():
-        return ""
-    return hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()

@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from iobench.datasets import (
     Axis,
     ChannelGroup,
     FileKey,
-    Items,
     Key,
     Option,
     PublishedStep,
     Recipe,
     RecipeVariable,
     Split,
-    StandIn,
 )
 from iobench.errors import OptionError
 from iobench_maelstrom.climetlab_plugin import PluginFiles
@@ -37,10 +33,7 @@ if TYPE_CHECKING:
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap5"
 HOME_PAGE = "https://git.ecmwf.int/projects/MLFET/repos/maelstrom-downscaling-ap5"
 MONTHS_TEXT = "Months as upstream, YYYY-MM-DD or YYYY-MM, separated by commas; all required."
-DATASET_TEXT = (
-    "Upstream's name of a split, or of a single augmented file of tier 1. By default all months "
-    "whose files are found."
-)
+DATASET_TEXT = "Upstream's name of a split. By default all months whose files are found."
 SUMMER, WHOLE_YEAR = range(4, 10), range(1, 13)
 
 
@@ -68,21 +61,13 @@ class Downscaling(PluginFiles, Recipe):
     upstream_splits: Mapping[str, str] = {
         "training": "train", "validation": "validation", "testing": "test"
     }  # fmt: skip
-    augmented: Mapping[str, tuple[str, str]] = {}
     time_unit = "h"
     terms_of_use = f"{HOME_PAGE}/browse/climetlab-maelstrom-downscaling-ap5/LICENSE"
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        self.is_distinct = not self.augmented_name
         if self.chosen["months"] and self.chosen["dataset"]:
             raise OptionError("months and dataset choose the same thing: give one of them")
-
-    @property
-    def augmented_name(self) -> str:
-        """Upstream's name of the single augmented file that was chosen; "" where months were."""
-        name: str = self.chosen["dataset"]
-        return name if name in self.augmented else ""
 
     @property
     def upstream_months(self) -> tuple[str, ...]:
@@ -91,15 +76,8 @@ class Downscaling(PluginFiles, Recipe):
         return next((tuple(each.times) for each in self.splits if each.name == split), ())
 
     def file_keys(self) -> list[FileKey]:
-        if self.augmented_name:
-            return [{"augmented": self.augmented_name}]
         months = self.chosen["months"] or self.upstream_months or self.keys[0].values
         return [{"months": month} for month in months]
-
-    def file_url(self, key: FileKey) -> str:
-        if "augmented" in key:
-            return f"{BUCKET_URL}/tier-1/{self.augmented[key['augmented']][0]}"
-        return self.url.format(**key)
 
     @property
     def is_chosen(self) -> bool:
@@ -110,28 +88,7 @@ class Downscaling(PluginFiles, Recipe):
         return bool(self.chosen["months"]) or (self.is_chosen and not stand_in)
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        if self.augmented_name:
-            return [self.call({"dataset": self.augmented_name}, keys)]
         return [self.call({"months": [f"{key['months']}-01" for key in keys]}, keys)]
-
-    def items(self, files: Sequence[NetcdfFile]) -> Items:
-        items = super().items(files)
-        if not self.augmented_name:
-            return items
-        splits = {self.augmented[self.augmented_name][1]: range(len(items.where))}
-        return msgspec.structs.replace(
-            items, positions=(), position_units="", rows=(), splits=splits
-        )
-
-    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        facts = super().provenance(files, fitted)
-        options = {**facts["options"], "variant": self.variant}
-        return {**facts, "tier": self.number, "options": options, "home_page": HOME_PAGE}
-
-    @property
-    def variant(self) -> str:
-        """The name of the channel groups that samples are of."""
-        return "unet"
 
 
 class DownscalingTier1(Downscaling):
@@ -166,14 +123,9 @@ class DownscalingTier1(Downscaling):
         Split("validation", months_of((2020,), (5, 7, 8))),
         Split("test", months_of((2020,), (4, 6, 9))),
     )
-    augmented: Mapping[str, tuple[str, str]] = {
-        "training_aug": ("downscaling_tier1_train_aug.nc", "train"),
-        "validation_aug": ("downscaling_tier1_val_aug.nc", "validation"),
-        "testing_aug": ("downscaling_tier1_test_aug.nc", "test"),
-    }
     options = (
         months_option(keys[0].values),
-        Option("dataset", DATASET_TEXT, values=(*Downscaling.upstream_splits, *augmented)),
+        Option("dataset", DATASET_TEXT, values=tuple(Downscaling.upstream_splits)),
     )
     step_hours = 12
     tiny = ("2019-04", "2020-04", "2020-05")
@@ -287,20 +239,6 @@ class DownscalingTier2(Downscaling):
         )
         targets = ChannelGroup("targets", TIER2_TARGETS, role="target")
         return ChannelGroup("inputs", VARIANTS[variant]), targets
-
-    @property
-    def variant(self) -> str:
-        """Which of `VARIANTS` the samples are of."""
-        inputs = self.channel_groups[0].fields
-        return next(name for name, each in VARIANTS.items() if each == inputs)
-
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
-        plan = super().stand_in(scale=scale, tiny=tiny, seed=seed)
-        if scale is None:
-            return plan
-        whole = 31 * 24
-        hours = max(1, round(scale * len(self.keys[0].values) * whole))
-        return msgspec.structs.replace(plan, n_steps=min(hours, whole))
 
 
 def downscaling(**options: str) -> Downscaling:

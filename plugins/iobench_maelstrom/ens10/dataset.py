@@ -8,7 +8,7 @@ level, and ERA5's geopotential or temperature there.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from iobench.datasets import (
     Key,
     Locator,
     Option,
-    PlannedFile,
     PluginCall,
     PublishedStep,
     Raw,
@@ -322,11 +321,10 @@ class Ens10(PluginFiles):
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> archive.Ensemble:
         return archive.plan_of_size(self.task.dtype, scale=scale, tiny=tiny, seed=seed)
 
-    def planned_files(self, plan: Any) -> list[PlannedFile]:
-        return [*archive.target_files(plan, self.task.dtype), *super().planned_files(plan)]
-
-    def file_nbytes(self, key: FileKey, plan: Any) -> int:
-        return archive.forecasts_nbytes(plan)
+    def stand_in_urls(self, plan: Any) -> dict[str, Callable[[Path], None]]:
+        tasks = dict.fromkeys(archive.TASKS[self.task.dtype].values())
+        targets = {each.target_url: archive.target_contents(plan, each).write for each in tasks}
+        return {**targets, **super().stand_in_urls(plan)}
 
     def write(self, plan: Any, key: FileKey, path: Path) -> None:
         archive.write_forecasts(plan, self.task.dtype, key["date"], path)

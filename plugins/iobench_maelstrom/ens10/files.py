@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,13 +13,13 @@ import msgspec
 import numpy as np
 
 from iobench.datasets import (
-    PlannedFile,
+    Smooth,
     StandIn,
-    define_axes,
-    in_mirror,
+    StoredFile,
+    StoredVariable,
+    axis_variable,
     load_eccodes,
-    smooth_values,
-    writing_library,
+    spread,
 )
 
 BUCKET_URL = "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
@@ -30,8 +29,6 @@ CITATION = "https://arxiv.org/abs/2005.08748"
 """What the plugin's documentation points to; it asks for no other."""
 LEAD_HOURS = 48
 """The step the D2.3 U-Net read; its target is the field at the forecast's start plus this."""
-TOY_LEAD_HOURS = 24
-"""The last step ens5mini has; ENS-10's U-Net reads its last one, too."""
 MEMBERS = 10
 GRID = (361, 720)
 """Global, regular: north to south, from Greenwich eastwards, 0.5 degrees apart."""
@@ -147,9 +144,6 @@ def _channels(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{name}_{moment}" for name in names for moment in ("mean", "std"))
 
 
-TOY_CHANNELS = _channels([f"{v.name}{level}" for v in PRESSURE_VARIABLES for level in LEVELS])
-
-
 class Task(msgspec.Struct, frozen=True):
     """One of the D2.3 U-Net's tasks: what it read, and what it was to say."""
 
@@ -217,11 +211,8 @@ def start_month(text: str) -> str:
     return start_date(text)[:2] if len(text) in (4, 8) else text
 
 
-STAND_IN_VERSION = 2
+STAND_IN_VERSION = 3
 """Counts up when the same seed gives other bytes."""
-HEADERS_NBYTES = 108
-"""GRIB1 sections 0, 1 (with local definition 1), 2, 5 and the head of 4."""
-
 ALL_YEARS = tuple(range(1998, 2018))
 STEPS = (0, 24, 48)
 DEFAULT_YEARS: tuple[int, ...] = (2015, 2016)  # the last year of training and the first of testing
@@ -235,7 +226,6 @@ LONG_NAMES = {"t2m": "2 metre temperature", "z": "Geopotential", "t": "Temperatu
 class Ensemble(StandIn, frozen=True):
     """What a stand-in holds: ensembles of some start dates (``MMDD``) in some years."""
 
-    dates: tuple[str, ...] = ()
     years: tuple[int, ...] = DEFAULT_YEARS
     steps: tuple[int, ...] = STEPS
     n_members: int = MEMBERS
@@ -255,64 +245,34 @@ def plan_of_size(dtype: str, *, scale: float | None, tiny: bool, seed: int) -> E
         dates, n_members = ALL_DATES[:2], 3
         shape = (91, 180) if dtype == "sfc" else (46, 90)
     elif scale is not None:
-        dates, years = share_of(scale, ALL_YEARS)
+        n_samples = max(1, round(scale * len(ALL_DATES) * len(ALL_YEARS)))
+        years = ALL_YEARS[:n_samples]
+        dates = spread(ALL_DATES, max(1, round(n_samples / len(years))))
     else:
-        dates, steps = spread(N_DEFAULT_DATES[dtype]), (LEAD_HOURS,)
+        dates, steps = spread(ALL_DATES, N_DEFAULT_DATES[dtype]), (LEAD_HOURS,)
         fields = tuple(each for each in fields if each.level in (0, *TASK_LEVELS))
     keys = tuple({"date": date} for date in dates)
-    return Ensemble(seed, keys, 0, tiny, dates, years, steps, n_members, shape, fields)
+    return Ensemble(seed, keys, 0, tiny, {}, years, steps, n_members, shape, fields)
 
 
-def share_of(scale: float, years: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return start dates and years that make up a share of the samples of all years."""
-    n_samples = max(1, round(scale * len(ALL_DATES) * len(years)))
-    some = years[:n_samples]
-    return spread(max(1, round(n_samples / len(some)))), some
-
-
-def spread(count: int) -> tuple[str, ...]:
-    """Return ``count`` start dates spread evenly over the year."""
-    return tuple(ALL_DATES[number * len(ALL_DATES) // count] for number in range(count))
-
-
-def target_files(plan: Ensemble, dtype: str) -> list[PlannedFile]:
-    """Return the targets' files of all tasks of a dtype."""
-    nbytes = len(plan.dates) * len(plan.years) * 4 * plan.shape[0] * plan.shape[1] + (12 << 10)
-    return [
-        PlannedFile(
-            in_mirror(task.target_url), nbytes, functools.partial(_write_target, plan, task)
-        )
-        for task in dict.fromkeys(TASKS[dtype].values())
-    ]
-
-
-def _write_target(plan: Ensemble, task: Task, path: Path) -> None:
-    """Write the analysis at each forecast's valid time, in order of time."""
-    starts = sorted((year, date) for year in plan.years for date in plan.dates)
-    times = np.array([valid_time(f"{year}{date}") for year, date in starts])
-    hours = (times - np.datetime64("1900-01-01T00", "h")).astype("i4")
+def target_contents(plan: Ensemble, task: Task) -> StoredFile:
+    """Return the analysis at each forecast's valid time, in order of time."""
+    starts = sorted(f"{year}{key['date']}" for year in plan.years for key in plan.keys)
+    hours = np.array([valid_time(each) for each in starts]) - np.datetime64("1900-01-01T00", "h")
     spacing = 360 / plan.shape[1]
-    latitudes, longitudes = (spacing * np.arange(length) for length in plan.shape)
-    axes = {
-        "time": (hours, "hours since 1900-01-01 00:00:00"),
-        "latitude": ((90.0 - latitudes).astype("f4"), "degrees_north"),
-        "longitude": (longitudes.astype("f4"), "degrees_east"),
-    }
+    latitudes, longitudes = ((spacing * np.arange(n)).astype("f4") for n in plan.shape)
+    since = "hours since 1900-01-01 00:00:00"
+    axes = [
+        axis_variable("time", hours.astype("i4"), since, calendar="gregorian"),
+        axis_variable("latitude", 90 - latitudes, "degrees_north"),
+        axis_variable("longitude", longitudes, "degrees_east"),
+    ]
     field = next(each for each in plan.fields if each.name == task.target)
-    bounds, name = (field.low, field.high), task.target_variable
-    with writing_library("netCDF4", "maelstrom-ens10").Dataset(path, "w") as file:
-        define_axes(file, axes, calendar="gregorian")
-        stored = file.createVariable(name, "f4", tuple(axes), contiguous=True)
-        stored.setncatts({"units": task.target_units, "long_name": LONG_NAMES[name]})
-        for row, (year, date) in enumerate(starts):
-            what = plan.seed, STAND_IN_VERSION, "target", field.name, int(date), year
-            stored[row] = smooth_values(plan.shape, *bounds, *what, noise=TARGET_NOISE)
-
-
-def forecasts_nbytes(plan: Ensemble) -> int:
-    """Return the bytes of one date's file."""
-    n_messages = len(plan.years) * len(plan.steps) * plan.n_members * len(plan.fields)
-    return n_messages * (HEADERS_NBYTES + 2 * plan.shape[0] * plan.shape[1])
+    name = task.target_variable
+    attributes = {"units": task.target_units, "long_name": LONG_NAMES[name]}
+    values = Smooth(field.low, field.high, TARGET_NOISE)
+    target = StoredVariable(name, tuple(each.name for each in axes), values, "f4", attributes)
+    return StoredFile([*axes, target], (plan.seed, STAND_IN_VERSION, "target", field.name))
 
 
 def write_forecasts(plan: Ensemble, dtype: str, date: str, path: Path) -> None:
@@ -326,10 +286,8 @@ def write_forecasts(plan: Ensemble, dtype: str, date: str, path: Path) -> None:
                 keys = f"dataDate={year}{date},step={step},perturbationNumber={member}"
                 for handle, field in zip(handles, plan.fields, strict=True):
                     what = plan.seed, STAND_IN_VERSION, field.name, int(date), year, step, member
-                    values = smooth_values(
-                        plan.shape, field.low, field.high, *what,
-                        noise=field.noise, dtype="f8", bits=PACKED_BITS,
-                    )  # fmt: skip
+                    smooth = Smooth(field.low, field.high, field.noise, PACKED_BITS)
+                    values = smooth(plan.shape, "f8", what)
                     codes.codes_set_key_vals(handle, keys)
                     codes.codes_set_values(handle, values.ravel())
                     stream.write(codes.codes_get_message(handle))

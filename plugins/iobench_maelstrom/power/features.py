@@ -6,9 +6,7 @@ time of day and of year, and the mean production of the hour with negatives set 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,11 +18,9 @@ from iobench.datasets import (
     Hyperslab,
     Items,
     Option,
-    PlannedFile,
     Recipe,
     RecipeVariable,
     file_times,
-    in_mirror,
     inspect_files,
     only_variables,
     whole_variable,
@@ -197,23 +193,16 @@ class PowerFeatures(PowerFiles):
             self.call(turbine, [production], "maelstrom-power-production"),
         ]
 
-    def planned_files(self, plan: StandIn) -> list[PlannedFile]:
-        kinds = ("model", "surface")
-        weather = [WeatherFields(levels=kind).planned_files(plan) for kind in kinds]
-        others: list[tuple[str, int, Any]] = [
-            (archive.CONSTANTS_FILE, archive.HEADER_NBYTES, archive.write_constants)
-        ]
+    def stand_in_urls(self, plan: StandIn) -> dict[str, Callable[[Path], None]]:
+        files = {archive.CONSTANTS_FILE: archive.level_constants()}
         for each in archive.TURBINES:
-            write = partial(archive.write_production, plan, each)
             name = archive.PRODUCTION_FILE.format(each.number)
-            others.append((name, archive.production_nbytes(plan), write))
-        return [
-            *itertools.chain(*weather),
-            *(
-                PlannedFile(in_mirror(f"{archive.BUCKET_URL}/{name}"), nbytes, write)
-                for name, nbytes, write in others
-            ),
-        ]
+            files[name] = archive.production_contents(plan, each)
+        return {
+            **WeatherFields(levels="model").stand_in_urls(plan),
+            **WeatherFields(levels="surface").stand_in_urls(plan),
+            **{f"{archive.BUCKET_URL}/{name}": file.write for name, file in files.items()},
+        }
 
     def _place(self, model: NetcdfFile, surface: NetcdfFile, turbine: NetcdfFile) -> None:
         """Find the model level and the grid point nearest to the turbine."""

@@ -7,8 +7,8 @@ repository (names of the constants, model level). What neither says is marked as
 from __future__ import annotations
 
 import datetime
-import math
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -17,10 +17,11 @@ import numpy as np
 from iobench.datasets import (
     Axis,
     RecipeVariable,
+    Smooth,
     StandIn,
-    define_axes,
-    smooth_values,
-    writing_library,
+    StoredFile,
+    StoredVariable,
+    axis_variable,
 )
 
 if TYPE_CHECKING:
@@ -186,34 +187,15 @@ TURBINES = (
     Turbine(3, 53.88, 9.04, 2000.0, 105.0),
     Turbine(4, 51.19, 13.37, 850.0, 74.0),
 )
-PRODUCTION_VARIABLES = {
-    "production": "kW",
-    "wind_speed": "m s**-1",
-    "rotor_speed": "min**-1",
-    "regulation": "%",
-    "status": "1",
-}
-"""Names (but for the first, assumed) and units of what a turbine reports every ten minutes."""
-
-
-STAND_IN_VERSION = 2
+STAND_IN_VERSION = 3
 """Counts up when the same seed gives other bytes."""
 FIRST_DAYS = ("2019-01-01", "2019-01-02")
 """Of a stand-in: a tiny one has both, the default the first."""
 N_TINY_PRODUCTION_DAYS = 30
-NAME = "maelstrom-power"
 STEPS_PER_DAY = 144
 """Of production: one every ten minutes."""
-HEADER_NBYTES = 20 << 10
-"""About what the axes and attributes of a file take."""
 FILL = np.int16(-32767)
 LARGEST = 32766
-
-
-def run_nbytes(plan: StandIn, level_type: LevelType) -> int:
-    """Return about the bytes of a weather file."""
-    n_fields = N_STEPS * max(1, len(level_type.levels)) * len(level_type.variables)
-    return HEADER_NBYTES + 2 * n_fields * math.prod(axis.length for axis in grid_of(plan))
 
 
 def grid_of(plan: StandIn) -> Grid:
@@ -221,107 +203,96 @@ def grid_of(plan: StandIn) -> Grid:
     return TINY_GRID if plan.tiny else GRID
 
 
-def production_steps(plan: StandIn) -> int:
-    """Return how many values of a turbine a stand-in has."""
-    return (N_TINY_PRODUCTION_DAYS if plan.tiny else len(ALL_DAYS)) * STEPS_PER_DAY
-
-
-def production_nbytes(plan: StandIn) -> int:
-    """Return about the bytes of a turbine's file."""
-    return HEADER_NBYTES + 8 * production_steps(plan) * (len(PRODUCTION_VARIABLES) + 1)
-
-
-def write_run(plan: StandIn, level_type: LevelType, day: str, hour: str, path: Path) -> None:
-    """Write one forecast as grib_to_netcdf does: classic, 64-bit offsets, int16 packed.
+def run_contents(plan: StandIn, kind: LevelType, day: str, hour: str) -> StoredFile:
+    """Return one forecast as grib_to_netcdf writes it: classic, 64-bit offsets, int16 packed.
 
     Each file has a range of its own, as with real ones.
     """
     start = np.datetime64(f"{day}T{hour}", "h")
     n_hours = int((start - np.datetime64("1900-01-01T00", "h")).astype(int))
-    axes: dict[str, tuple[NDArray[Any], str]] = {}
-    for axis in reversed(grid_of(plan)):
-        degrees = np.round(axis.first + axis.step * np.arange(axis.length), 3)
-        axes[axis.name] = degrees.astype("f4"), axis.units
-    if level_type.levels:
-        axes["level"] = np.array(level_type.levels, dtype="i4"), level_type.level_units
-    hours = n_hours + np.arange(N_STEPS, dtype="i4")
-    axes["time"] = hours, "hours since 1900-01-01 00:00:00.0"
-    with writing_library("netCDF4", NAME).Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
-        file.set_fill_off()
-        file.Conventions = "CF-1.6"
-        file.history = "iobench stand-in, laid out as grib_to_netcdf writes"
-        define_axes(file, axes, calendar="gregorian")
-        for name in axes:
-            file[name].long_name = name
-        for each in level_type.variables:
-            margin = n_hours % 97 / 9700 * (each.high - each.low)
-            low, high = each.low + margin, each.high - margin
-            created = file.createVariable(each.name, "i2", level_type.dims, fill_value=FILL)
-            created.setncatts({
-                "scale_factor": np.float64((high - low) / (2 * LARGEST)),
-                "add_offset": np.float64((high + low) / 2),
-                "missing_value": FILL,
-                "units": each.units,
-                "long_name": each.long_name,
-            })  # fmt: skip
-        for each in level_type.variables:
-            stored = file[each.name]
-            stored.set_auto_maskandscale(False)
-            for step in range(N_STEPS):
-                what = plan.seed, STAND_IN_VERSION, level_type.prefix, each.name, n_hours, step
-                stored[step] = smooth_values(
-                    stored.shape[1:], -LARGEST, LARGEST, *what, noise=each.noise, dtype="i2"
-                )
+    hours, since = n_hours + np.arange(N_STEPS, dtype="i4"), "hours since 1900-01-01 00:00:00.0"
+    axes = [axis_variable("time", hours, since, calendar="gregorian", long_name="time")]
+    if kind.levels:
+        levels = np.array(kind.levels, dtype="i4")
+        axes.append(axis_variable("level", levels, kind.level_units, long_name="level"))
+    for axis in grid_of(plan):
+        degrees = np.round(axis.first + axis.step * np.arange(axis.length), 3).astype("f4")
+        axes.append(axis_variable(axis.name, degrees, axis.units, long_name=axis.name))
+    fields = []
+    for each in kind.variables:
+        margin = n_hours % 97 / 9700 * (each.high - each.low)
+        low, high = each.low + margin, each.high - margin
+        attributes = {
+            "scale_factor": np.float64((high - low) / (2 * LARGEST)),
+            "add_offset": np.float64((high + low) / 2),
+            "missing_value": FILL,
+            "units": each.units,
+            "long_name": each.long_name,
+        }
+        values = Smooth(-LARGEST, LARGEST, each.noise)
+        fields.append(StoredVariable(each.name, kind.dims, values, "i2", attributes, FILL))
+    history = "iobench stand-in, laid out as grib_to_netcdf writes"
+    return StoredFile(
+        [*axes, *fields], key=(plan.seed, STAND_IN_VERSION, kind.prefix, n_hours),
+        attributes={"Conventions": "CF-1.6", "history": history}, format="NETCDF3_64BIT_OFFSET",
+    )  # fmt: skip
 
 
-def write_production(plan: StandIn, turbine: Turbine, path: Path) -> None:
-    """Write ten-minute production of one turbine: NetCDF-4, contiguous, one point.
+def production_contents(plan: StandIn, turbine: Turbine) -> StoredFile:
+    """Return ten-minute production of one turbine, at one point.
 
-    It has a few gaps, and hours when the turbine was limited or stood still.
+    It has a few gaps. Names and units but for the first are assumed.
     """
-    n_steps, key = production_steps(plan), (plan.seed, STAND_IN_VERSION, turbine.number)
+    n_steps = (N_TINY_PRODUCTION_DAYS if plan.tiny else len(ALL_DAYS)) * STEPS_PER_DAY
     first = ALL_DAYS.index(FIRST_DAYS[0]) * STEPS_PER_DAY if plan.tiny else 0
-    bounds = {"production": (-5.0, turbine.power_rating, 0.98), "wind_speed": (0.0, 25.0, 0.97),
-              "rotor_speed": (0.0, 22.0, 0.79)}  # fmt: skip
-    series: dict[str, NDArray[np.float64]] = {
-        name: smooth_values((n_steps,), low, high, *key, name, noise=noise, dtype="f8")
-        for name, (low, high, noise) in bounds.items()
+    minutes = 10 * (first + np.arange(n_steps))
+    axes = [
+        axis_variable(
+            "time", minutes, f"minutes since {ALL_DAYS[0]} 00:00:00", calendar="proleptic_gregorian"
+        ),
+        axis_variable("level", np.array([turbine.hub_height]), "m"),
+        axis_variable("latitude", np.array([turbine.latitude]), "degrees_north"),
+        axis_variable("longitude", np.array([turbine.longitude]), "degrees_east"),
+    ]
+    series = (
+        ("production", "kW", partial(_with_gaps, Smooth(-5.0, turbine.power_rating, 0.98))),
+        ("wind_speed", "m s**-1", Smooth(0.0, 25.0, 0.97)),
+        ("rotor_speed", "min**-1", Smooth(0.0, 22.0, 0.79)),
+        ("regulation", "%", Smooth(60.0, 100.0, 0.02)),
+        ("status", "1", Smooth(1.0, 1.0)),
+    )
+    dims = tuple(each.name for each in axes)
+    fields = [
+        StoredVariable(name, dims, values, "f8", {"units": units}, np.nan)
+        for name, units, values in series
+    ]
+    attributes = {
+        "wind plant": f"stand-in {turbine.number}",
+        "power rating": f"{turbine.power_rating:g} kW",
+        "hub height": f"{turbine.hub_height:g} m",
     }
-    gaps, limited, still = np.random.default_rng(key).random((3, n_steps))
-    series["production"][gaps < 0.004] = np.nan
-    series["regulation"] = np.where(limited < 0.01, 60.0, 100.0)
-    series["status"] = np.where(still < 0.005, 2.0, 1.0)
-    axes = {
-        "time": (10 * (first + np.arange(n_steps)), f"minutes since {ALL_DAYS[0]} 00:00:00"),
-        "level": (np.array([turbine.hub_height]), "m"),
-        "latitude": (np.array([turbine.latitude]), "degrees_north"),
-        "longitude": (np.array([turbine.longitude]), "degrees_east"),
-    }
-    with writing_library("netCDF4", NAME).Dataset(path, "w") as file:
-        file.setncatts({
-            "wind plant": f"stand-in {turbine.number}",
-            "power rating": f"{turbine.power_rating:g} kW",
-            "hub height": f"{turbine.hub_height:g} m",
-        })  # fmt: skip
-        define_axes(file, axes, calendar="proleptic_gregorian")
-        for name, values in series.items():
-            created = file.createVariable(
-                name, "f8", tuple(axes), contiguous=True, fill_value=np.nan
-            )
-            created.units = PRODUCTION_VARIABLES[name]
-            created[:] = values.reshape(n_steps, 1, 1, 1)
+    return StoredFile([*axes, *fields], (plan.seed, STAND_IN_VERSION, turbine.number), attributes)
 
 
-def write_constants(path: Path) -> None:
-    """Write coefficients that begin and end as those of the 137 levels, smooth in between."""
+def _with_gaps(
+    smooth: Smooth, shape: tuple[int, ...], dtype: Any, key: Sequence[int | str]
+) -> NDArray[Any]:
+    values = smooth(shape, dtype, key)
+    values[Smooth(0, 1, 1)(shape, dtype, (*key, "gaps")) < 0.004] = np.nan
+    return values
+
+
+def level_constants() -> StoredFile:
+    """Return coefficients that begin and end as those of the 137 levels, smooth in between."""
     height = np.linspace(0, 1, HALF_LEVELS)
     pressure = height * (2 - height)
     b = pressure * pressure * pressure
     a = 101325.0 * (pressure - b)
-    axes = {"dim0": (np.arange(1), ""), "dim0_0": (np.arange(HALF_LEVELS), "")}
-    with writing_library("netCDF4", NAME).Dataset(path, "w") as file:
-        define_axes(file, axes)
-        for name, values in {"hyai": a, "hybi": b, "hyam": a, "hybm": b}.items():
-            created = file.createVariable(name, "f8", tuple(axes), contiguous=True)
-            created.units = "Pa" if name.startswith("hya") else "1"
-            created[:] = values[None]
+    axes = [axis_variable("dim0", np.arange(1)), axis_variable("dim0_0", np.arange(HALF_LEVELS))]
+    fields = [
+        StoredVariable(name, ("dim0", "dim0_0"), values[None], "f8", {"units": units})
+        for name, values, units in (
+            ("hyai", a, "Pa"), ("hybi", b, "1"), ("hyam", a, "Pa"), ("hybm", b, "1")
+        )
+    ]  # fmt: skip
+    return StoredFile([*axes, *fields])

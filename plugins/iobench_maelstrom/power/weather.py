@@ -1,19 +1,16 @@
 """The weather forecasts of application A6: one sample is the fields of one hour over Europe.
 
-Or the 25 channels of deep clustering, cut out of the grid: source of these is the benchmark of
-4castRenewables/maelstrom-a6 (``jube/submit.yaml``: crops of 0.8 of the grid, batches of 64; level
-by level, and the variables of each, as channels). It crops anew in each epoch and gives the mean
-and deviation of each channel to the model's input; here every time has one crop of its own, in
-physical units, so that a store holds what the source gives.
+Or the 25 channels of deep clustering, level by level, and the variables of each: source of these is
+the benchmark of 4castRenewables/maelstrom-a6 (``jube/submit.yaml``). It crops 0.8 of the grid anew
+in each epoch, which ``--patch`` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from iobench.datasets import (
@@ -42,6 +39,7 @@ if TYPE_CHECKING:
         NetcdfFile,
         PluginCall,
         StandIn,
+        StoredFile,
     )
     from iobench.samples import Sample
 
@@ -170,18 +168,10 @@ class WeatherFields(PowerFiles):
             "fields",
             ("fields", "clustering"),
         ),
-        Option(
-            "crop",
-            "What clustering takes of the grid: 0.8 of it, by default from a place that follows "
-            "from the time; its middle; or all.",
-            values=("moving", "centre", "none"),
-        ),
     )
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        if self.chosen["crop"] and self.chosen["sample"] == "fields":
-            raise OptionError("crop: fields are not cropped; add --option sample=clustering")
         kinds = {each.kind: each for each in archive.LEVEL_TYPES.values()}
         self.level_type = kinds[self.chosen["levels"]]
         self.prefixes, self.axes = (self.level_type.prefix,), self.level_type.axes
@@ -214,49 +204,8 @@ class WeatherFields(PowerFiles):
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         return {**super().provenance(files, fitted), "levels": self.levels}
 
-    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        return archive.run_nbytes(plan, self.level_type)
-
-    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
-        archive.write_run(plan, self.level_type, key["date"], key["hour"], path)
-
-
-CROP_FRACTION = 0.8
-"""Of the grid, along both of its dimensions."""
-CROP_SEED = 6
-
-
-class CropSize(NamedTuple):
-    """How much of a grid of latitudes and longitudes is cut out, and from where.
-
-    ``kind`` is ``moving``: each time has a place of its own, which follows from it; ``centre``; or
-    ``none``.
-    """
-
-    kind: str
-    grid: tuple[int, int]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Latitudes and longitudes of a crop: 0.8 of the grid's, rounded down as upstream."""
-        if self.kind == "none":
-            return self.grid
-        rows, columns = (max(1, int(CROP_FRACTION * length)) for length in self.grid)
-        return rows, columns
-
-    def corner(self, time: np.datetime64) -> tuple[int, int]:
-        """Return the first row and column of the crop of a time."""
-        spare = [whole - part for whole, part in zip(self.grid, self.shape, strict=True)]
-        if self.kind != "moving":
-            return spare[0] // 2, spare[1] // 2
-        seconds = int(time.astype("datetime64[s]").astype(np.int64))
-        random = np.random.default_rng([CROP_SEED, seconds % (1 << 63)])
-        row, column = random.integers(0, [length + 1 for length in spare]).tolist()
-        return row, column
-
-
-Where = tuple[int, int, int, int]
-"""File, step, first row and column of the crop."""
+    def contents(self, key: FileKey, plan: StandIn) -> StoredFile:
+        return archive.run_contents(plan, self.level_type, key["date"], key["hour"])
 
 
 def weather_pressure_level(**options: str) -> WeatherFields:
@@ -274,19 +223,15 @@ class ClusteringFields(WeatherFields):
             raise OptionError(
                 f"levels {self.level_type.kind}: sample=clustering is of pressure levels"
             )
-        self.level_type = msgspec.structs.replace(
-            archive.PRESSURE, required=archive.CLUSTERING_VARIABLES
-        )
         self.title = "25 channels of weather on pressure levels for deep clustering (MAELSTROM A6)"
-        self.size = CropSize("none", (0, 0))
         self.parts: tuple[tuple[str, str, int], ...] = ()  # channel, variable, place of the level
 
     def channel_groups_of(self, first: NetcdfFile) -> tuple[ChannelGroup, ...]:
         """Take no other fields."""
-        channel_groups = super().channel_groups_of(first)
+        super().channel_groups_of(first)
         names = archive.CLUSTERING_VARIABLES
         self.fields = tuple(each for each in self.fields if each.name in names)
-        return channel_groups
+        return ()
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         items = super().items(files)
@@ -301,46 +246,25 @@ class ClusteringFields(WeatherFields):
             for level in archive.CLUSTERING_LEVELS
             for name in archive.CLUSTERING_VARIABLES
         )
-        *_, rows, columns = files[0].variables["z"].shape
-        self.size = CropSize(self.chosen["crop"] or "moving", (rows, columns))
-        times = [np.datetime64(round(3600 * hours), "s") for hours in items.positions]
-        corners = map(self.size.corner, times)
-        where = [(*at, *corner) for at, corner in zip(items.where, corners, strict=True)]
-        return msgspec.structs.replace(items, where=where)
+        return items
 
-    def ranges(self, where: Where) -> dict[str, int | slice]:
-        _, step, row, column = where
-        height, width = self.size.shape
-        return {
-            "time": step,
-            "latitude": slice(row, row + height),
-            "longitude": slice(column, column + width),
-        }
-
-    def hyperslabs(self, where: Where) -> list[Hyperslab]:
-        """Return the crop of each channel."""
+    def hyperslabs(self, where: tuple[int, int]) -> list[Hyperslab]:
+        """Return each channel."""
         place = self.ranges(where)
         return [
             Hyperslab(name, {**place, "level": level}, name=part)
             for part, name, level in self.parts
         ]
 
-    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
+    def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return the channels stacked, in float32: ``fields``."""
-        fields = np.empty((len(self.parts), *self.size.shape), dtype=np.float32)
-        for channel, (part, _, _) in zip(fields, self.parts, strict=True):
-            channel[:] = arrays[part].reshape(channel.shape)
-        return {"fields": fields}
-
-    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        facts = super().provenance(files, fitted)
-        options = {**facts["options"], "crop": self.size.kind}
-        return {**facts, "options": options, "levels": list(archive.CLUSTERING_LEVELS)}
+        return {"fields": np.stack([arrays[part] for part, _, _ in self.parts], dtype=np.float32)}
 
     def spec(self) -> SampleSpec:
         units_of = {each.name: each.units for each in self.fields}
         units = [f"{name} {units_of[name]}".strip() for name in archive.CLUSTERING_VARIABLES]
-        shape, dims = (len(self.parts), *self.size.shape), ("channel", "latitude", "longitude")
+        *_, rows, columns = self.opened[0].variables["z"].shape
+        shape, dims = (len(self.parts), rows, columns), ("channel", "latitude", "longitude")
         channels = tuple(part for part, _, _ in self.parts)
         fields = Variable("fields", shape, "<f4", dims, ", ".join(units), channels=channels)
         return SampleSpec((fields,))

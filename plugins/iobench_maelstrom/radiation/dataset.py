@@ -25,13 +25,15 @@ from iobench.datasets import (
     Option,
     PluginCall,
     Recipe,
+    Smooth,
     StandIn,
+    StoredFile,
+    StoredVariable,
     inspect_files,
     only_variables,
 )
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.radiation import columns
 from iobench_maelstrom.radiation import files as archive
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ PREFIXES = {
 DATES = tuple(sorted((*archive.DATES_2020, *archive.SPLITS_2019)))
 PATCHES = tuple(map(str, range(16)))
 BANDS = ("sw", "lw")
+FIELDS = {**archive.INPUTS, **archive.POSITIONS, **archive.FLUXES}
 GROUP_UNITS = {"pressure_hl": "Pa", "inter_inputs": "1"}
 """The other groups mix quantities."""
 
@@ -70,8 +73,8 @@ class Radiation(archive.RadiationFiles, Recipe):
     left_out: Mapping[str, str] = {
         "time": "files are named by date and time step of the model; none has a time"
     }
-    axes = (Axis(COLUMN), *(Axis(name) for name in columns.LENGTHS))
-    fields = (*columns.INPUTS.values(), *columns.POSITIONS.values(), *columns.FLUXES.values())
+    axes = (Axis(COLUMN), *(Axis(name) for name in archive.LENGTHS))
+    fields = tuple(FIELDS.values())
     subsets: Mapping[str, tuple[Sequence[str], ...]] = {
         "tier-1": (("20200101",), ("0",), PATCHES[::2]),
         "2020": (archive.DATES_2020, archive.TIMESTEPS, PATCHES),
@@ -103,12 +106,12 @@ class Radiation(archive.RadiationFiles, Recipe):
         if "hr_units" in options and not self.chosen["heating_rate"]:
             raise OptionError("hr_units needs heating_rate=true")
         self.inputs = (
-            (*columns.INPUTS, *columns.POSITIONS)
+            (*archive.INPUTS, *archive.POSITIONS)
             if self.chosen["raw_inputs"]
-            else tuple(columns.INPUTS)
+            else tuple(archive.INPUTS)
         )
-        pressure = (columns.PRESSURE.name,) if self.chosen["heating_rate"] else ()
-        self.outputs = (*columns.FLUXES, *pressure)
+        pressure = (archive.PRESSURE.name,) if self.chosen["heating_rate"] else ()
+        self.outputs = (*archive.FLUXES, *pressure)
 
     def file_url(self, key: FileKey) -> str:
         name = f"{key['prefix']}_{key['date']}00_{key['timestep']}c{key['patch']}.nc"
@@ -153,13 +156,13 @@ class Radiation(archive.RadiationFiles, Recipe):
         if COLUMN not in file.dims or variable is None:
             lacks = f"variable {name!r}" if COLUMN in file.dims else f"dimension {COLUMN!r}"
             raise FileFormatError(f"{file.path}: lacks the {lacks}; fetch the file again")
-        field = {**columns.INPUTS, **columns.POSITIONS, **columns.FLUXES}[name]
+        field = FIELDS[name]
         dims = dict(zip(variable.dims, variable.shape, strict=True))
         inner = {dim: length for dim, length in dims.items() if dim != COLUMN}
-        expected = dict(zip(field.dims, columns.shape_of(field), strict=True))
-        by_shape = columns.is_assumed(field) and tuple(inner.values()) == columns.shape_of(field)
+        expected = dict(zip(field.dims, archive.shape_of(field), strict=True))
+        by_shape = archive.is_assumed(field) and tuple(inner.values()) == archive.shape_of(field)
         # Upstream broadcasts a scalar irradiance; one that comes by column needs no help.
-        is_by_column = COLUMN in dims or name == columns.SHARED
+        is_by_column = COLUMN in dims or name == archive.SHARED
         is_like_first = variable.dims == first.variables[name].dims
         is_float32 = np.dtype(variable.packing.dtype) == np.float32
         if not (is_float32 and is_by_column and is_like_first and (by_shape or inner == expected)):
@@ -171,18 +174,16 @@ class Radiation(archive.RadiationFiles, Recipe):
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
         lengths = [file.dims[COLUMN] for file in files[: len(self.file_numbers)]]
-        starts = archive.Starts(lengths)
-        names = functools.partial(_column_name, self.file_numbers, starts)
+        starts = archive.first_samples(lengths)
         return Items(
-            LazySequence(len(starts), starts.locate),
-            LazySequence(len(starts), names),
+            LazySequence(starts[-1], functools.partial(archive.locate, starts)),
+            LazySequence(starts[-1], functools.partial(_column_name, self.file_numbers, starts)),
             splits=self.split_samples(lengths),
         )
 
     @property
     def sample_fields(self) -> tuple[RecipeVariable, ...]:
-        fields = {**columns.INPUTS, **columns.POSITIONS, **columns.FLUXES}
-        return tuple(fields[name] for name in (*self.inputs, *columns.FLUXES))
+        return tuple(FIELDS[name] for name in (*self.inputs, *archive.FLUXES))
 
     @property
     def holds_as_stored(self) -> bool:
@@ -213,18 +214,18 @@ class Radiation(archive.RadiationFiles, Recipe):
             sample.update((name, arrays[name]) for name in self.inputs)
         else:
             aerosols = arrays["aerosol_mmr"]
-            if len(aerosols) == columns.LENGTHS["aerosol_type"]:  # as upstream found them
+            if len(aerosols) == archive.LENGTHS["aerosol_type"]:  # as upstream found them
                 arrays = {**arrays, "aerosol_mmr": aerosols.T}
-            sample.update(columns.group_inputs(arrays))
+            sample.update(archive.group_inputs(arrays))
         if not self.chosen["gather_fluxes"]:
-            sample.update((name, arrays[name]) for name in columns.FLUXES)
+            sample.update((name, arrays[name]) for name in archive.FLUXES)
         for band in BANDS:
             down, up = arrays[f"flux_dn_{band}"], arrays[f"flux_up_{band}"]
             if self.chosen["gather_fluxes"]:
                 sample[band] = np.stack([down, up], axis=-1)
             if self.chosen["heating_rate"]:
                 scale = archive.HR_SCALES[self.chosen["hr_units"]]
-                sample[f"hr_{band}"] = columns.heating_rate(
+                sample[f"hr_{band}"] = archive.heating_rate(
                     down, up, arrays[OUTPUT_PRESSURE], scale
                 )
         return sample
@@ -232,27 +233,27 @@ class Radiation(archive.RadiationFiles, Recipe):
     def spec(self) -> SampleSpec:
         variables = [
             Variable(
-                name, shape, "<f4", dims, GROUP_UNITS.get(name, ""), channels=columns.CHANNELS[name]
+                name, shape, "<f4", dims, GROUP_UNITS.get(name, ""), channels=archive.CHANNELS[name]
             )
-            for name, (dims, shape) in columns.GROUPS.items()
+            for name, (dims, shape) in archive.GROUPS.items()
         ]
         if self.chosen["raw_inputs"]:
             variables = []
             for name in self.inputs:
                 dims, shape = self._inner(self.opened[0], name)
-                units = {**columns.INPUTS, **columns.POSITIONS}[name].units
+                units = FIELDS[name].units
                 variables.append(Variable(name, shape, "<f4", dims, units))
-        half, units = columns.LENGTHS["half_level"], self.chosen["hr_units"]
+        half, units = archive.LENGTHS["half_level"], self.chosen["hr_units"]
         targets: list[tuple[str, dict[str, int], str]]
-        targets = [(name, {"half_level": half}, "W m-2") for name in columns.FLUXES]
+        targets = [(name, {"half_level": half}, "W m-2") for name in archive.FLUXES]
         if self.chosen["gather_fluxes"]:
             targets = [(band, {"half_level": half, "channel": 2}, "W m-2") for band in BANDS]
         if self.chosen["heating_rate"]:
             targets += [
-                (f"hr_{band}", {"level": columns.LENGTHS["level"]}, units) for band in BANDS
+                (f"hr_{band}", {"level": archive.LENGTHS["level"]}, units) for band in BANDS
             ]
         for name, axes, units in targets:
-            channels = columns.CHANNELS.get(name, ())
+            channels = archive.CHANNELS.get(name, ())
             shape = tuple(axes.values())
             variables.append(Variable(name, shape, "<f4", tuple(axes), units, "target", channels))
         return SampleSpec(tuple(variables))
@@ -270,22 +271,45 @@ class Radiation(archive.RadiationFiles, Recipe):
         prefixes = (INPUTS_PREFIX, PREFIXES["tripleclouds"])
         return [{**key, "prefix": prefix} for key in keys for prefix in prefixes]
 
-    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        return archive.pair_file_nbytes(plan.n_steps, is_inputs=key["prefix"] == INPUTS_PREFIX)
+    def contents(self, key: FileKey, plan: StandIn) -> StoredFile:
+        random_key: tuple[int | str, ...] = (plan.seed, self.synthesis_version, *key.values())
+        names = (*archive.INPUTS, *archive.POSITIONS)
+        if key["prefix"] != INPUTS_PREFIX:
+            names = (*archive.FLUXES, archive.PRESSURE.name)
+        variables = [_stored(FIELDS[name], random_key) for name in names]
+        dims = {dim for each in variables for dim in each.dims}
+        lengths = {COLUMN: plan.n_steps, **archive.LENGTHS}
+        lengths = {dim: length for dim, length in lengths.items() if dim in dims}
+        return StoredFile(variables, random_key, lengths=lengths)
 
-    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
-        archive.write_pair_file(plan, key, path, is_inputs=key["prefix"] == INPUTS_PREFIX)
+
+def _stored(field: RecipeVariable, key: tuple[Any, ...]) -> StoredVariable:
+    """Return a variable of a stand-in; pressure is the same in both files of a pair."""
+    values: Any = Smooth(field.low, field.high, field.noise)
+    dims = (COLUMN, *field.dims)
+    if field.name == archive.SHARED:
+        values, dims = values((), "f4", (*key, field.name)), ()
+    elif field.name == archive.PRESSURE.name:
+        values = _pressure
+    elif field.name == "aerosol_mmr":  # no order is published; upstream transposes what it reads
+        dims = (COLUMN, *reversed(field.dims))
+    return StoredVariable(field.name, dims, values, "f4", {"units": field.units})
+
+
+def _pressure(shape: tuple[int, ...], dtype: Any, key: tuple[int | str, ...]) -> NDArray[Any]:
+    *pair, _prefix, _name, start = key
+    return archive.smooth_pressure(shape[0], (*pair, start))
 
 
 def _named_apart(outputs: NetcdfFile) -> NetcdfFile:
-    names = {columns.PRESSURE.name: OUTPUT_PRESSURE}
+    names = {archive.PRESSURE.name: OUTPUT_PRESSURE}
     variables = {names.get(name, name): each for name, each in outputs.variables.items()}
     return msgspec.structs.replace(outputs, variables=variables)
 
 
-def _column_name(pairs: Sequence[FileKey], starts: archive.Starts, number: int) -> str:
+def _column_name(pairs: Sequence[FileKey], starts: Sequence[int], number: int) -> str:
     """Return the name of a column: that of its pair, and its number in it."""
-    place, column = starts.locate(number)
+    place, column = archive.locate(starts, number)
     pair = pairs[place]
     return f"{pair['date']} step {pair['timestep']} patch {pair['patch']} column {column}"
 

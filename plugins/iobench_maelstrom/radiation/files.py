@@ -1,4 +1,8 @@
-"""What both data sets of application A3 share: files by scheme and subset, stand-ins of them."""
+"""What both data sets of application A3 share: what a column holds, files by scheme and subset.
+
+Names are those of climetlab-maelstrom-radiation 0.7.5; ranges those of its normalisation file. The
+arithmetic is upstream's, in float32 and in its order, so that values are equal bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -6,156 +10,185 @@ import bisect
 import datetime
 import itertools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from iobench.datasets import (
-    FileKey,
-    Option,
-    PublishedStep,
-    RecipeVariable,
-    StandIn,
-    smooth_values,
-    writing_library,
-)
+from iobench.datasets import FileKey, Option, PublishedStep, RecipeVariable, Smooth, StandIn
 from iobench.errors import OptionError
-from iobench.stores import FeatureKind, frame_example
 from iobench_maelstrom.climetlab_plugin import PluginFiles
-from iobench_maelstrom.radiation import columns
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-STAND_IN_VERSION = 12
-"""Counts up when the same seed gives other bytes."""
-AT_ONCE = 1024
-HEADERS_NBYTES = 24 << 10
-STORED_AEROSOLS = ("aerosol_type", "level")
-"""No order is published; upstream transposes what it reads to (level, aerosol_type)."""
-EXAMPLE_NBYTES = 20_576
-NORM_COLUMNS, NORM_NBYTES = 2048, 16 << 10
-FILES: dict[bool, dict[str, RecipeVariable]] = {
-    True: {**columns.INPUTS, **columns.POSITIONS},
-    False: {**columns.FLUXES, columns.PRESSURE.name: columns.PRESSURE},
+LENGTHS = {
+    "level": 137,
+    "half_level": 138,
+    "level_interface": 136,
+    "aerosol_type": 12,
+    "sw_albedo_band": 6,
+    "lw_emissivity_band": 2,
 }
-"""Variables of a file of inputs, and of outputs."""
+"""Of the dimensions of a column, in the order of the samples; a file may hold another one."""
+ASSUMED = ("level_interface", "sw_albedo_band", "lw_emissivity_band")
+"""Dimensions that are called after ecRad, and may be called otherwise in a real file."""
 
 
-def _bounds(channels: tuple[str, ...]) -> tuple[list[float], list[float]]:
-    """Return the bounds of channels, one of a variable's being ``name_number``."""
-    fields = [
-        columns.INPUTS.get(name) or columns.INPUTS[name.rpartition("_")[0]] for name in channels
-    ]
-    return [each.low for each in fields], [each.high for each in fields]
+def _fields(
+    dims: tuple[str, ...], *rows: tuple[str, str, float, float, float]
+) -> tuple[RecipeVariable, ...]:
+    """Return variables of a column: name, units, bounds, and a stand-in's noise."""
+    return tuple(RecipeVariable(*row[:4], dims=dims, noise=row[4]) for row in rows)
 
 
-FEATURES: dict[str, tuple[tuple[int, ...], Any, Any, float]] = {
-    "sca_inputs": (columns.GROUPS["sca_inputs"][1], *_bounds(columns.SCALAR_CHANNELS), 0.97),
-    "col_inputs": (columns.GROUPS["col_inputs"][1], *_bounds(columns.COLUMN_CHANNELS), 0.77),
-    "hl_inputs": (
-        columns.GROUPS["hl_inputs"][1],
-        *_bounds(("temperature_hl", "pressure_hl")),
-        0.96,
+ON_LEVELS = (
+    *_fields(
+        ("level",),
+        ("q", "kg kg-1", 0.0, 3.0285e-2, 0.72),
+        ("o3_mmr", "kg kg-1", 0.0, 1.7511e-5, 0.71),
+        ("co2_vmr", "mol mol-1", 0.0004088, 4.2584e-4, 0.66),
+        ("n2o_vmr", "mol mol-1", 3.194e-07, 3.3271e-7, 0.68),
+        ("ch4_vmr", "mol mol-1", 1.968e-06, 2.0503e-6, 0.66),
+        ("o2_vmr", "mol mol-1", 0.20106, 0.20944, 0.67),
+        ("cfc11_vmr", "mol mol-1", 8.31e-10, 8.6566e-10, 0.65),
+        ("cfc12_vmr", "mol mol-1", 4.775e-10, 4.9748e-10, 0.66),
+        ("hcfc22_vmr", "mol mol-1", 0.0, 0.0, 0.0),
+        ("ccl4_vmr", "mol mol-1", 0.0, 0.0, 0.0),
+        ("cloud_fraction", "1", 0.0, 1.0, 0.09),
     ),
-    "inter_inputs": (columns.GROUPS["inter_inputs"][1], *_bounds(("overlap_param",)), 0.71),
-    "sw": ((columns.LENGTHS["half_level"], 2), 0.0, 1407.0, 0.51),
-    "lw": ((columns.LENGTHS["half_level"], 2), 0.0, 500.0, 0.95),
-    "hr_sw": ((columns.LENGTHS["level"], 1), -3.4e-3, 1.8e-2, 0.48),
-    "hr_lw": ((columns.LENGTHS["level"], 1), -1.1e-2, 8e-4, 0.95),
+    *_fields(("level", "aerosol_type"), ("aerosol_mmr", "kg kg-1", 0.0, 5.0795e-7, 0.73)),
+    *_fields(
+        ("level",),
+        ("q_liquid", "kg kg-1", 0.0, 4.3274e-3, 0.0004),
+        ("q_ice", "kg kg-1", 0.0, 1.2222e-2, 0.009),
+        ("re_liquid", "m", 9e-06, 3.0e-5, 0.68),
+        ("re_ice", "m", 3e-05, 1.0068e-4, 0.67),
+    ),
+)
+SCALARS = (
+    *_fields(
+        (),
+        ("skin_temperature", "K", 220.0, 344.121, 0.66),
+        ("cos_solar_zenith_angle", "1", 0.0, 0.9976, 0.44),
+    ),
+    *_fields(
+        ("sw_albedo_band",),
+        ("sw_albedo", "1", 0.0, 1.0, 0.75),
+        ("sw_albedo_direct", "1", 0.0, 1.0, 0.75),
+    ),
+    *_fields(("lw_emissivity_band",), ("lw_emissivity", "1", 0.9, 1.0, 0.72)),
+    *_fields((), ("solar_irradiance", "W m-2", 1314.0, 1407.193, 0.8)),
+)
+_INPUTS = (
+    *ON_LEVELS,
+    *_fields(
+        ("half_level",),
+        ("temperature_hl", "K", 190.0, 330.898, 0.62),
+        ("pressure_hl", "Pa", 0.0, 107193.5, 0.9),
+    ),
+    *_fields(("level_interface",), ("overlap_param", "1", 0.0, 0.9932, 0.63)),
+    *SCALARS,
+)
+INPUTS = {each.name: each for each in _INPUTS}
+"""In the order of upstream's grouped arrays."""
+POSITIONS = {
+    "lat": RecipeVariable("lat", "degrees_north", -90.0, 90.0, noise=0.72),
+    "lon": RecipeVariable("lon", "degrees_east", 0.0, 360.0, noise=0.7),
 }
-"""Of an example: shape, bounds and noise of each but pressure; heating rates in K s-1."""
+_FLUXES = _fields(
+    ("half_level",),
+    ("flux_dn_sw", "W m-2", 0.0, 1407.0, 0.44),
+    ("flux_up_sw", "W m-2", 0.0, 900.0, 0.41),
+    ("flux_dn_lw", "W m-2", 0.0, 450.0, 0.67),
+    ("flux_up_lw", "W m-2", 200.0, 500.0, 0.67),
+)
+FLUXES = {each.name: each for each in _FLUXES}
+PRESSURE = INPUTS["pressure_hl"]
+SHARED = "solar_irradiance"
+"""The variable that all columns of a file share; upstream broadcasts it."""
 
 
-def pair_file_nbytes(n_columns: int, *, is_inputs: bool) -> int:
-    """Return about the bytes of a file of inputs or outputs."""
-    return HEADERS_NBYTES + n_columns * _column_nbytes(FILES[is_inputs])
+def shape_of(field: RecipeVariable) -> tuple[int, ...]:
+    """Return the shape of a variable of a column."""
+    return tuple(LENGTHS[dim] for dim in field.dims)
 
 
-def _column_nbytes(fields: Mapping[str, RecipeVariable]) -> int:
-    return sum(4 * int(np.prod(columns.shape_of(each))) for each in fields.values())
+def is_assumed(field: RecipeVariable) -> bool:
+    """Return whether only the shape of a variable is known, not what its dimensions are called."""
+    return not set(field.dims).isdisjoint(ASSUMED)
 
 
-def write_pair_file(plan: StandIn, key: FileKey, path: Path, *, is_inputs: bool) -> None:
-    """Write the file of inputs or outputs of a patch."""
-    fields = FILES[is_inputs]
-    numbers = (plan.seed, STAND_IN_VERSION, *(int(key[n]) for n in ("date", "timestep", "patch")))
-    with writing_library("netCDF4", "maelstrom-radiation").Dataset(path, "w") as file:
-        file.createDimension("column", plan.n_steps)
-        for each in fields.values():
-            _define(file, each)
-        for start in range(0, plan.n_steps, AT_ONCE):
-            stop = min(start + AT_ONCE, plan.n_steps)
-            for name, each in fields.items():
-                if name == columns.PRESSURE.name:
-                    values = _pressure(stop - start, *numbers, start)
-                else:
-                    shape = (stop - start, *file[name].shape[1:]) if name != columns.SHARED else ()
-                    what: tuple[int | str, ...] = (*numbers, name, start)
-                    values = smooth_values(shape, each.low, each.high, *what, noise=each.noise)
-                if name != columns.SHARED:
-                    file[name][start:stop] = values
-                elif not start:
-                    file[name][...] = values
+Values = NDArray[Any]
+G_CP = 9.80665 / 1004
+"""Gravity over the heat capacity of air: K s-1 per W m-2 Pa-1."""
 
 
-def _pressure(n_columns: int, *key: int) -> NDArray[np.float32]:
-    """Return pressure at half levels, which grows downwards to that at the surface."""
-    bounds = columns.PRESSURE.high / 2, columns.PRESSURE.high
-    surface = smooth_values((n_columns, 1), *bounds, *key, noise=columns.PRESSURE.noise)
-    height = np.arange(columns.LENGTHS["half_level"]) / columns.LENGTHS["level"]
-    pressure: NDArray[np.float32] = (
-        surface.astype(np.float64) * (1e-5 + 0.99999 * height**2)
-    ).astype(np.float32)
-    return pressure
+def _channels(dims: int) -> tuple[str, ...]:
+    """Return names of what lies side by side, of variables with more dimensions one for each."""
+    names: list[str] = []
+    for each in ON_LEVELS if dims else SCALARS:
+        many = shape_of(each)[dims:]
+        names += [f"{each.name}_{number}" for number in range(*many)] if many else [each.name]
+    return tuple(names)
 
 
-def _define(file: Any, field: RecipeVariable) -> None:
-    sizes = dict(zip(field.dims, columns.shape_of(field), strict=True))
-    inner = STORED_AEROSOLS if field.name == "aerosol_mmr" else field.dims
-    for dim in inner:
-        if dim not in file.dimensions:
-            file.createDimension(dim, sizes[dim])
-    dims = () if field.name == columns.SHARED else ("column", *inner)
-    stored = file.createVariable(field.name, "f4", dims, contiguous=bool(dims))
-    stored.units = field.units
+SCALAR_CHANNELS, COLUMN_CHANNELS = _channels(0), _channels(1)
+COLUMN_PLACES: dict[str, int | slice] = {
+    each.name: COLUMN_CHANNELS.index(each.name) for each in ON_LEVELS if len(each.dims) == 1
+}
+_FIRST = COLUMN_CHANNELS.index("aerosol_mmr_0")
+COLUMN_PLACES["aerosol_mmr"] = slice(_FIRST, _FIRST + LENGTHS["aerosol_type"])
+N_LEVELS, N_HALF_LEVELS = LENGTHS["level"], LENGTHS["half_level"]
+GROUPS = {
+    "sca_inputs": (("channel",), (len(SCALAR_CHANNELS),)),
+    "col_inputs": (("level", "channel"), (N_LEVELS, len(COLUMN_CHANNELS))),
+    "hl_inputs": (("half_level", "channel"), (N_HALF_LEVELS, 2)),
+    "pressure_hl": (("half_level", "channel"), (N_HALF_LEVELS, 1)),
+    "inter_inputs": (("level_interface", "channel"), (LENGTHS["level_interface"], 1)),
+}
+"""Dimensions and shape of each group of inputs."""
+CHANNELS = {
+    "sca_inputs": SCALAR_CHANNELS,
+    "col_inputs": COLUMN_CHANNELS,
+    "hl_inputs": ("temperature_hl", "pressure_hl"),
+    "pressure_hl": ("pressure_hl",),
+    "inter_inputs": ("overlap_param",),
+    "sw": ("flux_dn_sw", "flux_up_sw"),
+    "lw": ("flux_dn_lw", "flux_up_lw"),
+}
+"""What the last axis of a group of inputs or fluxes holds."""
 
 
-def write_examples(plan: StandIn, key: FileKey, path: Path) -> None:
-    """Write a TFRecord file: shuffled columns of all days."""
-    numbers = (plan.seed, STAND_IN_VERSION, int(key["timestep"]), int(key["filenum"]))
-    with path.open("wb") as stream:
-        for start in range(0, plan.n_steps, AT_ONCE):
-            features = _features(min(AT_ONCE, plan.n_steps - start), *numbers, start)
-            for number in range(len(features["sca_inputs"])):
-                named = [(k, FeatureKind.FLOAT, v[number]) for k, v in features.items()]
-                stream.writelines(frame_example(named))
-
-
-def _features(n_columns: int, *key: int) -> dict[str, NDArray[np.float32]]:
-    """Return the features of columns by name."""
-    features = {
-        name: smooth_values((n_columns, *shape), low, high, *key, name, noise=noise)
-        for name, (shape, low, high, noise) in FEATURES.items()
+def group_inputs(columns: Mapping[str, Values]) -> dict[str, Values]:
+    """Return the five groups of inputs."""
+    scalars = [
+        columns[each.name] if each.dims else columns[each.name][..., None] for each in SCALARS
+    ]
+    leading = columns["skin_temperature"].shape
+    inputs = np.empty((*leading, N_LEVELS, len(COLUMN_CHANNELS)), dtype=np.float32)
+    for name, place in COLUMN_PLACES.items():
+        inputs[..., place] = columns[name]
+    pressure = columns["pressure_hl"]
+    return {
+        "sca_inputs": np.concatenate(scalars, axis=-1),
+        "col_inputs": inputs,
+        "hl_inputs": np.stack([columns["temperature_hl"], pressure], axis=-1),
+        "pressure_hl": pressure[..., None],
+        "inter_inputs": columns["overlap_param"][..., None],
     }
-    features["pressure_hl"] = _pressure(n_columns, *key)[..., None]
-    features["hl_inputs"][..., 1:] = features["pressure_hl"]
-    order = (*columns.GROUPS, "sw", "hr_sw", "lw", "hr_lw")
-    return {name: features[name] for name in order}
 
 
-def write_norms(plan: StandIn, name: str, path: Path) -> None:
-    """Write mean and deviation of a group over other columns."""
-    values = _features(NORM_COLUMNS, plan.seed, STAND_IN_VERSION)[name]
-    values = values.reshape(-1, values.shape[-1])
-    mean, deviation = values.mean(axis=0), values.std(axis=0)
-    with writing_library("netCDF4", "maelstrom-radiation-tf").Dataset(path, "w") as file:
-        file.createDimension("variable", len(mean))
-        file.createVariable(f"{name}_mean", "f4", ("variable",), contiguous=True)[:] = mean
-        # Of what is constant, the deviation is told as 1, so that it stays a number.
-        divisor = np.where(deviation > 0, deviation, 1)
-        file.createVariable(f"{name}_std", "f4", ("variable",), contiguous=True)[:] = divisor
+def heating_rate(down: Values, up: Values, pressure: Values, scale: int) -> Values:
+    """Return how fast each layer is heated by the divergence of the net flux."""
+    net = down - up
+    rate: Values = (-(G_CP * scale)) * np.diff(net, axis=-1) / np.diff(pressure, axis=-1)
+    return rate
+
+
+def smooth_pressure(n_columns: int, key: Sequence[int | str]) -> NDArray[np.float32]:
+    """Return pressure at half levels, which grows downwards to that at the surface."""
+    smooth = Smooth(PRESSURE.high / 2, PRESSURE.high, PRESSURE.noise)
+    height = np.arange(N_HALF_LEVELS) / N_LEVELS
+    pressure = smooth((n_columns, 1), "f4", key).astype(np.float64) * (1e-5 + 0.99999 * height**2)
+    return pressure.astype(np.float32)
 
 
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap3"
@@ -206,7 +239,7 @@ class RadiationFiles(PluginFiles):
         "By downloading data from this dataset, you agree to the terms and conditions defined at "
         "https://apps.ecmwf.int/datasets/licences/general/"
     )
-    synthesis_version = STAND_IN_VERSION
+    synthesis_version = 13
     subsets: Mapping[str, tuple[Sequence[str], ...]]
     stand_in_subsets: tuple[str, ...]
     n_columns: tuple[int, int, int]
@@ -239,13 +272,17 @@ class RadiationFiles(PluginFiles):
 
     def split_samples(self, lengths: Sequence[int]) -> dict[str, Sequence[int]]:
         """Return the samples of each split, given how many each file has."""
-        starts = Starts(lengths).starts
         parts: dict[str, list[range]] = {}
-        for number, key in enumerate(self.file_numbers):
+        pairs = itertools.pairwise(first_samples(lengths))
+        for key, ends in zip(self.file_numbers, pairs, strict=True):
             day = key.get("date", key["timestep"])[:8]
-            part = range(starts[number], starts[number + 1])
-            parts.setdefault(SPLITS_2019.get(day, "train"), []).append(part)
-        return {name: _joined(each) for name, each in parts.items()}
+            parts.setdefault(SPLITS_2019.get(day, "train"), []).append(range(*ends))
+        return {
+            name: range(some[0].start, some[-1].stop)
+            if all(before.stop == after.start for before, after in itertools.pairwise(some))
+            else [sample for part in some for sample in part]
+            for name, some in parts.items()
+        }
 
     def stand_in_keys(self, keys: Sequence[FileKey]) -> list[FileKey]:
         """Return the files of a stand-in for these keys, of the default scheme."""
@@ -271,22 +308,12 @@ class RadiationFiles(PluginFiles):
         return StandIn(seed, tuple(self.stand_in_keys(keys)), n_columns, tiny)
 
 
-class Starts:
-    """Where the samples of each file start, counted over all of them."""
-
-    def __init__(self, lengths: Sequence[int]) -> None:
-        self.starts = [0, *itertools.accumulate(lengths)]
-
-    def __len__(self) -> int:
-        return self.starts[-1]
-
-    def locate(self, number: int) -> tuple[int, int]:
-        """Return the file of a sample and its number in it."""
-        file = bisect.bisect_right(self.starts, number) - 1
-        return file, number - self.starts[file]
+def first_samples(lengths: Sequence[int]) -> list[int]:
+    """Return the number of the first sample of each file, and of all."""
+    return [0, *itertools.accumulate(lengths)]
 
 
-def _joined(parts: Sequence[range]) -> Sequence[int]:
-    if all(before.stop == after.start for before, after in itertools.pairwise(parts)):
-        return range(parts[0].start, parts[-1].stop)
-    return [sample for part in parts for sample in part]
+def locate(starts: Sequence[int], number: int) -> tuple[int, int]:
+    """Return the file of a sample and its number in it."""
+    file = bisect.bisect_right(starts, number) - 1
+    return file, number - starts[file]

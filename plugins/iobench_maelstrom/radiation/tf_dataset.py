@@ -34,7 +34,10 @@ from iobench.datasets import (
     Raw,
     SampleIndex,
     SamplePasses,
+    Smooth,
     StandIn,
+    StoredFile,
+    StoredVariable,
     catalogued,
     inspect_files,
     range_file,
@@ -49,16 +52,19 @@ from iobench.stores import (
     ExampleLayout,
     FeatureKind,
     frame_data,
+    frame_example,
     frame_header,
     parse_example,
     scan_frames,
 )
 from iobench_maelstrom.radiation import files as archive
-from iobench_maelstrom.radiation.columns import CHANNELS, G_CP, GROUPS, LENGTHS
+from iobench_maelstrom.radiation.files import CHANNELS, G_CP, GROUPS, LENGTHS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+NORM_COLUMNS = 2048
+AT_ONCE = 1024
 INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressure_hl")
 FETCH: Final = "fetch the file again"
 OUTPUT_FIELDS = ("sw", "lw", "hr_sw", "hr_lw")
@@ -108,10 +114,10 @@ FRAMES = Inspection("maelstrom-radiation frames 2", _inspect, (_FileFrames,))
 
 
 def _place(
-    files: Sequence[_FileFrames], starts: archive.Starts, number: int
+    files: Sequence[_FileFrames], starts: Sequence[int], number: int
 ) -> tuple[str, int, int]:
     """Return path, offset and length of an example with its frame."""
-    place, inside = starts.locate(number)
+    place, inside = archive.locate(starts, number)
     file = files[place]
     return range_file(file.path), inside * file.nbytes, file.nbytes
 
@@ -302,7 +308,7 @@ class RadiationTf(archive.RadiationFiles):
             files[:n_files], FRAMES, cache_dir=locator.cache_dir, progress=locator.progress
         )
         lengths = [each.count for each in frames]
-        starts = archive.Starts(lengths)
+        starts = archive.first_samples(lengths)
         if view["norm"]:
             self.norms = read_norms(files[n_files:], names, locator.cache_dir)
             if view["nonormsolar"]:
@@ -310,12 +316,12 @@ class RadiationTf(archive.RadiationFiles):
                 mean[SOLAR_CHANNELS], deviation[SOLAR_CHANNELS] = 0.0, 1.0
         return SampleIndex(
             spec=self._spec(),
-            where=LazySequence(len(starts), functools.partial(_place, frames, starts)),
+            where=LazySequence(starts[-1], functools.partial(_place, frames, starts)),
             splits=self.split_samples(lengths),
             provenance={
                 **self.facts(files),
                 "solver": self.solver,
-                "columns": len(starts),
+                "columns": starts[-1],
                 **{name: view[name] for name in ("netflux", "norm", "nonormsolar", "hr_units")},
                 "licence": archive.LICENCE,
                 "stand_in": locator.stand_in,
@@ -403,14 +409,61 @@ class RadiationTf(archive.RadiationFiles):
         files = [{"scheme": "tripleclouds", **key} for key in keys]
         return [*files, *({"norm": name} for name in INPUT_FIELDS)]
 
-    def file_nbytes(self, key: FileKey, plan: StandIn) -> int:
-        return archive.NORM_NBYTES if "norm" in key else plan.n_steps * archive.EXAMPLE_NBYTES
-
     def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
+        numbers: tuple[Any, ...] = (plan.seed, self.synthesis_version, *key.values())
         if "norm" in key:
-            archive.write_norms(plan, key["norm"], path)
-        else:
-            archive.write_examples(plan, key, path)
+            _norms(key["norm"], numbers).write(path)
+            return
+        with path.open("wb") as stream:
+            for start in range(0, plan.n_steps, AT_ONCE):
+                features = _random(min(AT_ONCE, plan.n_steps - start), (*numbers, start))
+                for number in range(len(features["sca_inputs"])):
+                    named = [(k, FeatureKind.FLOAT, v[number]) for k, v in features.items()]
+                    stream.writelines(frame_example(named))
+
+
+def _bounds(channels: tuple[str, ...]) -> tuple[list[float], list[float]]:
+    """Return the bounds of channels, one of a variable's being ``name_number``."""
+    inputs = archive.INPUTS
+    fields = [inputs.get(name) or inputs[name.rpartition("_")[0]] for name in channels]
+    return [each.low for each in fields], [each.high for each in fields]
+
+
+SMOOTH = {
+    "sca_inputs": Smooth(*_bounds(CHANNELS["sca_inputs"]), 0.97),
+    "col_inputs": Smooth(*_bounds(CHANNELS["col_inputs"]), 0.77),
+    "hl_inputs": Smooth(*_bounds(CHANNELS["hl_inputs"]), 0.96),
+    "inter_inputs": Smooth(*_bounds(CHANNELS["inter_inputs"]), 0.71),
+    "sw": Smooth(0.0, 1407.0, 0.51),
+    "lw": Smooth(0.0, 500.0, 0.95),
+    "hr_sw": Smooth(-3.4e-3, 1.8e-2, 0.48),
+    "hr_lw": Smooth(-1.1e-2, 8e-4, 0.95),
+}
+"""Of an example's features but pressure; heating rates in K s-1."""
+
+
+def _random(n_columns: int, key: Sequence[int | str]) -> dict[str, NDArray[np.float32]]:
+    """Return the features of columns, in an example's order."""
+    features = {
+        name: smooth((n_columns, *FEATURES[name][1]), "f4", (*key, name))
+        for name, smooth in SMOOTH.items()
+    }
+    features["pressure_hl"] = archive.smooth_pressure(n_columns, key)[..., None]
+    features["hl_inputs"][..., 1:] = features["pressure_hl"]
+    return {name: features[name] for name in (*GROUPS, "sw", "hr_sw", "lw", "hr_lw")}
+
+
+def _norms(name: str, key: Sequence[int | str]) -> StoredFile:
+    """Return mean and deviation of a group over other columns."""
+    values = _random(NORM_COLUMNS, key)[name]
+    values = values.reshape(-1, values.shape[-1])
+    mean, deviation = values.mean(axis=0), values.std(axis=0)
+    # Of what is constant, the deviation is told as 1, so that it stays a number.
+    of_kind = {"mean": mean, "std": np.where(deviation > 0, deviation, 1)}
+    variables = [
+        StoredVariable(f"{name}_{kind}", ("variable",), each) for kind, each in of_kind.items()
+    ]
+    return StoredFile(variables, lengths={"variable": len(mean)})
 
 
 def read_norms(files: Sequence[Path], names: Sequence[str], cache_dir: Path) -> Norms:

@@ -41,11 +41,10 @@ from iobench_maelstrom.climetlab_plugin import PluginFiles
 from iobench_maelstrom.yr import files as archive
 
 if TYPE_CHECKING:
-    from iobench.datasets import NetcdfFile, PluginCall
+    from iobench.datasets import NetcdfFile, PluginCall, StandIn, StoredFile
 
 ROWS_AT_ONCE = 16
-FIELD = ("leadtime", "y", "x")
-KNOWN = {"predictor": archive.PREDICTORS, "static_predictor": archive.STATIC_PREDICTORS}
+KNOWN, FIELD = archive.KNOWN, archive.FIELD
 
 
 def as_range(text: str) -> tuple[int, int]:
@@ -371,11 +370,9 @@ class Yr(PluginFiles, Recipe):
 
     # ---- the stand-in
 
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> archive.YrPlan:
+    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
         return archive.plan_of_size(self.size, scale=scale, tiny=tiny, seed=seed)
 
-    def write(self, plan: Any, key: FileKey, path: Path) -> None:
-        archive.write_file(plan, key["dates"], path)
-
-    def file_nbytes(self, key: FileKey, plan: Any) -> int:
-        return int(plan.file_nbytes)
+    def contents(self, key: FileKey, plan: StandIn) -> StoredFile:
+        random_key = plan.seed, self.synthesis_version, key["dates"]
+        return archive.contents(self.size, plan, random_key, key["dates"])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from iobench.datasets import StandIn, smooth_values, writing_library
+from iobench.datasets import Smooth, StandIn, StoredFile, StoredVariable, axis_variable, spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,7 +83,6 @@ SIZES = {
 }
 
 MISSING_DATES = ("20200522", "20200526", "20200530", "20200805", "20210805", "20220115")
-FIRST_DATE, LAST_DATE = np.datetime64("2020-03-01"), np.datetime64("2022-02-28")
 LAST_TRAINING_DATE = "20210228"
 # Every two weeks or so of the second year: validation of the D1.7 configurations of
 # metno/maelstrom-train, whose test files are all of the second year.
@@ -92,9 +91,7 @@ VALIDATION_DATES = (
     "20210701", "20210715", "20210802", "20210816", "20210901", "20210915", "20211002", "20211016",
     "20211101", "20211115", "20211202", "20211216", "20220101", "20220202", "20220216",
 )  # fmt: skip
-
-
-_DAYS = np.arange(FIRST_DATE, LAST_DATE + np.timedelta64(1, "D"))
+_DAYS = np.arange("2020-03-01", "2022-03-01", dtype="M8[D]")
 ALL_DATES = tuple(
     name for name in (f"{day:%Y%m%d}" for day in _DAYS.tolist()) if name not in MISSING_DATES
 )
@@ -107,9 +104,6 @@ def start_name(date: str) -> str:
     return f"{date}T{hour:02}Z"
 
 
-STAND_IN_VERSION = 2
-"""Counts up when the same seed gives other bytes."""
-HEADERS_NBYTES = 40 << 10
 SPACING_M = 1000.0
 FIRST_X, FIRST_Y = -897442.2, -1104322.0
 """Of the whole grid, as the published files have it."""
@@ -122,143 +116,126 @@ PROJECTION: dict[str, Any] = {
     "latitude_of_projection_origin": 63.0,
     "earth_radius": EARTH_RADIUS,
 }
-N_DEFAULT_DATES = {"5GB": 40, "5TB": 2}
-N_TINY_DATES = {"5GB": 8, "5TB": 4}
-N_DEFAULT_LEADTIMES = 2
-"""Of 5TB: with two dates about 1 GB, on the whole grid, whose rows make its access pattern."""
-TINY_5TB = (6, 512, 384)
-SURFACE = {
-    "altitude": ("m", 0.0, 2300.0), "land_area_fraction": ("1", 0.0, 1.0),
-}  # fmt: skip
-TARGETS = {"target_mean": (-35.0, 33.0), "target_std": (0.02, 6.0)}
-NOISE = {
-    "5GB": {"predictors": 0.83, "static_predictors": 0.64, "altitude": 0.42,
-            "land_area_fraction": 0.17, "target_mean": 0.93, "target_std": 0.97},
-    "5TB": {"predictors": 0.71, "static_predictors": 0.52, "altitude": 0.32,
-            "land_area_fraction": 0.09, "target_mean": 0.76, "target_std": 0.74},
-}  # fmt: skip
-"""The share of noise in each variable of the two sizes; see `smooth_values`."""
-
-
-class YrPlan(StandIn, frozen=True):
-    """What a stand-in holds: ``n_steps`` lead times of a grid, of one of the `SIZES`."""
-
-    size: str = ""
-    n_y: int = 0
-    n_x: int = 0
-
-    @property
-    def file_nbytes(self) -> int:
-        per_lead = len(PREDICTORS) + 2
-        once = len(STATIC_PREDICTORS) + 4
-        return 4 * self.n_y * self.n_x * (per_lead * self.n_steps + once) + HEADERS_NBYTES
-
-
-def plan_of_size(size: str, *, scale: float | None, tiny: bool, seed: int) -> YrPlan:
-    """Return the plan of a size: tiny, the profile's default, or a share of all samples."""
-    n_leadtimes, n_y, n_x, *_ = SIZES[size]
-    if tiny:
-        n_dates = N_TINY_DATES[size]
-        if size == "5TB":
-            n_leadtimes, n_y, n_x = TINY_5TB
-    elif scale is None:
-        n_dates = N_DEFAULT_DATES[size]
-        if size == "5TB":
-            n_leadtimes = N_DEFAULT_LEADTIMES
-    else:
-        fields = max(1, round(scale * len(ALL_DATES) * n_leadtimes))
-        n_leadtimes = min(fields, n_leadtimes)
-        n_dates = max(1, round(fields / n_leadtimes))
-    dates = (ALL_DATES[number * len(ALL_DATES) // n_dates] for number in range(n_dates))
-    keys = tuple({"dates": date} for date in dates)
-    return YrPlan(seed, keys, n_leadtimes, tiny, size, n_y, n_x)
-
-
-def write_file(plan: YrPlan, date: str, path: Path) -> None:
-    """Write the file of a date, its variables in the order and layout of the published ones."""
-    size = SIZES[plan.size]
-    x = (FIRST_X + SPACING_M * (size.x_offset + np.arange(plan.n_x))).astype(np.float32)
-    y = (FIRST_Y + SPACING_M * (size.y_offset + np.arange(plan.n_y))).astype(np.float32)
-    latitude, longitude = _geographic(x.astype(np.float64), y.astype(np.float64))
-    start = datetime.datetime.strptime(start_name(date) + "+0000", "%Y%m%dT%HZ%z")
-    known = {"predictor": PREDICTORS, "static_predictor": STATIC_PREDICTORS}
-    grid = ("y", "x")
-    placed = {"coordinates": "longitude latitude"}
-    mapped = {"grid_mapping": "projection_lcc", **placed}
-
-    def values(name: str, low: Any, high: Any, *key: int) -> NDArray[np.float32]:
-        shape = (plan.n_y, plan.n_x, *np.shape(low))
-        what: tuple[int | str, ...] = (plan.seed, STAND_IN_VERSION, name, date, *key)
-        return smooth_values(shape, low, high, *what, noise=NOISE[plan.size][name])
-
-    with writing_library("netCDF4", "maelstrom-yr").Dataset(path, "w") as file:
-
-        def put(
-            name: str, dims: tuple[str, ...], values: Any, dtype: str, **attributes: Any
-        ) -> Any:
-            variable = file.createVariable(name, dtype, dims, contiguous=True, endian="little")
-            variable.setncatts(attributes)
-            if values is not None:
-                variable[...] = values
-            return variable
-
-        file.set_fill_off()
-        file.history = f"iobench stand-in of maelstrom-yr {plan.size}, seed {plan.seed}"
-        for name, length in {"y": plan.n_y, "x": plan.n_x, "leadtime": plan.n_steps}.items():
-            file.createDimension(name, length)
-        for name, channels in known.items():
-            file.createDimension(name, len(channels))
-        for name, numbers in (("x", x), ("y", y)):
-            kind = f"projection_{name}_coordinate"
-            put(name, (name,), numbers, "f4", units="m", standard_name=kind, **placed)
-        for name, field, end in (("latitude", latitude, "north"), ("longitude", longitude, "east")):
-            described = {"units": f"degree_{end}", "standard_name": name}
-            put(name, grid, field, "f4", **described, grid_mapping="projection_lcc")
-        lead = 3600.0 * size.lead_hours * np.arange(plan.n_steps)
-        described = {"units": "seconds", "standard_name": "leadtime"}
-        put("leadtime", ("leadtime",), lead, "f8", **described, **placed)
-        described = {"units": "seconds since 1970-01-01 00:00:00 +00:00", "standard_name": "time"}
-        put("time", (), start.timestamp(), "f8", **described, **placed)
-        put("projection_lcc", (), 0, "i4", **PROJECTION, **placed)
-        for dim, channels in known.items():
-            for name, texts in (
-                (dim, [each.name for each in channels]),
-                (f"{dim}_units", [each.units for each in channels]),
-            ):
-                words = file.createVariable(name, str, (dim,))
-                words.setncatts(placed)
-                words[:] = np.array(texts, dtype=object)
-        for name, (units, low, high) in SURFACE.items():
-            put(name, grid, values(name, low, high), "f4", units=units, **mapped)
-        static = values("static_predictors", *_bounds(STATIC_PREDICTORS))
-        put("static_predictors", (*grid, "static_predictor"), static, "f4", **mapped)
-        of_lead = ("leadtime", *grid)
-        predictors = put("predictors", (*of_lead, "predictor"), None, "f4", **mapped)
-        for name in TARGETS:
-            put(name, of_lead, None, "f4", standard_name=name, units="celsius")
-        for number in range(plan.n_steps):
-            predictors[number] = values("predictors", *_bounds(PREDICTORS), number)
-            for name, bounds in TARGETS.items():
-                file[name][number] = values(name, *bounds, number)
+PLACED = {"coordinates": "longitude latitude"}
+MAPPED = {"grid_mapping": "projection_lcc", **PLACED}
+KNOWN = {"predictor": PREDICTORS, "static_predictor": STATIC_PREDICTORS}
+GRID, FIELD = ("y", "x"), ("leadtime", "y", "x")
 
 
 def _bounds(channels: tuple[Predictor, ...]) -> tuple[list[float], list[float]]:
     return [each.low for each in channels], [each.high for each in channels]
 
 
+SMOOTH: tuple[tuple[str, tuple[str, ...], Any, Any, tuple[float, float], dict[str, str]], ...] = (
+    ("altitude", GRID, 0.0, 2300.0, (0.42, 0.32), {"units": "m", **MAPPED}),
+    ("land_area_fraction", GRID, 0.0, 1.0, (0.17, 0.09), {"units": "1", **MAPPED}),
+    (
+        "static_predictors", (*GRID, "static_predictor"), *_bounds(STATIC_PREDICTORS),
+        (0.64, 0.52), MAPPED,
+    ),
+    ("predictors", (*FIELD, "predictor"), *_bounds(PREDICTORS), (0.83, 0.71), MAPPED),
+    (
+        "target_mean", FIELD, -35.0, 33.0, (0.93, 0.76),
+        {"units": "celsius", "standard_name": "target_mean"},
+    ),
+    (
+        "target_std", FIELD, 0.02, 6.0, (0.97, 0.74),
+        {"units": "celsius", "standard_name": "target_std"},
+    ),
+)  # fmt: skip
+"""Name, dimensions, bounds, noise of 5GB and of 5TB, attributes of a stand-in's variables."""
+
+
+def plan_of_size(size: str, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
+    """Return the plan of a size: tiny, the profile's default, or a share of all samples."""
+    n_leadtimes, n_y, n_x, *_ = SIZES[size]
+    is_cut = size == "5TB"
+    if tiny:
+        n_dates = 4 if is_cut else 8
+        n_leadtimes, n_y, n_x = (6, 512, 384) if is_cut else (n_leadtimes, n_y, n_x)
+    elif scale is None:
+        # Of 5TB about 1 GB, on the whole grid, whose rows make its access pattern.
+        n_dates, n_leadtimes = (2, 2) if is_cut else (40, n_leadtimes)
+    else:
+        fields = max(1, round(scale * len(ALL_DATES) * n_leadtimes))
+        n_leadtimes = min(fields, n_leadtimes)
+        n_dates = max(1, round(fields / n_leadtimes))
+    keys = tuple({"dates": date} for date in spread(ALL_DATES, n_dates))
+    return StandIn(seed, keys, 0, tiny, {"leadtime": n_leadtimes, "y": n_y, "x": n_x})
+
+
+def contents(size: str, plan: StandIn, key: tuple[int | str, ...], date: str) -> StoredFile:
+    """Return what the file of a date holds, its variables in the layout of the published ones."""
+    whole = SIZES[size]
+    x = FIRST_X + SPACING_M * (whole.x_offset + np.arange(plan.lengths["x"]))
+    y = FIRST_Y + SPACING_M * (whole.y_offset + np.arange(plan.lengths["y"]))
+    start = datetime.datetime.strptime(start_name(date) + "+0000", "%Y%m%dT%HZ%z")
+    since, lead = "seconds since 1970-01-01 00:00:00 +00:00", 3600.0 * whole.lead_hours
+    axes = [
+        axis_variable(
+            name, values.astype("f4"), "m", standard_name=f"projection_{name}_coordinate", **PLACED
+        )
+        for name, values in (("x", x), ("y", y))
+    ]
+    places = [
+        StoredVariable(
+            name, GRID, partial(_geographic, name, x, y), "f4",
+            {"units": f"degree_{end}", "standard_name": name, "grid_mapping": "projection_lcc"},
+        )
+        for name, end in (("latitude", "north"), ("longitude", "east"))
+    ]  # fmt: skip
+    texts = [
+        StoredVariable(name, (dim,), np.array(each, dtype=object), str, PLACED)
+        for dim, channels in KNOWN.items()
+        for name, each in (
+            (dim, [channel.name for channel in channels]),
+            (f"{dim}_units", [channel.units for channel in channels]),
+        )
+    ]
+    return StoredFile(
+        [
+            *axes,
+            *places,
+            axis_variable(
+                "leadtime", lead * np.arange(plan.lengths["leadtime"]), "seconds",
+                standard_name="leadtime", **PLACED,
+            ),
+            StoredVariable(
+                "time", (), start.timestamp(), "f8",
+                {"units": since, "standard_name": "time", **PLACED},
+            ),
+            StoredVariable("projection_lcc", (), 0, "i4", {**PROJECTION, **PLACED}),
+            *texts,
+            *(
+                StoredVariable(name, dims, Smooth(low, high, noise[size == "5TB"]), "f4", more)
+                for name, dims, low, high, noise, more in SMOOTH
+            ),
+        ],
+        key,
+        {"history": f"iobench stand-in of maelstrom-yr {size}, seed {plan.seed}"},
+    )  # fmt: skip
+
+
 def _geographic(
-    x: NDArray[np.float64], y: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return latitude and longitude, in degrees, of a Lambert cone tangent at 63 degrees north.
+    name: str,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    shape: tuple[int, ...],
+    dtype: Any,
+    key: Any,
+) -> NDArray[Any]:
+    """Return latitude or longitude, in degrees, of a Lambert cone tangent at 63 degrees north.
 
     J. P. Snyder, Map Projections: A Working Manual, USGS 1987, equations 15-1 to 15-11.
     """
+    y = y[key[-1] : key[-1] + shape[0], None].astype("f4").astype("f8")
+    x = x.astype("f4").astype("f8")
     parallel = np.radians(63.0)
     n = np.sin(parallel)
     tangent = np.tan(np.pi / 4 + parallel / 2) ** n
     factor = EARTH_RADIUS * np.cos(parallel) * tangent / n
-    origin = factor / tangent
-    rho = np.hypot(x[None, :], origin - y[:, None])
-    theta = np.arctan2(x[None, :], origin - y[:, None])
-    latitude = np.degrees(2 * np.arctan((factor / rho) ** (1 / n)) - np.pi / 2)
-    return latitude, 15.0 + np.degrees(theta / n)
+    from_pole = factor / tangent - y
+    if name == "longitude":
+        return np.asarray(15.0 + np.degrees(np.arctan2(x, from_pole) / n))
+    rho = np.hypot(x, from_pole)
+    return np.asarray(np.degrees(2 * np.arctan((factor / rho) ** (1 / n)) - np.pi / 2))

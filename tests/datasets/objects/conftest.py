@@ -115,7 +115,7 @@ def own_module(tmp_path, monkeypatch):
 
 @pytest.fixture
 def locator(tmp_path):
-    return FileLocator(cache_dir=tmp_path / "indexes", environment={})
+    return FileLocator(cache_dir=tmp_path / "indexes")
 
 
 @pytest.fixture

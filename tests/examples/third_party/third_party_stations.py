@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import io
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.datasets import SampleIndex, no_progress
+from iobench.datasets import SampleIndex, in_mirror
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from iobench.datasets import Arrays, Locator, Progress, PublishedStep, Raw
+    from iobench.datasets import Arrays, Locator, PublishedStep, Raw
     from iobench.samples import Sample
 
 URL = "https://stations.example.org/bergen/{day}.csv"
@@ -101,28 +102,18 @@ class Stations:
             "daily_mean_t2m": np.asarray(table[:, 0].mean()),
         }
 
-    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
-        """Return about the bytes ``synthesize`` writes."""
-        return len(self.days) * HOURS * 18
+    def stand_in_files(
+        self, *, scale: float | None, tiny: bool, seed: int
+    ) -> dict[str, Callable[[Path], None]]:
+        """Return what writes each file, where a mirror of the URLs would have it."""
+        return {
+            in_mirror(URL.format(day=day)): partial(write_day, seed, number)
+            for number, day in enumerate(self.days)
+        }
 
-    def synthesize(
-        self,
-        root: Path,
-        *,
-        scale: float | None,
-        tiny: bool,
-        seed: int,
-        progress: Progress = no_progress,
-    ) -> list[Path]:
-        """Write files of the published layout where a mirror of the URLs would have them."""
-        random = np.random.default_rng(seed)
-        paths = []
-        for number, day in enumerate(self.days):
-            path = root / URL.format(day=day).replace("https://", "url/https/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            values = random.normal((8, 70, 5), (6, 10, 2), (HOURS, len(COLUMNS)))
-            rows = "".join("{:.1f},{:.1f},{:.1f}\n".format(*row) for row in values)
-            path.write_text(",".join(COLUMNS) + "\n" + rows)
-            paths.append(path)
-            progress(number + 1, len(self.days))
-        return paths
+
+def write_day(seed: int, number: int, path: Path) -> None:
+    """Write a file of the published layout."""
+    values = np.random.default_rng((seed, number)).normal((8, 70, 5), (6, 10, 2), (HOURS, 3))
+    rows = "".join("{:.1f},{:.1f},{:.1f}\n".format(*row) for row in values)
+    path.write_text(",".join(COLUMNS) + "\n" + rows)
