@@ -124,7 +124,6 @@ def test_files_without_masks_give_the_first_variant(tier2, tmp_path):
         lambda data: data.drop_vars(["lsm_in", "fr_land_tar"]),
     )
     index = user_index(tmp_path, DownscalingTier2())
-    assert index.provenance["options"]["variant"] == "published"
     assert index.spec["inputs"].shape == (15, 96, 120)
 
 

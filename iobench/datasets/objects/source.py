@@ -458,6 +458,7 @@ def named_arrays(value: Any, *, where: str, skipped: dict[str, str] | None = Non
     """
     arrays: NamedArrays = {}
     left_out = {} if skipped is None else skipped
+    left_out.clear()
     for path, leaf in _leaves(value, ()):
         name = "/".join(path) or "0"
         if name in arrays or name in left_out:
