@@ -53,8 +53,8 @@ from iobench.datasets.setup_processes import Advance as Advance
 from iobench.datasets.setup_processes import run_jobs as run_jobs
 from iobench.datasets.setup_processes import stopwatch as stopwatch
 from iobench.datasets.stand_in_files import Smooth as Smooth
-from iobench.datasets.stand_in_files import StoredFile as StoredFile
-from iobench.datasets.stand_in_files import StoredVariable as StoredVariable
+from iobench.datasets.stand_in_files import StandInFile as StandInFile
+from iobench.datasets.stand_in_files import StandInVariable as StandInVariable
 from iobench.datasets.stand_in_files import axis_variable as axis_variable
 from iobench.datasets.stand_in_files import writing_library as writing_library
 from iobench.datasets.standins import ensure_stand_in as ensure_stand_in

@@ -18,7 +18,7 @@ import numpy as np
 
 from iobench.datasets.dataset_options import Option, parse_options
 from iobench.datasets.locate import in_mirror
-from iobench.datasets.stand_in_files import Smooth, StoredFile, StoredVariable, axis_variable
+from iobench.datasets.stand_in_files import Smooth, StandInFile, StandInVariable, axis_variable
 from iobench.errors import IobenchError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class PublishedFiles:
 
     # ---- the stand-in: what a file holds
 
-    def contents(self, key: FileKey, plan: StandIn) -> StoredFile:
+    def contents(self, key: FileKey, plan: StandIn) -> StandInFile:
         """Return what a file of a stand-in holds: its axes, then the variables."""
         axes = [
             self.time_variable(self.times(key, plan.n_steps))
@@ -203,16 +203,16 @@ class PublishedFiles:
         ]
         fixed = plan.seed, self.synthesis_version
         fields = [self.stored_field(each, fixed) for each in self.fields]
-        return StoredFile([*axes, *fields], (*fixed, *key.values()), dict(self.attributes))
+        return StandInFile([*axes, *fields], (*fixed, *key.values()), dict(self.attributes))
 
-    def stored_field(self, each: RecipeVariable, key: tuple[int, ...]) -> StoredVariable:
+    def stored_field(self, each: RecipeVariable, key: tuple[int, ...]) -> StandInVariable:
         """Return a variable of a stand-in; a static one is the same in all files."""
         values: Any = Smooth(each.low, each.high, each.noise)
         if each.is_static:
             n_dims = len(self.dims_of(each)) - 1
             values = functools.partial(_static, values, (*key, each.name), n_dims)
         attributes = {"units": each.units} if each.units else {}
-        return StoredVariable(each.name, self.stored_dims(each), values, each.dtype, attributes)
+        return StandInVariable(each.name, self.stored_dims(each), values, each.dtype, attributes)
 
     def stored_dims(self, each: RecipeVariable) -> tuple[str, ...]:
         """Return the dimensions of a variable of the stand-in: static ones are there once."""
@@ -227,7 +227,7 @@ class PublishedFiles:
         n_all = self.n_steps or -(-(behind.astype("M8[h]") - start) // step)
         return start + step * np.arange(min(n_all, n_steps or n_all))
 
-    def time_variable(self, times: NDArray[np.datetime64]) -> StoredVariable:
+    def time_variable(self, times: NDArray[np.datetime64]) -> StandInVariable:
         """Return the coordinate ``time``."""
         units = f"hours since {SINCE.astype('M8[D]')} 00:00:00"
         hours = (times.astype("M8[h]") - SINCE).astype(np.float64)

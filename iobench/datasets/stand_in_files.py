@@ -80,8 +80,8 @@ class Smooth(msgspec.Struct, frozen=True):
         return values.astype(stored, copy=False)
 
 
-class StoredVariable(msgspec.Struct, frozen=True, eq=False):
-    """A variable of a `StoredFile`.
+class StandInVariable(msgspec.Struct, frozen=True, eq=False):
+    """A variable of a `StandInFile`.
 
     ``values`` are an array; or a function of shape, dtype and random key, such as `Smooth`, which
     is called for some rows at a time.
@@ -95,10 +95,10 @@ class StoredVariable(msgspec.Struct, frozen=True, eq=False):
     fill: Any = False  # by default none
 
 
-class StoredFile(msgspec.Struct, frozen=True, eq=False):
+class StandInFile(msgspec.Struct, frozen=True, eq=False):
     """A NetCDF file; of NetCDF-4 all variables are contiguous and uncompressed."""
 
-    variables: Sequence[StoredVariable]
+    variables: Sequence[StandInVariable]
     key: tuple[int | str, ...] = ()  # what random values follow from, with the variable's name
     attributes: Mapping[str, Any] = {}
     lengths: Mapping[str, int] = {}  # of dimensions that have no coordinate
@@ -133,11 +133,11 @@ class StoredFile(msgspec.Struct, frozen=True, eq=False):
                     stored[start : start + rows] = each.values(part, each.dtype, key)
 
 
-def axis_variable(name: str, values: ArrayLike, units: str = "", **more: Any) -> StoredVariable:
+def axis_variable(name: str, values: ArrayLike, units: str = "", **more: Any) -> StandInVariable:
     """Return the coordinate of a dimension."""
     numbers = np.asarray(values)
     attributes = {"units": units, **more} if units else more
-    return StoredVariable(name, (name,), numbers, numbers.dtype, attributes)
+    return StandInVariable(name, (name,), numbers, numbers.dtype, attributes)
 
 
 def _whole(bound: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -18,8 +18,8 @@ from iobench.datasets import (
     Recipe,
     RecipeVariable,
     Smooth,
-    StoredFile,
-    StoredVariable,
+    StandInFile,
+    StandInVariable,
     axis_variable,
     spread,
     whole_variable,
@@ -98,7 +98,7 @@ class Ens5mini(PluginFiles, Recipe):
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         return [self.call({"date": key["date"]}, [key]) for key in keys]
 
-    def contents(self, key: FileKey, plan: StandIn) -> StoredFile:
+    def contents(self, key: FileKey, plan: StandIn) -> StandInFile:
         """Return a month's file as xarray writes what cfgrib decodes: contiguous float32."""
         lengths = {"number": 5, "latitude": 40, "longitude": 80, **plan.lengths}
         dates = [date for date in archive.ALL_DATES if date[:2] == key["date"]]
@@ -120,8 +120,8 @@ class Ens5mini(PluginFiles, Recipe):
             described = {"units": each.units, "long_name": each.long_name}
             values, dims = Smooth(low, high, NOISE), self.dims_of(self.fields[0])
             fill = np.float32(np.nan)
-            fields.append(StoredVariable(each.name, dims, values, "f4", described, fill))
-        return StoredFile([*axes, *fields], (plan.seed, self.synthesis_version, key["date"]))
+            fields.append(StandInVariable(each.name, dims, values, "f4", described, fill))
+        return StandInFile([*axes, *fields], (plan.seed, self.synthesis_version, key["date"]))
 
 
 def _lead_index(file: NetcdfFile) -> int:

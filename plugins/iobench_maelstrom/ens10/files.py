@@ -15,8 +15,8 @@ import numpy as np
 from iobench.datasets import (
     Smooth,
     StandIn,
-    StoredFile,
-    StoredVariable,
+    StandInFile,
+    StandInVariable,
     axis_variable,
     load_eccodes,
     spread,
@@ -255,7 +255,7 @@ def plan_of_size(dtype: str, *, scale: float | None, tiny: bool, seed: int) -> E
     return Ensemble(seed, keys, 0, tiny, {}, years, steps, n_members, shape, fields)
 
 
-def target_contents(plan: Ensemble, task: Task) -> StoredFile:
+def target_contents(plan: Ensemble, task: Task) -> StandInFile:
     """Return the analysis at each forecast's valid time, in order of time."""
     starts = sorted(f"{year}{key['date']}" for year in plan.years for key in plan.keys)
     hours = np.array([valid_time(each) for each in starts]) - np.datetime64("1900-01-01T00", "h")
@@ -271,8 +271,8 @@ def target_contents(plan: Ensemble, task: Task) -> StoredFile:
     name = task.target_variable
     attributes = {"units": task.target_units, "long_name": LONG_NAMES[name]}
     values = Smooth(field.low, field.high, TARGET_NOISE)
-    target = StoredVariable(name, tuple(each.name for each in axes), values, "f4", attributes)
-    return StoredFile([*axes, target], (plan.seed, STAND_IN_VERSION, "target", field.name))
+    target = StandInVariable(name, tuple(each.name for each in axes), values, "f4", attributes)
+    return StandInFile([*axes, target], (plan.seed, STAND_IN_VERSION, "target", field.name))
 
 
 def write_forecasts(plan: Ensemble, dtype: str, date: str, path: Path) -> None:

@@ -19,8 +19,8 @@ from iobench.datasets import (
     RecipeVariable,
     Smooth,
     StandIn,
-    StoredFile,
-    StoredVariable,
+    StandInFile,
+    StandInVariable,
     axis_variable,
 )
 
@@ -203,7 +203,7 @@ def grid_of(plan: StandIn) -> Grid:
     return TINY_GRID if plan.tiny else GRID
 
 
-def run_contents(plan: StandIn, kind: LevelType, day: str, hour: str) -> StoredFile:
+def run_contents(plan: StandIn, kind: LevelType, day: str, hour: str) -> StandInFile:
     """Return one forecast as grib_to_netcdf writes it: classic, 64-bit offsets, int16 packed.
 
     Each file has a range of its own, as with real ones.
@@ -230,15 +230,15 @@ def run_contents(plan: StandIn, kind: LevelType, day: str, hour: str) -> StoredF
             "long_name": each.long_name,
         }
         values = Smooth(-LARGEST, LARGEST, each.noise)
-        fields.append(StoredVariable(each.name, kind.dims, values, "i2", attributes, FILL))
+        fields.append(StandInVariable(each.name, kind.dims, values, "i2", attributes, FILL))
     history = "iobench stand-in, laid out as grib_to_netcdf writes"
-    return StoredFile(
+    return StandInFile(
         [*axes, *fields], key=(plan.seed, STAND_IN_VERSION, kind.prefix, n_hours),
         attributes={"Conventions": "CF-1.6", "history": history}, format="NETCDF3_64BIT_OFFSET",
     )  # fmt: skip
 
 
-def production_contents(plan: StandIn, turbine: Turbine) -> StoredFile:
+def production_contents(plan: StandIn, turbine: Turbine) -> StandInFile:
     """Return ten-minute production of one turbine, at one point.
 
     It has a few gaps. Names and units but for the first are assumed.
@@ -263,7 +263,7 @@ def production_contents(plan: StandIn, turbine: Turbine) -> StoredFile:
     )
     dims = tuple(each.name for each in axes)
     fields = [
-        StoredVariable(name, dims, values, "f8", {"units": units}, np.nan)
+        StandInVariable(name, dims, values, "f8", {"units": units}, np.nan)
         for name, units, values in series
     ]
     attributes = {
@@ -271,7 +271,7 @@ def production_contents(plan: StandIn, turbine: Turbine) -> StoredFile:
         "power rating": f"{turbine.power_rating:g} kW",
         "hub height": f"{turbine.hub_height:g} m",
     }
-    return StoredFile([*axes, *fields], (plan.seed, STAND_IN_VERSION, turbine.number), attributes)
+    return StandInFile([*axes, *fields], (plan.seed, STAND_IN_VERSION, turbine.number), attributes)
 
 
 def _with_gaps(
@@ -282,7 +282,7 @@ def _with_gaps(
     return values
 
 
-def level_constants() -> StoredFile:
+def level_constants() -> StandInFile:
     """Return coefficients that begin and end as those of the 137 levels, smooth in between."""
     height = np.linspace(0, 1, HALF_LEVELS)
     pressure = height * (2 - height)
@@ -290,9 +290,9 @@ def level_constants() -> StoredFile:
     a = 101325.0 * (pressure - b)
     axes = [axis_variable("dim0", np.arange(1)), axis_variable("dim0_0", np.arange(HALF_LEVELS))]
     fields = [
-        StoredVariable(name, ("dim0", "dim0_0"), values[None], "f8", {"units": units})
+        StandInVariable(name, ("dim0", "dim0_0"), values[None], "f8", {"units": units})
         for name, values, units in (
             ("hyai", a, "Pa"), ("hybi", b, "1"), ("hyam", a, "Pa"), ("hybm", b, "1")
         )
     ]  # fmt: skip
-    return StoredFile([*axes, *fields])
+    return StandInFile([*axes, *fields])

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         NetcdfFile,
         PluginCall,
         StandIn,
-        StoredFile,
+        StandInFile,
     )
     from iobench.samples import Sample
 
@@ -204,7 +204,7 @@ class WeatherFields(PowerFiles):
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         return {**super().provenance(files, fitted), "levels": self.levels}
 
-    def contents(self, key: FileKey, plan: StandIn) -> StoredFile:
+    def contents(self, key: FileKey, plan: StandIn) -> StandInFile:
         return archive.run_contents(plan, self.level_type, key["date"], key["hour"])
 
 

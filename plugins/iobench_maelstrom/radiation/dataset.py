@@ -27,8 +27,8 @@ from iobench.datasets import (
     Recipe,
     Smooth,
     StandIn,
-    StoredFile,
-    StoredVariable,
+    StandInFile,
+    StandInVariable,
     inspect_files,
     only_variables,
 )
@@ -271,7 +271,7 @@ class Radiation(archive.RadiationFiles, Recipe):
         prefixes = (INPUTS_PREFIX, PREFIXES["tripleclouds"])
         return [{**key, "prefix": prefix} for key in keys for prefix in prefixes]
 
-    def contents(self, key: FileKey, plan: StandIn) -> StoredFile:
+    def contents(self, key: FileKey, plan: StandIn) -> StandInFile:
         random_key: tuple[int | str, ...] = (plan.seed, self.synthesis_version, *key.values())
         names = (*archive.INPUTS, *archive.POSITIONS)
         if key["prefix"] != INPUTS_PREFIX:
@@ -280,10 +280,10 @@ class Radiation(archive.RadiationFiles, Recipe):
         dims = {dim for each in variables for dim in each.dims}
         lengths = {COLUMN: plan.n_steps, **archive.LENGTHS}
         lengths = {dim: length for dim, length in lengths.items() if dim in dims}
-        return StoredFile(variables, random_key, lengths=lengths)
+        return StandInFile(variables, random_key, lengths=lengths)
 
 
-def _stored(field: RecipeVariable, key: tuple[Any, ...]) -> StoredVariable:
+def _stored(field: RecipeVariable, key: tuple[Any, ...]) -> StandInVariable:
     """Return a variable of a stand-in; pressure is the same in both files of a pair."""
     values: Any = Smooth(field.low, field.high, field.noise)
     dims = (COLUMN, *field.dims)
@@ -293,7 +293,7 @@ def _stored(field: RecipeVariable, key: tuple[Any, ...]) -> StoredVariable:
         values = _pressure
     elif field.name == "aerosol_mmr":  # no order is published; upstream transposes what it reads
         dims = (COLUMN, *reversed(field.dims))
-    return StoredVariable(field.name, dims, values, "f4", {"units": field.units})
+    return StandInVariable(field.name, dims, values, "f4", {"units": field.units})
 
 
 def _pressure(shape: tuple[int, ...], dtype: Any, key: tuple[int | str, ...]) -> NDArray[Any]:

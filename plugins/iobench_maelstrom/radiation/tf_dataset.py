@@ -36,8 +36,8 @@ from iobench.datasets import (
     SamplePasses,
     Smooth,
     StandIn,
-    StoredFile,
-    StoredVariable,
+    StandInFile,
+    StandInVariable,
     catalogued,
     inspect_files,
     range_file,
@@ -453,7 +453,7 @@ def _random(n_columns: int, key: Sequence[int | str]) -> dict[str, NDArray[np.fl
     return {name: features[name] for name in (*GROUPS, "sw", "hr_sw", "lw", "hr_lw")}
 
 
-def _norms(name: str, key: Sequence[int | str]) -> StoredFile:
+def _norms(name: str, key: Sequence[int | str]) -> StandInFile:
     """Return mean and deviation of a group over other columns."""
     values = _random(NORM_COLUMNS, key)[name]
     values = values.reshape(-1, values.shape[-1])
@@ -461,9 +461,9 @@ def _norms(name: str, key: Sequence[int | str]) -> StoredFile:
     # Of what is constant, the deviation is told as 1, so that it stays a number.
     of_kind = {"mean": mean, "std": np.where(deviation > 0, deviation, 1)}
     variables = [
-        StoredVariable(f"{name}_{kind}", ("variable",), each) for kind, each in of_kind.items()
+        StandInVariable(f"{name}_{kind}", ("variable",), each) for kind, each in of_kind.items()
     ]
-    return StoredFile(variables, lengths={"variable": len(mean)})
+    return StandInFile(variables, lengths={"variable": len(mean)})
 
 
 def read_norms(files: Sequence[Path], names: Sequence[str], cache_dir: Path) -> Norms:

@@ -41,7 +41,7 @@ from iobench_maelstrom.climetlab_plugin import PluginFiles
 from iobench_maelstrom.yr import files as archive
 
 if TYPE_CHECKING:
-    from iobench.datasets import NetcdfFile, PluginCall, StandIn, StoredFile
+    from iobench.datasets import NetcdfFile, PluginCall, StandIn, StandInFile
 
 ROWS_AT_ONCE = 16
 KNOWN, FIELD = archive.KNOWN, archive.FIELD
@@ -373,6 +373,6 @@ class Yr(PluginFiles, Recipe):
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
         return archive.plan_of_size(self.size, scale=scale, tiny=tiny, seed=seed)
 
-    def contents(self, key: FileKey, plan: StandIn) -> StoredFile:
+    def contents(self, key: FileKey, plan: StandIn) -> StandInFile:
         random_key = plan.seed, self.synthesis_version, key["dates"]
         return archive.contents(self.size, plan, random_key, key["dates"])

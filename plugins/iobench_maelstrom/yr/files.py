@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from iobench.datasets import Smooth, StandIn, StoredFile, StoredVariable, axis_variable, spread
+from iobench.datasets import Smooth, StandIn, StandInFile, StandInVariable, axis_variable, spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -164,7 +164,7 @@ def plan_of_size(size: str, *, scale: float | None, tiny: bool, seed: int) -> St
     return StandIn(seed, keys, 0, tiny, {"leadtime": n_leadtimes, "y": n_y, "x": n_x})
 
 
-def contents(size: str, plan: StandIn, key: tuple[int | str, ...], date: str) -> StoredFile:
+def contents(size: str, plan: StandIn, key: tuple[int | str, ...], date: str) -> StandInFile:
     """Return what the file of a date holds, its variables in the layout of the published ones."""
     whole = SIZES[size]
     x = FIRST_X + SPACING_M * (whole.x_offset + np.arange(plan.lengths["x"]))
@@ -178,21 +178,21 @@ def contents(size: str, plan: StandIn, key: tuple[int | str, ...], date: str) ->
         for name, values in (("x", x), ("y", y))
     ]
     places = [
-        StoredVariable(
+        StandInVariable(
             name, GRID, partial(_geographic, name, x, y), "f4",
             {"units": f"degree_{end}", "standard_name": name, "grid_mapping": "projection_lcc"},
         )
         for name, end in (("latitude", "north"), ("longitude", "east"))
     ]  # fmt: skip
     texts = [
-        StoredVariable(name, (dim,), np.array(each, dtype=object), str, PLACED)
+        StandInVariable(name, (dim,), np.array(each, dtype=object), str, PLACED)
         for dim, channels in KNOWN.items()
         for name, each in (
             (dim, [channel.name for channel in channels]),
             (f"{dim}_units", [channel.units for channel in channels]),
         )
     ]
-    return StoredFile(
+    return StandInFile(
         [
             *axes,
             *places,
@@ -200,14 +200,14 @@ def contents(size: str, plan: StandIn, key: tuple[int | str, ...], date: str) ->
                 "leadtime", lead * np.arange(plan.lengths["leadtime"]), "seconds",
                 standard_name="leadtime", **PLACED,
             ),
-            StoredVariable(
+            StandInVariable(
                 "time", (), start.timestamp(), "f8",
                 {"units": since, "standard_name": "time", **PLACED},
             ),
-            StoredVariable("projection_lcc", (), 0, "i4", {**PROJECTION, **PLACED}),
+            StandInVariable("projection_lcc", (), 0, "i4", {**PROJECTION, **PLACED}),
             *texts,
             *(
-                StoredVariable(name, dims, Smooth(low, high, noise[size == "5TB"]), "f4", more)
+                StandInVariable(name, dims, Smooth(low, high, noise[size == "5TB"]), "f4", more)
                 for name, dims, low, high, noise, more in SMOOTH
             ),
         ],
