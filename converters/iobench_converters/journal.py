@@ -27,12 +27,10 @@ from iobench.stores import (
     Shard,
     ShardInfo,
     canonical_json,
-    clear_scratch,
     crc32c_of_file,
     find_writer,
-    list_folders,
+    is_local,
     modified_ns,
-    open_scratch,
     read_json,
     remove_leftovers,
     remove_tree,
@@ -175,23 +173,27 @@ class Journal:
         self._write(self._entry(number), entry)
 
     def work_folder(self) -> Path:
-        """Return the name of a new folder for the files of a shard until they are finished."""
-        return self._work / secrets.token_hex(8)
+        """Return where the files of a shard are until they are finished: in a new folder.
+
+        Objects appear as a whole: they are written in their place.
+        """
+        return self._work / secrets.token_hex(8) if is_local(self.store) else self.store
 
     def make(self, folder: Path) -> None:
         """Make a folder of unfinished files."""
         with storage_errors(self._work, resumable=True):
-            self._work.mkdir(exist_ok=True)
-        open_scratch(folder, self.store)
+            if folder != self.store:
+                self._work.mkdir(exist_ok=True)
+                folder.mkdir()
 
     def clear(self, folder: Path) -> None:
         """Remove a folder of unfinished files."""
-        clear_scratch(folder)
+        if folder != self.store:
+            remove_tree(folder)
 
     def tidy(self) -> None:
         """Remove what was left of unfinished shards of this part; its lock is held."""
-        for folder in list_folders(self._work):
-            clear_scratch(folder)
+        remove_tree(self._work)
 
     def remove(self) -> None:
         """Remove the journal and what was not finished: the store is; its lock is held."""

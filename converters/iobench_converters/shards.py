@@ -257,6 +257,7 @@ def _move(info: ShardInfo, folder: Path, path: Path) -> None:
             if target.parent not in folders:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 folders.add(target.parent)
-            (folder / file.name).replace(target)
+            if target != folder / file.name:
+                (folder / file.name).replace(target)
         for each in folders:
             sync_directory(each)

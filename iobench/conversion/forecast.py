@@ -18,7 +18,7 @@ from iobench.datasets.sample_windows import SampledFiles
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import StoreError
 from iobench.files.atomic import free_nbytes
-from iobench.files.uploads import remove_tree
+from iobench.files.urls import remove_tree
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline
 from iobench.loaders.ring.framework_loader import loader

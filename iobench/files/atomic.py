@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from iobench.errors import IobenchError, StorageError
-from iobench.files.objects import TEMPORARY_SUFFIX as TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+TEMPORARY_SUFFIX = ".iobench-tmp"
+"""How an unfinished file ends; nothing with this ending is ever read."""
 EXIT_RESUMABLE = 75
 OTHER_FOLDER = "choose another folder"
 FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -158,9 +159,6 @@ class AtomicFile:
             self.abort()
             raise
         sync_directory(self.path.parent)
-
-    def kept(self) -> None:
-        """Keep no bytes in memory: the file has them."""
 
     def abort(self) -> None:
         """Drop the file; nothing appears."""

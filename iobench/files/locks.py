@@ -6,26 +6,21 @@ without a heartbeat. No flock: network file systems do not keep it.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import socket
 import threading
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StorageError, StoreClaimedError
 from iobench.files import objects
 from iobench.files.atomic import is_local, storage_errors
-from iobench.files.urls import URL
-from iobench.json_files import parse_json
 from iobench.recording.clocks import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from iobench.files.objects import ObjectStat
+    from pathlib import Path
 
 LOCK_NAME: Final = "iobench.lock"
 JOURNAL_NAME: Final = "iobench.journal"
@@ -61,16 +56,16 @@ def locked(
     """Hold a folder for writing, waiting for whoever holds it now."""
     path = folder / name
     held: Any = _LockFile(path) if is_local(path) else _LockObject(path)
-    budget, is_noticed = Budget(wait_s), False
+    budget = Budget(wait_s)
     while not held.acquire():
         holder = lock_holder(path) or "another process"
         if budget.spent:
             raise StoreClaimedError(
                 f"{folder} is being written by {holder}; wait for it, or choose another folder"
             )
-        if notice is not None and not is_noticed:
+        if notice is not None:
             notice(f"waiting for {holder}, which is writing {folder}")
-            is_noticed = True
+            notice = None
         threading.Event().wait(POLL_S * (1 + secrets.randbelow(100) / 100))
     try:
         yield FolderLock(path, held)
@@ -80,42 +75,36 @@ def locked(
 
 def lock_holder(path: Path) -> str:
     """Return who holds a lock, in words; "" if nobody does."""
-    try:
-        text = path.read_bytes()
-    except (OSError, StorageError):
+    values = _read_lock(path)
+    host, pid = values.get("host", ""), values.get("pid", "")
+    if not pid.isdecimal() or (host == socket.gethostname() and not _is_running(pid)):
         return ""
-    if is_local(path):
-        lines = text.decode(errors="replace").splitlines()
-        values: Any = dict(line.split("=", 1) for line in lines if "=" in line)
-    else:
-        values = {}
-        with suppress(ValueError):
-            values = parse_json(text)
-    host, pid = str(values.get("host", "")), str(values.get("pid", ""))
-    if not pid.isdecimal():
-        return ""
-    if host == socket.gethostname():
-        import psutil
-
-        if not psutil.pid_exists(int(pid)):
-            return ""
     return f"process {pid} on {host}"
+
+
+def _read_lock(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_bytes().decode(errors="replace").splitlines()
+    except (OSError, StorageError):
+        return {}
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def _is_running(pid: str) -> bool:
+    import psutil
+
+    return psutil.pid_exists(int(pid))
 
 
 def was_locked(folder: Path) -> bool:
     """Return whether a lock of a folder is there, whoever holds it or left it behind."""
-    if is_local(folder):
-        return any(folder.glob(f"{LOCK_NAME}*"))
-    return (folder / LOCK_NAME).exists()
+    return any(folder.glob(f"{LOCK_NAME}*"))
 
 
 def find_writer(folder: Path) -> str:
     """Return who writes a folder, as a whole or a part of it, in words; "" if nobody does."""
-    found = lock_holder(folder / LOCK_NAME)
-    if found or not is_local(folder):
-        return found
     parts = sorted((folder / JOURNAL_NAME).glob("*.lock"))
-    return next(filter(None, map(lock_holder, parts)), "")
+    return next(filter(None, map(lock_holder, [folder / LOCK_NAME, *parts])), "")
 
 
 class _LockFile:
@@ -144,17 +133,12 @@ class _LockFile:
                 self._lease.acquire(timeout=0)
             except Timeout:
                 return False
-            self._remove_broken()
+            # Of processes that were taking the lock over as they were killed.
+            for left in self._path.parent.glob(f"{self._path.name}.break.*"):
+                pid = left.name.removeprefix(f"{self._path.name}.break.").partition(".")[0]
+                if pid.isdecimal() and not _is_running(pid):
+                    left.unlink(missing_ok=True)
         return True
-
-    def _remove_broken(self) -> None:
-        """Remove locks that processes were taking over as they were killed."""
-        for left in self._path.parent.glob(f"{self._path.name}.break.*"):
-            import psutil
-
-            pid = left.name.removeprefix(f"{self._path.name}.break.").partition(".")[0]
-            if pid.isdecimal() and not psutil.pid_exists(int(pid)):
-                left.unlink(missing_ok=True)
 
     def is_held(self) -> bool:
         return not self._is_lost and self._lease.is_lock_held_by_us
@@ -166,18 +150,19 @@ class _LockFile:
 class _LockObject:
     """An object that is put where none is, and renewed as long as its version is ours."""
 
-    def __init__(self, path: Path) -> None:
-        assert isinstance(path, URL)
-        self._url = path
-        token = secrets.token_hex(8)
-        self._values = {"host": socket.gethostname(), "pid": os.getpid(), "token": token}
-        self._state: ObjectStat | None = None  # the version that is ours
+    def __init__(self, path: Any) -> None:
+        self._url, self._token = path, secrets.token_hex(8)
+        self._state: objects.ObjectStat | None = None  # the version that is ours
+        self._etag = ""  # of another one's, and how long it may stay as it is
+        self._patience = Budget(STALE_S)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="iobench-lock", daemon=True)
 
     def _content(self) -> bytes:
         """Return other bytes each time: an ETag is that of the bytes."""
-        return json.dumps({**self._values, "beat": secrets.token_hex(8)}).encode()
+        values = {"host": socket.gethostname(), "pid": os.getpid(), "token": self._token}
+        values["beat"] = secrets.token_hex(8)
+        return "".join(f"{name}={value}\n" for name, value in values.items()).encode()
 
     def acquire(self) -> bool:
         self._state = objects.create(self._url, self._content())
@@ -185,8 +170,9 @@ class _LockObject:
             (found,) = objects.states_of([self._url])
             if found is None:
                 return False
-            age_ns = objects.server_time_ns(self._url.parent) - found.st_mtime_ns
-            if lock_holder(self._url) and age_ns <= STALE_S * 1e9:
+            if found.etag != self._etag:
+                self._etag, self._patience = found.etag, Budget(STALE_S)
+            if lock_holder(self._url) and not self._patience.spent:
                 return False
             self._state = objects.update(self._url, self._content(), found)
         if self._state is not None:
@@ -194,12 +180,7 @@ class _LockObject:
         return self._state is not None
 
     def is_held(self) -> bool:
-        try:
-            content = parse_json(self._url.read_bytes())
-        except (FileNotFoundError, ValueError):
-            return False
-        is_ours = isinstance(content, dict) and content.get("token") == self._values["token"]
-        return self._state is not None and is_ours
+        return self._state is not None and _read_lock(self._url).get("token") == self._token
 
     def release(self) -> None:
         self._ended.set()

@@ -1,10 +1,9 @@
 """Stores of objects and web servers through obstore (https://developmentseed.org/obstore/).
 
 Which store a URL is of, who asks, and the event loop that asks: one in a thread of each process, so
-that who waits can be interrupted.
-Endpoints, regions and credentials are those of the environment, as obstore reads it; a profile and
-the role of an instance are found by boto3.
-Redirects are followed, ten at most; user and password go to the first host alone.
+that who waits can be interrupted. Endpoints, regions and credentials are those of the environment,
+as obstore reads it; a profile and the role of an instance are found by boto3. Redirects are
+followed, ten at most; user and password go to the first host alone.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from importlib import import_module
 from importlib.machinery import ExtensionFileLoader, PathFinder
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from iobench.errors import (
@@ -37,22 +36,12 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine, Sequence
 
-    class _Address(Protocol):
-        """What is asked of a `iobench.files.urls.URL`, whose text shows no secret."""
-
-        @property
-        def protocol(self) -> str: ...
-
-        @property
-        def path(self) -> str: ...
-
-        def with_secrets(self) -> str: ...
-
+    from iobench.files.urls import URL
 
 WEB: Final = ("http", "https")
-S3: Final = ("s3", "s3a")
 GCS: Final = ("gs", "gcs")
 AZURE: Final = ("az", "azure", "abfs", "abfss", "adl")
+KNOWN: Final = (*WEB, "s3", "s3a", *GCS, *AZURE)
 AT_ONCE: Final = 64
 """Requests under way: enough to hide what one takes, and no burden to a server."""
 READ_TIMEOUT = "30s"
@@ -60,24 +49,17 @@ READ_TIMEOUT = "30s"
 TRIES = {"web": 2, "bucket": 10}
 """Again, where a server fails: of a bucket that is too busy, for about a minute."""
 ENDPOINTS: Final = (
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT",
-    "GOOGLE_BASE_URL",
-    "AZURE_STORAGE_ENDPOINT",
-    "AZURE_ENDPOINT",
-)
+    "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "GOOGLE_BASE_URL",
+    "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT",
+)  # fmt: skip
 CREDENTIALS: Final = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)
+)  # fmt: skip
 """By these obstore itself finds who asks."""
 _EXACT: Final = re.compile(r"(?:.*/$|.*(?://|%2f|%[0189a-f]|/\.\.?(?=/|$))[^/]*)?", re.I | re.S)
 """What of a path is sent as it is spelled; the rest is a name, which obstore spells."""
 WHOLE: Final = "the server hands out files only whole; copy the file here first"
-NO_BUCKET: Final = "there is no such bucket; make it, or name another one"
 _NO_CREDENTIALS: Final = (
     "no credentials found (AWS_ACCESS_KEY_ID, AWS_PROFILE; AWS_SKIP_SIGNATURE=true for public ones)"
 )
@@ -85,7 +67,7 @@ _NO_OTHER_CREDENTIALS: Final = (
     "no credentials found (GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, ...)"
 )
 _REASONS: Final = {
-    "NoSuchBucket": NO_BUCKET,
+    "NoSuchBucket": "there is no such bucket; make it, or name another one",
     "TimedOut": "no answer in time",
     "UnexpectedEof": "the answer ends early; try again",
     "non-partial": WHOLE,
@@ -114,7 +96,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def ask(
-    urls: Sequence[_Address],
+    urls: Sequence[URL],
     request: Callable[..., Coroutine[Any, Any, Any]],
     *arguments: Sequence[Any],
     or_none: bool = False,
@@ -144,7 +126,7 @@ def ask(
         if isinstance(one, BaseException):
             error = _error(url, one)
             if not or_none or not isinstance(error, FileNotFoundError):
-                raise error from None  # what is beneath may hold secrets
+                raise error from None  # its cause may hold secrets
             answers[number] = None
     return answers
 
@@ -173,9 +155,29 @@ def _await_answers() -> None:
         pause.wait(0.001)
 
 
-def library(url: _Address, module: str = "obstore") -> Any:
+def _load_copy() -> None:
+    """Load obstore from a copy: a library starts its threads once, and those stayed behind."""
+    library_spec = PathFinder.find_spec(_LIBRARY, sys.modules["obstore"].__path__)
+    assert library_spec is not None
+    assert library_spec.origin is not None
+    for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
+        del sys.modules[name]
+    with open(os.memfd_create("obstore"), "wb") as copy:  # noqa: PTH123
+        copy.write(Path(library_spec.origin).read_bytes())
+        copy.flush()
+        loader = ExtensionFileLoader(_LIBRARY, f"/proc/self/fd/{copy.fileno()}")
+        spec = spec_from_loader(_LIBRARY, loader)
+        assert spec is not None
+        sys.modules[_LIBRARY] = module_from_spec(spec)
+        loader.exec_module(sys.modules[_LIBRARY])
+
+
+# -- stores ------------------------------------------------------------------------------------
+
+
+def library(url: URL, module: str = "obstore") -> Any:
     """Return a module of obstore, by which a URL is asked."""
-    if url.protocol not in (*WEB, *S3, *GCS, *AZURE):
+    if url.protocol not in KNOWN:
         raise OptionError(
             f"{url}: {url.protocol}:// is not read (expected s3://, gs://, az://, abfss://, "
             "http:// or https://); copy the file here first, or mount its file system"
@@ -188,60 +190,12 @@ def library(url: _Address, module: str = "obstore") -> Any:
         ) from error
 
 
-def store_of(url: _Address) -> tuple[Any, str]:
+def store_of(url: URL) -> tuple[Any, str]:
     """Return the obstore store that a URL is of, one for each bucket, and the name in it."""
     stores = library(url, "obstore.store")
-    if url.protocol in WEB:
-        return _web_place(stores, url)
-    bucket, _, key = url.path.partition("/")
-    return _bucket_store(stores, url.protocol, bucket), key
-
-
-def forget_stores() -> None:
-    """Make the stores anew, of what the environment says then."""
-    _bucket_store.cache_clear()
-    _web_store.cache_clear()
-
-
-@lru_cache(maxsize=64)
-def _bucket_store(stores: Any, protocol: str, bucket: str) -> Any:
-    note_secrets([f"{protocol}://{bucket}"])
-    trust: dict[str, Any] = {}
-    if bundle := os.environ.get("AWS_CA_BUNDLE"):
-        trust["root_certificate"] = Path(bundle).read_bytes()
-    is_http = any(os.environ.get(name, "").startswith("http:") for name in ENDPOINTS)
-    options = _options(TRIES["bucket"], allow_http=is_http, **trust)
-    if protocol in AZURE:
-        return stores.AzureStore.from_url(f"{protocol}://{bucket}", **options)
-    if "@" in bucket:
-        raise StorageError("user and password are read from the environment; leave them out")
-    if protocol in GCS:
-        return stores.GCSStore(bucket, **options)
-    # Over TLS no digest of what is put has to be signed: that is 0.6 of 0.9 s of CPU for a GB.
-    unsigned = {} if is_http else {"unsigned_payload": True}
-    return stores.S3Store(bucket, credential_provider=_credentials(), **unsigned, **options)
-
-
-def _credentials() -> Any:
-    """Return what finds credentials in profiles and of instances; None where obstore does."""
-    unsigned = os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("true", "1", "yes", "on")
-    if unsigned or any(os.environ.get(name) for name in CREDENTIALS):
-        return None
-    try:
-        provider = import_module("obstore.auth.boto3").Boto3CredentialProvider
-    except ImportError:
-        raise StorageError(
-            f"{_NO_CREDENTIALS}; profiles and roles of instances need boto3: pip install boto3"
-        ) from None
-    try:
-        return provider()
-    except ValueError:
-        raise StorageError(_NO_CREDENTIALS) from None
-    except import_module("botocore.exceptions").BotoCoreError as error:
-        raise StorageError(mask_line(str(error))) from None
-
-
-def _web_place(stores: Any, url: _Address) -> tuple[Any, str]:
+    if url.protocol not in WEB:
+        bucket, _, key = url.path.partition("/")
+        return _bucket_store(stores, url.protocol, bucket), key
     parts = urlsplit(url.with_secrets())
     exact = _EXACT.match(parts.path)
     assert exact is not None
@@ -255,33 +209,71 @@ def _web_place(stores: Any, url: _Address) -> tuple[Any, str]:
     return _web_store(stores, base), unquote(parts.path[exact.end() :]).removeprefix("/")
 
 
+def forget_stores() -> None:
+    """Make the stores anew, of what the environment says then."""
+    _bucket_store.cache_clear()
+    _web_store.cache_clear()
+
+
+@lru_cache(maxsize=64)
+def _bucket_store(stores: Any, protocol: str, bucket: str) -> Any:
+    note_secrets([f"{protocol}://{bucket}"])
+    is_http = any(os.environ.get(name, "").startswith("http:") for name in ENDPOINTS)
+    client: dict[str, Any] = {"allow_http": is_http}
+    if bundle := os.environ.get("AWS_CA_BUNDLE"):
+        client["root_certificate"] = Path(bundle).read_bytes()
+    options = _options(TRIES["bucket"], **client)
+    if protocol in AZURE:
+        return stores.AzureStore.from_url(f"{protocol}://{bucket}", **options)
+    if "@" in bucket:
+        raise StorageError("user and password are read from the environment; leave them out")
+    if protocol in GCS:
+        return stores.GCSStore(bucket, **options)
+    if not is_http:  # over TLS no digest of what is put has to be signed: 0.6 of 0.9 s of CPU a GB
+        options["unsigned_payload"] = True
+    return stores.S3Store(bucket, credential_provider=_credentials(), **options)
+
+
+def _credentials() -> Any:
+    """Return what finds credentials in profiles and of instances; None where obstore does."""
+    unsigned = os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("true", "1", "yes", "on")
+    if unsigned or any(os.environ.get(name) for name in CREDENTIALS):
+        return None
+    try:
+        return import_module("obstore.auth.boto3").Boto3CredentialProvider()
+    except ImportError:
+        raise StorageError(
+            f"{_NO_CREDENTIALS}; profiles and roles of instances need boto3: pip install boto3"
+        ) from None
+    except ValueError:
+        raise StorageError(_NO_CREDENTIALS) from None
+    except import_module("botocore.exceptions").BotoCoreError as error:
+        raise StorageError(mask_line(str(error))) from None
+
+
 @lru_cache(maxsize=1024)  # making one takes 5 ms; a signed URL has its own
 def _web_store(stores: Any, base: str) -> Any:
     note_secrets([base])
     parts = urlsplit(base)
     user, _, host = parts.netloc.rpartition("@")
-    more: dict[str, Any] = {}
+    client: dict[str, Any] = {"allow_http": parts.scheme == "http"}  # https leads to no http
     if user:
         words = base64.b64encode(unquote(user).encode()).decode()
-        more["default_headers"] = {"authorization": f"Basic {words}"}
-    # https leads to no http
-    options = _options(TRIES["web"], allow_http=parts.scheme == "http", **more)
-    return stores.HTTPStore(parts._replace(netloc=host).geturl(), **options)
+        client["default_headers"] = {"authorization": f"Basic {words}"}
+    address = parts._replace(netloc=host).geturl()
+    return stores.HTTPStore(address, **_options(TRIES["web"], **client))
 
 
 def _options(tries: int, **client: Any) -> dict[str, Any]:
-    return {
-        "client_options": {
-            "connect_timeout": "10s",
-            "read_timeout": READ_TIMEOUT,
-            "timeout": "1h",
-            **client,
-        },
-        "retry_config": {"max_retries": tries, "retry_timeout": timedelta(minutes=3)},
-    }
+    times = {"connect_timeout": "10s", "read_timeout": READ_TIMEOUT, "timeout": "1h"}
+    retries = {"max_retries": tries, "retry_timeout": timedelta(minutes=3)}
+    return {"client_options": {**times, **client}, "retry_config": retries}
 
 
-def _error(url: _Address, error: BaseException) -> BaseException:
+# -- errors ------------------------------------------------------------------------------------
+
+
+def _error(url: URL, error: BaseException) -> BaseException:
     """Return what a request raised as an error of one line that names the URL and no secret.
 
     A missing object stays a FileNotFoundError: what it means depends on the caller.
@@ -321,20 +313,3 @@ def status_of(error: BaseException) -> str:
     """Return such as ``403 Forbidden``; empty if no status was answered."""
     status = re.search(r"status code: (\d{3}[\w -]*)", str(error))
     return status[1].strip() if status else ""
-
-
-def _load_copy() -> None:
-    """Load obstore from a copy: a library starts its threads once, and those stayed behind."""
-    library_spec = PathFinder.find_spec(_LIBRARY, sys.modules["obstore"].__path__)
-    assert library_spec is not None
-    assert library_spec.origin is not None
-    for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
-        del sys.modules[name]
-    with open(os.memfd_create("obstore"), "wb") as copy:  # noqa: PTH123
-        copy.write(Path(library_spec.origin).read_bytes())
-        copy.flush()
-        loader = ExtensionFileLoader(_LIBRARY, f"/proc/self/fd/{copy.fileno()}")
-        spec = spec_from_loader(_LIBRARY, loader)
-        assert spec is not None
-        sys.modules[_LIBRARY] = module_from_spec(spec)
-        loader.exec_module(sys.modules[_LIBRARY])

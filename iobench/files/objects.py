@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-import secrets
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,15 +16,14 @@ from urllib.parse import unquote
 import msgspec
 
 from iobench.errors import FileFormatError, MissingFileError, StorageError
+from iobench.files.atomic import EXIT_RESUMABLE
 from iobench.files.object_requests import WEB, WHOLE, ask, library, status_of, store_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from iobench.files.urls import URL
 
-TEMPORARY_SUFFIX = ".iobench-tmp"
-"""How an unfinished file ends; nothing with this ending is ever read."""
 N_PARTS: Final = 16
 """A range becomes so many requests: one connection does not fill the line."""
 PART_NBYTES: Final = (1 << 20, 4 << 20)
@@ -32,6 +31,12 @@ PART_NBYTES: Final = (1 << 20, 4 << 20)
 thirds of the throughput)."""
 PAGE_NBYTES: Final = 1 << 16
 N_PAGES: Final = 128
+UPLOAD_NBYTES = 8 << 20
+"""Of each part of an upload; what is not larger is put as a whole."""
+MOST_PARTS = 10_000
+"""Of an upload to S3, which hold 78 GiB."""
+UPLOADS_AT_ONCE: Final = 4
+"""Parts under way, and so in memory."""
 WEB_STORES: Final = ("zarr.json", ".zmetadata", ".zgroup")
 """What says on a web server that a folder is a Zarr store, the first that hold all metadata."""
 _METADATA: Final = (*WEB_STORES, ".zarray", ".zattrs")
@@ -53,8 +58,6 @@ class ObjectStat(msgspec.Struct, frozen=True):
 
 
 FOLDER: Final = ObjectStat(0, 0, "directory")
-sealed: Final[dict[URL, Any]] = {}
-"""Committed uploads (`iobench.files.uploads`), by the paths in scratch that stand for them."""
 
 
 # -- bytes -------------------------------------------------------------------------------------
@@ -156,7 +159,7 @@ class ObjectReader(io.RawIOBase):
     def __init__(self, url: URL, nbytes: int) -> None:
         super().__init__()
         self._url, self._nbytes, self._place = url, nbytes, 0
-        self._page = lru_cache(maxsize=N_PAGES)(self._read_page)
+        self._page = lru_cache(maxsize=N_PAGES)(self._read)
 
     def readable(self) -> bool:
         """Return True."""
@@ -178,22 +181,21 @@ class ObjectReader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer from here on, as far as the object goes; return how many bytes."""
-        length = max(0, min(len(buffer), self._nbytes - self._place))
-        view = memoryview(buffer).cast("B")[:length]
-        if length > PAGE_NBYTES:
+        view = memoryview(buffer).cast("B")
+        view = view[: max(0, self._nbytes - self._place)]
+        done = 0
+        if len(view) > PAGE_NBYTES:
             fill_remote([(self._url, self._place, view)])
-            done = length
-        else:
-            done = 0
-        while done < length:
+            done = len(view)
+        while done < len(view):
             number, start = divmod(self._place + done, PAGE_NBYTES)
-            part = self._page(number)[start : start + length - done]
+            part = self._page(number)[start : start + len(view) - done]
             view[done : done + len(part)] = part
             done += len(part)
-        self._place += length
-        return length
+        self._place += done
+        return done
 
-    def _read_page(self, number: int) -> memoryview:
+    def _read(self, number: int) -> memoryview:
         start = number * PAGE_NBYTES
         page = memoryview(bytearray(min(PAGE_NBYTES, self._nbytes - start)))
         fill_remote([(self._url, start, page)])
@@ -217,10 +219,8 @@ async def _state(url: URL, may_hide: bool) -> ObjectStat | None:
     store, key = store_of(url)
     obstore = library(url)
     if key:
-        try:
+        with suppress(FileNotFoundError):
             return _stat(await obstore.head_async(store, key))
-        except FileNotFoundError:
-            pass
     async for _ in obstore.list(store, key, chunk_size=1):
         return FOLDER
     return None if key else FOLDER
@@ -244,12 +244,10 @@ async def _web_state(url: URL, may_hide: bool) -> ObjectStat | None:
         if not is_metadata and "HttpError" in str(error):
             raise
     for name in () if is_metadata else WEB_STORES:  # of a folder: a list, or a refusal
-        try:
+        with suppress(*errors):
             marker, is_page = await _web_file(url / name)
-        except errors:
-            continue
-        if not is_page:
-            return msgspec.structs.replace(marker, st_size=0, kind="directory")
+            if not is_page:
+                return msgspec.structs.replace(marker, st_size=0, kind="directory")
     if refusal is None:
         return found
     if (is_metadata or may_hide) and status_of(refusal).startswith("403"):
@@ -287,10 +285,7 @@ async def _listed(url: URL) -> dict[str, ObjectStat]:
     store, key = store_of(url)
     answer = await obstore.list_with_delimiter_async(store, key)
     states = {path[len(key) :].lstrip("/"): FOLDER for path in answer["common_prefixes"]}
-    for each in answer["objects"]:
-        if name := each["path"][len(key) :].lstrip("/"):  # not the folder's own marker
-            states[name] = _stat(each)
-    return states
+    return {**states, **_states_in(key, answer["objects"])}
 
 
 def find_below(url: URL) -> dict[str, ObjectStat]:
@@ -300,13 +295,18 @@ def find_below(url: URL) -> dict[str, ObjectStat]:
     (states,) = ask([url], _states_below)
     folders = {name[:at] for name in states for at in range(len(name)) if name[at] == "/"}
     markers = {name for name in folders & set(states) if not states[name].st_size}
-    return {name: states[name] for name in sorted(states) if name and name not in markers}
+    return {name: states[name] for name in sorted(states) if name not in markers}
 
 
 async def _states_below(url: URL) -> dict[str, ObjectStat]:
     store, key = store_of(url)
-    listed = await library(url).list(store, key).collect_async()
-    return {each["path"][len(key) :].lstrip("/"): _stat(each) for each in listed}
+    return _states_in(key, await library(url).list(store, key).collect_async())
+
+
+def _states_in(key: str, listed: Sequence[dict[str, Any]]) -> dict[str, ObjectStat]:
+    """Return objects by their paths from a folder, but for the folder's own marker."""
+    states = {each["path"][len(key) :].lstrip("/"): _stat(each) for each in listed}
+    return {name: state for name, state in states.items() if name}
 
 
 @lru_cache(maxsize=32)
@@ -346,16 +346,6 @@ def update(url: URL, data: bytes, known: ObjectStat) -> ObjectStat | None:
     return put(url, data, {name: value for name, value in names.items() if value})
 
 
-def server_time_ns(folder: URL) -> int:
-    """Return what time it is for the server of a folder: that of an object just put there."""
-    trial = folder / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-    put(trial, b"")
-    try:
-        return int(trial.stat().st_mtime_ns)
-    finally:
-        remove([trial])
-
-
 async def _put(url: URL, data: Any, mode: Any) -> ObjectStat | None:
     if url.protocol in WEB:
         raise StorageError("a web server takes no files; name a folder or a bucket (s3://...)")
@@ -380,3 +370,98 @@ def remove(urls: Sequence[URL]) -> None:
 async def _delete(url: URL) -> None:
     store, key = store_of(url)
     await library(url).delete_async(store, key)
+
+
+class Upload:
+    """An object that ``commit`` makes appear, sent in parts while it is written.
+
+    It has the face of `iobench.files.atomic.AtomicFile`. Of a process that was killed the parts
+    stay, hidden, until the bucket's rule for incomplete uploads removes them.
+    """
+
+    def __init__(self, path: URL) -> None:
+        self.path = path
+        self._part = _part_memory()
+        self._n_held = self._n_parts = 0
+        self._writer: Any = None
+
+    def write(self, data: Any) -> None:
+        """Append all of a buffer."""
+        view = memoryview(data).cast("B")
+        while len(view):
+            if self._n_held == UPLOAD_NBYTES:
+                self._send_part()
+            some = view[: UPLOAD_NBYTES - self._n_held]
+            self._part[self._n_held : self._n_held + len(some)] = some
+            self._n_held += len(some)
+            view = view[len(some) :]
+
+    def _send_part(self) -> None:
+        self._n_parts += 1
+        if self._n_parts == MOST_PARTS:
+            raise StorageError(
+                f"{self.path}: is longer than the {MOST_PARTS:,} parts of {UPLOAD_NBYTES >> 20} "
+                "MiB that an upload may have; choose a smaller --shard-size"
+            )
+        with _resumable():
+            ask([self.path], self._send)
+        # The part is held as long as it is on its way: that memory serves a later one.
+        self._part, self._n_held = _part_memory(), 0
+
+    async def _send(self, url: URL) -> None:
+        if self._writer is None:
+            store, key = store_of(url)
+            self._writer = library(url).open_writer_async(
+                store, key, buffer_size=UPLOAD_NBYTES, max_concurrency=UPLOADS_AT_ONCE
+            )
+        await self._writer.write(self._part[: self._n_held])
+
+    def rewind(self) -> None:
+        """Raise StorageError: what was sent cannot be rewritten."""
+        raise StorageError(
+            f"{self.path}: the beginning of an object cannot be rewritten, and this format has to; "
+            "choose another (--to tfrecord, zarr)"
+        )
+
+    def commit(self) -> None:
+        """Send what is left, and make the object appear."""
+        try:
+            with _resumable():
+                if self._writer is None:
+                    put(self.path, self._part[: self._n_held])
+                else:
+                    ask([self.path], self._end)
+                    self._writer = None
+        except BaseException:
+            self.abort()
+            raise
+
+    async def _end(self, url: URL) -> None:
+        await self._send(url)
+        await self._writer.close()
+
+    def abort(self) -> None:
+        """Drop it, unless it appeared."""
+        if self._writer is not None:
+            ask([self.path], self._drop)
+            self._writer = None
+
+    async def _drop(self, url: URL) -> None:
+        with suppress(library(url).exceptions.BaseError, OSError):
+            await self._writer.__aexit__(StorageError, StorageError("dropped"), None)
+
+
+def _part_memory() -> memoryview:
+    from iobench.files.memory import for_one_sample  # loads numpy
+
+    return for_one_sample(UPLOAD_NBYTES).data
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        again = StorageError(f"{error}; what is finished is kept, the same command continues")
+        again.errno, again.exit_code = error.errno, EXIT_RESUMABLE
+        raise again from error

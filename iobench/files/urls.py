@@ -10,11 +10,13 @@ import errno
 import hashlib
 import io
 import re
+import shutil
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from iobench.files import objects
+from iobench.files.atomic import TEMPORARY_SUFFIX, AtomicFile
 from iobench.files.object_requests import WEB
 from iobench.files.objects import WEB_STORES, ObjectReader, ObjectStat
 from iobench.masking import mask_urls, note_secrets, shown_url
@@ -28,7 +30,7 @@ else:
 
 _BEGINNING: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*)://")
 """Several protocols are a chain, which is refused when it is asked for."""
-LOCAL_PROTOCOLS: Final = ("file", "local")
+_WILDCARDS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def is_url(text: object) -> bool:
@@ -41,7 +43,7 @@ def as_path(text: str | Path) -> Path:
     if not isinstance(text, str) or not is_url(text):
         return text if isinstance(text, URL) else Path(text)
     url = URL(text)
-    if url.protocol in LOCAL_PROTOCOLS:
+    if url.protocol in ("file", "local"):
         return Path("/", text.partition("://")[2])
     note_secrets([text])
     return url
@@ -97,17 +99,20 @@ class URL(_Base):
         """What stands between protocol and query: host or bucket, and the path there."""
         return self._path
 
-    def with_path(self, path: str) -> URL:
-        """Return the URL with another `path`; nothing is known of what is there."""
-        return URL(f"{self._head}{path}{self._tail}")
+    def with_path(self, path: str, state: ObjectStat | None = None) -> URL:
+        """Return the URL with another `path`, where that state is, if it is given."""
+        url = URL.__new__(URL)
+        url._head, url._path, url._tail = self._head, path, self._tail
+        url._state, url._listing = state, self._listing
+        return url
 
     def as_folder(self) -> URL:
         """Return the URL with a slash at the end, as web servers list folders."""
-        return self._with_path(f"{self._path.rstrip('/')}/")
+        return self.with_path(f"{self._path.rstrip('/')}/")
 
     def with_state(self, state: ObjectStat) -> URL:
         """Return the URL as it was when it was asked for."""
-        return self._with_path(self._path, state)
+        return self.with_path(self._path, state)
 
     def __str__(self) -> str:
         return shown_url(self.with_secrets())
@@ -128,24 +133,13 @@ class URL(_Base):
         return hash((self._path, self._head))
 
     def __lt__(self, other: Any) -> bool:
-        return self._order() < URL._order(other)
+        return _parts(self) < _parts(other)
 
     def __gt__(self, other: Any) -> bool:
-        return self._order() > URL._order(other)
-
-    def _order(self: Any) -> list[str]:
-        """Return what URLs and paths are ordered by: their parts."""
-        text = self.with_secrets() if isinstance(self, URL) else str(self)
-        return text.split("/")
+        return _parts(self) > _parts(other)
 
     def __truediv__(self, name: Any) -> URL:
-        return self._with_path(f"{self._path.rstrip('/')}/{name}".rstrip("/"))
-
-    def _with_path(self, path: str, state: ObjectStat | None = None) -> URL:
-        url = URL.__new__(URL)
-        url._head, url._path, url._tail = self._head, path, self._tail
-        url._state, url._listing = state, self._listing
-        return url
+        return self.with_path(f"{self._path.rstrip('/')}/{name}".rstrip("/"))
 
     @property
     def name(self) -> str:
@@ -161,7 +155,7 @@ class URL(_Base):
     def parent(self) -> URL:
         """The URL without its last part; of a bucket or host, the same."""
         above = self._path.rstrip("/").rpartition("/")[0]
-        return self._with_path(above) if above else self
+        return self.with_path(above) if above else self
 
     @property
     def parents(self) -> Sequence[URL]:
@@ -209,7 +203,7 @@ class URL(_Base):
 
     def exists(self, **_: Any) -> bool:
         """Whether there is a file, or something below."""
-        return self._kind() is not None
+        return self._kind() != ""
 
     def is_file(self, **_: Any) -> bool:
         """Whether there is a file."""
@@ -219,21 +213,24 @@ class URL(_Base):
         """Whether there is something below."""
         return self._kind() == "directory"
 
-    def _kind(self) -> str | None:
-        try:
-            return str(self.stat().kind)
-        except FileNotFoundError:
-            return None
+    def _kind(self) -> str:
+        state = self._lookup()
+        return "" if state is None else state.kind
+
+    def _lookup(self) -> ObjectStat | None:
+        if self._state is not None:
+            return self._state
+        if self._listing is None:
+            return objects.states_of([self])[0]
+        below = f"{self._path}/"
+        is_folder = self._path not in self._listing and any(
+            path.startswith(below) for path in self._listing
+        )
+        return objects.FOLDER if is_folder else self._listing.get(self._path)
 
     def stat(self, **_: Any) -> Any:
         """Return size, time and kind, as `ObjectStat`."""
-        state = self._state
-        if state is None and self._listing is None:
-            (state,) = objects.states_of([self])
-        elif state is None and self._listing is not None:
-            state = self._listing.get(self._path)
-            if state is None and any(path.startswith(f"{self._path}/") for path in self._listing):
-                state = objects.FOLDER
+        state = self._lookup()
         if state is None:
             raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
         return state
@@ -276,14 +273,14 @@ class URL(_Base):
     def iterdir(self) -> Generator[URL, None, None]:
         """Yield what is directly below."""
         for name, state in objects.list_folder(self).items():
-            yield self._with_path((self / name)._path, state)
+            yield self.with_path((self / name)._path, state)
 
     def rglob(self, pattern: str, **_: Any) -> Generator[URL, None, None]:
         """Yield all files below, after one look; ``pattern`` has to be ``"*"``."""
         if pattern != "*":
             raise ValueError(f"{self}: is listed whole, asked for {pattern!r}")
         for name, state in objects.find_below(self).items():
-            yield self._with_path((self / name)._path, state)
+            yield self.with_path((self / name)._path, state)
         if not self.can_list:  # of a store on a web server, what tells all of its arrays
             yield from (each for name in WEB_STORES if (each := self / name).is_file())
 
@@ -297,12 +294,10 @@ class URL(_Base):
             place = self / first
             yield from place.glob(rest) if rest else ([place] if place.exists() else ())
         else:
+            exact = re.compile(glob_expression(first))
             for place in sorted(self.iterdir()):
-                if re.fullmatch(glob_expression(first), place._path.rpartition("/")[2]):
-                    if not rest:
-                        yield place
-                    elif place.is_dir():
-                        yield from place.glob(rest)
+                if exact.fullmatch(place._path.rpartition("/")[2]) and (not rest or place.is_dir()):
+                    yield from place.glob(rest) if rest else [place]
 
     def below(self) -> list[str]:
         """Return the paths from here of all files below, sorted."""
@@ -338,13 +333,10 @@ class URL(_Base):
         """Remove the file, if it is there."""
         objects.remove([self])
 
-    def replace(self, target: Any) -> Any:
-        """Make a finished file in scratch (`iobench.files.uploads`) appear at ``target``."""
-        upload = objects.sealed.pop(self, None)
-        if upload is None:
-            raise FileNotFoundError(errno.ENOENT, "no finished upload", str(self))
-        upload.complete()
-        return target
+
+def _parts(path: Any) -> list[str]:
+    """Return what URLs and paths are ordered by."""
+    return (path.with_secrets() if isinstance(path, URL) else str(path)).split("/")
 
 
 def has_magic(pattern: str) -> bool:
@@ -354,11 +346,36 @@ def has_magic(pattern: str) -> bool:
 
 def glob_expression(pattern: str) -> str:
     """Return the regular expression of the paths that a pattern with wildcards stands for."""
-    simple = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
     def translated(match: re.Match[str]) -> str:
         if match[0][:1] == "[" and match[0][1:]:
             return match[0].replace("[!", "[^")
-        return simple.get(match[0]) or re.escape(match[0])
+        return _WILDCARDS.get(match[0]) or re.escape(match[0])
 
     return re.sub(r"\[[^]]+\]|\*\*/|\*\*|\*|\?|.", translated, pattern, flags=re.DOTALL)
+
+
+# -- what is done to files here and elsewhere --------------------------------------------------
+
+
+def new_file(path: Path, *, folder: Path | None = None) -> AtomicFile | objects.Upload:
+    """Return a file that only ``commit`` makes appear; ``folder`` is that of `AtomicFile`."""
+    if isinstance(path, URL):
+        return objects.Upload(path)
+    return AtomicFile(path, resumable=True, folder=folder)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder and all in it, as far as that can be done."""
+    if isinstance(folder, URL):
+        objects.remove([folder / name for name in folder.below()])
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers(store: Path) -> None:
+    """Remove what was begun of files of a store and not finished; nobody else is writing it."""
+    if not isinstance(store, URL):  # an object appears as a whole
+        for folder in (store, *filter(Path.is_dir, store.iterdir())):  # Zarr: one for each array
+            for leftover in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+                leftover.unlink(missing_ok=True)

@@ -10,11 +10,8 @@ from iobench.files.locks import JOURNAL_NAME as JOURNAL_NAME
 from iobench.files.locks import find_writer as find_writer
 from iobench.files.locks import locked as locked
 from iobench.files.locks import was_locked as was_locked
-from iobench.files.uploads import clear_scratch as clear_scratch
-from iobench.files.uploads import list_folders as list_folders
-from iobench.files.uploads import open_scratch as open_scratch
-from iobench.files.uploads import remove_leftovers as remove_leftovers
-from iobench.files.uploads import remove_tree as remove_tree
+from iobench.files.urls import remove_leftovers as remove_leftovers
+from iobench.files.urls import remove_tree as remove_tree
 from iobench.json_files import parse_json as parse_json
 from iobench.json_files import read_json as read_json
 from iobench.recording.clocks import Budget as Budget

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from iobench.files.crc32c import crc32c, crc32c_of_file, crc32c_of_rows
-from iobench.files.uploads import new_file
+from iobench.files.urls import new_file
 from iobench.stores.contract import ShardInfo
 from iobench.stores.manifest import Shard, ShardFile
 
@@ -212,8 +212,7 @@ class ShardFileWriter:
         self._flush()
         self._file.commit()
         if self._is_rewritten:
-            kept = self._file.kept()
-            self._crc32c = crc32c_of_file(self._path) if kept is None else crc32c(kept)
+            self._crc32c = crc32c_of_file(self._path)
         return ShardFile(self._name, self.nbytes, self._crc32c)
 
     def abort(self) -> None:

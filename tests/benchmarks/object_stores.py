@@ -133,7 +133,7 @@ class Iobench:
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object in parts, as they are made."""
-        from iobench.files.uploads import Upload
+        from iobench.files.objects import Upload
 
         upload = Upload(self._url(key))
         for start in range(0, len(data), 1 << 20):

@@ -15,8 +15,8 @@ from converting import convert
 
 import iobench
 from iobench.errors import StorageError, StoreError
-from iobench.files import objects, uploads
-from iobench.files.uploads import Upload
+from iobench.files import objects
+from iobench.files.objects import Upload
 from iobench.files.urls import as_path
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.verification import verify_store
@@ -47,7 +47,7 @@ def fmt(request):
 
 @pytest.fixture
 def place(bucket, monkeypatch):
-    monkeypatch.setattr(uploads, "PART_NBYTES", 5 << 20)  # the least there may be
+    monkeypatch.setattr(objects, "UPLOAD_NBYTES", 5 << 20)  # the least there may be
     return as_path(f"s3://{bucket}/data/store")
 
 
@@ -126,7 +126,7 @@ REQUESTS = [(objects, "_put"), (Upload, "_send"), (Upload, "_end")]
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_at_any_request_it_ends_the_same(bucket, fmt, tmp_path, monkeypatch):
-    monkeypatch.setattr(uploads, "PART_NBYTES", 5 << 20)
+    monkeypatch.setattr(objects, "UPLOAD_NBYTES", 5 << 20)
     run(tmp_path / "whole", fmt)
     whole = content(tmp_path / "whole")
     chance = random.Random(fmt.name)

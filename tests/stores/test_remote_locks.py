@@ -1,6 +1,5 @@
 """Locks of stores in a bucket: objects that one process puts, renews and loses."""
 
-import json
 import os
 import socket
 
@@ -37,7 +36,7 @@ def test_a_lock_is_held_renewed_and_released(place, monkeypatch):
 
 def test_a_lock_that_another_host_took_over_is_noticed(place):
     with locked(place) as lock:
-        (place / LOCK_NAME).write_bytes(json.dumps({"host": "other", "pid": 1}).encode())
+        (place / LOCK_NAME).write_bytes(b"host=other\npid=1\n")
         with pytest.raises(StoreClaimedError, match="process 1 on other took over"):
             lock.check()
     assert lock_holder(place / LOCK_NAME) == "process 1 on other"
@@ -45,8 +44,8 @@ def test_a_lock_that_another_host_took_over_is_noticed(place):
 
 @pytest.mark.parametrize("host", [socket.gethostname(), "other"])
 def test_the_lock_of_a_process_that_ended_is_taken_over(place, monkeypatch, host):
-    values = {"host": host, "pid": 2**22 + 1, "token": "gone"}
-    assert objects.create(place / LOCK_NAME, json.dumps(values).encode()) is not None
+    left = f"host={host}\npid={2**22 + 1}\ntoken=gone\n".encode()
+    assert objects.create(place / LOCK_NAME, left) is not None
     monkeypatch.setattr(locks, "STALE_S", -1.0)
     with locked(place, wait_s=20) as lock:
         lock.check()
