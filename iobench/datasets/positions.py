@@ -152,14 +152,6 @@ def coordinate_times(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDA
     return None if times is None else times.reshape(values.shape)
 
 
-def row_numbers(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
-    """Return the row of each value: all in one if the parts follow each other, else one each."""
-    steps = np.diff(np.concatenate(parts))
-    follow = bool((steps > 0).all() or (steps < 0).all())
-    rows = np.zeros(len(parts), np.int64) if follow else np.arange(len(parts), dtype=np.int64)
-    return np.repeat(rows, [len(part) for part in parts])
-
-
 class FileCoordinates:
     """The coordinate of each file along a dimension, and the order of files by it.
 

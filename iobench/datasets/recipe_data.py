@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from iobench.datasets.inspected_netcdf import whole_variable
-from iobench.datasets.positions import decode_parts, decode_times, row_numbers, time_positions
+from iobench.datasets.positions import FileCoordinates, SampleRows, decode_parts, decode_times
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
@@ -98,33 +98,47 @@ def items_along(
     for file in files:
         if not file.dims.get(dim):
             raise FileFormatError(f"{file.path}: has nothing along {dim!r}, expected samples")
-    where = [(n, i) for n, file in enumerate(files) for i in range(file.dims[dim])]
     first = files[0].variables.get(dim)
     units = "" if first is None else first.attributes.get("units", "")
-    by_split: dict[str, Sequence[int]] = {}
-    if is_time := dim == "time" or " since " in units:
-        times = file_times(files, dim, time_unit)
-        together = np.concatenate(times)
-        if is_distinct:
-            _check_distinct(files, where, together)
-        spelled = np.datetime_as_string(together)
-        names, by_split = spelled.tolist(), _splits(splits, spelled)
-        numbers = row_numbers([each.astype(np.float64) for each in times])
-        positions, units = time_positions(together, numbers)
-    else:  # no time: by its coordinate, or counted
+    is_time = dim == "time" or " since " in units
+    values: Sequence[NDArray[Any]]
+    if is_time:
+        values = file_times(files, dim, time_unit)
+    else:  # by its coordinate, or counted
         values = [
-            np.arange(file.dims[dim], dtype=np.float64)
-            if dim not in file.variables
-            else whole_variable(file, dim).astype(np.float64)
+            whole_variable(file, dim).astype(np.float64)
+            if dim in file.variables
+            else np.arange(file.dims[dim], dtype=np.float64)
             for file in files
         ]
-        names = [f"{files[n].path.name} {dim}={values[n][i]:g}" for n, i in where]
-        numbers, positions = row_numbers(values), np.concatenate(values)
-    steps = np.diff(positions)[np.diff(numbers) == 0]
-    if not ((steps > 0).all() or (not is_time and (steps < 0).all())):
-        return Items(where, names, splits=by_split)
-    rows = numbers.tolist() if numbers.any() else ()
-    return Items(where, names, positions.tolist(), units, rows, by_split)
+    along = FileCoordinates(values, [units] * len(files), [""] * len(files))
+    along.order = None  # files stay as they are
+    samples = SampleRows((dim,), [along])
+    (axis,) = samples.axes
+    where = list(samples.where)
+    if not is_time:
+        paths = [file.path for file in files]
+        names = [f"{paths[n].name} {dim}={values[n][i]:g}" for n, i in where]
+        return Items(where, names, axis.positions, units, axis.rows)
+    times = np.concatenate(values)
+    if is_distinct and samples.is_doubled:
+        distinct, counts = np.unique(times, return_counts=True)
+        time = distinct[counts > 1][0]
+        before, again = (files[where[n][0]].path for n in np.flatnonzero(times == time)[:2])
+        raise FileFormatError(
+            f"{again}: holds {time}, which is in {before} already; expected each time once: are "
+            "two files copies of one?"
+        )
+    spelled = np.datetime_as_string(times)
+    by_split: dict[str, Sequence[int]] = {}
+    for split in splits:
+        inside = np.zeros(len(spelled), dtype=np.bool_)
+        for length in {len(each) for each in split.times}:
+            begins = [each for each in split.times if len(each) == length]
+            inside |= np.isin(spelled.astype(f"U{length}"), begins)
+        if inside.any():
+            by_split[split.name] = np.flatnonzero(inside).tolist()
+    return Items(where, spelled.tolist(), axis.positions, axis.units, axis.rows, by_split)
 
 
 def file_times(
@@ -162,28 +176,3 @@ def file_times(
                 f"{file.path}: time {odd[0]} is not on a whole {UNITS.get(unit, unit)}"
             )
     return found
-
-
-def _splits(splits: Sequence[Split], names: NDArray[np.str_]) -> dict[str, Sequence[int]]:
-    """Return the samples of each split that has any, by the names of their times."""
-    by_name: dict[str, Sequence[int]] = {}
-    for split in splits:
-        inside = np.zeros(len(names), dtype=np.bool_)
-        for length in {len(each) for each in split.times}:
-            begins = [each for each in split.times if len(each) == length]
-            inside |= np.isin(names.astype(f"U{length}"), begins)
-        if inside.any():
-            by_name[split.name] = np.flatnonzero(inside).tolist()
-    return by_name
-
-
-def _check_distinct(
-    files: Sequence[NetcdfFile], where: Sequence[tuple[int, int]], times: NDArray[np.datetime64]
-) -> None:
-    distinct, counts = np.unique(times, return_counts=True)
-    for time in distinct[counts > 1][:1]:
-        first, second = (files[where[n][0]].path for n in np.flatnonzero(times == time)[:2])
-        raise FileFormatError(
-            f"{second}: holds {time}, which is in {first} already; expected each time once: are "
-            "two files copies of one?"
-        )

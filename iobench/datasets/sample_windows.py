@@ -8,6 +8,7 @@ share nothing are made one by one.
 from __future__ import annotations
 
 import math
+import operator
 import os
 import tempfile
 import threading
@@ -217,7 +218,7 @@ class FilledWindow(NamedTuple):
     start: int
     stop: int
     arrays: dict[str, NDArray[Any]]  # in memory
-    # or in scratch: boxes of the arrays of all its samples, and where they lie
+    # or in scratch: where boxes of the arrays of all its samples lie, their start and shape
     bands: dict[str, list[tuple[int, Place, Place]]]
     pages: dict[str, NDArray[np.uint8]]
 
@@ -252,33 +253,32 @@ class WindowDecoder:
 
     def fill(self, start: int, stop: int) -> FilledWindow:
         """Decode the samples of a window, in pages of one that is over."""
-        n, variables = stop - start, self._files.variables
-        samples = list(self._files.by_file(start, stop))
-        pages = self._pages.pop() if self._pages else {}
+        n, pages = stop - start, self._pages.pop() if self._pages else {}
         window = FilledWindow(start, stop, {}, {}, pages)
-        if n * self._files.sample_nbytes <= self._plan.memory_nbytes:
-            jobs = []
-            for number, each in enumerate(variables):
-                whole = (0,) * len(each.shape), each.shape
-                array = window.arrays[each.name] = _memory(pages, each.name, n, each, *whole)
-                jobs.append(self._jobs(samples, number, array, *whole))
-            self._run(chain.from_iterable(jobs))
-            return window
-        offset = 0
-        for number, each in enumerate(variables):
-            bands = window.bands.setdefault(each.name, [])
-            for box in _boxes(each, max(self._plan.band_nbytes // n, LEAST_BAND_NBYTES)):
-                band = _memory(pages, "", n, each, *box)
-                self._run(self._jobs(samples, number, band, *box))
-                data = band.reshape(-1).view(np.uint8).data
-                pieces = range(0, len(data), WRITTEN_NBYTES)
+        samples = list(self._files.by_file(start, stop))
+        fits = n * self._files.sample_nbytes <= self._plan.memory_nbytes
+        every, offset = [], 0
+        for number, each in enumerate(self._files.variables):
+            whole = [((0,) * len(each.shape), each.shape)]
+            nbytes = max(self._plan.band_nbytes // n, LEAST_BAND_NBYTES)
+            for begin, shape in whole if fits else _boxes(each, nbytes):
+                array = _memory(pages, each.name if fits else "", (n, *shape), each.dtype)
+                jobs = self._jobs(samples, number, array, begin)
+                if fits:
+                    window.arrays[each.name] = array
+                    every.append(jobs)
+                    continue
+                self._run(jobs)
+                data = array.reshape(-1).view(np.uint8).data
                 self._run(
                     partial(self._write, data[at : at + WRITTEN_NBYTES], offset + at)
-                    for at in pieces
+                    for at in range(0, len(data), WRITTEN_NBYTES)
                 )
-                bands.append((offset, *box))
+                window.bands.setdefault(each.name, []).append((offset, begin, shape))
                 offset += len(data)
-        pages.clear()  # samples are read back into memory of their own
+        self._run(chain.from_iterable(every))
+        if not fits:  # samples are read back into memory of their own
+            pages.clear()
         return window
 
     def give_back(self, window: FilledWindow) -> None:
@@ -297,9 +297,9 @@ class WindowDecoder:
         number: int,
         target: NDArray[Any],
         start: Place,
-        stop: Place,
     ) -> Iterator[Callable[[], None]]:
-        """Yield what fills the box of one variable of samples: some chunks each."""
+        """Yield what fills a box of one variable of samples, from ``start``: some chunks each."""
+        stop = tuple(map(operator.add, start, target.shape[1:]))
         for variables, members, indexes in samples:
             variable = variables[number]
             inner = variable.places(start, stop)
@@ -354,51 +354,43 @@ class WindowDecoder:
     ) -> NDArray[Any]:
         assert self._scratch is not None
         rows = np.empty((last - first, *variable.shape), dtype=variable.dtype)
-        for offset, start, stop in bands[variable.name]:
-            lengths = tuple(b - a for a, b in zip(start, stop, strict=True))
-            is_whole = lengths == variable.shape
-            band = rows if is_whole else np.empty((last - first, *lengths), dtype=variable.dtype)
-            begin = offset + first * math.prod(lengths) * variable.dtype.itemsize
+        for offset, start, shape in bands[variable.name]:
+            is_whole = shape == variable.shape
+            band = rows if is_whole else np.empty((last - first, *shape), dtype=variable.dtype)
+            begin = offset + first * math.prod(shape) * variable.dtype.itemsize
             data, end = band.reshape(-1).view(np.uint8).data, begin + band.nbytes
             with storage_errors(self._folder, resumable=True):
                 if read_into(self._scratch.fileno(), [data], begin, end) < end:
                     raise StorageError(f"{self._folder}: what was written to scratch there is gone")
             if not is_whole:
-                box = [slice(a, b) for a, b in zip(start, stop, strict=True)]
+                box = [slice(a, a + length) for a, length in zip(start, shape, strict=True)]
                 rows[(slice(None), *box)] = band
         return rows
 
 
 def _memory(
-    pages: dict[str, NDArray[np.uint8]],
-    name: str,
-    n_samples: int,
-    variable: SampledVariable,
-    start: Place,
-    stop: Place,
+    pages: dict[str, NDArray[np.uint8]], name: str, shape: Place, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Return where a box of a variable of samples is decoded: in pages of that name."""
-    shape = (n_samples, *(b - a for a, b in zip(start, stop, strict=True)))
-    nbytes = math.prod(shape) * variable.dtype.itemsize
+    """Return an array in the pages of a name, in new ones where these are too few."""
+    nbytes = math.prod(shape) * dtype.itemsize
     if name not in pages or pages[name].size < nbytes:
         pages.pop(name, None)
         pages[name] = own_pages(nbytes)
-    return pages[name][:nbytes].view(variable.dtype).reshape(shape)
+    return pages[name][:nbytes].view(dtype).reshape(shape)
 
 
 def _boxes(variable: SampledVariable, nbytes: int) -> Iterator[tuple[Place, Place]]:
-    """Yield boxes of a sample's array, of whole chunks, of about so many bytes each."""
-    lengths = [min(step, n) for step, n in zip(variable.steps, variable.shape, strict=True)]
+    """Yield start and shape of boxes of a sample's array: whole chunks, of about so many bytes."""
+    lengths = list(map(min, variable.steps, variable.shape))
     for axis in reversed(range(len(lengths))):
-        one = math.prod(lengths) * variable.dtype.itemsize
-        n_steps = max(1, nbytes // max(1, one))
+        n_steps = max(1, nbytes // max(1, math.prod(lengths) * variable.dtype.itemsize))
         lengths[axis] = min(variable.shape[axis], lengths[axis] * n_steps)
         if lengths[axis] < variable.shape[axis]:
             break
     starts = (range(0, n, max(1, k)) for n, k in zip(variable.shape, lengths, strict=True))
     for start in product(*starts):
-        stops = zip(start, lengths, variable.shape, strict=True)
-        yield start, tuple(min(a + length, n) for a, length, n in stops)
+        ends = zip(start, lengths, variable.shape, strict=True)
+        yield start, tuple(min(length, n - a) for a, length, n in ends)
 
 
 def is_in_memory(folder: Path) -> bool:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from iobench.datasets import file_times, inspect_files
 from iobench.datasets.positions import (
     decode_times,
-    row_numbers,
     seconds_since_1970,
     time_positions,
 )
@@ -135,22 +134,6 @@ def test_other_times_are_seconds(days):
     found, units = positions(times)
     assert ((found - found[0]) / 86400).tolist() == days
     assert units == "seconds"
-
-
-@pytest.mark.parametrize(
-    ("parts", "rows"),
-    [
-        ([[0, 1], [2, 3]], [0, 0, 0, 0]),
-        ([[3, 2], [1]], [0, 0, 0]),
-        ([[0, 1], [0, 1]], [0, 0, 1, 1]),
-        ([[0, 1], [1, 2]], [0, 0, 1, 1]),
-        ([[0, 5], [2, 7], [9]], [0, 0, 1, 1, 2]),
-        ([[1, 0, 3]], [0, 0, 0]),
-        ([[], [1.0]], [0]),
-    ],
-)
-def test_parts_that_follow_each_other_are_one_row(parts, rows):
-    assert row_numbers([np.array(part, float) for part in parts]).tolist() == rows
 
 
 def times_of(folder, values, units, calendar=""):
