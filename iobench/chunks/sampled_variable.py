@@ -16,7 +16,6 @@ from iobench.chunks.boxes import fits, in_chunks, places_touched
 from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
 from iobench.chunks.chunked_variable import ChunkedVariable, Place, decode_chunk
 from iobench.chunks.packing import is_plain, unpack
-from iobench.files.ranges import announce_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,21 +92,6 @@ class SampledVariable:
     def read(self, places: Sequence[Place]) -> list[memoryview | None]:
         """Return what is stored of some chunks; None of one that was never written."""
         return read_chunks([(self.file, self.variable, place) for place in places])[0]
-
-    def announce(self, indexes: NDArray[np.int64]) -> None:
-        """Have the system read the chunks of samples, where they are ranges of a file here."""
-        offsets, sizes = self.variable.offsets, self.variable.sizes
-        if offsets is None or sizes is None or self.variable.numbers is not None:
-            return
-        for row, _ in self.parts(indexes):
-            starts, lengths = offsets[self._index(row)], sizes[self._index(row)]
-            written = starts >= 0
-            if not written.any():
-                continue
-            start = int(starts[written].min())
-            nbytes = int((starts + lengths)[written].max()) - start
-            if nbytes <= 2 * int(lengths[written].sum()):
-                announce_range(self.file, start, nbytes)
 
     def _index(self, row: Place) -> tuple[Any, ...]:
         """Return the index of a row in arrays of all chunks."""

@@ -49,6 +49,15 @@ class Hyperslab(NamedTuple):
         return self.name or self.variable
 
 
+class _Place(NamedTuple):
+    """Where a variable is that samples take at an index along each sample dimension."""
+
+    name: str  # of the array
+    variable: ChunkedVariable
+    path: str
+    axes: tuple[int, ...]  # the sample dimensions; -1 of one that it lacks
+
+
 class ChunkedSamples:
     """Reads and decodes what samples take of the variables of files: their `hyperslabs`.
 
@@ -63,10 +72,11 @@ class ChunkedSamples:
         self.fused: tuple[str, ...] = ()
         self.opened: tuple[Any, ...] = ()
         self._dims: tuple[str, ...] = ()
+        self._known: dict[int, list[_Place]] = {}
         self._sampled: dict[int, list[SampledVariable]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_sampled": {}}
+        return {**vars(self), "_known": {}, "_sampled": {}}
 
     def keep_files(self, files: Sequence[SourceFile], dims: Sequence[str]) -> None:
         """Keep what reading needs: it travels to the workers, what files have alike once."""
@@ -75,7 +85,7 @@ class ChunkedSamples:
         def shared(each: ChunkedVariable) -> ChunkedVariable:
             return each if each.is_in_chunks else known.setdefault(ENCODER.encode(each), each)
 
-        self._dims, self._sampled = tuple(dims), {}
+        self._dims, self._known, self._sampled = tuple(dims), {}, {}
         self.opened = tuple(
             msgspec.structs.replace(
                 file, variables={name: shared(each) for name, each in file.variables.items()}
@@ -132,55 +142,64 @@ class ChunkedSamples:
             raise OptionError(f"{self.name}: call samples() before reading a sample")
         return self.opened[number]
 
+    def _places(self, where: Any) -> list[_Place] | None:
+        """Return where the variables are that a sample takes at an index; None where it is less."""
+        kind, number = type(self), where[0]
+        is_index = kind.ranges is ChunkedSamples.ranges
+        if not is_index or kind.hyperslabs is not ChunkedSamples.hyperslabs:
+            return None
+        if number not in self._known:
+            self._known[number] = [
+                _Place(each.array, *_located(file, each.variable, self._dims))
+                for each, file in self._slabs(where)
+            ]
+        return self._known[number]
+
     # ---- the steps
 
     def read(self, where: Any) -> Any:
         """Return the bytes of the sample's hyperslabs; their arrays where the library must read."""
-        slabs = self._slabs(where)
         if self.fused:
             return {
                 each.array: through_library(
                     holder(file, each.variable), file.variables[each.variable], each.ranges
                 )
-                for each, file in slabs
+                for each, file in self._slabs(where)
             }
-        boxes = [_box(each, file, self._dims) for each, file in slabs]
-        return read_boxes(self._chunks, boxes, tuple(where[: 1 + len(self._dims)]))
+        sample = tuple(where[: 1 + len(self._dims)])
+        if (places := self._places(where)) is None:
+            boxes = [_box(each, file, self._dims) for each, file in self._slabs(where)]
+        else:
+            indexes = sample[1:]
+            boxes = [indexes_box(path, each, axes, indexes) for _, each, path, axes in places]
+        return read_boxes(self._chunks, boxes, sample)
 
     def decode(self, raw: Raw, where: Any, out: Mapping[str, NDArray[Any]] | None = None) -> Arrays:
         """Return the arrays of the sample's bytes by name, made in ``out`` where they can be."""
-        slabs = self._slabs(where)
-        rows = [None if out is None else out[each.array] for each, _ in slabs]
+        if (places := self._places(where)) is not None:
+            rows = [None if out is None else out[each.name] for each in places]
+            return {
+                each.name: unpack(stored, each.variable.packing, row)
+                for each, stored, row in zip(places, raw.arrays(rows), rows, strict=True)
+            }
         arrays = {}
-        for (slab, file), stored, row in zip(slabs, raw.arrays(rows), rows, strict=True):
+        for (slab, file), stored in zip(self._slabs(where), raw.arrays(), strict=True):
             variable = file.variables[slab.variable]
-            values = unpack(stored, variable.packing, row)
-            if stored.ndim == len(variable.dims):  # of a box, which keeps all dimensions
-                single = [isinstance(slab.ranges.get(dim), int) for dim in variable.dims]
-                if any(single):
-                    values = np.asarray(values[tuple(0 if one else slice(None) for one in single)])
-            arrays[slab.array] = values
+            single = [isinstance(slab.ranges.get(dim), int) for dim in variable.dims]
+            index = tuple(0 if one else slice(None) for one in single)
+            arrays[slab.array] = np.asarray(unpack(stored, variable.packing)[index])
         return arrays
 
     def chunks_of(self, where: Any) -> list[tuple[SampledVariable, Place]]:
         """Return the chunks that a sample takes; none of one that is less than an index of all."""
-        dims = set(self._dims)
-        slabs = [] if self.fused else self._slabs(where)
-        for each, _ in slabs:
-            if each.of_all or each.ranges.keys() != dims or not _are_indexes(each.ranges):
-                return []
-        number, indexes = where[0], where[1 : 1 + len(dims)]
-        if slabs and number not in self._sampled:
+        places, number = None if self.fused else self._places(where), where[0]
+        if places is None:
+            return []
+        if number not in self._sampled:
             self._sampled[number] = [
-                SampledVariable(
-                    range_file(holder(file, each.variable).path),
-                    file.variables[each.variable],
-                    self._dims,
-                    each.array,
-                )
-                for each, file in slabs
+                SampledVariable(each.path, each.variable, self._dims, each.name) for each in places
             ]
-        return chunks_of_sample(self._sampled[number], indexes) if slabs else []
+        return chunks_of_sample(self._sampled[number], where[1 : 1 + len(self._dims)])
 
     def plain_parts(self, where: Any) -> list[VariablePart]:
         """Return what xarray has to read of a sample."""
@@ -211,27 +230,23 @@ def through_library(
     return read_through_zarr(variable, selection)
 
 
-def _are_indexes(ranges: Mapping[str, int | slice]) -> bool:
-    return not any(isinstance(part, slice) for part in ranges.values())
+def _located(
+    file: Any, name: str, dims: Sequence[str]
+) -> tuple[ChunkedVariable, str, tuple[int, ...]]:
+    """Return a variable of a file, the file that holds it, and which axes some dimensions are."""
+    variable = file.variables[name]
+    path = range_file(holder(file, name).path)
+    return variable, path, tuple([variable.axis(dim) for dim in dims])
 
 
 def _box(slab: Hyperslab, file: Any, dims: Sequence[str]) -> Box:
-    """Return what is read of a variable; of an index along each sample dimension without them."""
-    variable, ranges = file.variables[slab.variable], slab.ranges
-    path = range_file(holder(file, slab.variable).path)
-    if slab.of_all:
-        axes = (-1,) * len(dims)
-    else:
-        axes = tuple([variable.axis(dim) for dim in dims])
-        if len(ranges) == len(dims) and _are_indexes(ranges):
-            indexes: Any = [ranges.get(dim) for dim in dims]
-            if None not in indexes:
-                return indexes_box(path, variable, axes, indexes)
+    """Return what is read of a variable, with all its dimensions."""
+    variable, path, axes = _located(file, slab.variable, dims)
     check_known(path, variable)
     ends = []
     for dim, length in zip(variable.dims, variable.shape, strict=True):
-        part = ranges.get(dim, slice(None))
+        part = slab.ranges.get(dim, slice(None))
         part = part if isinstance(part, slice) else slice(part, part + 1 or None)
         ends.append(part.indices(length)[:2])
     start, stop = zip(*ends, strict=True) if ends else ((), ())
-    return Box(path, variable, start, stop, axes, slab.of_all)
+    return Box(path, variable, start, stop, (-1,) * len(dims) if slab.of_all else axes, slab.of_all)

@@ -29,35 +29,23 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Locator
     from iobench.datasets.setup_processes import Advance
 
-MOMENTS_VERSION = 1
-
-Columns = Mapping[str, "NDArray[Any]"]
+Normalisation = Mapping[str, "tuple[NDArray[np.float64], NDArray[np.float64]]"]
+"""By variable what is subtracted and divided by, scalars or of a field's shape; a deviation of 0
+divides by 1."""
 
 
 class FileMoments(msgspec.Struct, frozen=True, eq=False):
     """Count, mean and sum of squared deviations of each variable of a file."""
 
-    columns: Columns
+    by_name: Mapping[str, NDArray[Any]]
 
 
-class Scale(msgspec.Struct, frozen=True, eq=False):
-    """What is subtracted and divided by: float64, scalars or of a field's shape."""
-
-    mean: NDArray[np.float64]
-    divisor: NDArray[np.float64]
-
-
-class Normalisation(msgspec.Struct, frozen=True, eq=False):
-    """The z-score of each variable; a deviation of 0 divides by 1."""
-
-    scales: Mapping[str, Scale]
-
-    def checksum(self) -> str:
-        """Return a digest of the values, for the provenance of stores."""
-        digest = hashlib.sha256()
-        for name, scale in self.scales.items():
-            digest.update(name.encode() + scale.mean.tobytes() + scale.divisor.tobytes())
-        return digest.hexdigest()
+def checksum_of(normalisation: Normalisation) -> str:
+    """Return a digest of the values, for the provenance of stores."""
+    digest = hashlib.sha256()
+    for name, (mean, divisor) in normalisation.items():
+        digest.update(name.encode() + mean.tobytes() + divisor.tobytes())
+    return digest.hexdigest()
 
 
 def normalisation_of(
@@ -67,16 +55,26 @@ def normalisation_of(
     *,
     per_point: Sequence[str] = (),
 ) -> Normalisation:
-    """Return the normalisation over files."""
+    """Return the normalisation over files, of which moments are merged in their order."""
     inspection = Inspection(
-        json.dumps(["moments", MOMENTS_VERSION, sorted(per_point), sorted(names)]),
+        json.dumps(["moments 2", sorted(per_point), sorted(names)]),
         functools.partial(_file_moments, tuple(names), tuple(per_point)),
         (FileMoments,),
     )
     paths = [file.path for file in files]
-    moments = catalogued(paths, inspection, cache_dir=locator.cache_dir, progress=locator.progress)
-    parts = [each.columns for each in moments]
-    return Normalisation({name: _scale(parts, name) for name in names})
+    every = catalogued(paths, inspection, cache_dir=locator.cache_dir, progress=locator.progress)
+    merged = {}
+    for name in names:
+        first = every[0].by_name[f"{name}.mean"]
+        moments: tuple[Any, Any, Any] = 0, np.zeros_like(first), np.zeros_like(first)
+        for each in every:
+            count, mean, squares = (
+                each.by_name[f"{name}.{what}"] for what in ("count", "mean", "squares")
+            )
+            moments = merge_means(moments, (int(count), mean, squares))
+        deviation = np.sqrt(moments[2] / moments[0])
+        merged[name] = np.asarray(moments[1]), np.where(deviation > 0, deviation, 1.0)
+    return merged
 
 
 def _file_moments(
@@ -84,7 +82,7 @@ def _file_moments(
 ) -> FileMoments:
     """Return count, mean and sum of squared deviations of each variable of a file."""
     file = inspect_netcdf(path)
-    columns: dict[str, NDArray[Any]] = {}
+    moments: dict[str, NDArray[Any]] = {}
     for name in names:
         values = whole_variable(file, name).astype(np.float64, copy=False)
         axis = 0 if name in per_point else None
@@ -95,19 +93,7 @@ def _file_moments(
             )
         values = values - mean
         np.square(values, out=values)
-        columns[f"{name}.count"] = np.array(len(values) if axis == 0 else values.size)
-        columns[f"{name}.mean"] = np.asarray(mean)
-        columns[f"{name}.squares"] = np.asarray(values.sum(axis=axis))
-    return FileMoments(columns)
-
-
-def _scale(parts: Sequence[Columns], name: str) -> Scale:
-    """Merge the moments of files in their order."""
-    zero = np.zeros_like(parts[0][f"{name}.mean"])
-    moments: tuple[Any, Any, Any] = (0, zero, zero)
-    for part in parts:
-        added = int(part[f"{name}.count"]), part[f"{name}.mean"], part[f"{name}.squares"]
-        moments = merge_means(moments, added)
-    count, mean, squares = moments
-    deviation = np.sqrt(squares / count)
-    return Scale(np.asarray(mean), np.where(deviation > 0, deviation, 1.0))
+        moments[f"{name}.count"] = np.array(len(values) if axis == 0 else values.size)
+        moments[f"{name}.mean"] = np.asarray(mean)
+        moments[f"{name}.squares"] = np.asarray(values.sum(axis=axis))
+    return FileMoments(moments)

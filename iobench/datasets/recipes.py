@@ -21,7 +21,7 @@ from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_labels import SamplePlaces, labels_of_files
 from iobench.datasets.file_sets import compare_coordinates, coordinates_of
 from iobench.datasets.inspected_netcdf import describe_files, inspect_files, whole_variables
-from iobench.datasets.normalisation import Normalisation, normalisation_of
+from iobench.datasets.normalisation import Normalisation, checksum_of, normalisation_of
 from iobench.datasets.plain_loop import make_plain_loop
 from iobench.datasets.published_files import PublishedFiles
 from iobench.datasets.recipe_data import (
@@ -79,7 +79,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
     def __init__(self, **options: str) -> None:
         ChunkedSamples.__init__(self)
         super().__init__(**options)
-        self.normalisation = Normalisation({})
+        self.normalisation: Normalisation = {}
 
     @classmethod
     def _mistakes(cls) -> Iterator[str]:
@@ -299,12 +299,12 @@ class Recipe(PublishedFiles, ChunkedSamples):
         stacked = np.empty((len(names), *shape), dtype=np.float32)
         scored = np.empty(shape)
         for channel, name in enumerate(names):
-            scale = self.normalisation.scales.get(name)
-            if scale is None:
+            if name not in self.normalisation:
                 stacked[channel] = arrays[name]
                 continue
-            np.subtract(arrays[name], scale.mean, out=scored)
-            stacked[channel] = np.divide(scored, scale.divisor, out=scored)
+            mean, divisor = self.normalisation[name]
+            np.subtract(arrays[name], mean, out=scored)
+            stacked[channel] = np.divide(scored, divisor, out=scored)
         return stacked
 
     def upstream(
@@ -333,6 +333,6 @@ class Recipe(PublishedFiles, ChunkedSamples):
                 "over": "all values, per variable",
                 "per_point": [each.name for each in self.fields if each.zscore == "point"],
                 "files": list(fitted),
-                "sha256": self.normalisation.checksum(),
+                "sha256": checksum_of(self.normalisation),
             }
         return facts

@@ -285,12 +285,6 @@ class WindowDecoder:
         """Let the memory of a window serve a later one."""
         self._pages.append(window.pages)
 
-    def announce(self, start: int, stop: int) -> None:
-        """Have the system read what a window needs, while another one is written."""
-        for variables, _, indexes in self._files.by_file(start, stop):
-            for variable in variables:
-                variable.announce(indexes)
-
     def _jobs(
         self,
         samples: Sequence[FileSamples],
@@ -584,8 +578,6 @@ class SampleProducer:
             while waiting or begun is not None:
                 begun = begun or filling.submit(decoder.fill, *waiting.popleft())
                 window, begun = begun.result(), None
-                if waiting:
-                    decoder.announce(*waiting[0])
                 if waiting and plan.is_filled_ahead:
                     begun = filling.submit(decoder.fill, *waiting.popleft())
                 jobs = []

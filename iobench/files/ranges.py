@@ -204,12 +204,6 @@ def file_nbytes(folder: str, name: str) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def announce_range(path: str, start: int, nbytes: int) -> None:
-    """Tell the kernel that a range of a file will be read soon; nothing of a file behind a URL."""
-    if not is_url(path):
-        open_files.opened((path, SOURCE_FILE, 0)).announce(start, nbytes)
-
-
 def read_extents(extents: Sequence[FileRange[str]]) -> list[memoryview]:
     """Read extents, neighbours at once."""
     is_remote = any(is_url(path) for path in {path for path, _, _ in extents})

@@ -15,6 +15,8 @@ from iobench.recording.kinds import Kind
 from iobench.stores.chunked_store import ChunkedStore, StoredSamples
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from iobench.chunks.decoded_chunks import DecodedChunks
     from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.samples import Sample, SampleSpec
@@ -76,7 +78,7 @@ def dataset_pipeline(
 ) -> Pipeline:
     """Return the steps ``read``, ``decode``, ``preprocess`` of a dataset, fused as it says."""
     # all of them: a script's own loaders need none
-    from iobench.datasets.contract import sample_steps
+    from iobench.datasets.contract import LazySequence, sample_steps
 
     in_place = getattr(dataset, "keeps_decoded", False)
     steps = tuple(
@@ -87,7 +89,8 @@ def dataset_pipeline(
     )
     where = index.where
     if samples is not None and samples != range(len(where)):
-        where = Addresses(where.__getitem__, samples)
+        numbers = samples if isinstance(samples, range) else np.asarray(samples, np.int64)
+        where = LazySequence(len(samples), functools.partial(_at, where, numbers))
         if len(where) < MOST_PLANNED:  # few are sent to processes without all the others
             where = where[:]
     return Pipeline(index.spec, where, steps, getattr(dataset, "chunk_cache", None))
@@ -98,6 +101,8 @@ def store_pipeline(store: Store, *, verify: bool = False) -> Pipeline:
 
     ``verify`` is of stores whose samples share chunks; others are verified by their extents.
     """
+    from iobench.datasets.contract import LazySequence
+
     if isinstance(store, ChunkedStore):
         samples = StoredSamples(store, verify=verify)
         read = Step(Kind.READ, "", samples.read)
@@ -105,7 +110,7 @@ def store_pipeline(store: Store, *, verify: bool = False) -> Pipeline:
         return Pipeline(store.spec, range(len(store)), (read, decode), samples.chunk_cache)
     return Pipeline(
         store.spec,
-        Addresses(store.extents, range(len(store))),
+        LazySequence(len(store), store.extents),
         (
             Step(Kind.READ, "", store.read),
             Step(Kind.DECODE, "", functools.partial(_decode_stored, store)),
@@ -113,20 +118,8 @@ def store_pipeline(store: Store, *, verify: bool = False) -> Pipeline:
     )
 
 
-class Addresses(Sequence[Any]):
-    """Where some samples are, looked up when asked for: there may be a billion. Picklable."""
-
-    def __init__(self, of: Callable[[int], Any], numbers: Sequence[int]) -> None:
-        self._of = of
-        self._numbers = numbers if isinstance(numbers, range) else np.asarray(numbers, np.int64)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self._of(int(number)) for number in self._numbers[index]]
-        return self._of(int(self._numbers[index]))
+def _at(where: Sequence[Any], numbers: Sequence[int] | NDArray[np.int64], sample: int) -> Any:
+    return where[int(numbers[sample])]
 
 
 def _decode_stored(store: Store, raw: Sequence[memoryview], where: Any) -> Sample:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from msgspec.structs import replace
 
+from iobench.datasets.contract import LazySequence
 from iobench.errors import OptionError
-from iobench.loaders.pipeline import Addresses, Pipeline, Step
+from iobench.loaders.pipeline import Pipeline, Step
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 
@@ -35,7 +36,7 @@ def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> P
     stack = functools.partial(
         _stacked, pipeline.spec, window.offsets, stacking(pipeline.spec, window)
     )
-    where = Addresses(functools.partial(_items_of, pipeline.where, table), range(len(table)))
+    where = LazySequence(len(table), functools.partial(_items_of, pipeline.where, table))
     every = (*steps, Step(Kind.TRANSFORM, "window", stack))
     return Pipeline(spec, where, every, pipeline.chunk_cache, is_windowed=True)
 
