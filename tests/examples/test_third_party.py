@@ -1,6 +1,6 @@
 """A dataset and a format of somebody else, put on the path, work like those that come along.
 
-The code is what ``plugins/README.md`` and ``converters/README.md`` show.
+The code is what the pages of ``iobench/docs/extending`` show, and their own tests run it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,32 +154,3 @@ class TestLongestWait(FindingTests):
     @pytest.fixture
     def finding(self) -> Finding[Any]:
         return next(each for each in installed_findings() if each.name == "longest_wait")
-
-
-@pytest.mark.parametrize(
-    ("readme", "file"),
-    [
-        ("plugins/README.md", "third_party_waves.py"),
-        ("plugins/README.md", "third_party_stations.py"),
-        ("plugins/README.md", "third_party-0.1.dist-info/entry_points.txt"),
-        ("converters/README.md", "third_party_bins.py"),
-        ("iobench/adapters/README.md", "third_party_records_times.py"),
-    ],
-)
-def test_the_readme_shows_this_code(readme: str, file: str) -> None:
-    assert f"\n{(THIRD_PARTY / file).read_text()}```\n" in (ROOT / readme).read_text()
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(120)
-def test_the_tests_the_readmes_show_pass(tmp_path: Path) -> None:
-    for room in ("plugins", "converters"):
-        text = (ROOT / room / "README.md").read_text()
-        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        (shown,) = (block for block in blocks if "iobench.testing" in block)
-        (tmp_path / f"test_{room}.py").write_text(shown)
-    command = [sys.executable, "-m", "pytest", "-v", "-W", "error", "-p", "no:cacheprovider"]
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout
-    passed = re.findall(r"^test_(\w+)\.py::.* PASSED", told.stdout, re.MULTILINE)
-    assert {*passed} == {"plugins", "converters"}

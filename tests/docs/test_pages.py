@@ -1,0 +1,54 @@
+"""Every snippet of every page of the documentation runs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+
+from pages import CONTINUES, DOCS, LONG, chain, commands, needs, pages, run_page
+
+CONTINUED = {
+    (page.parent / found[1]).resolve()
+    for page in pages()
+    if (found := CONTINUES.search(page.read_text()))
+}
+
+
+def _cases() -> list[object]:
+    marks = {True: [pytest.mark.long], False: [pytest.mark.thorough]}
+    return [
+        pytest.param(page, id=page.stem, marks=marks[LONG in page.read_text()])
+        for page in pages()
+        if page.is_relative_to(DOCS) and page.resolve() not in CONTINUED
+    ]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", _cases())
+def test_the_snippets_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    for module in needs(page):
+        pytest.importorskip(module, reason=f"the page needs {module}")
+    for step, printed in run_page(page, tmp_path):
+        if step.shown:
+            assert _form(printed) == _form(step.shown), step.code
+
+
+def _form(text: str) -> str:
+    """Return how an output begins, without numbers and digests: these differ from run to run."""
+    first = text.strip("\n").partition("\n")[0].strip()
+    return re.sub(r"\d+(?:[.,]\d+)*", "N", re.sub(r"\b[0-9a-f]{8,}\b", "X", first))[:60]
+
+
+def test_commands_of_a_block_are_told_from_their_output() -> None:
+    body = "$ one \\\n    --more\nprinted\n$ two\n"
+    assert commands(body) == [("one \\\n    --more", "printed"), ("two", "")]
+
+
+def test_a_page_that_continues_another_runs_after_it() -> None:
+    page = DOCS / "tutorial" / "3-convert-and-train.md"
+    assert [each.stem for each in chain(page)] == ["2-my-own-script", "3-convert-and-train"]
