@@ -147,10 +147,6 @@ PROFILE: Final = (
     ),
     CommandOption("--epochs", "Passes over the samples, instead of batches.", "int"),
     CommandOption(
-        "--evaluate",
-        "Evaluate this split after each epoch of training on the split train, or --split.",
-    ),
-    CommandOption(
         "--compute",
         "Time of a training step: published, none, e.g. 25ms, or cpu:25ms on a CPU.",
         default="published",

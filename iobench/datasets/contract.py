@@ -65,7 +65,6 @@ class PublishedStep(msgspec.Struct, frozen=True):
         default_factory=dict
     )
     batches_per_step: int = 1
-    evaluation_ns: int = 0  # of a batch of an evaluation, 0 where unknown
 
 
 class SampleAxis(msgspec.Struct, frozen=True):

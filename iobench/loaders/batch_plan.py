@@ -38,57 +38,6 @@ def plan_batches(
     if n_samples < 1:
         raise OptionError("there are no samples to load: nothing to profile")
     order = BatchOrder(n_samples, BLOCK, shuffle=shuffle, seed=seed)
-    parts = (
-        (epoch, samples)
-        for epoch in itertools.count()
-        for samples in _of_epoch(order, epoch, drawn, taken)
-    )
-    batches = enumerate(_cut(parts, batch_size))
-    return (PlannedBatch(number, epoch, samples) for number, (epoch, samples) in batches)
-
-
-def plan_epochs(
-    evaluated: NDArray[np.int64],
-    taken: NDArray[np.int64],
-    batch_size: int,
-    *,
-    seed: int = 0,
-    drawn: Callable[[NDArray[np.int64]], object] | None = None,
-) -> Iterator[PlannedBatch]:
-    """Yield batches without end: an epoch over the samples ``taken``, then those ``evaluated``.
-
-    An epoch drops what makes no whole batch; the evaluation takes all samples, in their order.
-    """
-    order = BatchOrder(len(taken), BLOCK, shuffle=True, seed=seed)
-    evaluation, number = BatchOrder(len(evaluated), batch_size), itertools.count()
-    for epoch in itertools.count():
-        parts = ((epoch, samples) for samples in _of_epoch(order, epoch, drawn, taken))
-        for _, batch in _cut(parts, batch_size):
-            yield PlannedBatch(next(number), epoch, batch)
-        for samples in _of_epoch(evaluation, epoch, drawn, evaluated):
-            yield PlannedBatch(next(number), epoch, tuple(samples.tolist()), evaluates=True)
-
-
-def _cut(
-    parts: Iterator[tuple[int, NDArray[np.int64]]], batch_size: int
-) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield batches of samples that come in parts, and the epoch each begins in."""
-    begun, left = 0, np.empty(0, dtype=np.int64)
-    for epoch, samples in parts:
-        begun = begun if len(left) else epoch
-        left = np.concatenate([left, samples])
-        while len(left) >= batch_size:
-            yield begun, tuple(left[:batch_size].tolist())
-            begun, left = epoch, left[batch_size:]
-
-
-def _of_epoch(
-    order: BatchOrder,
-    epoch: int,
-    drawn: Callable[[NDArray[np.int64]], object] | None,
-    taken: NDArray[np.int64] | None,
-) -> Iterator[NDArray[np.int64]]:
-    """Yield the samples of an epoch, some thousand at a time."""
 
     def named(samples: NDArray[np.int64]) -> NDArray[np.int64]:
         return samples if taken is None else taken[samples]
@@ -97,7 +46,24 @@ def _of_epoch(
         if drawn is not None:
             drawn(named(samples))
 
-    return map(named, order.batches(epoch, expect=None if drawn is None else expect))
+    return _cut(order, named, None if drawn is None else expect, batch_size)
+
+
+def _cut(
+    order: BatchOrder,
+    named: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+    expect: Callable[..., None] | None,
+    batch_size: int,
+) -> Iterator[PlannedBatch]:
+    number = begun = 0
+    left = np.empty(0, dtype=np.int64)
+    for epoch in itertools.count():
+        for samples in order.batches(epoch, expect=expect):
+            begun = begun if len(left) else epoch
+            left = np.concatenate([left, named(samples)])
+            while len(left) >= batch_size:
+                yield PlannedBatch(number, begun, tuple(left[:batch_size].tolist()))
+                number, begun, left = number + 1, epoch, left[batch_size:]
 
 
 class BatchPlan:
@@ -109,7 +75,6 @@ class BatchPlan:
         *,
         limit: int | None,
         before_epoch: Callable[[], None] | None = None,
-        has_evaluations: bool = False,
     ) -> None:
         self._batches = batches
         self._left = limit
@@ -117,8 +82,6 @@ class BatchPlan:
         self._epoch = -1
         self._pending: PlannedBatch | None = None
         self._ended = False
-        self._has_evaluations = has_evaluations
-        self.evaluates = False
 
     @property
     def finished(self) -> bool:
@@ -131,11 +94,10 @@ class BatchPlan:
 
     def start_round(self) -> None:
         """Do what comes before an epoch, if the next round begins one."""
-        if (self._before_epoch is None and not self._has_evaluations) or self.finished:
+        if self._before_epoch is None or self.finished:
             return
         self._pending = self._pending or next(self._batches)
-        self.evaluates = self._pending.evaluates
-        if self._before_epoch is not None and self._pending.epoch != self._epoch:
+        if self._pending.epoch != self._epoch:
             self._epoch = self._pending.epoch
             self._before_epoch()
 
@@ -145,9 +107,7 @@ class BatchPlan:
         while not self.finished and (n_batches is None or taken < n_batches):
             planned = self._pending or next(self._batches)
             self._pending = None
-            if (self._before_epoch is not None and planned.epoch != self._epoch) or (
-                planned.evaluates != self.evaluates
-            ):
+            if self._before_epoch is not None and planned.epoch != self._epoch:
                 self._pending = planned
                 return
             if self._left is not None:

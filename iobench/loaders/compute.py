@@ -28,8 +28,6 @@ class Compute:
     backward_ns: int
     source: str
     batches_per_step: int = 1
-    evaluation_ns: int = 0
-    """For one batch of an evaluation; 0: as ``forward_ns``."""
     burns: bool = False
     """A thread spends the time on a CPU, as computing there does, and takes it from the workers."""
 
@@ -42,18 +40,15 @@ class Compute:
         """Spend one batch's time and record it as ``forward`` and ``backward``."""
         number, epoch = batch.planned.batch, batch.planned.epoch
         began = start = recorder.clock.now_ns() if since_ns is None else since_ns
-        evaluates, forward_ns = batch.planned.evaluates, self.forward_ns
-        if evaluates:
-            forward_ns = self.evaluation_ns or forward_ns
-        if forward_ns:
+        if self.forward_ns:
             if self.burns:
-                _burn(recorder, forward_ns)
+                _burn(recorder, self.forward_ns)
             else:
-                recorder.clock.wait_until_ns(start + forward_ns)
+                recorder.clock.wait_until_ns(start + self.forward_ns)
             middle = recorder.clock.now_ns()
             recorder.emit(Kind.FORWARD, start, middle, batch=number, epoch=epoch)
             start = middle
-        if self.backward_ns and not evaluates:
+        if self.backward_ns:
             recorder.clock.wait_until_ns(began + self.total_ns)
             end = recorder.clock.now_ns()
             recorder.emit(Kind.BACKWARD, start, end, batch=number, epoch=epoch)
@@ -95,7 +90,6 @@ def parse_compute(
             round(published.backward_ns * scale),
             source,
             published.batches_per_step,
-            round(published.evaluation_ns * scale),
         )
     # No more digits than a clock can wait for.
     match = re.fullmatch(r"(cpu:)?(\d{1,6}(?:\.\d+)?)(us|ms|s)", text)

@@ -30,7 +30,6 @@ class PlannedBatch:
     batch: int
     epoch: int
     samples: Sequence[int] | NDArray[np.int64]
-    evaluates: bool = False
     position: int = -1  # its place in the pass, where a loader counts
 
 

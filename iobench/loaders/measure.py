@@ -118,14 +118,14 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
             progress(run)
         compute.run(recorder, batch, since_ns=began_ns)
         finished_ns = now_ns()
-        if delivered > fill and not run.plan.evaluates:
+        if delivered > fill:
             run.steady_ns += finished_ns - requested_ns
         if run.steady_limit_ns is not None and run.steady_ns >= run.steady_limit_ns:
             run.plan.end()
         queue.begin(now_ns())
         requested_ns = now_ns()
     ended_ns = now_ns()
-    if delivered <= fill and not run.plan.evaluates:
+    if delivered <= fill:
         # Never steady: counted whole, or a run limited by time alone would never end.
         run.steady_ns += ended_ns - round_ns
     label = recorder.string("shutdown")
@@ -133,8 +133,6 @@ def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgre
     recorder.emit(
         Kind.OTHER, round_ns, ended_ns, sample=run.n_rounds, label=recorder.string("round")
     )
-    if run.plan.evaluates:
-        recorder.emit(Kind.EVALUATE, round_ns, ended_ns)
     run.n_rounds += 1
 
 

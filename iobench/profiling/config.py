@@ -53,7 +53,6 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
     name: str | None = None
     limits: str = "auto"
     split: str | None = None
-    evaluate: str | None = None
     window: str | None = None
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)
@@ -118,17 +117,9 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
             ("--framework", framework is not None, "--window", self.window is not None),
             ("--pipeline", self.asks_for_others, "--window", self.window is not None),
             ("--batches", self.batches is not None, "--epochs", self.epochs is not None),
-            ("--evaluate", self.evaluate is not None, "--window", self.window is not None),
-            ("--evaluate", self.evaluate is not None, "--framework", framework is not None),
         ):
             if is_one and is_other:
                 raise OptionError(f"{one} cannot be combined with {other}")
-        if self.evaluate is not None and self.epochs is None:
-            raise OptionError(f"--evaluate {self.evaluate}: follows each epoch; needs --epochs")
-        if self.evaluate is not None and self.evaluate == self.training_split:
-            raise OptionError(
-                f"--evaluate {self.evaluate}: the epochs are over this split; give another"
-            )
         for option, names in (("--framework", self.frameworks), ("--pipeline", self.pipelines)):
             if self.cache == "cold" and len(names) > 1:
                 raise OptionError(
@@ -166,11 +157,6 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
     def asks_for_others(self) -> bool:
         """Whether somebody asked that other code than ours loads the original files."""
         return self.pipelines not in (("own",), AUTO_PIPELINES)
-
-    @property
-    def training_split(self) -> str:
-        """The split that epochs with an evaluation are over."""
-        return self.split or "train"
 
     @property
     def frameworks(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from iobench.datasets.sample_windows import epoch_reads
 from iobench.datasets.selection import chosen_splits
 from iobench.errors import OptionError
 from iobench.files.urls import is_url
-from iobench.loaders.batch_plan import BatchPlan, plan_batches, plan_epochs
+from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.iterable_loader import IterableLoader
 from iobench.loaders.measure import MeasuredPipeline
@@ -65,7 +65,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     def limits(self, one: Prepared) -> tuple[int | None, float | None]:
         """Return after how many batches, and after how many seconds of steady state, a run ends."""
-        config, size = self.config, self.batch_size
+        config = self.config
         if config.epochs is None:
             if config.batches is None and config.duration_s is None:
                 return DEFAULT_BATCHES, DEFAULT_STEADY_S
@@ -75,15 +75,7 @@ class Settings(msgspec.Struct, frozen=True):
                 f"--epochs {config.epochs}: {one.label} does not say how many samples an epoch "
                 "has; give --batches"
             )
-        if one.evaluated is None:
-            return -(-config.epochs * one.n_samples // size), config.duration_s
-        if size > one.n_samples:
-            raise OptionError(
-                f"--batch-size {size}: an epoch that an evaluation follows has whole batches only, "
-                f"of {one.n_samples} samples; expected 1 to {one.n_samples}"
-            )
-        n_batches = one.n_samples // size - (-len(one.evaluated) // size)
-        return config.epochs * n_batches, config.duration_s
+        return -(-config.epochs * one.n_samples // self.batch_size), config.duration_s
 
     def start(self, one: Prepared, directory: RunDirectory, stack: ExitStack) -> MeasuredPipeline:
         """Return a run that is ready: workers start with its first round."""
@@ -97,12 +89,13 @@ class Settings(msgspec.Struct, frozen=True):
         if digests is not None:
             stack.callback(digests.close)
         limit, limit_s = self.limits(one)
-        order: dict[str, Any] = {"seed": self.config.seed, "drawn": _expects_order(one, loader)}
-        if one.evaluated is not None and one.taken is not None:
-            batches = plan_epochs(one.evaluated, one.taken, self.batch_size, **order)
-        else:
-            n_samples = max(1, one.n_samples)
-            batches = plan_batches(n_samples, self.batch_size, taken=one.taken, **order)
+        batches = plan_batches(
+            max(1, one.n_samples),
+            self.batch_size,
+            taken=one.taken,
+            seed=self.config.seed,
+            drawn=_expects_order(one, loader),
+        )
         is_cold = self.config.cache == "cold"
         directory.update(**self.device.document(loader))
         return MeasuredPipeline(
@@ -112,7 +105,6 @@ class Settings(msgspec.Struct, frozen=True):
                 batches,
                 limit=limit,
                 before_epoch=(lambda: evict(one.files)) if is_cold else None,
-                has_evaluations=one.evaluated is not None,
             ),
             recorder=recorder,
             compute=self.compute,
@@ -186,8 +178,6 @@ class Settings(msgspec.Struct, frozen=True):
         published, step = samples.published, asdict(self.compute)
         limit, limit_s = self.limits(one)
         splits = chosen_splits(config.split, config.splits_by)
-        if one.evaluated is not None:
-            splits = (config.training_split,)
         return {
             "name": checked_name(config.name),
             **samples.facts,

@@ -1,16 +1,14 @@
-"""What a profile compares, each ready to be loaded; missing probes are converted first."""
+"""What a profile compares: one `Prepared` for each way of loading the same samples."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.cpus import available_cpus
 from iobench.datasets.contract import Baseline, SampleIndex, SamplePasses, UpstreamBaseline
 from iobench.datasets.objects.source import IterableObject
 from iobench.datasets.selection import (
@@ -19,52 +17,33 @@ from iobench.datasets.selection import (
     select_split,
     split_index,
 )
-from iobench.datasets.setup_processes import stopwatch
-from iobench.errors import (
-    FileFormatError,
-    IobenchError,
-    MissingExtraError,
-    OptionError,
-    StoreClaimedError,
-    StoreError,
-    UnknownNameError,
-)
+from iobench.errors import FileFormatError, IobenchError, MissingExtraError, OptionError
 from iobench.files.atomic import is_local
 from iobench.files.urls import URL
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.ring.store_source import REMOTE_THREADS, source_of_store
 from iobench.loaders.windowed import windowed_pipeline
-from iobench.masking import mask_words
+from iobench.profiling.compared_stores import open_probe
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_BATCHES, DEFAULT_PREFETCH, OF_STORES
-from iobench.profiling.given_stores import ComparedStore
-from iobench.registry import SOURCE, dataset_names, find_converter, find_dataset, find_format
+from iobench.registry import SOURCE, dataset_names, find_dataset
 from iobench.samples import Window
-from iobench.stores.places import choose_place, conversion_s, note_conversion
-from iobench.stores.plan import StoreRequest, probe_samples
+from iobench.stores.plan import probe_samples
 from iobench.stores.sample_numbers import places_among, sample_numbers
-from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import PublishedStep
     from iobench.loaders.ring.contract import BatchSource
+    from iobench.profiling.compared_stores import ComparedStore
     from iobench.profiling.config import RunConfig
-    from iobench.profiling.format_choice import FormatChoice
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
-
-PROBE_NBYTES: Final = 2 << 30
-PROBE_SHARD_NBYTES: Final = 256 << 20
-"""What an interrupted probe loses at the most."""
-PROBE_S: Final = 60.0
-PROBE_MEMORY_NBYTES: Final = 256 << 20
-"""Or as much as a sample needs."""
-LARGEST_ERRORS: Final = ("max_absolute_error", "max_relative_error")
 
 
 class ProfiledSamples(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +85,6 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     ready: IterableObject | None = None  # with a DataLoader of the user's own, run as it is
     # which samples of ``work`` are loaded, in the order of all ways of loading; None for all
     taken: NDArray[np.int64] | None = None
-    # which ones the evaluation after each epoch is of; those are not among ``taken``
-    evaluated: NDArray[np.int64] | None = None
 
 
 class ProfiledItems(msgspec.Struct, frozen=True):
@@ -116,34 +93,19 @@ class ProfiledItems(msgspec.Struct, frozen=True):
     numbers: NDArray[np.int64]  # (samples, items), ascending; one item but of windows
     window: Window | None = None
     windows: Mapping[str, Any] | None = None  # where they were laid
-    is_evaluated: NDArray[np.bool_] | None = None  # of which samples the evaluation is
     # what a probe holds, in an order of which every beginning is spread over the files
     spread: Sequence[int] = ()
 
-    def held_by(self, store: Store, label: str, config: RunConfig) -> ProfiledItems:
+    def held_by(self, one: ComparedStore) -> ProfiledItems:
         """Return those that a store holds whole."""
-        held = (_places_in(store, self.numbers) >= 0).all(axis=1)
+        held = (_places_in(one.store, self.numbers) >= 0).all(axis=1)
         if not held.any():
             of = f"--window={self.window.spelled}: " if self.window else ""
             raise OptionError(
-                f"{of}{label} holds none of the samples that are to be loaded; take more batches, "
-                "another --split, or --format source"
+                f"{of}{one.label} holds none of the samples that are to be loaded; take more "
+                "batches, another --split, or --format source"
             )
-        evaluated = None if self.is_evaluated is None else self.is_evaluated[held]
-        if evaluated is not None and (evaluated.all() or not evaluated.any()):
-            split = config.training_split if evaluated.all() else config.evaluate
-            raise OptionError(
-                f"--evaluate {config.evaluate}: {label} holds no sample of {split}; convert all of "
-                "them, or take --format source"
-            )
-        return replace(self, numbers=self.numbers[held], is_evaluated=evaluated)
-
-    def loaded(self, places: NDArray[np.int64]) -> dict[str, Any]:
-        """Return what a `Prepared` takes of samples that lie at these places."""
-        if self.is_evaluated is None:
-            return {"n_samples": len(places), "taken": places}
-        taken, evaluated = places[~self.is_evaluated], places[self.is_evaluated]
-        return {"n_samples": len(taken), "taken": taken, "evaluated": evaluated}
+        return replace(self, numbers=self.numbers[held])
 
 
 def samples_of_source(source: Source) -> ProfiledSamples:
@@ -173,7 +135,7 @@ def samples_of_stores(given: Sequence[ComparedStore], config: RunConfig) -> Prof
         with suppress(IobenchError):
             dataset = find_dataset(manifest.dataset)
             published, title = dataset.published, dataset.title
-    if config.window or config.split or config.split_by or config.evaluate:
+    if config.window or config.split or config.split_by:
         index = split_index(store.index(), config.splits_by)
     else:
         index = SampleIndex(store.spec, range(len(store)), provenance=facts)
@@ -205,13 +167,13 @@ def prepare(
     stores = {}
     if source is not None:
         stores = {
-            choice.spelled: _probe(choice, config, source, items.spread, screen)
+            choice.spelled: open_probe(choice, config, source, items.spread, screen)
             for choice in config.choices
             if choice.name != SOURCE
         }
     # All ways read the samples that every store holds, no more and no fewer.
     for one in (*stores.values(), *given):
-        items = items.held_by(one.store, one.label, config)
+        items = items.held_by(one)
     pipelines = config.pipelines
     if pipelines == AUTO_PIPELINES:
         # Ours goes first: what lies in no page cache yet is not on the other's account.
@@ -246,12 +208,6 @@ def _choose_items(
 ) -> ProfiledItems:
     """Return what the runs need, spread evenly over what there is."""
     index, splits = samples.index, chosen_splits(config.split, config.splits_by)
-    if config.evaluate is not None:
-        try:
-            select_split(index, config.evaluate)
-        except UnknownNameError as error:
-            raise UnknownNameError(str(error).replace("--split", "--evaluate", 1)) from None
-        splits = (config.training_split, config.evaluate)
     window = None if config.window is None else Window.parse(config.window)
     windows = None
     if window is not None:
@@ -261,14 +217,11 @@ def _choose_items(
             f"ends, {placement.n_at_gaps} gaps and {placement.n_at_split} edges of the split"
         )
         available, windows = placement.items, placement.to_dict()
+    elif splits:
+        some = select_split(index, *splits)
+        available = np.asarray(some, dtype=np.int64)[:, None]
     else:
         available = np.arange(len(index))[:, None]
-        if splits:
-            some = select_split(index, *splits)
-            if isinstance(some, range):
-                available = available[some.start : some.stop : some.step]
-            else:
-                available = available[np.asarray(some, dtype=np.int64)]
     count = len(available)
     if config.epochs is None and (config.batches or config.duration_s is None):
         count = min(count, (config.batches or DEFAULT_BATCHES) * batch_size)
@@ -277,12 +230,9 @@ def _choose_items(
     chosen = np.arange(count) if is_all else np.array(probe_samples(len(available), count))
     spread = list(dict.fromkeys(available[chosen].ravel().tolist())) if has_probes else ()
     numbers = available[np.sort(chosen)]
-    is_evaluated = None
-    if config.evaluate is not None:
-        is_evaluated = np.isin(numbers[:, 0], select_split(index, config.evaluate))
     if samples.numbers is not None:
         numbers = np.asarray(samples.numbers, dtype=np.int64)[numbers]
-    return ProfiledItems(numbers, window, windows, is_evaluated, spread)
+    return ProfiledItems(numbers, window, windows, spread)
 
 
 # -- the original files ---
@@ -296,7 +246,6 @@ def _of_passes(config: RunConfig, dataset: IterableObject, source: Source) -> Pr
         "--window": config.window is not None,
         "--split": config.split is not None,
         "--split-by": bool(config.split_by),
-        "--evaluate": config.evaluate is not None,
         "--workers": config.workers is not None,
         "--prefetch": config.prefetch is not None,
     }
@@ -311,13 +260,8 @@ def _of_passes(config: RunConfig, dataset: IterableObject, source: Source) -> Pr
     if loader is None:
         return one
     workers = int(loader.num_workers)
-    return replace(
-        one,
-        ready=dataset,
-        framework="torch",
-        workers=workers,
-        prefetch=int(loader.prefetch_factor or 1) if workers else 0,
-    )
+    ahead = int(loader.prefetch_factor or 1) if workers else 0
+    return replace(one, ready=dataset, framework="torch", workers=workers, prefetch=ahead)
 
 
 def _of_source(
@@ -339,13 +283,14 @@ def _of_source(
     return Prepared(
         label=SOURCE,
         work=work,
+        n_samples=len(work),
+        taken=np.arange(len(work)),
         files=source.files,
         framework=framework,
         workers=0 if threads else config.n_workers,
         prefetch=config.n_ahead,
         windows=items.windows,
         threads=threads,
-        **items.loaded(np.arange(len(work))),
     )
 
 
@@ -383,14 +328,12 @@ def _open_baseline(
             raise
         screen.note(f"iobench's own reader is measured alone: {error}")
         return None
-    if isinstance(baseline.pipeline, SamplePasses):
-        splits = ", ".join(chosen_splits(config.split, config.splits_by))
-        for option, value in (("--split", splits), ("--evaluate", config.evaluate)):
-            if value:
-                raise OptionError(
-                    f"{option} {value}: cannot be combined with --pipeline upstream of "
-                    f"{dataset.name}, which loads all samples in an order of its own"
-                )
+    splits = ", ".join(chosen_splits(config.split, config.splits_by))
+    if isinstance(baseline.pipeline, SamplePasses) and splits:
+        raise OptionError(
+            f"--split {splits}: cannot be combined with --pipeline upstream of {dataset.name}, "
+            "which loads all samples in an order of its own"
+        )
     return baseline
 
 
@@ -408,10 +351,11 @@ def _of_baseline(
         return Prepared(work=running, n_samples=running.n_samples_all, **shared)
     return Prepared(
         work=_pipeline(running, source.index, np.unique(items.numbers)),
+        n_samples=len(items.numbers),
+        taken=np.arange(len(items.numbers)),
         framework="workers",
         workers=config.n_workers,
         prefetch=config.n_ahead,
-        **items.loaded(np.arange(len(items.numbers))),
         **shared,
     )
 
@@ -433,18 +377,20 @@ def _of_store(
     uses_ring = framework == "native" or (
         framework == "tensorflow" and manifest.format != "tfrecord"
     )
-    loaded: dict[str, Any] = {"n_samples": len(store)}
+    taken: NDArray[np.int64] | None = None
+    n_samples = len(store)
     if items.window is not None:
         work = windowed_pipeline(work, places, items.window)
-        loaded["n_samples"] = len(work)
+        n_samples = len(work)
     elif uses_ring or framework not in OF_STORES:
         # In the order in which other ways of loading have them: a store may have another one.
-        loaded = items.loaded(places[:, 0])
+        taken, n_samples = places[:, 0], len(places)
     elif len(places) < len(store):
         screen.note(
             f"{opened.label}: {framework} reads all {len(store)} samples of it, in its own order"
         )
-    threads, extents = 0, cast("BatchSource | None", None)
+    threads = 0
+    extents: BatchSource | None = None
     if framework in ("native", *OF_STORES):
         threads = config.n_workers or int(framework != "native")
         if uses_ring and config.workers is None and not is_local(store.path):
@@ -461,8 +407,10 @@ def _of_store(
         label=opened.label,
         format=manifest.format,
         work=work,
+        n_samples=n_samples,
+        taken=taken,
         files=[file for _, files in shards for file in files],
-        store=_facts_of(opened, samples),
+        store=opened.document(None if samples.source is None else len(samples.index)),
         framework=framework,
         workers=0 if threads else config.n_workers,
         prefetch=config.n_ahead or (DEFAULT_PREFETCH if threads else 0),
@@ -471,85 +419,9 @@ def _of_store(
         extents=extents,
         shards=shards,
         spelled=opened.spelled,
-        **loaded,
     )
 
 
 def _places_in(store: Store, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return where samples of these numbers lie in a store; -1 where nowhere."""
     return places_among(store.manifest.samples, numbers.ravel()).reshape(numbers.shape)
-
-
-def _probe(
-    choice: FormatChoice, config: RunConfig, source: Source, samples: Sequence[int], screen: Screen
-) -> ComparedStore:
-    """Return a probe of an item of ``--format``."""
-    request = StoreRequest(
-        source.dataset,
-        source.index,
-        find_format(choice.name),
-        source.place,
-        samples=samples,
-        options=choice.format_options,
-        files=source.files,
-        shard_nbytes=choice.shard_nbytes or PROBE_SHARD_NBYTES,
-        limit_nbytes=PROBE_NBYTES,
-        limit_s=PROBE_S,
-        encoding=choice.encoding,
-        workers=available_cpus(),
-        memory_nbytes=max(PROBE_MEMORY_NBYTES, 3 * source.index.spec.nbytes),
-    )
-    request.check_container()
-    path = source.place / "stores" / request.plan().name
-    notice = choose_place(store_dir=config.store_dir).notice
-    if notice and not source.stand_in and not path.exists():
-        screen.note(notice)
-    tally, watch = Tally(), stopwatch()
-    with _removable(path), screen.progress(f"converting a probe to {choice.spelled}") as move:
-        store = find_converter()(
-            replace(request, path=path), progress=move, notice=screen.note, tally=tally
-        )
-    assert store is not None, "a probe has one part"
-    took_s = watch()
-    if tally.n_written and not tally.n_resumed:  # one run made it all
-        note_conversion(path, took_s)
-    facts = {
-        "path": str(path),
-        "reused": not tally.n_written,
-        "convert_s": took_s if tally.n_written else conversion_s(path),
-        "probe": len(store) < len(source.index),
-    }
-    spelled = choice.spelled if choice.options else None
-    return ComparedStore(choice.spelled, store, spelled=spelled, facts=facts)
-
-
-@contextmanager
-def _removable(path: Path) -> Iterator[None]:
-    """Say of a damaged store how to be rid of it, so that the same command makes it anew."""
-    try:
-        yield
-    except StoreClaimedError:
-        raise
-    except StoreError as error:
-        raise StoreError(f"{error} ('iobench cache --remove {path}' removes it)") from error
-
-
-def _facts_of(one: ComparedStore, samples: ProfiledSamples) -> dict[str, Any]:
-    """Return what ``run.json`` says of a store; if nothing else is said, it was finished before."""
-    store, manifest = one.store, one.store.manifest
-    return {
-        "path": str(store.path),
-        "target": None if one.target is None else mask_words([one.target])[0],
-        "probe": False,
-        "reused": True,
-        "convert_s": None,
-        "nbytes": manifest.nbytes,
-        "n_samples": len(store),
-        "options": dict(manifest.options),
-        "lossy": {
-            name: {key: errors[key] for key in LARGEST_ERRORS if key in errors}
-            for name, errors in manifest.lossy.items()
-        },
-        "n_samples_all": len(store if samples.source is None else samples.index),
-        **one.facts,
-    }

@@ -20,8 +20,8 @@ from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.profiling.chosen_device import AUTO, choose_device
+from iobench.profiling.compared_stores import check_source, open_given
 from iobench.profiling.config import DEFAULT_BATCHES, RunConfig
-from iobench.profiling.given_stores import check_source, open_given
 from iobench.profiling.measured_runs import Settings
 from iobench.profiling.prepared import prepare, samples_of_source, samples_of_stores
 from iobench.profiling.storage_limits import RunProbes

@@ -74,7 +74,6 @@ class CosmoFlow(SplitFolders):
         forward_ns=8_660_000,
         backward_ns=0,
         batch_size=1,
-        evaluation_ns=2_470_000,  # 0.316 s, the median, for 65,536 samples
         source=(
             "MLPerf HPC v2.0 closed, NVIDIA, dgxa100_n64_pytorch, result_0 to result_9: from "
             "epoch_start to eval_start, by its 1024 steps, median of all epochs but the first; 512 "

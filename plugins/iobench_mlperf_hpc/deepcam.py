@@ -82,7 +82,6 @@ class DeepCam(SplitFolders, Recipe):
         forward_ns=89_360_000,
         backward_ns=0,
         batch_size=2,
-        evaluation_ns=31_140_000,  # 1.844 s, the median, for 15,158 samples
         source=(
             "MLPerf HPC v2.0 closed, Dell, 32xXE8545x4A100-SXM4-40GB, result_0 to result_4: from "
             "epoch_start to eval_start, by its 473 steps, median of all epochs but the first; 128 "

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import OptionError
-from iobench.loaders.batch_plan import BatchPlan, plan_batches, plan_epochs
+from iobench.loaders.batch_plan import BatchPlan, plan_batches
 
 
 @given(st.integers(1, 40), st.integers(1, 15), st.integers(0, 5), st.booleans())
@@ -50,33 +49,6 @@ def test_rounds_end_with_the_epoch_where_something_comes_before_it():
         plan.start_round()
         rounds.append(([batch.batch for batch in plan.take(2)], len(epochs)))
     assert rounds == [([0, 1], 1), ([2], 1), ([3, 4], 2), ([5], 2), ([6, 7], 3)]
-
-
-def test_an_evaluation_follows_each_epoch_in_a_round_of_its_own():
-    train, evaluated = np.array([0, 2, 4, 6, 8]), np.array([1, 3, 5])
-    told: list[list[int]] = []
-    batches = plan_epochs(evaluated, train, 2, drawn=lambda part: told.append(part.tolist()))
-    plan = BatchPlan(batches, limit=8, has_evaluations=True)
-    rounds = []
-    while not plan.finished:
-        plan.start_round()
-        rounds.append((plan.evaluates, list(plan.take(None))))
-    assert [evaluates for evaluates, _ in rounds] == [False, True, False, True]
-    for evaluates, taken in rounds:
-        assert all(batch.evaluates == evaluates for batch in taken)
-    assert [batch.batch for _, taken in rounds for batch in taken] == list(range(8))
-    assert [[batch.epoch for batch in taken] for _, taken in rounds] == [[0] * 2] * 2 + [
-        [1] * 2
-    ] * 2
-    for epoch in (0, 1):
-        (_, trained), (_, tested) = rounds[2 * epoch : 2 * epoch + 2]
-        assert [batch.samples for batch in tested] == [(1, 3), (5,)]
-        seen = [sample for batch in trained for sample in batch.samples]
-        assert len(set(seen)) == 4  # the fifth makes no whole batch
-        assert set(seen) < set(train.tolist())
-    assert [sorted(part) for part in told] == [train.tolist(), evaluated.tolist()] * 2
-    # Told in the order in which they are asked for.
-    assert told[0][:4] == [sample for batch in rounds[0][1] for sample in batch.samples]
 
 
 def test_a_plan_tells_the_order_in_parts_before_its_batches(monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError
-from iobench.recording.digests import read_digests
 from iobench.stores import FeatureKind, frame_example
 from iobench_mlperf_hpc.cosmoflow import LAYOUTS, CosmoFlow
 from iobench_mlperf_hpc.deepcam import CHANNELS, DeepCam
@@ -214,64 +212,3 @@ def test_a_cosmoflow_file_that_is_no_cube_is_refused(folder, tmp_path, size):
         path.write_bytes(b"".join(map(bytes, frame_example(example))))
     with pytest.raises(FileFormatError, match=r"expected a cube of 4 redshifts"):
         with_data_dir(CosmoFlow(layout="tfrecord"), data, tmp_path)
-
-
-# ---- an evaluation after each epoch
-
-
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--format", "source", "--workers", "0"),
-        ("--format", "source", "--framework", "torch", "--workers", "1"),
-        ("--format", "zarr", "--cache", "warm"),
-    ],
-)
-def test_an_evaluation_follows_each_epoch_and_is_told_apart(iobench_here, store_dir, arguments):
-    if "torch" in arguments:
-        pytest.importorskip("torch", reason="the loader is torch's")
-    done = iobench_here(
-        *("profile", "deepcam", "--tiny", "--store-dir", store_dir, "--batch-size", "2"),
-        *("--epochs", "2", "--evaluate", "validation", "--compute", "8ms", "--out", "run"),
-        *("--digests", "--json", *arguments),
-    )
-    assert done.returncode == 0, done.stderr
-    (run,) = json.loads(done.stdout)["runs"]
-    assert [each["batches"] for each in run["epochs"]] == [3, 3]
-    for epoch in run["epochs"]:
-        assert epoch["complete"]
-        # Two batches of the evaluation, computed on for as long as a step takes.
-        assert epoch["validation_ns"] - epoch["validation_wait_ns"] >= 2 * 8_000_000
-        assert epoch["wall_ns"] - epoch["wait_ns"] >= 3 * 8_000_000
-    assert run["validation"]["batches"] == 4
-    assert run["n_samples"] == 6
-    table = read_digests(Path("run"))
-    assert table is not None
-    rows = sorted(table.rows)
-    assert [each.n_samples for each in rows] == [2, 2, 2, 2, 1] * 2
-    validation = [[each.digest for each in rows[at : at + 2]] for at in (3, 8)]  # in order
-    assert validation[0] == validation[1]
-    assert len(run["digests"]["epoch_digests"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--evaluate", "validation"), "needs --epochs"),
-        (("--epochs", "1", "--evaluate", "validaton"), "--evaluate validaton: no such split; did"),
-        (("--epochs", "1", "--evaluate", "train"), "give another"),
-        (("--epochs", "1", "--evaluate", "test", "--batch-size", "7"), "expected 1 to 6"),
-        (
-            ("--epochs", "1", "--evaluate", "test", "--framework", "dali", "--format", "numpy"),
-            "with --framework",
-        ),
-        (("--epochs", "1", "--evaluate", "test", "--window=0:1"), "with --window"),
-    ],
-)
-def test_an_evaluation_that_cannot_be_is_one_line(iobench_here, store_dir, arguments, said):
-    asked = ("deepcam", "--tiny", "--store-dir", store_dir, "--out", "run", *arguments)
-    done = iobench_here("profile", *asked)
-    assert done.returncode == 1
-    assert said in done.stderr.splitlines()[-1]
-    assert not Path("run").exists()  # so that it can be asked for again
