@@ -14,11 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 
 from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.packing import Packing, packing_of, unpack
+from iobench.chunks.source_file import SourceFile
 from iobench.chunks.zarr_metadata import StoredArray, array_of, unsafe_codecs
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, StorageError
 from iobench.files.object_requests import store_of
@@ -43,28 +43,12 @@ WRONG_METADATA: Final = (KeyError, ValueError, TypeError, AttributeError, Overfl
 ZARR_ERRORS: Final = (ValueError, KeyError, TypeError, NotImplementedError, OSError, RuntimeError)
 
 
-class ZarrStore(msgspec.Struct, frozen=True, eq=False):
-    """What a Zarr store holds, without its numbers."""
-
-    path: Path  # its folder
-    zarr_format: int  # 2 or 3
-    dims: Mapping[str, int]  # lengths of all dimensions
-    variables: Mapping[str, ChunkedVariable]  # the numeric arrays of the root group
-    dates: Mapping[str, ChunkedVariable]  # its arrays of datetime64 and timedelta64
-    skipped: Mapping[str, str]  # for each array or group left out, why
-    attributes: Mapping[str, Any]  # those of the root group
-    # all attributes of each of ``variables`` and ``dates``
-    described: Mapping[str, Mapping[str, Any]]
-    # the stores that hold arrays, by name, where several were merged
-    others: Mapping[str, ZarrStore] = msgspec.field(default_factory=dict)
-
-
 def is_zarr(path: Path) -> bool:
     """Return whether a folder is a Zarr store: has metadata of version 2 or 3."""
     return any((path / name).is_file() for name in (VERSION3, CONSOLIDATED, GROUP2, ARRAY2))
 
 
-def inspect_zarr(path: Path) -> ZarrStore:
+def inspect_zarr(path: Path) -> SourceFile:
     """Return what the store in folder ``path`` holds: a group with its arrays, or one array."""
     forget_source_files(str(path))
     if not is_zarr(path):
@@ -73,6 +57,7 @@ def inspect_zarr(path: Path) -> ZarrStore:
             "it; name the folder that holds them"
         )
     zarr_format, documents = _documents(path)
+    text = json.dumps(documents, sort_keys=True)
     arrays, skipped = _arrays(path, zarr_format, documents)
     dims = _dimensions(path, arrays, skipped)
     described = {}
@@ -91,22 +76,18 @@ def inspect_zarr(path: Path) -> ZarrStore:
         raise FileFormatError(f"{path}: no array in this Zarr store; name another folder")
     dates = {n: each for n, each in described.items() if each.packing.stored[1] in "Mm"}
     root = documents[VERSION3].get("attributes") if zarr_format == 3 else documents.get(ATTRIBUTES2)
-    return ZarrStore(
+    return SourceFile(
         path=path,
+        kind="Zarr",
         zarr_format=zarr_format,
         dims=dims,
         variables={name: each for name, each in described.items() if name not in dates},
-        dates=dates,
+        coordinates=dates,
         skipped=skipped | dict.fromkeys(dates, "dates, not numbers"),
         attributes=root if isinstance(root, dict) else {},
         described={name: arrays[name].attributes for name in described},
+        fingerprint=hashlib.blake2b(text.encode(), digest_size=16).hexdigest(),
     )
-
-
-def metadata_fingerprint(store: ZarrStore) -> str:
-    """Return a digest of all metadata of a store: changes with its schema, length and codecs."""
-    text = json.dumps(_documents(store.path)[1], sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _documents(path: Path) -> tuple[int, dict[str, Any]]:

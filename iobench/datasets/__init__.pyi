@@ -27,10 +27,6 @@ from iobench.datasets.contract import Where as Where
 from iobench.datasets.contract import make_sample as make_sample
 from iobench.datasets.contract import no_progress as no_progress
 from iobench.datasets.dataset_options import Option as Option
-from iobench.datasets.grib_samples import index_grib as index_grib
-from iobench.datasets.inspected_netcdf import inspect_files as inspect_files
-from iobench.datasets.inspected_netcdf import whole_variable as whole_variable
-from iobench.datasets.inspected_netcdf import whole_variables as whole_variables
 from iobench.datasets.locate import in_mirror as in_mirror
 from iobench.datasets.plain_loop import VariablePart as VariablePart
 from iobench.datasets.plain_loop import make_plain_loop as make_plain_loop
@@ -52,6 +48,10 @@ from iobench.datasets.sample_windows import SampleStack as SampleStack
 from iobench.datasets.setup_processes import Advance as Advance
 from iobench.datasets.setup_processes import run_jobs as run_jobs
 from iobench.datasets.setup_processes import stopwatch as stopwatch
+from iobench.datasets.source_files import index_grib as index_grib
+from iobench.datasets.source_files import inspect_files as inspect_files
+from iobench.datasets.source_files import whole_variable as whole_variable
+from iobench.datasets.source_files import whole_variables as whole_variables
 from iobench.datasets.stand_in_files import Smooth as Smooth
 from iobench.datasets.stand_in_files import StandInFile as StandInFile
 from iobench.datasets.stand_in_files import StandInVariable as StandInVariable

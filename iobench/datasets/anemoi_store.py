@@ -6,28 +6,21 @@ attributes ``variables``, ``missing_dates`` and ``layout``.
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.boxes import index_box
-from iobench.chunks.chunk_reading import read_stored_box
 from iobench.chunks.file_indexes import FileIndexes
 from iobench.chunks.packing import Packing
-from iobench.chunks.zarr_store import (
-    check_held,
-    inspect_zarr,
-    metadata_fingerprint,
-)
+from iobench.chunks.zarr_store import check_held, inspect_zarr
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels, json_attributes
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.selection import within_dates
+from iobench.datasets.source_files import whole_variable
 from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench.files.urls import range_file
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
@@ -36,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.chunked_variable import ChunkedVariable
-    from iobench.chunks.zarr_store import ZarrStore
+    from iobench.chunks.source_file import SourceFile
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
     from iobench.samples import Sample
 
@@ -65,11 +58,10 @@ class AnemoiDataset(ChunkedSamples):
         super().__init__()
         self._path = Path(path)
         self.name = f"anemoi:{self._path.name}"
-        for name in options:
-            if name not in OPTIONS:
-                raise OptionError(
-                    f"anemoi:{path}: unknown option {name}: {_near(name, OPTIONS, 'there is')}"
-                )
+        if unknown := sorted(options.keys() - {*OPTIONS}):
+            raise OptionError(
+                f"anemoi:{path}: unknown option {unknown[0]}: there is {', '.join(OPTIONS)}"
+            )
         self._choice: dict[str, Any] = {name: options.get(name) or None for name in OPTIONS}
         for name in ("select", "drop"):
             parts = dict.fromkeys(part.strip() for part in options.get(name, "").split(","))
@@ -90,14 +82,17 @@ class AnemoiDataset(ChunkedSamples):
         """Return one sample for each date that is asked for and not listed as missing."""
         store = inspect_zarr(self._path)
         data = _gridded_data(store)
-        packing = Packing(data.packing.stored, np.dtype(data.packing.stored).newbyteorder("=").str)
-        data = replace(data, dims=DIMS, packing=packing)
+        dates, listed = _dates(store, data.shape[0])
         self.keep_files([replace(store, variables={"data": data})], DIMS[:1])
-        names = self._variable_names(store, data)
-        dates, listed = _dates(store, data)
+        by_index = store.attributes.get("name_to_index") or {}
+        names = store.attributes.get("variables") or sorted(by_index, key=by_index.__getitem__)
+        if len(names) != data.shape[1]:
+            raise FileFormatError(
+                f"{self._path}: attribute variables names {len(names)}, array 'data' has "
+                f"{data.shape[1]}; finish the store with anemoi-datasets"
+            )
         columns = self._chosen_columns(names)
         self._columns = None if columns == list(range(len(names))) else columns
-        channels = tuple(names[column] for column in columns)
         first, last = (self._choice[name] or "" for name in ("start", "end"))
         inside = within_dates(dates, first, last, f"start={first}, end={last}")
         is_listed = np.isin(dates, listed)
@@ -110,38 +105,27 @@ class AnemoiDataset(ChunkedSamples):
         locator.progress(len(left), len(left))
         spec = Variable(
             "data",
-            (len(channels), *data.shape[2:]),
+            (len(columns), *data.shape[2:]),
             np.dtype(data.packing.stored).newbyteorder("<").str,
             ("channel", "ensemble", "cell"),
-            channels=channels,
+            channels=tuple(names[column] for column in columns),
         )
         return SampleIndex(
             spec=SampleSpec((spec,)),
             where=FileIndexes([(0, number) for number in left]),
             coordinate=[str(dates[number]) for number in left],
-            positions=[float(dates[number].astype(np.int64)) for number in left],
+            positions=dates[left].astype(np.float64).tolist(),
             position_units="seconds",
             provenance={
                 "schema": "anemoi-1",
-                "store": {"name": self._path.name, "fingerprint": metadata_fingerprint(store)},
+                "store": {"name": self._path.name, "fingerprint": store.fingerprint},
                 "options": self._choice,
                 "missing_dates": [str(dates[number]) for number in missing],
                 "field_shape": store.attributes.get("field_shape"),
                 "frequency": store.attributes.get("frequency"),
             },
-            meteorology=_labels(store, data, dates[left]),
+            meteorology=_labels(store, data.shape[-1], dates[left]),
         )
-
-    def _variable_names(self, store: ZarrStore, data: ChunkedVariable) -> list[str]:
-        """Return the names along the second axis of ``data``."""
-        by_index = store.attributes.get("name_to_index") or {}
-        names = store.attributes.get("variables") or sorted(by_index, key=by_index.__getitem__)
-        if len(names) != data.shape[1]:
-            raise FileFormatError(
-                f"{self._path}: attribute variables names {len(names)}, array 'data' has "
-                f"{data.shape[1]}; finish the store with anemoi-datasets"
-            )
-        return list(names)
 
     def _chosen_columns(self, names: Sequence[str]) -> list[int]:
         select, drop = (self._choice[option] or () for option in ("select", "drop"))
@@ -149,8 +133,8 @@ class AnemoiDataset(ChunkedSamples):
             for name in chosen:
                 if name not in names:
                     raise OptionError(
-                        f"{option}={name}: {self._path} has no such variable: "
-                        f"{_near(name, names, 'it has')}"
+                        f"{option}={name}: {self._path} has no such variable: it has "
+                        f"{', '.join(names)}"
                     )
         columns = [names.index(name) for name in select or names if name not in drop]
         if not columns:
@@ -173,7 +157,7 @@ class AnemoiDataset(ChunkedSamples):
         return dict(arrays) if self._columns is None else {"data": arrays["data"][self._columns]}
 
 
-def _gridded_data(store: ZarrStore) -> ChunkedVariable:
+def _gridded_data(store: SourceFile) -> ChunkedVariable:
     """Return the array of all fields; FileFormatError says how a store differs from the layout."""
     layout = store.attributes.get("layout", store.attributes.get("format", "gridded"))
     if layout != "gridded":
@@ -189,23 +173,21 @@ def _gridded_data(store: ZarrStore) -> ChunkedVariable:
             "as anemoi-datasets makes it; profile other Zarr stores by their path alone"
         )
     check_held(store.path, data)
-    return data
+    packing = Packing(data.packing.stored, np.dtype(data.packing.stored).newbyteorder("=").str)
+    return replace(data, dims=DIMS, packing=packing)
 
 
-def _read(
-    store: ZarrStore, variable: ChunkedVariable | None, shape: tuple[int, ...]
-) -> NDArray[Any] | None:
+def _read(store: SourceFile, name: str, length: int) -> NDArray[Any] | None:
     """Return a whole array of a store; None where it is not there, or of another shape."""
-    if variable is None or variable.only_library or variable.shape != shape:
+    variable = store.numbers.get(name)
+    if variable is None or variable.only_library or variable.shape != (length,):
         return None
-    return read_stored_box(index_box(range_file(store.path), variable))
+    return whole_variable(store, name)
 
 
-def _dates(
-    store: ZarrStore, data: ChunkedVariable
-) -> tuple[NDArray[np.datetime64], NDArray[np.datetime64]]:
+def _dates(store: SourceFile, length: int) -> tuple[NDArray[np.datetime64], NDArray[np.datetime64]]:
     """Return the dates along ``data``, to the second, and those whose fields are all NaN."""
-    stored = _read(store, store.dates.get("dates"), data.shape[:1])
+    stored = _read(store, "dates", length)
     dates = None if stored is None else stored.astype("datetime64[s]")
     if dates is None or not (np.diff(dates) > np.timedelta64(0, "s")).all() or not len(dates):
         what = "does not ascend" if dates is not None else "is missing or not as long as 'data'"
@@ -221,20 +203,15 @@ def _dates(
     return dates, listed
 
 
-def _labels(store: ZarrStore, data: ChunkedVariable, dates: NDArray[np.datetime64]) -> SampleLabels:
+def _labels(store: SourceFile, n_cells: int, dates: NDArray[np.datetime64]) -> SampleLabels:
     """Return the dates, the places of cells and what the store says of itself."""
     time = {"standard_name": "time", "units": TIME_UNITS}
     coordinates = [Coordinate("time", (SAMPLE_DIM,), dates.astype(np.int64), time)]
     for name, attributes in PLACES.items():
-        values = _read(store, store.variables.get(name), data.shape[-1:])
+        values = _read(store, name, n_cells)
         if values is not None:
             coordinates.append(
                 Coordinate(attributes["standard_name"], ("cell",), values, attributes)
             )
     own = {name: each for name, each in store.attributes.items() if name in ATTRIBUTES}
     return SampleLabels(("time",), tuple(coordinates), {}, json_attributes(own))
-
-
-def _near(name: str, names: Sequence[str], else_said: str) -> str:
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"{else_said} {', '.join(names)}"

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 Outcome = TypeVar("Outcome")
 
 DIGEST_NBYTES: Final = 16
-SUFFIX: Final = ".catalogue-2"
-MAX_NBYTES: Final = 1 << 26
-"""A catalogue larger than this has the files of the latest list alone."""
+SUFFIX: Final = ".catalogue-3"
+MAX_NBYTES: Final = 1 << 28
+"""A catalogue of more bytes than this has the files of the latest list alone."""
 YOUNG_NS: Final = 2 * 10**9
 """A file changed so lately may change again within one tick of its file system's clock."""
 MANY_FILES: Final = 512
@@ -70,9 +70,9 @@ class _Source(msgspec.Struct, frozen=True):
 
     path: Path
     key: bytes
-    state: bytes | None
-    weight: int
-    identity: tuple[int, int] | None  # of a file of this machine, what `OpenFiles.expect` takes
+    state: bytes | None = None
+    weight: int = 1
+    identity: tuple[int, int] | None = None  # of a local file, what `OpenFiles.expect` takes
 
 
 def catalogued(
@@ -86,9 +86,6 @@ def catalogued(
     if not files:
         return []
     kinds = inspection.kinds
-    about = json.dumps(
-        [inspection.name, [[kind.__qualname__, *kind.__struct_fields__] for kind in kinds]]
-    ).encode()
     whole = functools.cache(lambda path: os.fsencode(path.resolve()))
     # A link is known by its own name: its state is that of the file it leads to.
     names = [
@@ -97,31 +94,30 @@ def catalogued(
         else whole(path.parent) + b"/" + os.fsencode(path.name)
         for path in files
     ]
-    catalogue = cache_dir / f"{_digest(about + names[0].rpartition(b'/')[0]).hex()}{SUFFIX}"
-    sources = [
-        _source(path, _digest(about + name)) for path, name in zip(files, names, strict=True)
-    ]
+    fields = [[kind.__qualname__, *kind.__struct_fields__] for kind in kinds]
+    about = json.dumps([inspection.name, fields]).encode() + names[0].rpartition(b"/")[0]
+    catalogue = cache_dir / f"{_digest(about).hex()}{SUFFIX}"
+    sources = [_source(path, _digest(name)) for path, name in zip(files, names, strict=True)]
     # What is found holds for the files as they are now: a reader of another one fails.
     open_files.expect({str(each.path): each.identity for each in sources if each.identity})
-    total, done = sum(source.weight for source in sources), 0
-
-    def advance(nbytes: int) -> None:
-        nonlocal done
-        done += nbytes
-        progress(done, total)
-
     rows, new = _read(catalogue), dict[bytes, tuple[bytes, bytes]]()
     values: dict[int, Outcome] = {}
     for number, source in enumerate(sources):
         state, row = rows.get(source.key, (b"", b""))
         if state == source.state:
             values[number] = _value(msgspec.msgpack.decode(row), kinds, source.path)
-            advance(source.weight)
     missing = [number for number in range(len(sources)) if number not in values]
+    total = sum(source.weight for source in sources)
+    known = total - sum(sources[number].weight for number in missing)
+    progress(known, total)
     try:
-        for place, value in _inspected([sources[n] for n in missing], inspection, advance):
-            values[missing[place]] = value
-            source = sources[missing[place]]
+        for number, value in _inspected(
+            [sources[number] for number in missing],
+            inspection,
+            lambda done, _: progress(known + done, total),
+        ):
+            values[missing[number]] = value
+            source = sources[missing[number]]
             # One behind a URL is known by what it was when it was looked up.
             if source.state is None or _source(source.path, b"").state != source.state:
                 continue
@@ -131,28 +127,20 @@ def catalogued(
                 new[source.key] = source.state, row
     finally:
         if new:
-            latest = {source.key for source in sources}
-            _write(catalogue, rows | new, latest)
+            _write(catalogue, rows | new, {source.key for source in sources})
     return [values[number] for number in range(len(sources))]
 
 
 def _inspected(
-    sources: Sequence[_Source], inspection: Inspection[Outcome], advance: Advance
+    sources: Sequence[_Source], inspection: Inspection[Outcome], progress: Progress
 ) -> Iterator[tuple[int, Outcome]]:
     """Yield number and outcome of files, in any order; of many, or large ones, in processes."""
     is_much = sum(each.weight for each in sources) > MANY_NBYTES or len(sources) > MANY_FILES
     length = FILES_PER_JOB if len(sources) > MANY_FILES else 1
     shares = [sources[start : start + length] for start in range(0, len(sources), length)]
-    done = 0
-
-    def move(so_far: int, _: int) -> None:
-        nonlocal done
-        advance(so_far - done)
-        done = so_far
-
     processes = None if is_much and inspection.in_processes else 1
     jobs = [(inspection, share) for share in shares]
-    for job, outcomes in run_jobs(_inspect_share, jobs, processes=processes, progress=move):
+    for job, outcomes in run_jobs(_inspect_share, jobs, processes=processes, progress=progress):
         yield from enumerate(outcomes, job * length)
 
 
@@ -160,15 +148,14 @@ def _inspect_share(job: tuple[Inspection[Any], Sequence[_Source]], advance: Adva
     inspection, sources = job
     outcomes = []
     for source in sources:
-        left = source.weight
+        told = [0]
 
-        def moved(nbytes: int) -> None:
-            nonlocal left
-            left -= nbytes
+        def moved(nbytes: int, told: list[int] = told) -> None:
+            told.append(nbytes)
             advance(nbytes)
 
         outcomes.append(inspection.inspect(source.path, moved))
-        advance(left)
+        advance(source.weight - sum(told))
     return outcomes
 
 
@@ -176,7 +163,7 @@ def _source(path: Path, key: bytes) -> _Source:
     try:
         status = path.stat()
     except OSError:
-        return _Source(path, key, None, 1, None)  # reading it says why
+        return _Source(path, key)  # reading it says why
     size = status.st_size
     if isinstance(path, URL):
         identity = None
@@ -197,10 +184,9 @@ def _write(catalogue: Path, rows: Mapping[bytes, tuple[bytes, bytes]], latest: s
         if catalogue.exists() and not catalogue.is_file():
             return
         make_item(catalogue.parent, kind="index", title="indexes of source files")
-        content = zlib.compress(msgspec.msgpack.encode(rows), 1)
-        if len(content) > MAX_NBYTES:
+        if sum(len(row) for _, row in rows.values()) > MAX_NBYTES:
             rows = {key: row for key, row in rows.items() if key in latest}
-            content = zlib.compress(msgspec.msgpack.encode(rows), 1)
+        content = zlib.compress(msgspec.msgpack.encode(rows), 1)
         write_atomically(catalogue, _digest(content) + content)
 
 

@@ -13,11 +13,10 @@ from iobench.chunks.assembler import read_boxes
 from iobench.chunks.boxes import Box, indexes_box
 from iobench.chunks.chunked_variable import ChunkedVariable, check_known
 from iobench.chunks.decoded_chunks import DecodedChunks
-from iobench.chunks.netcdf.file import NetcdfFile, read_through_library
+from iobench.chunks.netcdf.file import read_through_library
 from iobench.chunks.packing import unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
 from iobench.chunks.zarr_store import read_through_zarr
-from iobench.datasets.file_sets import holder
 from iobench.datasets.plain_loop import VariablePart
 from iobench.errors import OptionError
 from iobench.files.urls import range_file
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.chunked_variable import Place
+    from iobench.chunks.source_file import SourceFile
     from iobench.datasets.contract import Arrays, Raw
-    from iobench.datasets.file_variables import SourceFile
 
 ENCODER = msgspec.msgpack.Encoder(enc_hook=repr)
 
@@ -162,7 +161,7 @@ class ChunkedSamples:
         if self.fused:
             return {
                 each.array: through_library(
-                    holder(file, each.variable), file.variables[each.variable], each.ranges
+                    file.holder(each.variable), file.variables[each.variable], each.ranges
                 )
                 for each, file in self._slabs(where)
             }
@@ -205,7 +204,7 @@ class ChunkedSamples:
         """Return what xarray has to read of a sample."""
         return [
             VariablePart(
-                str(holder(file, each.variable).path),
+                str(file.holder(each.variable).path),
                 file.variables[each.variable].name,
                 each.ranges,
                 name=each.array,
@@ -217,7 +216,9 @@ class ChunkedSamples:
 def only_variables(file: Any, names: Sequence[str]) -> Any:
     """Return a file with these variables alone, in this order: what travels to the workers."""
     variables = {name: file.variables[name] for name in names if name in file.variables}
-    return msgspec.structs.replace(file, variables=variables, skipped={})
+    return msgspec.structs.replace(
+        file, variables=variables, skipped={}, coordinates={}, described={}
+    )
 
 
 def through_library(
@@ -225,7 +226,7 @@ def through_library(
 ) -> NDArray[Any]:
     """Return the ranges of a variable along dimensions, as far as it has them."""
     selection = tuple(ranges.get(dim, slice(None)) for dim in variable.dims)
-    if isinstance(file, NetcdfFile):
+    if file.kind == "NetCDF":
         return np.asarray(read_through_library(file, variable, selection))
     return read_through_zarr(variable, selection)
 
@@ -235,7 +236,7 @@ def _located(
 ) -> tuple[ChunkedVariable, str, tuple[int, ...]]:
     """Return a variable of a file, the file that holds it, and which axes some dimensions are."""
     variable = file.variables[name]
-    path = range_file(holder(file, name).path)
+    path = range_file(file.holder(name).path)
     return variable, path, tuple([variable.axis(dim) for dim in dims])
 
 

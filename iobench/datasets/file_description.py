@@ -9,25 +9,21 @@ import numpy as np
 
 from iobench.chunks.chunk_codecs import codec_name
 from iobench.chunks.grib.field_cubes import describe_fields
-from iobench.chunks.zarr_store import ZarrStore, inspect_zarr
-from iobench.datasets.file_kinds import file_kind
 from iobench.datasets.file_variables import (
     EACH_FILE,
-    SourceFile,
     check_not_in_groups,
     helper_names,
     holds_times,
-    numbers_of,
     units_of,
 )
-from iobench.datasets.grib_samples import index_grib
-from iobench.datasets.inspected_netcdf import inspect_files
+from iobench.datasets.source_files import file_kind, index_grib, inspect_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from iobench.chunks.chunked_variable import ChunkedVariable
+    from iobench.chunks.source_file import SourceFile
 
 COUNTED: Final = frozenset(
     {"time", "valid_time", "date", "sample", "samples", "record", "event", "case", "example"}
@@ -39,13 +35,13 @@ GRID: Final = frozenset({"y", "x", "lat", "lon", "latitude", "longitude", "rlat"
 
 def describe_file(path: Path, *, cache_dir: Path, group: str = "") -> dict[str, Any]:
     """Return what a GRIB or NetCDF file, or a Zarr store, holds."""
-    kind, file = _inspected([path], cache_dir, group)
+    file = _inspected([path], cache_dir, group)
     helpers = helper_names(file)
     own = [each for name, each in file.variables.items() if name not in helpers]
     by_size = sorted(own, key=lambda each: -math.prod(each.shape))
     several = (dim for v in by_size for dim, n in zip(v.dims, v.shape, strict=True) if n > 1)
     return {
-        "format": f"{kind} {file.zarr_format}" if isinstance(file, ZarrStore) else kind,
+        "format": f"{file.kind} {file.zarr_format or ''}".rstrip(),
         "dims": dict(file.dims),
         "variables": [_variable(each) for each in own],
         "coordinates": [name for name in file.variables if name in helpers],
@@ -86,12 +82,12 @@ def likely_sample_dim(
     forecasts, else their steps; without times the one that is named so, else the one that comes
     first in all variables, is longer than any other and none of a grid.
     """
-    kind, file = _inspected(files, cache_dir, group)
+    file = _inspected(files, cache_dir, group)
     helpers = helper_names(file)
     variables = [each for name, each in file.variables.items() if name not in helpers]
     variables = [each for each in variables if each.name in names] or variables
     several = {dim for dim, length in file.dims.items() if length > 1 or len(files) > 1}
-    if kind == "GRIB":
+    if file.kind == "GRIB":
         times = [dim for dim in ("time", "step") if file.dims.get(dim, 1) > 1][:1]
         why = f"of which the messages have {file.dims[times[0]]:,}" if times else ""
     else:
@@ -104,8 +100,8 @@ def likely_sample_dim(
         times = [dim for dim in held if dim.lower() in COUNTED and dim in several]
     if len(times) == 1:
         return times[0], why
-    if not times and kind != "GRIB" and len(files) > 1:
-        of_file = [name for name, each in numbers_of(file).items() if not each.dims]
+    if not times and file.kind != "GRIB" and len(files) > 1:
+        of_file = [name for name, each in file.numbers.items() if not each.dims]
         of_file = [name for name in of_file if holds_times(file, name)]
         of_file = [name for name in of_file if name.lower() in COUNTED] or of_file
         if len(of_file) == 1:
@@ -122,15 +118,11 @@ def likely_sample_dim(
     return None
 
 
-def _inspected(files: Sequence[Path], cache_dir: Path, group: str) -> tuple[str, SourceFile]:
-    """Return the kind of files, and what the first of them holds; of GRIB, all together."""
+def _inspected(files: Sequence[Path], cache_dir: Path, group: str) -> SourceFile:
+    """Return what the first of some files holds; of GRIB, all together."""
     kind = file_kind(files[0])
-    file: SourceFile
     if kind == "GRIB":
-        file = describe_fields(index_grib(files, cache_dir=cache_dir))
-    elif kind == "NetCDF":
-        (file,) = inspect_files(files[:1], cache_dir=cache_dir, group=group)
-    else:
-        file = inspect_zarr(files[0])
+        return describe_fields(index_grib(files, cache_dir=cache_dir))
+    (file,) = inspect_files(files[:1], cache_dir=cache_dir, group=group, kind=kind)
     check_not_in_groups(file)
-    return kind, file
+    return file

@@ -1,4 +1,4 @@
-"""Labels of samples of NetCDF files and Zarr stores: coordinates, and attributes of variables.
+"""Coordinates of source files: which there are, whether files agree on them, those of samples.
 
 xarray tells which variables of the first file are coordinates, bounds and grid mappings, by the CF
 conventions; they are read where files may differ.
@@ -6,8 +6,8 @@ conventions; they are read where files may differ.
 
 from __future__ import annotations
 
+import hashlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,23 +15,38 @@ import msgspec
 import numpy as np
 
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels
-from iobench.datasets.file_sets import HORIZONTAL, MAX_NBYTES, digest, is_far, same_values
-from iobench.datasets.file_variables import numbers_of
+from iobench.datasets.file_variables import holds_times
 from iobench.datasets.positions import decode_parts, seconds_since_1970
-from iobench.errors import IobenchError
+from iobench.datasets.source_files import describe_source, whole_variables
+from iobench.errors import FileFormatError, IobenchError
+from iobench.files.urls import URL
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from iobench.chunks.netcdf.description import Description
-
-Whole = Callable[..., Mapping[str, Sequence["NDArray[Any] | None"]]]
+    from iobench.chunks.source_file import SourceFile
 
 MAX_BOUNDS_NBYTES: Final = 1 << 24
+MAX_NBYTES: Final = 1 << 28
+"""Of one coordinate that is kept: two of 16 million points each make a large grid."""
 RELATIONS: Final = frozenset(
     {"coordinates", "bounds", "climatology", "grid_mapping", "formula_terms", "cell_measures"}
 )
 """Attributes that name other variables."""
+HORIZONTAL: Final = frozenset({
+    "degrees_north", "degree_north", "degree_N", "degrees_N", "degreeN", "degreesN",
+    "degrees_east", "degree_east", "degree_E", "degrees_E", "degreeE", "degreesE",
+    "latitude", "longitude",
+})  # fmt: skip
+"""Units and standard names of places (CF conventions 1.11, sections 4.1 and 4.2)."""
+ROUNDING: Final = 1e-6
+"""Of a coordinate's largest value: what float32 numbers of it may differ by."""
+MAX_REMOTE_FILES: Final = 64
+"""Behind URLs each coordinate is a request: of more files than this the last is compared."""
 
 
 class SamplePlaces(msgspec.Struct, frozen=True, eq=False):
@@ -62,194 +77,85 @@ class LeftOutError(IobenchError):
     """Why samples do not have a coordinate of their source."""
 
 
-def labels_of_files(
-    files: Sequence[Any],
-    describe: Callable[[Any], Description],
-    whole: Whole,
-    chosen: Mapping[str, str],
-    places: SamplePlaces,
-    *,
-    same: frozenset[str] = frozenset(),
-) -> SampleLabels:
-    """Return what files of one grid say of the samples made of them.
-
-    Parameters
-    ----------
-    describe : callable
-        Returns what a file says of itself.
-    whole : callable
-        ``whole(files, names, digest=None)`` returns by name what each file has, or digests of it.
-    chosen : mapping of str to str
-        Variables of samples by their names in files; ``""`` for those that samples do not have.
-    same : frozenset of str, optional
-        Coordinates that are known to be the same in all files.
-    """
-    try:
-        described = describe(files[0])
-    except IobenchError as error:  # the samples can be made all the same
-        return SampleLabels(places.dims, left_out={"all": str(error)})
-    return _FileLabels(files, described, whole, chosen, places, same).labels()
-
-
-class _FileLabels:
-    """The coordinates of the chosen variables of files, as the first one is described."""
+class CoordinateNames:
+    """The coordinates of the chosen variables of a file, those of dimensions first."""
 
     def __init__(
         self,
-        files: Sequence[Any],
+        file: SourceFile,
         described: Description,
-        whole: Whole,
-        chosen: Mapping[str, str],
-        places: SamplePlaces,
-        same: frozenset[str],
+        chosen: Collection[str],
+        sample_dims: Sequence[str],
     ) -> None:
-        self.files, self.described, self.whole = files, described, whole
-        self.chosen, self.places, self.same = chosen, places, same
-        self.attributes, self.texts = described.variables, described.texts
-        numbers = numbers_of(files[0])
+        numbers = file.numbers
         shapes = {name: (each.dims, each.shape) for name, each in numbers.items()}
-        shapes |= {name: (dims, values.shape) for name, (dims, values) in self.texts.items()}
+        shapes |= {name: (dims, values.shape) for name, (dims, values) in described.texts.items()}
         self.shapes = {
             name: dict(zip(dims, shape, strict=True))
             for name, (dims, shape) in shapes.items()
             if len(set(dims)) == len(dims)
         }
-        self.has_files = bool(places.files.size) and int(places.files.max()) > 0
-        own = [numbers[name].dims for name in chosen if name in numbers]
-        self.dims = set(places.dims).union(*own)
-        self.left_out: dict[str, str] = {}
+        self.attributes = {name: described.variables.get(name, {}) for name in self.shapes}
         self.parents = {  # of bounds
-            self.attributes[name][key]: name
-            for name in self.shapes
+            own[key]: name
+            for name, own in self.attributes.items()
             for key in ("bounds", "climatology")
-            if isinstance(self.attributes[name].get(key), str)
+            if isinstance(own.get(key), str)
         }
-
-    def labels(self) -> SampleLabels:
-        """Return the coordinates, and attributes of the chosen variables."""
-        names = self._names()
-        moving = [name for name in names if self._is_moving(name)]
-        read = [name for name in moving if name in self.places.dims or not is_far(self.files)]
-        parts = self.whole(self.files, read)
-        coordinates = []
-        for name in names:
-            try:
-                if SAMPLE_DIM in self.shapes[name].keys() - set(self.places.dims):
-                    raise LeftOutError(f"along a dimension called {SAMPLE_DIM!r}, as samples are")
-                values = [each for each in parts.get(name, ()) if each is not None]
-                if name not in moving:
-                    values = [self._of_all(name)]
-                elif len(values) < len(self.files):
-                    raise LeftOutError("not read in every file")
-                coordinates.append(self._coordinate(name, values, is_moving=name in moving))
-            except IobenchError as error:  # a coordinate that cannot be read ends no conversion
-                self.left_out[name] = str(error)
-        return SampleLabels(
-            sample_dims=self.places.dims,
-            coordinates=tuple(coordinates),
-            variables={
-                name: self.attributes[own]
-                for own, name in self.chosen.items()
-                if name and own in self.attributes
-            },
-            attributes=self.described.attributes,
-            left_out=self.left_out,
-        )
-
-    def _names(self) -> list[str]:
-        """Return the names of coordinates, those of dimensions first."""
-        names = [
+        self.of_file = {dim for dim in sample_dims if self.shapes.get(dim) == {}}
+        self.mappings = {n for n, own in self.attributes.items() if "grid_mapping_name" in own}
+        variables = [numbers[name] for name in chosen if name in numbers]
+        listed = " ".join(each.attributes.get("coordinates", "") for each in variables).split()
+        places = {
+            name
+            for name, own in self.attributes.items()
+            if {str(own.get(key)) for key in ("units", "standard_name")} & HORIZONTAL
+        }
+        dims = set(sample_dims).union(*(each.dims for each in variables))
+        axes = [
             name
             for name, shape in self.shapes.items()
-            if name in self.dims and (shape.keys() == {name} or self._is_of_file(name))
+            if name in dims and (shape.keys() == {name} or name in self.of_file)
         ]
-        related = coordinate_names(self.shapes, self.attributes, self.described.attributes)
+        related = {*file.coordinates, *listed, *places, *self.mappings}
+        if file.kind != "GRIB":
+            related |= _related(self.shapes, self.attributes, described.attributes)
+        self.left_out: dict[str, str] = {}
+        self.names = [*axes]
         for name, shape in self.shapes.items():
-            own = self.attributes[name]
-            is_place = {str(own.get(key)) for key in ("units", "standard_name")} & HORIZONTAL
-            if name not in related and not is_place and "grid_mapping_name" not in own:
-                continue
             is_bounds = name in self.parents
-            dims = [*shape][:-1] if is_bounds else shape
-            if name in self.chosen or name in names or not self.dims.issuperset(dims):
+            own_dims = [*shape][:-1] if is_bounds else shape
+            if name not in related or name in {*chosen, *axes} or not dims.issuperset(own_dims):
                 continue
             nbytes = 8 * int(np.prod([*shape.values()], dtype=np.int64))
             if nbytes <= (MAX_BOUNDS_NBYTES if is_bounds else MAX_NBYTES):
-                names.append(name)
+                self.names.append(name)
             else:
                 self.left_out[name] = f"{nbytes} bytes, more than a store keeps of a coordinate"
-        return names
-
-    def _is_of_file(self, name: str) -> bool:
-        """Whether samples are along a number that each file has one of."""
-        return name in self.places.dims and not self.shapes[name]
-
-    def _is_mapping(self, name: str) -> bool:
-        """Whether it is a grid mapping, which is its attributes."""
-        return "grid_mapping_name" in self.attributes[name]
-
-    def _is_moving(self, name: str) -> bool:
-        """Whether samples may have values of their own: along their dimension, or by file."""
-        if self._is_of_file(name) or not self.shapes[name].keys().isdisjoint(self.places.dims):
-            return True
-        is_number = name not in self.texts and not self._is_mapping(name)
-        return self.has_files and not self.shapes[name] and is_number
-
-    def _of_all(self, name: str) -> NDArray[Any]:
-        """Return the values of a variable that all files are to agree on."""
-        if self._is_mapping(name):
-            return np.zeros([*self.shapes[name].values()], dtype=np.int32)
-        if name in self.texts:
-            return self.texts[name][1]
-        first = self.whole(self.files[:1], [name])[name][0]
-        if first is None:
-            raise LeftOutError(f"not read in {self.files[0].path.name}")
-        compared = self.files[1:] if name not in self.same else []
-        compared = compared[-1:] if is_far(self.files) else compared
-        digests = self.whole(compared, [name], digest=digest)[name]
-        for file, own in zip(compared, digests, strict=True):
-            if own is not None and own.tobytes() == digest(first).tobytes():
-                continue
-            other = self.whole([file], [name])[name][0]
-            if other is None or not same_values(first, other):
-                raise LeftOutError(f"{file.path.name} has others than {self.files[0].path.name}")
-        return first
-
-    def _coordinate(self, name: str, parts: list[NDArray[Any]], *, is_moving: bool) -> Coordinate:
-        """Return a coordinate of which each sample has a value, or all have the same one."""
-        dims, attributes = tuple(self.shapes[name]), dict(self.attributes[name])
-        if parts[0].dtype.kind == "M":
-            parts = [_seconds(part) for part in parts]
-            attributes["units"] = TIME_UNITS
-        of_times = self.parents.get(name, name)
-        owners = [numbers_of(file).get(of_times) for file in self.files] if is_moving else []
-        texts = [one.attributes for one in owners if one is not None]
-        units = [(one.get("units", ""), one.get("calendar", "")) for one in texts]
-        if len(set(units)) > 1:
-            times = decode_parts(parts, *zip(*units, strict=True))
-            if times is None:
-                raise LeftOutError("of several units or calendars in its files")
-            parts = [_seconds(each) for each in times]
-            if name not in self.parents:
-                calendar = {"calendar": units[0][1]} if units[0][1] else {}
-                attributes |= {"units": TIME_UNITS, **calendar}
-        parts = parts if dims else [part.reshape(()) for part in parts]
-        same = not dims and all(np.array_equal(part, parts[0]) for part in parts)
-        if not is_moving or (same and not self._is_of_file(name)):
-            return Coordinate(name, dims, parts[0], attributes)
-        rest = tuple(dim for dim in dims if dim not in self.places.dims)
-        values = self.places.taken(dims, parts)
-        return Coordinate(name, (SAMPLE_DIM, *rest), values, attributes)
+        # Samples may have values of their own along their dimensions, or by file.
+        self.moving = [
+            name
+            for name in self.names
+            if not self.shapes[name].keys().isdisjoint(sample_dims)
+            or (not self.shapes[name] and name in numbers and name not in self.mappings)
+        ]
+        # What files are to agree on, and what of it says where the numbers of samples are.
+        self.fixed = [
+            name
+            for name in self.names
+            if self.shapes[name] and name not in {*self.moving, *self.mappings}
+        ]
+        self.decisive = {*axes, *listed, *places}.intersection(self.fixed) - {*self.parents}
 
 
-def coordinate_names(
+def _related(
     shapes: Mapping[str, Mapping[str, int]],
     attributes: Mapping[str, Mapping[str, Any]],
     of_file: Mapping[str, Any],
-) -> frozenset[str]:
+) -> set[str]:
     """Return which variables xarray takes for coordinates, bounds, grid mappings, by attributes."""
     if all(RELATIONS.isdisjoint(own) for own in (of_file, *attributes.values())):
-        return frozenset()
+        return set()
     import xarray  # which takes half a second
 
     variables = {
@@ -267,8 +173,178 @@ def coordinate_names(
                 variables, of_file, decode_times=False, mask_and_scale=False,
                 concat_characters=False, decode_coords=related,
             )  # fmt: skip
-            return frozenset(names)
-    return frozenset()
+            return set(names)
+    return set()
+
+
+def _is_far(files: Sequence[SourceFile]) -> bool:
+    """Return whether too many files are behind URLs for each to be asked."""
+    return len(files) > MAX_REMOTE_FILES and isinstance(files[0].path, URL)
+
+
+def compare_coordinates(
+    files: Sequence[SourceFile],
+    names: CoordinateNames,
+    *,
+    cache_dir: Path,
+    is_strict: bool,
+    are_places: bool = False,
+) -> tuple[dict[str, str], list[str]]:
+    """Return why samples lack a coordinate that files do not agree on, and notes for users.
+
+    Raises FileFormatError, where ``is_strict``, of other values of one that says where numbers are;
+    ``are_places`` of files of one sample each, whose grids may move.
+    """
+    compared = [files[0], *(files[-1:] if _is_far(files) else files[1:])]
+    differ: dict[str, str] = {}
+    if len(compared) == 1:
+        return differ, []
+    digests = whole_variables(compared, names.fixed, cache_dir=cache_dir, digest=_digest)
+    for name in names.fixed:
+        pairs = [*zip(compared, digests[name], strict=True)]
+        dims = names.shapes[name].keys()
+        known = [(file, own.tobytes()) for file, own in pairs if own is not None]
+        first, expected = known[0]
+        lacking = [file for file, own in pairs if own is None and dims <= {*file.dims}]
+        for file in lacking[:1]:
+            differ[name] = f"is missing in {file.path.name}: taken to be that of {first.path.name}"
+        for file in (file for file, own in known if own != expected):
+            values = whole_variables([first, file], [name], cache_dir=cache_dir)[name]
+            one, other = (np.asarray(each) for each in values)
+            if _same_values(one, other):
+                continue
+            may_move = holds_times(first, name) or (are_places and len(dims) > 1)
+            if is_strict and name in names.decisive and not may_move:
+                ends, expected_ends = (
+                    " ... ".join(f"{end:g}" if isinstance(end, float) else f"{end}" for end in both)
+                    for both in (each.reshape(-1)[[0, -1]].tolist() for each in (other, one))
+                )
+                raise FileFormatError(
+                    f"{file.path}: coordinate {name!r} has other values: {ends}, expected "
+                    f"{expected_ends} as in {first.path}; give files of one grid, levels and order "
+                    f"at a time, or write it again with xarray: sel({name}=...) puts it in that "
+                    f"order, drop_vars({name!r}) leaves it out"
+                )
+            differ[name] = (
+                f"has other values in {file.path.name} than in {first.path.name}: samples are put "
+                "together index by index"
+            )
+            break
+    notes = [f"coordinate {name!r} {why}" for name, why in differ.items() if name in names.decisive]
+    return differ, notes
+
+
+def _digest(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return a digest of values, their dtype and shape."""
+    state = hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16)
+    state.update(f"{values.dtype.str} {values.shape}".encode())
+    return np.frombuffer(state.digest(), np.uint8)
+
+
+def _same_values(first: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Return whether coordinates are equal, but for the last digit of float32."""
+    if first.shape != other.shape:
+        return False
+    if first.dtype.kind not in "iuf" or other.dtype.kind not in "iuf":
+        return bool(np.array_equal(first, other))
+    one, two = first.astype(np.float64), other.astype(np.float64)
+    allowed = ROUNDING * float(np.nanmax(np.abs(one), initial=0.0))
+    steps = np.abs(np.diff(one))
+    if steps.size and (steps > 0).any():
+        allowed = min(allowed, 0.01 * float(steps[steps > 0].min()))
+    return bool(np.allclose(one, two, rtol=0, atol=allowed, equal_nan=True))
+
+
+def label_samples(
+    files: Sequence[SourceFile],
+    chosen: Mapping[str, str],
+    places: SamplePlaces,
+    *,
+    cache_dir: Path,
+    differ: Mapping[str, str] | None = None,
+) -> SampleLabels:
+    """Return what files of one grid say of the samples made of them.
+
+    Parameters
+    ----------
+    chosen : mapping of str to str
+        Variables of samples by their names in files; ``""`` for those that samples do not have.
+    differ : mapping of str to str, optional
+        Why samples lack coordinates that files do not agree on, where that is known.
+    """
+    try:
+        described = describe_source(files[0], cache_dir=cache_dir)
+        known = CoordinateNames(files[0], described, chosen, places.dims)
+        if differ is None:
+            differ, _ = compare_coordinates(files, known, cache_dir=cache_dir, is_strict=False)
+    except IobenchError as error:  # the samples can be made all the same
+        return SampleLabels(places.dims, left_out={"all": str(error)})
+    read = [name for name in known.moving if name in places.dims or not _is_far(files)]
+    moving = whole_variables(files, read, cache_dir=cache_dir)
+    coordinates, left_out = [], {**known.left_out, **differ}
+    for name in known.names:
+        shape = known.shapes[name]
+        try:
+            if SAMPLE_DIM in shape.keys() - set(places.dims):
+                raise LeftOutError(f"along a dimension called {SAMPLE_DIM!r}, as samples are")
+            if name in known.moving:
+                values = moving.get(name, [None])
+            elif name in known.mappings:
+                values = [np.zeros([*shape.values()], dtype=np.int32)]
+            elif name in described.texts:
+                values = [described.texts[name][1]]
+            else:
+                values = whole_variables(files[:1], [name], cache_dir=cache_dir)[name]
+            parts = [each for each in values if each is not None]
+            if len(parts) < len(values):
+                raise LeftOutError("not read in every file")
+            if name not in differ:
+                coordinates.append(_coordinate(name, parts, files, known, places))
+        except IobenchError as error:  # a coordinate that cannot be read ends no conversion
+            left_out[name] = str(error)
+    return SampleLabels(
+        sample_dims=places.dims,
+        coordinates=tuple(coordinates),
+        variables={
+            name: described.variables[own]
+            for own, name in chosen.items()
+            if name and own in described.variables
+        },
+        attributes=described.attributes,
+        left_out=left_out,
+    )
+
+
+def _coordinate(
+    name: str,
+    parts: Sequence[NDArray[Any]],
+    files: Sequence[SourceFile],
+    known: CoordinateNames,
+    places: SamplePlaces,
+) -> Coordinate:
+    """Return a coordinate of which each sample has a value, or all have the same one."""
+    dims, attributes = tuple(known.shapes[name]), dict(known.attributes[name])
+    is_moving = name in known.moving
+    if parts[0].dtype.kind == "M":
+        parts = [_seconds(part) for part in parts]
+        attributes["units"] = TIME_UNITS
+    owners = [file.numbers.get(known.parents.get(name, name)) for file in files]
+    texts = [one.attributes for one in owners if one is not None and is_moving]
+    units = [(one.get("units", ""), one.get("calendar", "")) for one in texts]
+    if len(set(units)) > 1:
+        times = decode_parts(parts, *zip(*units, strict=True))
+        if times is None:
+            raise LeftOutError("of several units or calendars in its files")
+        parts = [_seconds(each) for each in times]
+        if name not in known.parents:
+            calendar = {"calendar": units[0][1]} if units[0][1] else {}
+            attributes |= {"units": TIME_UNITS, **calendar}
+    parts = parts if dims else [part.reshape(()) for part in parts]
+    same = not dims and all(np.array_equal(part, parts[0]) for part in parts)
+    if not is_moving or (same and name not in known.of_file):
+        return Coordinate(name, dims, parts[0], attributes)
+    rest = tuple(dim for dim in dims if dim not in places.dims)
+    return Coordinate(name, (SAMPLE_DIM, *rest), places.taken(dims, parts), attributes)
 
 
 def _seconds(times: NDArray[Any]) -> NDArray[Any]:

@@ -1,17 +1,16 @@
-"""What a user asks of their own files: a sample dimension, variables, targets.
+"""What a user asks of files: sample dimensions, variables, targets; and what follows from that.
 
-And what follows from that for any source with named dimensions: which variables make a sample,
-whether files fit together.
+For any source with named dimensions: which variables make a sample.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from iobench.errors import FileFormatError, OptionError
+from iobench.errors import OptionError
 from iobench.samples import Variable
 
 if TYPE_CHECKING:
@@ -19,15 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.chunks.chunked_variable import ChunkedVariable
-    from iobench.chunks.grib.field_cubes import GribFiles
-    from iobench.chunks.netcdf.file import NetcdfFile
-    from iobench.chunks.zarr_store import ZarrStore
-
+    from iobench.chunks.source_file import SourceFile
 
 EACH_FILE: Final = "file"
 """As a sample dimension: each file is a sample."""
-SourceFile: TypeAlias = "NetcdfFile | ZarrStore | GribFiles"
-File = TypeVar("File", "NetcdfFile", "ZarrStore")
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -68,19 +62,16 @@ def check_sample_dims(
     if sample_dim is not None and not missing:
         return named
     listed = ", ".join(f"{dim} ({length})" for dim, length in dimensions.items()) or "none"
+    listed = f"dimensions (lengths): {listed}"
     if sample_dim is None:
         once = [dim for dim, length in dimensions.items() if length == 1 and len(files) == 1]
         more = f"; of {once[0]} there is one: name more files, or their folder" if once else ""
         raise OptionError(
-            f"{files[0]}: say which dimension counts samples with --sample-dim; dimensions "
-            f"(lengths): {listed}{more}"
+            f"{files[0]}: say which dimension counts samples with --sample-dim; {listed}{more}"
         )
     which = "such dimension" if len(named) == 1 else f"dimension {missing[0]!r}"
     more = f"; where each file is a sample, it is {EACH_FILE!r}" if len(files) > 1 else ""
-    raise OptionError(
-        f"--sample-dim {sample_dim}: {files[0]} has no {which}; dimensions (lengths): {listed}"
-        f"{more}"
-    )
+    raise OptionError(f"--sample-dim {sample_dim}: {files[0]} has no {which}; {listed}{more}")
 
 
 def check_not_in_groups(file: SourceFile) -> None:
@@ -91,6 +82,20 @@ def check_not_in_groups(file: SourceFile) -> None:
             f"{file.path}: its variables lie in groups ({', '.join(groups)}); name one: "
             f"{file.path}#{groups[0]}"
         )
+
+
+def with_file_dim(file: SourceFile, sample_dim: str | None) -> SourceFile:
+    """Return a file with sample dimensions that files have one index of each: scalars, `EACH_FILE`.
+
+    Its variables are repeated along it: each file is a sample.
+    """
+    numbers = file.numbers
+    one = {
+        dim: 1
+        for dim in (sample_dim or "").split(",")
+        if dim not in file.dims and (dim == EACH_FILE or (dim in numbers and not numbers[dim].dims))
+    }
+    return replace(file, dims={**one, **file.dims}) if one else file
 
 
 def choose_variables(
@@ -129,46 +134,14 @@ def reasons(file: SourceFile, selection: Selection, dims: Sequence[str]) -> dict
     return {name: reason(each) for name, each in file.variables.items()}
 
 
-def numbers_of(file: SourceFile) -> dict[str, ChunkedVariable]:
-    """Return the variables of a file that are numbers or dates."""
-    return {**file.variables, **getattr(file, "dates", {})}
-
-
-def units_of(file: SourceFile, name: str) -> str:
-    """Return the units of a variable, ``""`` where it has none."""
-    own = numbers_of(file).get(name)
-    return "" if own is None else own.attributes.get("units", "")
-
-
-def holds_times(file: SourceFile, name: str) -> bool:
-    """Return whether there is a variable that holds times: dates, or numbers by their units."""
-    own = numbers_of(file).get(name)
-    is_date = own is not None and "M8" in own.packing.stored
-    return is_date or " since " in units_of(file, name)
-
-
-def with_file_dim(file: File, sample_dim: str | None) -> File:
-    """Return a file with sample dimensions that files have one index of each: scalars, `EACH_FILE`.
-
-    Its variables are repeated along it: each file is a sample.
-    """
-    numbers = numbers_of(file)
-    one = {
-        dim: 1
-        for dim in (sample_dim or "").split(",")
-        if dim not in file.dims and (dim == EACH_FILE or (dim in numbers and not numbers[dim].dims))
-    }
-    return replace(file, dims={**one, **file.dims}) if one else file
-
-
-def _with_reasons(names: Iterable[str], reasons: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} ({reasons[name]})" if name in reasons else name for name in names)
-
-
 def lacking(dims: Sequence[str], there: Sequence[str]) -> str:
     """Return which dimension a variable lacks of the samples', in words; ``""`` if none."""
     missing = [dim for dim in dims if dim not in there]
     return f"lacks the dimension {missing[0]}" if missing else ""
+
+
+def _with_reasons(names: Iterable[str], reasons: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({reasons[name]})" if name in reasons else name for name in names)
 
 
 def helper_names(file: SourceFile) -> set[str]:
@@ -178,6 +151,19 @@ def helper_names(file: SourceFile) -> set[str]:
         for key in ("coordinates", "bounds"):
             names.update(variable.attributes.get(key, "").split())
     return names
+
+
+def units_of(file: SourceFile, name: str) -> str:
+    """Return the units of a variable, ``""`` where it has none."""
+    own = file.numbers.get(name)
+    return "" if own is None else own.attributes.get("units", "")
+
+
+def holds_times(file: SourceFile, name: str) -> bool:
+    """Return whether there is a variable that holds times: dates, or numbers by their units."""
+    own = file.numbers.get(name)
+    is_date = own is not None and "M8" in own.packing.stored
+    return is_date or " since " in units_of(file, name)
 
 
 def sample_variable(
@@ -194,43 +180,3 @@ def sample_variable(
         units=variable.attributes.get("units", ""),
         role="target" if variable.name in selection.targets else "input",
     )
-
-
-def check_same_schema(
-    files: Sequence[tuple[SourceFile, Sequence[str]]], sample_dims: Sequence[str]
-) -> None:
-    """Raise FileFormatError if a variable of a file differs from the first one in more than length.
-
-    ``files`` are given with the variables that are taken of each.
-    """
-    firsts: dict[str, SourceFile] = {}
-    other = files[0][0]
-    for file, names in files:
-        for dim in sample_dims:
-            if dim not in file.dims:
-                raise FileFormatError(f"{file.path}: lacks the dimension {dim} of {other.path}")
-        for name in names:
-            first = firsts.setdefault(name, file)
-            own, expected = (_schema(each.variables[name], sample_dims) for each in (file, first))
-            if own != expected:
-                is_dtype = own[1] == expected[1]
-                advice = f", or write it again with astype({expected[0]!r})" if is_dtype else ""
-                raise FileFormatError(
-                    f"{file.path}: variable {name!r} is {_spelled(own)}, expected "
-                    f"{_spelled(expected)} as in {first.path}; give files of one kind at a time, "
-                    f"or leave the variable out with --variables{advice}"
-                )
-
-
-_Schema = tuple[str, list[tuple[str, int | None]]]
-"""A dtype, and the dimensions with their lengths: None of a sample dimension."""
-
-
-def _schema(variable: ChunkedVariable, sample_dims: Sequence[str]) -> _Schema:
-    lengths = zip(variable.dims, variable.shape, strict=True)
-    return variable.packing.dtype, [(dim, None if dim in sample_dims else n) for dim, n in lengths]
-
-
-def _spelled(schema: _Schema) -> str:
-    dtype, lengths = schema
-    return f"{dtype} ({', '.join(dim if n is None else f'{dim} {n}' for dim, n in lengths)})"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
-from iobench.datasets.inspected_netcdf import whole_variable
 from iobench.datasets.positions import FileCoordinates, SampleRows, decode_parts, decode_times
+from iobench.datasets.source_files import whole_variable
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:

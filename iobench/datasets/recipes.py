@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,9 +17,12 @@ from msgspec.structs import replace
 from iobench.coordinates import SampleLabels
 from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.file_labels import SamplePlaces, labels_of_files
-from iobench.datasets.file_sets import compare_coordinates, coordinates_of
-from iobench.datasets.inspected_netcdf import describe_files, inspect_files, whole_variables
+from iobench.datasets.file_labels import (
+    CoordinateNames,
+    SamplePlaces,
+    compare_coordinates,
+    label_samples,
+)
 from iobench.datasets.normalisation import Normalisation, checksum_of, normalisation_of
 from iobench.datasets.plain_loop import make_plain_loop
 from iobench.datasets.published_files import PublishedFiles
@@ -32,6 +34,7 @@ from iobench.datasets.recipe_data import (
     ZScore,
     items_along,
 )
+from iobench.datasets.source_files import describe_source, inspect_files
 from iobench.errors import FileFormatError, IobenchError, SampleError
 from iobench.samples import SampleSpec, Variable
 
@@ -169,14 +172,12 @@ class Recipe(PublishedFiles, ChunkedSamples):
                    for part in (each[name] for each in every)]
             for name in first if name not in of_all
         }  # fmt: skip
-        labels = labels_of_files(
-            files,
-            lambda file: describe_files([file], cache_dir=cache_dir),
-            partial(whole_variables, cache_dir=cache_dir),
-            {each.name: each.name if as_stored and not each.zscore else ""
-             for each in self.sample_fields},
-            SamplePlaces((dim,), numbers[:, 0], {dim: numbers[:, 1]}),
-        )  # fmt: skip
+        chosen = {
+            each.name: each.name if as_stored and not each.zscore else ""
+            for each in self.sample_fields
+        }
+        places = SamplePlaces((dim,), numbers[:, 0], {dim: numbers[:, 1]})
+        labels = label_samples(files, chosen, places, cache_dir=cache_dir)
         coordinates, left_out = [], {**self.left_out, **labels.left_out}
         for each in labels.coordinates:
             index = tuple(of_all.get(name, slice(None)) for name in each.dims)
@@ -203,9 +204,9 @@ class Recipe(PublishedFiles, ChunkedSamples):
         for file in opened:
             self.check(file, opened[0])
         names = [each.name for each in self.sample_fields]
-        coordinates = coordinates_of(opened[0], names, (self.sample_dim,), {})
-        whole = partial(whole_variables, cache_dir=locator.cache_dir)
-        compare_coordinates(opened, coordinates, whole)
+        described = describe_source(opened[0], cache_dir=locator.cache_dir)
+        known = CoordinateNames(opened[0], described, names, (self.sample_dim,))
+        compare_coordinates(opened, known, cache_dir=locator.cache_dir, is_strict=True)
         self.keep([only_variables(file, names) for file in opened])
         return tuple(opened)
 

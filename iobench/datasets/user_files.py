@@ -5,37 +5,45 @@ One index of a dimension is one sample.
 
 from __future__ import annotations
 
+import math
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec.structs import replace
 
+from iobench.chunks.zarr_store import check_held, check_through_zarr
 from iobench.datasets.catalogue import catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
-from iobench.datasets.containers import TEXTS, Container, NetcdfFiles, ZarrStores
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.file_kinds import FACTS, split_group
-from iobench.datasets.file_labels import SamplePlaces
-from iobench.datasets.file_sets import (
+from iobench.datasets.file_labels import (
+    CoordinateNames,
+    SamplePlaces,
     compare_coordinates,
-    coordinates_of,
-    merged_files,
-    mixed_units,
+    label_samples,
 )
 from iobench.datasets.file_variables import (
     Selection,
-    SourceFile,
-    check_same_schema,
+    check_not_in_groups,
     check_sample_dims,
     choose_variables,
     reasons,
     sample_variable,
+    units_of,
+    with_file_dim,
 )
-from iobench.datasets.grib_samples import GribMessages
+from iobench.datasets.grib_files import inspect_grib
 from iobench.datasets.plain_loop import make_plain_loop
 from iobench.datasets.positions import SampleRows
+from iobench.datasets.source_files import (
+    FACTS,
+    coordinates_along,
+    describe_source,
+    inspect_files,
+    split_group,
+)
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import URL
 from iobench.samples import SampleSpec
@@ -43,11 +51,13 @@ from iobench.samples import SampleSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iobench.chunks.chunked_variable import ChunkedVariable
+    from iobench.chunks.source_file import SourceFile
     from iobench.datasets.contract import Arrays, Baseline, Locator, PublishedStep, Where
-    from iobench.datasets.file_kinds import FileFacts
     from iobench.samples import Sample
 
-CONTAINERS: Final = {each.kind: each for each in (GribMessages, NetcdfFiles, ZarrStores)}
+    # Files, and the variables that are taken of each.
+    _FileVariables = Sequence[tuple[SourceFile, tuple[str, ...]]]
 
 
 class UserFiles(ChunkedSamples):
@@ -70,7 +80,6 @@ class UserFiles(ChunkedSamples):
         self.name = _name_of(paths, target)
         self.source_name = paths[0].name if len(paths) == 1 else f"{len(paths)} files"
         self.notes: tuple[str, ...] = ()  # for users, a line each
-        self._kind = ""
         self._paths = tuple(paths)
         self._selection = selection
 
@@ -105,103 +114,136 @@ class UserFiles(ChunkedSamples):
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per index along the sample dimension, or per combination of several."""
-        facts = catalogued(files, FACTS, cache_dir=locator.cache_dir)
-        container = _container(files, facts)(self._selection, locator)
-        self._kind = container.kind
-        inspected = container.inspect(files)
-        dims = check_sample_dims(self._selection.sample_dim, inspected[0].dims, files)
-        self.notes = container.notes
+        cache_dir = locator.cache_dir
+        facts = catalogued(files, FACTS, cache_dir=cache_dir)
+        inspected, self.notes = self._inspected(files, [kind for kind, *_ in facts], locator)
+        first = inspected[0]
+        dims = check_sample_dims(self._selection.sample_dim, first.dims, files)
         provenance: dict[str, Any] = {
-            "kind": self._kind,
-            "files": container.facts(files, inspected, facts),
+            "kind": first.kind,
+            "files": [
+                {"name": path.name, "nbytes": nbytes, "fingerprint": fingerprint}
+                for path, (_, nbytes, fingerprint) in zip(files, facts, strict=True)
+            ],
             "sample_dim": ",".join(dims),
         }
-        inspected, same = self._joined(container, inspected, dims)
-        first = inspected[0]
+        if first.kind == "Zarr":
+            provenance["files"] = list(map(_zarr_facts, inspected))
+        joined, differ = self._joined(inspected, dims, cache_dir)
+        first = joined[0]
         names, provenance["skipped"] = choose_variables(first, self._selection, dims)
-        self.notes += tuple(mixed_units(inspected, names))
-        variables = [first.variables[name] for name in names]
-        for file in inspected:
-            container.check(file, names)
-        rows = SampleRows(dims, [container.along(inspected, dim) for dim in dims])
-        if rows.is_doubled and any(each.is_time for each in rows.along):
+        self.notes += tuple(_mixed_units(joined, names))
+        for file in joined if first.kind == "Zarr" else ():
+            for name in names:
+                check_held(file.path, file.variables[name])
+                if file.variables[name].only_library:
+                    check_through_zarr(file.variables[name])
+        along = [coordinates_along(joined, dim, cache_dir=cache_dir) for dim in dims]
+        rows = SampleRows(dims, along)
+        if rows.is_doubled and any(each.is_time for each in along):
             self.notes += (
                 f"files have samples of the same {' and '.join(dims)}: all are kept, so leave "
                 "files out where that is not meant",
             )
-        ordered = [inspected[number] for number in rows.order]
+        ordered = [joined[number] for number in rows.order]
         self.keep_files([only_variables(file, names) for file in ordered], dims)
         number_of_file, *indices = rows.where.rows.T
         places = SamplePlaces(dims, number_of_file, dict(zip(dims, indices, strict=True)))
         if self.notes:
             provenance["notes"] = list(self.notes)
+        chosen = {name: name for name in names}
+        variables = [
+            sample_variable(first.variables[name], self._selection, dims) for name in names
+        ]
         index = SampleIndex(
             SampleSpec(tuple(sample_variable(each, self._selection, dims) for each in variables)),
             rows.where,
             coordinate=rows.names([file.path.name for file in ordered]),
             provenance=provenance,
-            meteorology=container.labels(ordered, names, places, same),
+            meteorology=label_samples(ordered, chosen, places, cache_dir=cache_dir, differ=differ),
         )
         if len(dims) > 1:
             return replace(index, axes=rows.axes)
         (axis,) = rows.axes
         return replace(index, positions=axis.positions, position_units=axis.units, rows=axis.rows)
 
+    def _inspected(
+        self, files: Sequence[Path], kinds: Sequence[str], locator: Locator
+    ) -> tuple[list[SourceFile], tuple[str, ...]]:
+        """Return what files hold, of GRIB all together, and notes."""
+        for path, kind in zip(files, kinds, strict=True):
+            if kind != kinds[0]:
+                raise FileFormatError(
+                    f"files of one kind are expected, but {files[0]} is {kinds[0]}, {path} is "
+                    f"{kind}; profile them apart"
+                )
+        if kinds[0] == "GRIB":
+            file, notes = inspect_grib(files, self._selection, locator)
+            return [file], notes
+        dim = self._selection.sample_dim
+        inspect = partial(
+            inspect_files, cache_dir=locator.cache_dir, group=self.group, kind=kinds[0]
+        )
+        (first,) = inspect(files[:1])  # what it lacks is said before all are inspected
+        check_not_in_groups(first)
+        check_sample_dims(dim, with_file_dim(first, dim).dims, files)
+        rest = inspect(files[1:], progress=locator.progress)
+        return [with_file_dim(file, dim) for file in (first, *rest)], ()
+
     def _joined(
-        self, container: Container, files: Sequence[SourceFile], dims: tuple[str, ...]
-    ) -> tuple[Sequence[SourceFile], frozenset[str]]:
-        """Return the files, and the coordinates that all have alike.
+        self, files: Sequence[SourceFile], dims: tuple[str, ...], cache_dir: Path
+    ) -> tuple[Sequence[SourceFile], dict[str, str]]:
+        """Return the files, and why samples lack coordinates that they do not agree on.
 
         Those that hold other variables of the same samples are one.
         """
+        selection = self._selection
         every = dict.fromkeys(name for file in files for name in file.variables)
         skipped = {name: why for file in files for name, why in file.skipped.items()}
-        self._selection.check_names(list(every), skipped)
+        selection.check_names(list(every), skipped)
         pairs = [
-            (file, tuple(n for n, why in reasons(file, self._selection, dims).items() if not why))
+            (file, tuple(n for n, why in reasons(file, selection, dims).items() if not why))
             for file in files
         ]
-        if self._selection.variables and any(own for _, own in pairs):
+        if selection.variables and any(own for _, own in pairs):
             self.notes += tuple(
                 f"{file.path.name} has none of the variables that are asked for: left out"
                 for file, own in pairs
                 if not own
             )
             pairs = [(file, own) for file, own in pairs if own]
-        check_same_schema(pairs, dims)
-        if len(pairs) == 1:
-            return [file for file, _ in pairs], frozenset()
-        firsts = {own: file for file, own in reversed(pairs)}
-        coordinates: dict[str, tuple[str, ...]] = {}
-        for own, file in firsts.items():
-            has_texts = any(why.startswith(TEXTS) for why in file.skipped.values())
-            texts = container.describe(file).texts if has_texts else {}
-            dims_of_texts = {name: text_dims for name, (text_dims, _) in texts.items()}
-            coordinates = coordinates_of(file, own, dims, dims_of_texts) | coordinates
+        _check_same_schema(pairs, dims)
         files = [file for file, _ in pairs]
+        if len(files) == 1:
+            return files, {}
+        firsts = {own: file for file, own in reversed(pairs)}
         are_places = all(file.dims[dim] == 1 for file in files for dim in dims)
-        same, notes = compare_coordinates(
-            files, coordinates, container.whole, are_places=are_places
-        )
-        self.notes += tuple(notes)
+        differ: dict[str, str] = {}
+        for own, file in firsts.items():
+            described = describe_source(file, cache_dir=cache_dir)
+            known = CoordinateNames(file, described, own, dims)
+            # In the order of the files: the first is what others are compared with.
+            compared, notes = compare_coordinates(
+                files, known, cache_dir=cache_dir, is_strict=True, are_places=are_places
+            )
+            differ |= compared
+            self.notes += tuple(note for note in notes if note not in self.notes)
         if len(firsts) == 1:
-            return files, same
-        along = [container.along(files, dim).values for dim in dims]
+            return files, differ
+        along = [coordinates_along(files, dim, cache_dir=cache_dir).values for dim in dims]
         places = [tuple(tuple(own.tolist()) for own in each) for each in zip(*along, strict=True)]
-        return merged_files(pairs, places, dims), same
+        return _merged_files(pairs, places, dims), differ
 
     @property
     def has_plain_loop(self) -> bool:
         """Whether ``upstream`` is for such files: NetCDF or Zarr of this machine."""
-        return self._kind != GribMessages.kind and not any(
-            isinstance(file.path, URL) for file in self.opened
-        )
+        return not any(each.kind == "GRIB" or isinstance(each.path, URL) for each in self.opened)
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
         """Return a plain loop over an xarray dataset."""
-        if self._kind == GribMessages.kind:
+        if self.opened[0].kind == "GRIB":
             raise OptionError(
                 f"--pipeline upstream: {self.name} is GRIB; a plain loop reads NetCDF or "
                 "Zarr: leave it out"
@@ -212,6 +254,112 @@ class UserFiles(ChunkedSamples):
             partial(_with_dtypes, index.spec),
             **({"group": self.group} if self.group else {}),
         )
+
+
+def _zarr_facts(store: SourceFile) -> dict[str, Any]:
+    """Return name, size of the numbers and a fingerprint of the metadata of a store."""
+    return {
+        "name": store.path.name,
+        "zarr_format": store.zarr_format,
+        "nbytes": sum(
+            math.prod(each.shape) * np.dtype(each.packing.stored).itemsize
+            for each in store.variables.values()
+        ),
+        "fingerprint": store.fingerprint,
+    }
+
+
+def _check_same_schema(files: _FileVariables, sample_dims: Sequence[str]) -> None:
+    """Raise FileFormatError if a variable of a file differs from the first one in more than length.
+
+    ``files`` are given with the variables that are taken of each.
+    """
+
+    def spelled(variable: ChunkedVariable) -> str:
+        lengths = zip(variable.dims, variable.shape, strict=True)
+        each = [dim if dim in sample_dims else f"{dim} {length}" for dim, length in lengths]
+        return f"{variable.packing.dtype} ({', '.join(each)})"
+
+    firsts: dict[str, SourceFile] = {}
+    for file, names in files:
+        for dim in sample_dims:
+            if dim not in file.dims:
+                raise FileFormatError(
+                    f"{file.path}: lacks the dimension {dim} of {files[0][0].path}"
+                )
+        for name in names:
+            first = firsts.setdefault(name, file)
+            own, expected = (spelled(each.variables[name]) for each in (file, first))
+            if own != expected:
+                raise FileFormatError(
+                    f"{file.path}: variable {name!r} is {own}, expected {expected} as in "
+                    f"{first.path}; give files of one kind at a time, write it again with "
+                    "xarray's astype, or leave the variable out with --variables"
+                )
+
+
+def _mixed_units(files: Sequence[SourceFile], names: Sequence[str]) -> list[str]:
+    """Return a line for each variable that another file has in other units than the first."""
+    notes = []
+    for name in names:
+        units = [(units_of(file, name), file.path.name) for file in files if name in file.variables]
+        if other := next((each for each in units if each[0] != units[0][0]), None):
+            notes.append(
+                f"variable {name!r} has other units in {other[1]} ({other[0]!r}) than in "
+                f"{units[0][1]} ({units[0][0]!r}): numbers are kept as they are"
+            )
+    return notes
+
+
+def _merged_files(
+    files: _FileVariables, places: Sequence[Any], dims: Sequence[str]
+) -> list[SourceFile]:
+    """Return files that have all variables, of files with their own and where their samples lie.
+
+    ``others`` of each says which lie elsewhere.
+    """
+    every = dict.fromkeys(name for _, own in files for name in own)
+    shared = ",".join(name for name in every if all(name in own for _, own in files))
+    advice = f", or take what all have: --variables {shared}" if shared else ""
+    same = f"for the same {' and '.join(dims)}"
+    by_place: dict[Any, list[tuple[SourceFile, tuple[str, ...]]]] = {}
+    for place, pair in zip(places, files, strict=True):
+        by_place.setdefault(place, []).append(pair)
+    merged = []
+    for parts in by_place.values():
+        held = [name for _, own in parts for name in own]
+        first, *others = [file for file, _ in sorted(parts, key=lambda part: sorted(part[1]))]
+        if len(held) > len(set(held)):
+            raise FileFormatError(
+                f"{first.path}: has variables {same} as {others[0].path}, and other files have "
+                f"other variables; name files of one member, or forecast, at a time{advice}"
+            )
+        if missing := [name for name in every if name not in held]:
+            other = next(file for file, own in files if missing[0] in own)
+            raise FileFormatError(
+                f"{first.path}: variable {missing[0]!r} is missing, expected as in {other.path}: "
+                f"no file has it {same}; add that file, or cut files alike{advice}"
+            )
+        merged.append(_merged(first, others) if others else first)
+    return merged
+
+
+def _merged(first: SourceFile, others: Sequence[SourceFile]) -> SourceFile:
+    """Return a file with the variables of others too."""
+    fields = ("dims", "variables", "coordinates", "described")
+    union, held = {field: dict(getattr(first, field)) for field in fields}, {}
+    for file in others:
+        for field, known in union.items():
+            for name, each in getattr(file, field).items():
+                if name not in known:
+                    known[name], held[name] = each, file
+    skipped = {
+        name: why
+        for file in (*others, first)
+        for name, why in file.skipped.items()
+        if name not in union["variables"]
+    }
+    return replace(first, **union, skipped=skipped, others=held)
 
 
 def _name_of(paths: Sequence[Path], target: Path | None) -> str:
@@ -228,17 +376,6 @@ def _name_of(paths: Sequence[Path], target: Path | None) -> str:
 
 def _folder(path: Path) -> str:
     return path.path.rstrip("/") if isinstance(path, URL) else os.path.normpath(path.absolute())
-
-
-def _container(files: Sequence[Path], facts: Sequence[FileFacts]) -> type[Container]:
-    kind = facts[0].kind
-    for path, each in zip(files, facts, strict=True):
-        if each.kind != kind:
-            raise FileFormatError(
-                f"files of one kind are expected, but {files[0]} is {kind}, {path} is {each.kind}; "
-                "profile them apart"
-            )
-    return CONTAINERS[kind]
 
 
 def _with_dtypes(spec: SampleSpec, arrays: Arrays, where: Where) -> Sample:

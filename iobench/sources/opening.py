@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from iobench.datasets.anemoi_store import AnemoiDataset
 from iobench.datasets.climetlab_files import Downloadable, download_missing
 from iobench.datasets.file_description import likely_sample_dim
-from iobench.datasets.file_kinds import data_files
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.objects.targets import climetlab_downloads, is_object_target
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.selection import chosen_splits, gap_of, split_index
+from iobench.datasets.source_files import data_files
 from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import user_files
 from iobench.errors import MissingFileError, OptionError

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iobench.chunks.grib.decoding import SimplePacking, decode_message, simple_packing
-from iobench.datasets.grib_samples import index_grib
+from iobench.datasets.source_files import index_grib
 from iobench.errors import FileFormatError
 
 MEMBERS = "era5/era5-levels-members.grib"

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.datasets import catalogue, setup_processes
-from iobench.datasets import inspected_netcdf as netcdf_inspected
+from iobench.datasets import source_files as netcdf_inspected
 from iobench.datasets.catalogue import Inspection, catalogued
-from iobench.datasets.inspected_netcdf import inspect_files
+from iobench.datasets.source_files import inspect_files
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.stores.places import list_items, remove_item
 

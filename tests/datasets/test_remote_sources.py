@@ -150,7 +150,7 @@ def grib_of(path, lengths):
 
 @pytest.mark.parametrize("cycle", [[4000, 2000, 3000], [100]])
 def test_grib_is_indexed_by_headers(tmp_path, put_files, counted, locator, cycle):
-    from iobench.datasets.grib_samples import index_grib
+    from iobench.datasets.source_files import index_grib
 
     lengths = [cycle[n % len(cycle)] for n in range(90)]
     path = grib_of(tmp_path / "many.grib", lengths)

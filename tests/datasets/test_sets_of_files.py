@@ -123,23 +123,14 @@ OTHER: dict[str, tuple[Change, Change, str]] = {
 @pytest.mark.filterwarnings("ignore:.*(onsolidated|data type)")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", OTHER)
-def test_other_values_of_a_coordinate_are_refused_and_the_advice_works(
+def test_other_values_of_a_coordinate_are_refused(
     tmp_path: Path, load: Callable[..., Any], kind: str, case: str
 ) -> None:
     change, alter, name = OTHER[case]
     first = write(change(fields(0, 3)), tmp_path / "a", kind)
     other = write(alter(change(fields(3, 6))), tmp_path / "b", kind)
-    with pytest.raises(
-        FileFormatError, match=rf"^{other}: coordinate '{name}' has other values"
-    ) as refused:
+    with pytest.raises(FileFormatError, match=rf"^{other}: coordinate '{name}' has other values"):
         load(first, other)
-    (advice,) = re.findall(r"(xarray\.open_.*\))$", str(refused.value))
-    new = tmp_path / "new"
-    exec(advice.replace("NEW", repr(str(new))), {"xarray": xarray})
-    found = load(first, new)["r"]
-    assert found.shape == R.shape
-    if ".sel(" in advice:
-        np.testing.assert_array_equal(found, R)
 
 
 def test_the_last_digit_of_float32_is_no_other_place(
@@ -380,5 +371,5 @@ def test_several_dtypes_of_one_variable_are_refused(
     wide = fields(0, 3).map(lambda each: each.astype("f8"))
     paths = [write(wide, tmp_path / "a.nc", "NETCDF4")]
     paths.append(write(fields(3, 6), tmp_path / "b.nc", "NETCDF4"))
-    with pytest.raises(FileFormatError, match=r"b.nc: variable 'r' is <f4 .*astype\('<f8'\)"):
+    with pytest.raises(FileFormatError, match=r"b.nc: variable 'r' is <f4 .*astype"):
         load(*paths)

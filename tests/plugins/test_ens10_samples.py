@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from iobench.datasets.grib_samples import index_grib
 from iobench.datasets.locate import FileLocator
+from iobench.datasets.source_files import index_grib
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.recording.process_io import read_process_io
 from iobench_maelstrom.ens10.dataset import Ens10

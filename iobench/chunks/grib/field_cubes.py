@@ -8,18 +8,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from iobench.chunks.chunk_codecs import GRIB_MESSAGE
 from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.packing import Packing
+from iobench.chunks.source_file import SourceFile
 from iobench.errors import FileFormatError
 from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -30,16 +29,6 @@ DESCENDING = ("isobaricInhPa", "isobaricInPa", "isobaricLayer")
 LATITUDE_LONGITUDE = ("regular_ll", "regular_gg")
 CONSECUTIVE_J, ALTERNATING_ROWS = 0x20, 0x10
 FLOAT32 = Packing("<f4", "<f4")
-
-
-class GribFiles(msgspec.Struct, frozen=True, eq=False):
-    """What some GRIB files hold together."""
-
-    path: Path  # the first of them
-    dims: Mapping[str, int]
-    variables: Mapping[str, ChunkedVariable]
-    # which others there are, and why they were left out
-    skipped: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class FieldCube:
@@ -256,11 +245,12 @@ def field_dims(fields: Sequence[FieldCube]) -> dict[str, int]:
     return {dim: len(values) for dim, values in values_of.items()}
 
 
-def describe_fields(index: GribIndex) -> GribFiles:
+def describe_fields(index: GribIndex) -> SourceFile:
     """Return dimensions and variables of files, complete or not, without where they lie."""
     fields = find_fields(index, lambda _: False)
     dims = field_dims(fields)
-    return GribFiles(index.files[0], dims, {each.name: _described(each, dims) for each in fields})
+    variables = {each.name: _described(each, dims) for each in fields}
+    return SourceFile(index.files[0], dims, variables, {}, kind="GRIB")
 
 
 def _described(each: FieldCube, dims: Mapping[str, int]) -> ChunkedVariable:

@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -20,6 +19,7 @@ from iobench.chunks.chunk_codecs import UnknownFilterError, hdf5_codec
 from iobench.chunks.chunked_variable import ChunkedVariable, check_known
 from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.packing import CODING, packing_of, unpack
+from iobench.chunks.source_file import SourceFile
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
 from iobench.files.open_files import OpenFile, open_files
 from iobench.files.ranges import open_source_file
@@ -45,19 +45,11 @@ EXTERNAL: Final = "IOBENCH_HDF5_EXTERNAL"
 """Environment: ``1`` lets HDF5 files name files elsewhere that hold their numbers."""
 
 
-class NetcdfFile(msgspec.Struct, frozen=True, eq=False):
-    """What a NetCDF file holds, without its numbers."""
-
-    path: Path
-    dims: Mapping[str, int]
-    variables: Mapping[str, ChunkedVariable]
-    skipped: Mapping[str, str]  # for each variable or group left out, why
-    group: str = ""
-    # the files that hold variables, by name, where several were merged
-    others: Mapping[str, NetcdfFile] = msgspec.field(default_factory=dict)
+NetcdfFile = SourceFile
+"""As plugins name it."""
 
 
-def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:
+def inspect_netcdf(path: Path, group: str = "") -> SourceFile:
     """Return what a NetCDF file holds: NetCDF-4 (HDF5) or classic, told by its first bytes."""
     opened = open_source_file(path)
     if isinstance(opened, OpenFile):
@@ -78,13 +70,13 @@ def inspect_netcdf(path: Path, group: str = "") -> NetcdfFile:
     return file
 
 
-def where_slab(file: NetcdfFile, variable: ChunkedVariable, *, dim: str | None, index: int) -> Box:
+def where_slab(file: SourceFile, variable: ChunkedVariable, *, dim: str | None, index: int) -> Box:
     """Return one index of ``variable`` along ``dim``; all of it where it lacks that dimension."""
     return index_box(range_file(file.path), variable, variable.axis(dim), index)
 
 
 def make_box(
-    file: NetcdfFile,
+    file: SourceFile,
     name: str,
     start: Sequence[int],
     stop: Sequence[int],
@@ -99,7 +91,7 @@ def make_box(
 
 
 def read_through_library(
-    file: NetcdfFile, variable: ChunkedVariable, selection: tuple[int | slice, ...] = ()
+    file: SourceFile, variable: ChunkedVariable, selection: tuple[int | slice, ...] = ()
 ) -> NDArray[Any]:
     """Return a selection of a variable, decoded, through h5py: it alone knows the storage."""
     if isinstance(file.path, URL):
@@ -173,7 +165,7 @@ def _variable(
     return ChunkedVariable(name, dims, shape, packing_of(dtype, attributes), fill, texts)
 
 
-def _inspect_classic(path: Path, opened: SourceBytes) -> NetcdfFile:
+def _inspect_classic(path: Path, opened: SourceBytes) -> SourceFile:
     dims, described, _ = read_classic_header(path, opened)
     variables, skipped = {}, {}
     for name, own_dims, shape, dtype, attributes, where in described:
@@ -185,10 +177,10 @@ def _inspect_classic(path: Path, opened: SourceBytes) -> NetcdfFile:
             variables[name] = replace(known, **where)
         except ValueError as error:
             skipped[name] = str(error)
-    return NetcdfFile(path, dims, variables, skipped)
+    return SourceFile(path, dims, variables, skipped)
 
 
-def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes, group: str) -> NetcdfFile:
+def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes, group: str) -> SourceFile:
     with open_hdf5(path, opened) as (file, raw):
         if group:
             there = dict(_groups(file))
@@ -261,7 +253,7 @@ def _check_external(path: Path, name: str, dataset: Any) -> None:
             )
 
 
-def _hdf5_file(path: Path, file: Any, raw: Any, size: int) -> NetcdfFile:
+def _hdf5_file(path: Path, file: Any, raw: Any, size: int) -> SourceFile:
     variables = {}
     skipped = {f"{name}/": f"a group, named as FILE#{name}" for name, _ in _groups(file)}
     for name, each in file.variables.items():
@@ -292,7 +284,7 @@ def _hdf5_file(path: Path, file: Any, raw: Any, size: int) -> NetcdfFile:
     dims_of_file = {name: dimension.size for name, dimension in file.dimensions.items()}
     for known in variables.values():  # those of the groups above
         dims_of_file |= dict(zip(known.dims, known.shape, strict=True))
-    return NetcdfFile(path, dims_of_file, variables, skipped)
+    return SourceFile(path, dims_of_file, variables, skipped)
 
 
 def _hdf5_storage(dataset: Any, shape: tuple[int, ...]) -> tuple[dict[str, Any], int]:

@@ -13,8 +13,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.chunks.chunked_variable import ChunkedVariable
-from iobench.chunks.grib.field_cubes import GribFiles
 from iobench.chunks.packing import Packing
+from iobench.chunks.source_file import SourceFile
 from iobench.datasets.contract import SampleIndex, SamplePasses
 from iobench.datasets.file_variables import (
     Selection,
@@ -340,7 +340,7 @@ def _as_dataset(value: Any) -> Any:
     return value if hasattr(value, "data_vars") else value.to_dataset(name=value.name or "values")
 
 
-def _as_file(value: Any, name: str) -> GribFiles:
+def _as_file(value: Any, name: str) -> SourceFile:
     """Return a dataset as the source of its numbers."""
     coordinates = " ".join(map(str, value.coords))
     variables, skipped = {}, {}
@@ -356,7 +356,7 @@ def _as_file(value: Any, name: str) -> GribFiles:
             str(key), tuple(map(str, each.dims)), each.shape, packing, 0, texts, "xarray"
         )
     dims = {str(dim): length for dim, length in value.sizes.items()}
-    return GribFiles(Path(name), dims, variables, skipped)
+    return SourceFile(Path(name), dims, variables, skipped)
 
 
 def _coordinate(value: Any, dim: str) -> FileCoordinates:

@@ -1,0 +1,188 @@
+"""GRIB files of the user's own as one source file: fields, and where and when they are.
+
+Dimensions are those cfgrib gives: number, time, step and the type of level by its own name
+(``level`` stands for any), then the grid's; those of length one are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.chunks.chunked_variable import ChunkedVariable
+from iobench.chunks.grib.field_cubes import (
+    field_dims,
+    find_fields,
+    spell_value,
+    undescribed_messages,
+)
+from iobench.chunks.grib.grid_description import describe_grid, describe_parameter
+from iobench.chunks.packing import Packing
+from iobench.chunks.source_file import SourceFile
+from iobench.datasets.file_variables import check_sample_dims, lacking
+from iobench.datasets.source_files import index_grib
+from iobench.errors import FileFormatError, OptionError
+from iobench.files.ranges import read_extents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.chunks.grib.field_cubes import FieldCube
+    from iobench.datasets.contract import Locator
+    from iobench.datasets.file_variables import Selection
+
+    Values = tuple[tuple[str, ...], NDArray[Any]]  # of a coordinate, with its dimensions
+
+MAX_MESSAGE_NBYTES: Final = 1 << 26
+"""Of messages that are read for the names of their parameters."""
+NAMED: Final[dict[str, dict[str, str]]] = {
+    "time": {"standard_name": "forecast_reference_time"},
+    "valid_time": {"standard_name": "time"},
+    "step": {"standard_name": "forecast_period", "units": "hours"},
+    "number": {"standard_name": "realization"},
+    "isobaricInhPa": {"standard_name": "air_pressure", "units": "hPa", "positive": "down"},
+    "isobaricInPa": {"standard_name": "air_pressure", "units": "Pa", "positive": "down"},
+    "heightAboveGround": {"standard_name": "height", "units": "m", "positive": "up"},
+    "heightAboveSea": {"standard_name": "height_above_mean_sea_level", "units": "m"},
+    "hybrid": {"standard_name": "atmosphere_hybrid_sigma_pressure_coordinate"},
+    "depthBelowLand": {"standard_name": "depth", "units": "m", "positive": "down"},
+}
+"""Attributes as cfgrib gives them: ``time`` is a forecast's start."""
+
+
+def inspect_grib(
+    files: Sequence[Path], selection: Selection, locator: Locator
+) -> tuple[SourceFile, tuple[str, ...]]:
+    """Return what all files hold together, and notes; a missing or doubled message is an error."""
+    index = index_grib(files, cache_dir=locator.cache_dir, progress=locator.progress)
+    # Those not asked for need not be complete.
+    fields = find_fields(index, lambda name: not selection.variables or selection.asks_for(name))
+    dims = check_sample_dims(selection.sample_dim, field_dims(fields), files)
+    selection.check_names([field.name for field in fields], {})
+    chosen, skipped = [], {}
+    for field in fields:
+        there = [dim for dim in dims if field.axis(dim) is not None]
+        if selection.variables and field.name not in selection.variables:
+            skipped[field.name] = "not asked for"
+        elif not selection.asks_for(field.name) and len(there) < len(dims):
+            skipped[field.name] = lacking(dims, there)
+        else:
+            chosen.append(field)
+            if len({field.axis(dim) for dim in there}) < len(there):
+                raise OptionError(
+                    f"--sample-dim {','.join(dims)}: level is another name of one of them"
+                )
+    along = {dim: _values(chosen, dim, dims) for dim in dims}
+    variables = {}
+    for field in chosen:
+        is_named = selection.asks_for(field.name)
+        own = [
+            dim for dim, values in along.items() if not _is_repeated(field, dim, values, is_named)
+        ]
+        variables[field.name] = field.stored(own)
+    coordinates, described = _coordinates(chosen, along)
+    for number, (field, message) in enumerate(_first_messages(chosen)):
+        if not number:
+            own_dims = variables[field.name].dims
+            grid = own_dims[-1:] if own_dims[-1] == "values" else own_dims[-2:]
+            for each in describe_grid(message, grid):
+                coordinates[each.name] = each.dims, each.values
+                described[each.name] = each.attributes
+        described[field.name] = {**describe_parameter(message), "units": field.units}
+    source = SourceFile(
+        path=files[0],
+        dims={dim: len(values) for dim, values in along.items()},
+        variables=variables,
+        skipped=skipped,
+        kind="GRIB",
+        coordinates={
+            name: ChunkedVariable(
+                name, own, values.shape, Packing(values.dtype.str, values.dtype.str), 0,
+                {key: text for key, text in described[name].items() if isinstance(text, str)},
+                values=values,
+            )
+            for name, (own, values) in coordinates.items()
+        },
+        described=described,
+    )  # fmt: skip
+    return source, undescribed_messages(index)
+
+
+def _values(fields: Sequence[FieldCube], dim: str, dims: Sequence[str]) -> list[Any]:
+    """Return the values of a sample dimension over all fields, in order."""
+    each = [field.values(dim) for field in fields]
+    every = set().union(*each)
+    if not every:
+        names = ", ".join(field.name for field in fields)
+        has = "it" if len(dims) == 1 else dim
+        raise OptionError(f"--sample-dim {','.join(dims)}: none of the variables {names} has {has}")
+    return sorted(every, reverse=any(own != sorted(own) for own in each))
+
+
+def _is_repeated(field: FieldCube, dim: str, values: Sequence[Any], is_named: bool) -> bool:
+    """Return whether every sample has all of a field; raise where some samples would lack it."""
+    own = field.values(dim)
+    if own == list(values) or not own:
+        return not own
+    if len(own) == 1 and is_named:
+        return True
+    missing = [value for value in values if value not in own]
+    hint = " (named there, a variable with one value is repeated in every sample)"
+    raise FileFormatError(
+        f"{field.name} lacks {len(missing)} of {len(values)} values of {dim}, the first: "
+        f"{spell_value(dim, missing[0])}; add the files that hold them, or choose with "
+        f"--variables{hint if len(own) == 1 else ''}"
+    )
+
+
+def _coordinates(
+    fields: Sequence[FieldCube], along: Mapping[str, Sequence[Any]]
+) -> tuple[dict[str, Values], dict[str, Mapping[str, Any]]]:
+    """Return the coordinates that all fields share, and their attributes."""
+    level = [*fields[0].axes][-1]
+    shared = dict(along)
+    for dim in dict.fromkeys(name for field in fields for name in field.axes):
+        own = [field.values(dim) for field in fields if dim in field.axes]
+        is_along = dim in along or (dim == level and "level" in along)
+        if not is_along and all(values == own[0] for values in own):
+            shared[dim] = own[0]
+    coordinates: dict[str, Values] = {}
+    described: dict[str, Mapping[str, Any]] = {}
+    for dim, values in shared.items():
+        attributes = NAMED.get(level if dim == "level" else dim, {})
+        for name, axis in _axes(dim, values).items():
+            if dim in along or len(axis) > 1 or name != dim:
+                coordinates[name] = (dim,), axis
+            elif dim in NAMED and not (dim == "number" and axis[0] < 0):
+                coordinates[name] = (), np.asarray(axis[0])
+            described[name] = attributes
+    if "time" in coordinates and "step" in coordinates:
+        (start_dims, starts), (step_dims, steps) = coordinates["time"], coordinates["step"]
+        seconds = np.rint(steps.astype(np.float64) * 3600).astype("m8[s]")
+        times = np.add.outer(starts, seconds)
+        coordinates["valid_time"] = (*start_dims, *step_dims), np.asarray(times)
+        described["valid_time"] = NAMED["valid_time"]
+    return coordinates, described
+
+
+def _axes(dim: str, values: Sequence[Any]) -> dict[str, NDArray[Any]]:
+    """Return the coordinates of a dimension by name; of layers two."""
+    if isinstance(values[0], tuple):
+        tops, bottoms = np.array(values).T
+        return {f"{dim}_top": tops, f"{dim}_bottom": bottoms}
+    if dim == "time":
+        spelled = [spell_value("time", each)[5:] for each in values]
+        return {dim: np.array(spelled, "datetime64[s]")}
+    return {dim: np.array(values)}
+
+
+def _first_messages(fields: Sequence[FieldCube]) -> list[tuple[FieldCube, memoryview]]:
+    """Return the first message of each field, as far as they are not too many bytes."""
+    extents = fields[0].index.extents([int(field.rows[0]) for field in fields])
+    total = np.cumsum([extent.nbytes for extent in extents])
+    n_fields = max(1, int(np.searchsorted(total, MAX_MESSAGE_NBYTES, "right")))
+    return list(zip(fields[:n_fields], read_extents(extents[:n_fields]), strict=True))
