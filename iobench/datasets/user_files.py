@@ -152,9 +152,7 @@ class UserFiles(ChunkedSamples):
         if self.notes:
             provenance["notes"] = list(self.notes)
         chosen = {name: name for name in names}
-        variables = [
-            sample_variable(first.variables[name], self._selection, dims) for name in names
-        ]
+        variables = [first.variables[name] for name in names]
         index = SampleIndex(
             SampleSpec(tuple(sample_variable(each, self._selection, dims) for each in variables)),
             rows.where,
