@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cli.documents import fact_table, print_answer
 from iobench.cli.screen import TerminalScreen
-from iobench.datasets.contract import Synthesizer, pipelines_of
+from iobench.datasets.contract import PIPELINES, Synthesizer
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.patterns import FilePattern
 from iobench.datasets.published_files import PublishedFiles
@@ -107,7 +107,7 @@ def describe_dataset(
             },
             "n_samples": len(index),
             **_samples(index),
-            "pipelines": list(pipelines_of(dataset)),
+            "pipelines": [each for each in PIPELINES if each == "own" or hasattr(dataset, each)],
             "sample": _sample(index.spec),
             "normalisation": provenance.get("normalisation"),
             "fused": list(dataset.fused),

@@ -199,6 +199,8 @@ class Dataset(Protocol):
       `iobench.chunks.sampled_variable.SampledVariable` that is the same object for all samples of a
       file; none where samples are made one by one. Addresses begin with the number of a file and
       the index along each sample dimension. A conversion decodes each chunk once;
+    - ``upstream(files, index, *, batch_size)``: returns the `Baseline` of ``--pipeline upstream``
+      over what ``files`` and ``samples`` returned; ``batch_size`` is for what makes batches;
     - ``chunk_cache``: the `DecodedChunks` it reads through, told the order of samples by loaders.
     """
 
@@ -298,23 +300,3 @@ class Baseline(msgspec.Struct, frozen=True):
 
     pipeline: SamplePasses | Dataset  # a dataset makes the samples of our reader's index
     source: str  # what it does, and what of it is assumed; one or two sentences for reports
-
-
-@runtime_checkable
-class UpstreamBaseline(Protocol):
-    """Optional face of a dataset: ``--pipeline upstream``."""
-
-    def upstream(
-        self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
-    ) -> Baseline:
-        """Return a plain loop over these files.
-
-        ``files`` and ``index`` are what ``files`` and ``samples`` returned. ``batch_size`` is for
-        pipelines that make batches themselves.
-        """
-        ...
-
-
-def pipelines_of(dataset: Dataset) -> tuple[str, ...]:
-    """Return which of `PIPELINES` a dataset has; ``own`` is always one of them."""
-    return PIPELINES if isinstance(dataset, UpstreamBaseline) else PIPELINES[:1]

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.datasets.contract import Baseline, SampleIndex, SamplePasses, UpstreamBaseline
+from iobench.datasets.contract import Baseline, SampleIndex, SamplePasses
 from iobench.datasets.objects.source import IterableObject
 from iobench.datasets.selection import (
     chosen_splits,
@@ -313,7 +313,7 @@ def _open_baseline(
     )
     if (is_auto and is_alone) or not (is_auto or "upstream" in config.pipelines):
         return None
-    if not isinstance(dataset, UpstreamBaseline):
+    if not hasattr(dataset, "upstream"):
         raise OptionError(f"--pipeline upstream: {dataset.name} has none; it has own")
     if url := next((file for file in source.files if isinstance(file, URL)), None):
         raise OptionError(
@@ -322,7 +322,7 @@ def _open_baseline(
         )
     try:
         with screen.progress("preparing upstream"):
-            baseline = dataset.upstream(source.files, source.index, batch_size=batch_size)
+            baseline: Baseline = dataset.upstream(source.files, source.index, batch_size=batch_size)
     except (FileFormatError, MissingExtraError) as error:
         if not is_auto:
             raise

@@ -271,14 +271,6 @@ def hypercube(n_times=4, n_members=3):
     )
 
 
-def test_a_window_keeps_the_member():
-    placed = place_index_windows(hypercube(), Window.parse("time=-1,0:1"))
-    assert placed.items.tolist() == [
-        [0, 3, 6], [1, 4, 7], [2, 5, 8], [3, 6, 9], [4, 7, 10], [5, 8, 11]
-    ]  # fmt: skip
-    assert (placed.step, placed.n_at_ends) == (86400, 6)
-
-
 TIMED = {"positions": [0, 1, 2], "provenance": {"sample_dim": "time"}}
 
 

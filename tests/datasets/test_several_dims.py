@@ -15,7 +15,7 @@ from iobench.chunks.decoded_chunks import forget_decoded
 from iobench.datasets.contract import make_sample
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.positions import FileCoordinates, SampleRows
-from iobench.datasets.sample_windows import SampleProducer
+from iobench.datasets.sample_windows import samples_in_order
 from iobench.datasets.selection import CoordinateInterval, place_index_windows, split_index
 from iobench.errors import OptionError
 from iobench.samples import Window
@@ -65,14 +65,9 @@ def assert_as_xarray(made, dataset, dims, names=NAMES):
 
 
 def produced(made, memory_nbytes=1 << 30):
-    """Yield the samples as a conversion makes them."""
-    numbers = range(len(made.index))
-    with SampleProducer(
-        made.dataset, made.index, workers=2, memory_nbytes=memory_nbytes, passes=1 << 30
-    ) as producer:
-        for stack in producer.stacks([numbers]):
-            for place in range(len(stack)):
-                yield {name: rows[place, ...].copy() for name, rows in stack.rows.items()}
+    """Return the samples as a conversion makes them."""
+    every = range(len(made.index))
+    return samples_in_order(made.dataset, made.index, every, workers=2, memory_nbytes=memory_nbytes)
 
 
 @st.composite
