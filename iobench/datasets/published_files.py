@@ -11,12 +11,11 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
-from iobench.datasets.dataset_options import Option, parse_options
 from iobench.datasets.locate import in_mirror
 from iobench.datasets.stand_in_files import Smooth, StandInFile, StandInVariable, axis_variable
 from iobench.errors import IobenchError, MissingFileError, OptionError
@@ -25,13 +24,121 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Locator, PublishedStep
-    from iobench.datasets.recipe_data import Axis, FileKey, Key, RecipeVariable
+    from iobench.samples import Role
 
 MOST_LISTED = 5
 DATE = re.compile(r"\d{4}(-\d\d){0,2}")
 PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"))
 """What a date stands for that has a year, a month, a day."""
 SINCE = np.datetime64("1990-01-01", "h")
+
+
+FileKey = Mapping[str, str]
+"""What tells a file from the others: the value of each `Key`."""
+ZScore = Literal["", "all", "point"]
+LISTED = 12
+"""Of more values the first and the last are named."""
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A part of the files' URL, in braces there: its name and the values it has, in order."""
+
+    name: str
+    values: Sequence[str]
+    text: str = ""
+    """What it is, for ``iobench info``: users choose by ``--option NAME=VALUE,VALUE``."""
+
+
+class Axis(msgspec.Struct, frozen=True):
+    """A dimension of the files."""
+
+    name: str
+    length: int = 0  # that every file must have; 0 for any
+    first: float = 0.0  # of the coordinate that a stand-in has
+    step: float = 1.0
+    units: str = ""  # of that coordinate
+
+
+class RecipeVariable(msgspec.Struct, frozen=True):
+    """A variable of the files, which may hold it packed or in another floating-point dtype."""
+
+    name: str
+    units: str = ""
+    low: float = 0.0  # between which a stand-in's values lie
+    high: float = 1.0
+    dims: tuple[str, ...] = ()  # all axes by default
+    dtype: str = "f4"  # of a stand-in's numbers
+    is_static: bool = False  # whether files may hold it once, without the sample dimension
+    # whether samples hold it less its mean and divided by its deviation over the files of the
+    # split ``train``: of ``all`` values, or at each ``point``
+    zscore: ZScore = ""
+    role: Role = "input"  # where each variable is an array of the sample: what it is to the model
+    noise: float = 0.7  # the share of the bits of a stand-in's numbers that are noise
+
+
+class Option(msgspec.Struct, frozen=True):
+    """An option of a dataset, given as ``--option NAME=VALUE``."""
+
+    name: str
+    text: str = ""  # what it does, a sentence; ``iobench info`` shows it
+    default: Any = ""  # where it is not given; of True and False it is a flag: true or false
+    values: Sequence[str] = ()  # those it may have; empty for any
+    # whether it takes several, separated by commas: its value is a tuple, in the order of `values`
+    many: bool = False
+    # returns the value of a text, and raises OptionError for one it cannot use; where it takes
+    # several, returns what each is among `values`
+    parse: Callable[[str], Any] | None = None
+
+    def value(self, text: str) -> Any:
+        """Return the value of a text; OptionError lists those allowed."""
+        if self.parse is not None and not self.many:
+            return self.parse(text)
+        if isinstance(self.default, bool):
+            if text.lower() not in ("true", "false"):
+                raise OptionError(f"{self.name} {text!r}: expected true or false")
+            return text.lower() == "true"
+        if not self.many:
+            return self._known(text)
+        entries = (each.strip() for each in text.split(","))
+        chosen = {self._known(self.parse(each) if self.parse else each) for each in entries}
+        return tuple(each for each in self.values if each in chosen) or tuple(sorted(chosen))
+
+    def described(self) -> dict[str, str]:
+        """Return name, values and text, for people."""
+        flag = isinstance(self.default, bool)
+        values = "true or false" if flag else _summary(self.values) or "text"
+        default = ",".join(self.default) if isinstance(self.default, tuple) else self.default
+        given = str(default).lower() if flag else str(default or "")
+        text = f"{self.text} By default {given}." if given else self.text
+        return {"name": self.name, "values": values, "text": text.strip()}
+
+    def _known(self, text: str) -> str:
+        if self.values and text not in self.values:
+            several = ", several separated by commas" if self.many else ""
+            raise OptionError(
+                f"{self.name} {text!r}: expected one of {_summary(self.values)}{several}"
+            )
+        return text
+
+
+def parse_options(
+    dataset: str, known: Sequence[Option], given: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the value of each option of a dataset; OptionError lists those that are known."""
+    names = {each.name: each for each in known}
+    for name in given:
+        if name not in names:
+            raise OptionError(f"option {name!r}: {dataset} knows {', '.join(names) or 'none'}")
+    return {
+        name: each.value(given[name]) if name in given else each.default
+        for name, each in names.items()
+    }
+
+
+def _summary(values: Sequence[str]) -> str:
+    if len(values) > LISTED:
+        return f"{values[0]}, {values[1]} to {values[-1]} ({len(values)})"
+    return ", ".join(values)
 
 
 class StandIn(msgspec.Struct, frozen=True):
