@@ -290,7 +290,6 @@ class SamplePasses(msgspec.Struct, frozen=True):
     # samples of one pass; 0 where that is not known, and the pass has no end
     n_samples_all: int = 0
     batched: bool = False  # whether items are batches; the last of a pass may be shorter
-    in_processes: bool = False  # whether processes that cannot be observed make the items
     # ``"tensorflow"`` where tf.data makes the items, whose threads are then observed
     framework: str = ""
 

@@ -38,8 +38,7 @@ class IterableLoader(MeasuredLoader):
         self._passes = passes
         self._batch_size = batch_size
         self._recorder = recorder
-        self._kind = Kind.OPAQUE if passes.in_processes else Kind.FUSED
-        self._label = recorder.string("" if passes.in_processes else FUSED)
+        self._label = recorder.string(FUSED)
         self._pass: Iterator[Any] | None = None
         self._epoch = self._n_samples = 0
 
@@ -55,7 +54,7 @@ class IterableLoader(MeasuredLoader):
         if self.is_one_stage:
             end_ns, cpu_ns = clock.now_ns(), clock.cpu_ns() - cpu_ns
             self._recorder.emit(
-                self._kind, start_ns, end_ns, handed_on_nbytes(arrays), cpu_ns,
+                Kind.FUSED, start_ns, end_ns, handed_on_nbytes(arrays), cpu_ns,
                 planned.batch, self._epoch, label=self._label,
             )  # fmt: skip
         return Batch(planned, arrays, -1)

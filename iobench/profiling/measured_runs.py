@@ -123,17 +123,7 @@ class Settings(msgspec.Struct, frozen=True):
         copies: DeviceCopies | None,
     ) -> MeasuredLoader:
         """Return what loads."""
-        recorded: dict[str, Any] = {
-            "run": directory,
-            "recorder": recorder,
-            "detail": Detail.AUTO,
-            "unit_costs": self.unit_costs,
-        }
         work = one.work
-        if one.ready is not None:
-            from iobench.torch.measured_loaders import ReadyLoader
-
-            return ReadyLoader(one.ready.loader, one.ready.one_pass, **recorded)
         if isinstance(work, SamplePasses):
             if work.framework == "tensorflow":
                 from iobench.tensorflow.measured_pipelines import TFPipelineLoader
@@ -150,7 +140,9 @@ class Settings(msgspec.Struct, frozen=True):
                 workers=one.workers,
                 prefetch=one.prefetch or DEFAULT_PREFETCH,
                 pin=copies is not None and torch_pins(),
-                **recorded,
+                run=directory,
+                recorder=recorder,
+                unit_costs=self.unit_costs,
             )
         ahead: dict[str, Any] = {
             "threads": one.threads,

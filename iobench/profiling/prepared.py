@@ -70,7 +70,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str = "own"  # as in ``--format`` and ``--pipeline``
     spelled: str | None = None  # how ``--format`` spells it, where that has options
     store: dict[str, Any] | None = None  # of a store what ``run.json`` says
-    # as in ``--framework``; ``stream`` of `SamplePasses`, unless they are a user's DataLoader
+    # as in ``--framework``; ``stream`` of `SamplePasses`
     framework: str = "stream"
     workers: int = 0
     threads: int = 0  # reader threads of the ring; 0 where there is none
@@ -82,7 +82,6 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     extents: BatchSource | None = None
     # samples and files of each shard of a store
     shards: tuple[tuple[int, tuple[Path, ...]], ...] = ()
-    ready: IterableObject | None = None  # with a DataLoader of the user's own, run as it is
     # which samples of ``work`` are loaded, in the order of all ways of loading; None for all
     taken: NDArray[np.int64] | None = None
 
@@ -255,13 +254,8 @@ def _of_passes(config: RunConfig, dataset: IterableObject, source: Source) -> Pr
             "dataset with __getitem__ is needed"
         )
     assert dataset.passes is not None
-    passes, loader = dataset.passes, dataset.loader
-    one = Prepared(label=SOURCE, work=passes, n_samples=passes.n_samples_all, files=source.files)
-    if loader is None:
-        return one
-    workers = int(loader.num_workers)
-    ahead = int(loader.prefetch_factor or 1) if workers else 0
-    return replace(one, ready=dataset, framework="torch", workers=workers, prefetch=ahead)
+    passes = dataset.passes
+    return Prepared(label=SOURCE, work=passes, n_samples=passes.n_samples_all, files=source.files)
 
 
 def _of_source(

@@ -156,15 +156,7 @@ def _folders(labels: Sequence[str]) -> list[str]:
 
 
 def _batch_size(config: RunConfig, samples: ProfiledSamples) -> int | None:
-    """Return the batch size asked for, else the published one; a ready DataLoader has its own."""
-    dataset = None if samples.source is None else samples.source.dataset
-    own: int | None = getattr(dataset, "batch_size", None)
-    if dataset is not None and own is not None:
-        if config.batch_size not in (None, own):
-            raise OptionError(
-                f"--batch-size {config.batch_size}: {dataset.name} hands out batches of {own}"
-            )
-        return own
+    """Return the batch size asked for, else the published one."""
     published = samples.published.batch_size if samples.published else None
     return config.batch_size or published
 

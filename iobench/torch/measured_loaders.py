@@ -1,4 +1,4 @@
-"""torch's ``DataLoader`` in a measured loop: over a pipeline, or a ready one of the user's."""
+"""torch's ``DataLoader`` in a measured loop, over a pipeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -22,11 +22,11 @@ from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.measured_loop import MeasuredRecording
 from iobench.recording.stages import stage
-from iobench.torch.observing import DataLoader, observed_iter
+from iobench.torch.observing import DataLoader
 from iobench.torch.stage_methods import STAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Mapping
 
     from numpy.typing import NDArray
 
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from iobench.recording.run_directory import RunDirectory
 
 T = TypeVar("T")
-Arrays = dict[str, "NDArray[Any]"]
-Passes = Callable[[int, Callable[[Any], Iterator[Any]]], Iterator[Arrays]]
-NOTHING: Final[Arrays] = {}
 JOIN_S: Final = 5.0
 DYING_S: Final = 1.0
 REASON_LIMIT: Final = 500
@@ -47,29 +44,75 @@ SHARED_MEMORY: Final = (
 )
 
 
-class _WorkerLoader(MeasuredLoader):
-    """Rounds of a torch iterator whose workers stay alive between them, and their end."""
-
-    without_workers: ClassVar[str]
-    """How a user has the consumer load, which shows a failure itself."""
+class TorchLoader(MeasuredLoader):
+    """Loads a pipeline with the ``DataLoader`` of scripts; its workers stay alive."""
 
     def __init__(
         self,
-        run: RunDirectory,
-        recorder: Recorder,
-        detail: Detail,
-        unit_costs: Mapping[str, int | None],
+        pipeline: Pipeline,
+        batch_size: int,
         *,
         workers: int,
-        prefetch: int,
+        prefetch: int = 2,
+        run: RunDirectory,
+        recorder: Recorder,
+        detail: Detail = Detail.AUTO,
+        unit_costs: Mapping[str, int | None],
+        pin: bool = False,
     ) -> None:
+        refuse_below_one(prefetch=prefetch, batch_size=batch_size)
         super().__init__(workers=workers, prefetch=prefetch if workers else 0)
         self._recording = MeasuredRecording(
             run, recorder, detail=detail.value, unit_costs=unit_costs
         )
-        self._loader: Any = None
         self._iterator: Any = None
-        self._under_way: Iterable[PlannedBatch] = ()
+        self.copied_from = "pinned" if pin else "pageable"
+        self._plan: Iterator[PlannedBatch] = iter(())
+        self._drawn = deque[PlannedBatch]()
+        self._loader: Any = DataLoader(
+            PipelineSamples(pipeline),
+            batch_sampler=_Plan(self._draw),
+            num_workers=workers,
+            pin_memory=pin,
+            worker_init_fn=start_worker if workers else None,
+            persistent_workers=workers > 0,
+            prefetch_factor=prefetch if workers else None,
+        )
+
+    def _draw(self) -> Iterator[list[int]]:
+        for planned in self._plan:
+            self._recording.planned(planned.batch, planned.epoch)
+            self._drawn.append(planned)
+            yield list(planned.samples)
+
+    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
+        self._plan = plan
+        self._drawn.clear()
+        with self._recording.in_force():
+            self._iterator = self._answer(lambda: iter(self._loader))
+        while True:
+            tensors = self._answer(self._next)
+            if tensors is None:
+                return
+            # As in a plain loop only the consumer holds a batch, so that freeing it is not waiting.
+            arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+            ready = [Batch(self._drawn.popleft(), arrays, self._last_worker())]
+            del tensors, arrays
+            yield ready.pop()
+
+    def _next(self) -> Any:
+        try:
+            return next(self._iterator, None)
+        except Exception as error:
+            text = str(error)
+            if not text.startswith("Caught "):
+                raise
+            number = text.partition(" worker process ")[2].partition(".")[0]
+            self.close()
+            if isinstance(error, IobenchError):
+                raise type(error)(_original(error)) from error
+            reason = _in_one_line(error)
+            raise WorkerError(f"worker-{number}: {reason}; {SHARED_MEMORY}") from error
 
     def _last_worker(self) -> int:
         """Return the worker that made the batch delivered last; -1 for the consumer."""
@@ -97,12 +140,12 @@ class _WorkerLoader(MeasuredLoader):
             dead = self._dead()
         if not dead:
             return None
-        numbers = [planned.batch for planned in self._under_way]
+        numbers = [planned.batch for planned in self._drawn]
         unfinished = f" with batches {numbers} not delivered" if numbers else ""
         self.close()
         return WorkerError(
             f"{', '.join(dead)}{unfinished}: its spans are kept; look for the out-of-memory killer "
-            f"if this was SIGKILL, at /dev/shm if SIGBUS, or run with {self.without_workers} to "
+            f"if this was SIGKILL, at /dev/shm if SIGBUS, or run with --workers 0 to "
             "see the failure itself"
         )
 
@@ -156,75 +199,6 @@ def _run_quietly(shutdown: Callable[[], None]) -> None:
         shutdown()
 
 
-class TorchLoader(_WorkerLoader):
-    """Loads a pipeline with the ``DataLoader`` of scripts; its workers stay alive."""
-
-    without_workers = "--workers 0"
-
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        batch_size: int,
-        *,
-        workers: int,
-        prefetch: int = 2,
-        run: RunDirectory,
-        recorder: Recorder,
-        detail: Detail = Detail.AUTO,
-        unit_costs: Mapping[str, int | None],
-        pin: bool = False,
-    ) -> None:
-        refuse_below_one(prefetch=prefetch, batch_size=batch_size)
-        super().__init__(run, recorder, detail, unit_costs, workers=workers, prefetch=prefetch)
-        self.copied_from = "pinned" if pin else "pageable"
-        self._plan: Iterator[PlannedBatch] = iter(())
-        self._under_way = self._drawn = deque[PlannedBatch]()
-        self._loader = DataLoader(
-            PipelineSamples(pipeline),
-            batch_sampler=_Plan(self._draw),
-            num_workers=workers,
-            pin_memory=pin,
-            worker_init_fn=start_worker if workers else None,
-            persistent_workers=workers > 0,
-            prefetch_factor=prefetch if workers else None,
-        )
-
-    def _draw(self) -> Iterator[list[int]]:
-        for planned in self._plan:
-            self._recording.planned(planned.batch, planned.epoch)
-            self._drawn.append(planned)
-            yield list(planned.samples)
-
-    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        self._plan = plan
-        self._drawn.clear()
-        with self._recording.in_force():
-            self._iterator = self._answer(lambda: iter(self._loader))
-        while True:
-            tensors = self._answer(self._next)
-            if tensors is None:
-                return
-            # As in a plain loop only the consumer holds a batch, so that freeing it is not waiting.
-            arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-            ready = [Batch(self._drawn.popleft(), arrays, self._last_worker())]
-            del tensors, arrays
-            yield ready.pop()
-
-    def _next(self) -> Any:
-        try:
-            return next(self._iterator, None)
-        except Exception as error:
-            text = str(error)
-            if not text.startswith("Caught "):
-                raise
-            number = text.partition(" worker process ")[2].partition(".")[0]
-            self.close()
-            if isinstance(error, IobenchError):
-                raise type(error)(_original(error)) from error
-            reason = _in_one_line(error)
-            raise WorkerError(f"worker-{number}: {reason}; {SHARED_MEMORY}") from error
-
-
 class _Plan:
     """A batch sampler that draws from a round's plan."""
 
@@ -233,78 +207,6 @@ class _Plan:
 
     def __iter__(self) -> Iterator[list[int]]:
         return self._draw()
-
-
-class ReadyLoader(_WorkerLoader):
-    """Hands on the batches of a user's loader as they are, pass after pass.
-
-    Which samples make up a batch, and when a pass ends, is the loader's business: a plan says how
-    many batches, and their numbers and epochs are the loader's. Between rounds workers stay alive
-    and keep what they have made ready.
-    """
-
-    without_workers = "num_workers=0"
-    copied_from = None
-
-    def __init__(
-        self,
-        loader: Any,
-        passes: Passes,
-        *,
-        run: RunDirectory,
-        recorder: Recorder,
-        detail: Detail,
-        unit_costs: Mapping[str, int | None],
-    ) -> None:
-        workers, ahead = loader.num_workers, loader.prefetch_factor or 1
-        super().__init__(run, recorder, detail, unit_costs, workers=workers, prefetch=ahead)
-        self._loader = loader
-        self._passes = passes
-        self._epoch = 0
-        self._pass: Iterator[Arrays] | None = None
-
-    def _take(self, planned: PlannedBatch) -> Batch:
-        clock = self._recording.clock
-        start_ns = clock.now_ns()
-        try:
-            arrays = self._answer(self._next)
-        except Exception as error:
-            self.close()
-            if isinstance(error, IobenchError) and "\n" not in str(error):
-                raise
-            raise WorkerError(f"batch {planned.batch}: {_in_one_line(error)}") from error
-        number, epoch, maker = self._recording.delivered
-        if not maker:  # of a loader that cannot be looked into, which the report says
-            end_ns = clock.now_ns()
-            self._recording.recorder.emit(Kind.OPAQUE, start_ns, end_ns, batch=number, epoch=epoch)
-        return Batch(PlannedBatch(number, epoch, ()), arrays, self._last_worker())
-
-    def _next(self) -> Arrays:
-        """Return the next batch, of the next pass where one has ended."""
-        begun = False
-        while True:
-            if self._pass is None:
-                self._pass, begun = self._passes(self._epoch, self._begin), True
-            arrays = next(self._pass, NOTHING)
-            if arrays is not NOTHING:
-                return arrays
-            if begun:
-                raise WorkerError(f"pass {self._epoch} of the loader has no batch: nothing to load")
-            self._pass = None
-            self._epoch += 1
-
-    def _begin(self, loader: Any) -> Iterator[Any]:
-        self._iterator = None  # of the pass before, whose workers end now
-        with self._recording.in_force():
-            self._iterator = observed_iter(loader)
-        begun: Iterator[Any] = self._iterator
-        return begun
-
-    def _let_go(self) -> None:
-        self._pass, loader = None, self._loader
-        if getattr(loader, "_iterator", None) is not None:
-            loader._iterator = None
-        super()._let_go()
 
 
 def _in_one_line(error: BaseException) -> str:

@@ -63,9 +63,9 @@ def test_batches_are_handed_on_as_they_are(tmp_path: Path) -> None:
     def items(epoch: int) -> Iterable[Any]:
         return [batch(0, 1), batch(epoch)]
 
-    made = loaded(tmp_path, 5, items, 3, batched=True, in_processes=True)
+    made = loaded(tmp_path, 5, items, 3, batched=True)
     assert made == [[0, 1], [0], [0, 1], [1], [0, 1]]
-    assert (open_profile(tmp_path / "run").spans["kind"] == Kind.OPAQUE).sum() == 5
+    assert (open_profile(tmp_path / "run").spans["kind"] == Kind.FUSED).sum() == 5
 
 
 def _raises(epoch: int) -> Iterable[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import signal
 from collections import Counter
 
 import numpy as np
@@ -37,6 +38,15 @@ pytestmark = pytest.mark.timeout(60)
 
 WORK = (Kind.READ, Kind.DECODE, Kind.PREPROCESS)
 EDGES = (Kind.SAMPLER, Kind.SUBMIT_QUEUE, Kind.COLLATE, Kind.SERIALISE, Kind.UNPICKLE)
+
+
+class Doomed:
+    """Kills its worker at one sample."""
+
+    def __call__(self, where):
+        if where == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return tiny_pipeline().steps[0].run(where)
 
 
 class ReadAndDecode:
@@ -100,6 +110,19 @@ def test_errors_of_workers_keep_their_type_or_name_worker_and_sample(run, consum
         pytest.raises(kind, match=word),
     ):
         taken(loader.batches(planned(4)))
+
+
+# Torch's SIGCHLD handler raises wherever the consumer is, also where nothing can be raised.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_killed_worker_is_named_and_the_others_end(run, consumer):
+    read, *others = tiny_pipeline().steps
+    pipeline = Pipeline(
+        tiny_pipeline().spec, range(12), (Step(read.kind, read.label, Doomed()), *others)
+    )
+    loader = torch_loader(run, consumer, workers=1, pipeline=pipeline)
+    with pytest.raises(WorkerError, match=r"^worker-0 .pid .* killed by SIGKILL[^\n]*$"):
+        taken(loader.batches(planned(4)))
+    assert multiprocessing.active_children() == []
 
 
 def test_steps_in_one_keep_their_name_and_windows_are_a_transform(run, consumer):

@@ -1,11 +1,11 @@
-"""Python objects as datasets, by what they can do: map-style, iterable, loader, xarray's."""
+"""Python objects as datasets, by what they can do: map-style, iterable, xarray's."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,8 +51,6 @@ class ObjectDataset:
     fused: tuple[str, ...] = STEPS
     published: PublishedStep | None = None
     passes: SamplePasses | None = None  # of what is iterable only
-    loader: Any = None  # torch's own, whose batches are handed on
-    batch_size: int | None = None
     own_files: tuple[Path, ...] = ()
     facts: Mapping[str, Any] = {}
 
@@ -158,28 +156,18 @@ class IndexedObject(ObjectDataset):
 
 
 class IterableObject(ObjectDataset):
-    """Something that is gone through from its beginning: an iterable, or a ready DataLoader.
+    """Something that is gone through from its beginning.
 
     It is iterated in the training loop's own thread, as the user's own loop would do it; an object
-    that says no length is gone through again and again as one pass without end. A loader's batches
-    are handed on as they are.
+    that says no length is gone through again and again as one pass without end.
     """
 
     kind = "iterable dataset"
     title = "an iterable dataset, its steps cannot be separated"
 
-    def __init__(self, opener: Opener, value: Any) -> None:
-        super().__init__(opener, value)
-        self._is_torch = _is_of_torch(value, "DataLoader")
-        # Without a batch size of its own, torch's loader hands samples on.
-        self._batched = self._is_torch and value.batch_sampler is not None
-        if self._is_torch:
-            self.kind = "DataLoader"
-            self.title = f"a ready DataLoader, workers: {value.num_workers}"
-
     def _samples(self) -> tuple[SampleIndex, NamedArrays]:
         """Return an index without samples, with the spec of the first one, and the first one."""
-        where = f"the first {'batch' if self._batched else 'sample'} of {self.name}"
+        where = f"the first sample of {self.name}"
         with in_one_line(f"{where}: making it raised"):
             first = next(iter(self._value), NOTHING)
         if first is NOTHING:
@@ -190,22 +178,12 @@ class IterableObject(ObjectDataset):
                 f"{self.name}: is an iterator, which can be gone through once; give what makes it"
             )
         arrays = named_arrays(first, where=where, skipped=self._skipped)
-        spec = spec_of(arrays, where=where, skipped=self._skipped, batched=self._batched)
+        spec = spec_of(arrays, where=where, skipped=self._skipped)
         if goes_once:
             self._value = self._opener.make()[0]
-        value = self._value
-        if self._batched:
-            self.batch_size = _batch_size(value) or len(next(iter(arrays.values())))
-            self.loader = value
-        if self._is_torch and getattr(value, "_iterator", None) is not None:
-            value._iterator = None  # workers that were started for the first batch alone
-        length = self._n_samples()
+        length = _length(self._value)
         self.passes = SamplePasses(
-            spec,
-            self.one_pass if length else self._pass_without_end,
-            length,
-            self._batched,
-            in_processes=bool(self._is_torch and value.num_workers),
+            spec, self._one_pass if length else self._pass_without_end, length
         )
         return SampleIndex(spec, range(0)), arrays
 
@@ -216,25 +194,20 @@ class IterableObject(ObjectDataset):
             "number need __getitem__"
         )
 
-    def one_pass(
-        self, epoch: int, begin: Callable[[Any], Iterator[Any]] = iter
-    ) -> Iterator[NamedArrays]:
-        """Yield the items of one pass; ``begin`` makes the iterator of the object."""
+    def _one_pass(self, epoch: int) -> Iterator[NamedArrays]:
         value = self._value
         if epoch and hasattr(value, "__next__"):
             value = self._opener.make()[0]
-        for each in (value, getattr(value, "sampler", None)):
-            set_epoch = getattr(each, "set_epoch", None)
-            if callable(set_epoch):
-                set_epoch(epoch)
-        what = "batch" if self._batched else "sample"
-        for number, item in enumerate(begin(value)):
-            yield named_arrays(item, where=f"{what} {number} of {self.name}")
+        set_epoch = getattr(value, "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(epoch)
+        for number, item in enumerate(value):
+            yield named_arrays(item, where=f"sample {number} of {self.name}")
 
     def _pass_without_end(self, epoch: int) -> Iterator[NamedArrays]:
         while True:
             item = None
-            for item in self.one_pass(epoch):
+            for item in self._one_pass(epoch):
                 yield item
             if item is None:
                 raise SampleError(
@@ -242,22 +215,6 @@ class IterableObject(ObjectDataset):
                     "times"
                 )
             epoch += 1
-
-    def _n_samples(self) -> int:
-        """Return the samples of one pass; 0 where that is not sure."""
-        value = self._value
-        if not self._is_torch:
-            return _length(value)
-        is_iterable = _is_of_torch(value.dataset, "IterableDataset")
-        if is_iterable or not hasattr(value.dataset, "__getitem__"):
-            return 0  # each worker may go through all of it
-        if not self._batched:
-            return _length(value.sampler)
-        size = _batch_size(value)
-        if type(value.batch_sampler).__module__ != "torch.utils.data.sampler" or not size:
-            return 0
-        samples = _length(value.batch_sampler.sampler)
-        return samples - samples % size if value.batch_sampler.drop_last else samples
 
 
 class LabelledObject(ObjectDataset):
@@ -397,22 +354,21 @@ def _dataset_of(
         raise OptionError(
             f"--sample-dim and --variables need an xarray.Dataset; {opener.name} is of type {kind}"
         )
-    if _hands_on_own_batches(value):
+    if _hands_on_own_batches(value) or _is_of_torch(value, "DataLoader"):
         raise OptionError(
-            f"{opener.name}: is a loader of iobench; name its store or dataset, or measure the "
-            "script with iobench run"
+            f"{opener.name}: is a loader of batches; name its store or dataset (--framework torch "
+            "has torch's DataLoader), or measure the script with iobench run"
         )
     if not isinstance(value, str | bytes | Mapping):
         by_number = hasattr(value, "__getitem__")
         by_number |= all(callable(getattr(value, step, None)) for step in STEPS)
-        is_iterable = _is_of_torch(value, "DataLoader") or _is_of_torch(value, "IterableDataset")
-        if by_number and hasattr(value, "__len__") and not is_iterable:
+        if by_number and hasattr(value, "__len__") and not _is_of_torch(value, "IterableDataset"):
             return IndexedObject(opener, value)
         if hasattr(value, "__iter__"):
             return IterableObject(opener, value)
     raise OptionError(
         f"{opener.name}: is of type {kind}; expected a dataset with __len__ and __getitem__, one "
-        "with __iter__, an xarray.Dataset or a torch DataLoader"
+        "with __iter__, or an xarray.Dataset"
     )
 
 
@@ -430,11 +386,6 @@ def _is_of_torch(value: Any, name: str) -> bool:
     """Return whether it is of a class of torch's, without importing torch."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(value, getattr(data, name))
-
-
-def _batch_size(loader: Any) -> int | None:
-    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
-    return size if isinstance(size, int) else None
 
 
 def _length(value: Any) -> int:
@@ -473,9 +424,7 @@ def named_arrays(value: Any, *, where: str, skipped: dict[str, str] | None = Non
     return arrays
 
 
-def spec_of(
-    arrays: NamedArrays, *, where: str, skipped: Mapping[str, str], batched: bool = False
-) -> SampleSpec:
+def spec_of(arrays: NamedArrays, *, where: str, skipped: Mapping[str, str]) -> SampleSpec:
     """Return what a sample is that has such arrays."""
     if not arrays:
         reasons = ", ".join(f"{name} {reason}" for name, reason in skipped.items())
@@ -484,11 +433,8 @@ def spec_of(
         )
     variables = []
     for name, array in arrays.items():
-        if batched and array.ndim == 0:
-            raise SampleError(f"{where}: {name!r} has no axis that counts the batch's samples")
-        shape = array.shape[1:] if batched else array.shape
-        dims = tuple(f"axis_{number}" for number in range(len(shape)))
-        variables.append(Variable(name, shape, array.dtype.str, dims))
+        dims = tuple(f"axis_{number}" for number in range(array.ndim))
+        variables.append(Variable(name, array.shape, array.dtype.str, dims))
     return SampleSpec(tuple(variables))
 
 

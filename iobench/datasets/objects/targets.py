@@ -115,8 +115,7 @@ def _call(name: str, options: Mapping[str, Any], folder: str) -> Made:
         value = value(**arguments)
     if value is None:
         raise OptionError(
-            f"{name}: returned None; let it return a dataset, an iterable, an xarray.Dataset or a "
-            "DataLoader"
+            f"{name}: returned None; let it return a dataset, an iterable or an xarray.Dataset"
         )
     return value, facts
 

@@ -73,14 +73,6 @@ def text_and_number(day: str, count):
 def signed(url="", api_key=""):
     return Squares(12)
 
-def loader(workers=0):
-    import torch
-    numbered = [{"x": np.full((3, 4), i, "f4"), "y": i} for i in range(12)]
-    return torch.utils.data.DataLoader(numbered, batch_size=4, num_workers=workers)
-
-def busy_loader():
-    return loader(1)
-
 def nothing():
     return None
 

@@ -1,4 +1,4 @@
-"""Iterable datasets and DataLoaders, gone through pass after pass."""
+"""Iterable datasets, gone through pass after pass; loaders of batches are refused."""
 
 import itertools
 
@@ -18,7 +18,7 @@ def test_a_generator_is_called_anew_for_each_pass(own_module, opened):
     assert len(index) == 0
     assert index.spec.names == ("v",)
     made = dataset.passes
-    assert (made.n_samples_all, made.batched, made.in_processes) == (0, False, False)
+    assert (made.n_samples_all, made.batched) == (0, False)
     values = [float(item["v"]) for item in itertools.islice(made.items(0), 7)]
     assert values == [0, 1, 2, 0, 1, 2, 0]
 
@@ -50,54 +50,14 @@ def test_what_is_gone_through_once_and_loaders_of_iobench_are_refused(own_module
     with pytest.raises(OptionError, match="can be gone through once; give what makes it"):
         opened(iter([1, 2]))
     loader = iobench.open_dataset("mydata:Squares", store_dir=own_module).loader(2)
-    with pytest.raises(OptionError, match="is a loader of iobench; name its store or dataset, or"):
-        opened(loader)
+    for each in (loader, torch_data.DataLoader([1, 2])):
+        with pytest.raises(OptionError, match="is a loader of batches; name its store or dataset"):
+            opened(each)
     loader.close()
 
 
 torch_data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
 import torch  # noqa: E402 - after the question whether it is there
-
-
-def numbered(n):
-    return torch_data.TensorDataset(torch.arange(2.0 * n).reshape(n, 2), torch.arange(n))
-
-
-@pytest.mark.parametrize(
-    ("options", "n_samples", "sizes"),
-    [
-        ({"batch_size": 4}, 10, [4, 4, 2]),
-        ({"batch_size": 4, "drop_last": True}, 8, [4, 4]),
-        ({"batch_size": 5, "shuffle": True}, 10, [5, 5]),
-        ({"batch_sampler": [[0, 1, 2], [3]]}, 0, [3, 1]),
-    ],
-)
-def test_a_data_loader_hands_on_its_own_batches(opened, options, n_samples, sizes):
-    dataset, index = opened(torch_data.DataLoader(numbered(10), **options))
-    made = dataset.passes
-    assert made.batched
-    assert made.n_samples_all == n_samples
-    assert dataset.batch_size == (options.get("batch_size") or 3)
-    assert index.spec["0"].shape == (2,)
-    batches = list(itertools.islice(made.items(0), len(sizes)))
-    assert not made.in_processes
-    assert all(batch["0"].shape == (size, 2) for batch, size in zip(batches, sizes, strict=True))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_data_loader_can_be_asked_by_who_looks_into_it(opened):
-    loader = torch_data.DataLoader(
-        numbered(6), batch_size=3, num_workers=1, persistent_workers=True
-    )
-    dataset, _ = opened(loader)
-    assert dataset.loader is loader
-    # Workers that were started to see the first batch are not those that are looked into.
-    assert loader._iterator is None
-    begun = []
-    batches = dataset.one_pass(0, lambda each: begun.append(each) or iter(each))
-    assert [batch["1"].tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5]]
-    assert begun == [loader]
-    assert dataset.passes.in_processes  # for who does not
 
 
 def test_an_iterable_dataset_of_torch_with_a_length(opened):
@@ -111,23 +71,6 @@ def test_an_iterable_dataset_of_torch_with_a_length(opened):
     dataset, _ = opened(Rows())
     assert dataset.passes.n_samples_all == 2
     assert [item["x"].tolist() for item in dataset.passes.items(0)] == [[0] * 3, [1] * 3]
-    # In a loader each worker may go through all of it, whatever it says.
-    dataset, _ = opened(torch_data.DataLoader(Rows(), batch_size=2))
-    assert dataset.passes.n_samples_all == 0
-
-
-def test_a_sampler_is_told_the_epoch(opened):
-    class Epochs(torch_data.SequentialSampler):
-        seen = ()
-
-        def set_epoch(self, epoch):
-            self.seen = (*self.seen, epoch)
-
-    values = numbered(4)
-    sampler = Epochs(values)
-    dataset, _ = opened(torch_data.DataLoader(values, batch_size=2, sampler=sampler))
-    passes(dataset, 2)
-    assert sampler.seen == (0, 1)
 
 
 def test_tf_data(opened):

@@ -88,17 +88,6 @@ def test_no_secret_in_any_file_of_probes_runs_and_stores(
     assert "api_key" not in line
 
 
-def test_ready_data_loader(run, own_module) -> None:
-    pytest.importorskip("torch", reason="the object is torch's DataLoader")
-    (done,) = run("mydata:loader")
-    assert (done["framework"], done["batch_size"]) == ("torch", 4)
-    assert {"fused", "collate"} <= stages(done)
-    (done,) = run("mydata:busy_loader")
-    assert (done["workers"], done["batches"], done["samples"]) == (1, 6, 24)
-    assert {"fused", "collate", "serialise", "unpickle"} <= stages(done)
-    assert "opaque" not in stages(done)
-
-
 def test_object_handed_over(own_module: Path, tmp_path: Path, store_dir: Path) -> None:
     pairs = [(np.ones(3, "f4") * number, number) for number in range(5)]
     config = RunConfig(

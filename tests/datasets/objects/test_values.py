@@ -14,12 +14,6 @@ from iobench.errors import SampleError
 Pair = namedtuple("Pair", "left right")
 
 
-def made(value, where, batched):
-    skipped = {}
-    arrays = named_arrays(value, where=where, skipped=skipped)
-    return spec_of(arrays, where=where, skipped=skipped, batched=batched)
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -54,20 +48,16 @@ def test_what_is_no_number_is_left_out_and_named(value, reason):
 
 
 @pytest.mark.parametrize(
-    ("value", "batched", "message"),
+    ("value", "message"),
     [
-        ({"a/b": 1, "a": {"b": 2}}, False, r"^here: two .* called 'a/b'; rename one$"),
-        ({"a": "b"}, False, r"here: has no numbers \(a is no number: str\)"),
-        ({"a": 1.0}, True, "no axis that counts"),
+        ({"a/b": 1, "a": {"b": 2}}, r"^here: two .* called 'a/b'; rename one$"),
+        ({"a": "b"}, r"here: has no numbers \(a is no number: str\)"),
     ],
 )
-def test_what_is_no_sample_is_an_error(value, batched, message):
+def test_what_is_no_sample_is_an_error(value, message):
+    skipped = {}
     with pytest.raises(SampleError, match=message):
-        made(value, "here", batched)
-
-
-def test_the_spec_of_a_batch_has_no_leading_axis():
-    assert made({"a": np.zeros((5, 2, 3))}, "it", True)["a"].shape == (2, 3)
+        spec_of(named_arrays(value, where="here", skipped=skipped), where="here", skipped=skipped)
 
 
 def test_tensors_of_torch():
