@@ -1,4 +1,7 @@
-"""Boxes of a stored variable: a range along each dimension, and the chunks and bytes it needs."""
+"""Boxes of stored variables, a range along each dimension: their bytes, and their numbers.
+
+What samples share of chunks is read and decoded once, and kept; see `DecodedChunks`.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,40 @@ import functools
 import itertools
 import math
 import operator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.chunked_variable import ChunkedVariable, Place, check_known
+from iobench.chunks.chunked_variable import (
+    ChunkedVariable,
+    Place,
+    check_known,
+    chunk_range,
+    decode_chunk,
+    read_chunks,
+)
+from iobench.chunks.decoded_chunks import ChunkRow, count_decoded, count_used
+from iobench.chunks.packing import unpack
 from iobench.files.memory import array_for_one_sample
-from iobench.files.ranges import FileRange
+from iobench.files.ranges import FileRange, read_extents
+from iobench.samples import SharedBytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-PICK_NBYTES = 4096
+    from iobench.chunks.decoded_chunks import ChunkKey, DecodedChunk, DecodedChunks, Stored
+
+Decoder = Callable[["NDArray[Any] | None"], "NDArray[Any]"]
+"""Returns an array of a sample as stored; told where it may be made."""
+
+PICK_NBYTES: Final = 4096
 """Rows of a box shorter than this are read with what lies between them: fewer system calls cost
 less than the bytes they save."""
-
-SHARED_PAGES_NBYTES = 1 << 20
+SHARED_PAGES_NBYTES: Final = 1 << 20
 """About so much of a contiguous variable is kept as one where samples share its pages."""
 
 
@@ -49,30 +67,13 @@ class Box(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array that is made of it."""
-        return self.shape_of(self.lengths)
-
-    def shape_of(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of the array for the box's `lengths`, where they are at hand."""
         if not self.drops_axes:
-            return lengths
-        return tuple([length for axis, length in enumerate(lengths) if axis not in self.axes])
-
-    @property
-    def is_of_one(self) -> bool:
-        """Whether no other sample needs it: the variable has all sample dimensions."""
-        return bool(self.axes) and min(self.axes) >= 0
+            return self.lengths
+        return tuple([n for axis, n in enumerate(self.lengths) if axis not in self.axes])
 
 
-def index_box(file: str, variable: ChunkedVariable, axis: int = -1, index: int = -1) -> Box:
-    """Return one index of a variable along ``axis``, its sample dimension; -1: all of it."""
-    if axis >= 0:
-        return indexes_box(file, variable, (axis,), (index,))
-    check_known(file, variable)
-    return Box(file, variable, (0,) * len(variable.shape), variable.shape)
-
-
-def indexes_box(
-    file: str, variable: ChunkedVariable, axes: tuple[int, ...], indexes: Sequence[int]
+def index_box(
+    file: str, variable: ChunkedVariable, axes: tuple[int, ...] = (), indexes: Sequence[int] = ()
 ) -> Box:
     """Return one index of a variable along each of its sample dimensions; of axis -1 it lacks."""
     check_known(file, variable)
@@ -83,6 +84,49 @@ def indexes_box(
     return Box(file, variable, tuple(start), tuple(stop), axes, False, True)
 
 
+# -- numbers that lie as they are ----------------------------------------------------------------
+
+
+class _Rows(NamedTuple):
+    """Where the rows of a box lie, whichever variable of this shape it is of."""
+
+    strides: Place  # bytes between neighbours along each dimension
+    # what is read: where each begins, from the first number of the box on
+    starts: tuple[int, ...]
+    nbytes: int  # of each
+    shape: Place  # of the numbers that each holds, with others between them or not
+
+
+@functools.lru_cache(maxsize=256)
+def _rows(dtype: str, shape: Place, lengths: Place) -> _Rows:
+    """Return where the rows of a box lie: found out once, not for each sample.
+
+    A row is what lies together: all inner dimensions that the box spans whole, and its range
+    along the next one. Short rows are read with what lies between them, along the next dimension
+    and those outside of it, as far as the box spans those whole.
+    """
+    itemsize = np.dtype(dtype).itemsize
+    strides = [itemsize] * (len(shape) + 1)
+    for axis in range(len(shape) - 1, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis]  # of the next outer dimension
+    inner = tuple(strides[1:])
+    if 0 in lengths:
+        return _Rows(inner, (), 0, lengths)
+    first = len(shape)
+    while first > 0 and lengths[first - 1] == shape[first - 1]:
+        first -= 1
+    row = first = max(first - 1, 0)  # the dimension along which a row is a part
+    if shape and inner[row] * lengths[row] < PICK_NBYTES:
+        while first > 0 and (first == row or lengths[first] == shape[first]):
+            first -= 1
+    starts = [0]
+    for outer in range(first):
+        starts = [at + n * inner[outer] for at in starts for n in range(lengths[outer])]
+    pairs = zip(lengths[first:], inner[first:], strict=True)
+    nbytes = sum((n - 1) * stride for n, stride in pairs) + itemsize
+    return _Rows(inner, tuple(starts), nbytes, lengths[first:])
+
+
 def box_ranges(box: Box) -> list[FileRange[str]]:
     """Return the ranges of the file that a box needs, in C order: rows, or chunks that are there.
 
@@ -91,109 +135,50 @@ def box_ranges(box: Box) -> list[FileRange[str]]:
     file, variable = box.file, box.variable
     if not variable.is_contiguous:
         places = places_touched(variable.chunk, box.start, box.stop)
-        extents = (variable.range_at(file, place) for place in places)
+        extents = (chunk_range(file, variable, place) for place in places)
         return [each for each in extents if each is not None]
     if variable.offset < 0:
         return []
     rows = _rows(variable.packing.stored, variable.shape, box.lengths)
     first = variable.offset + sum(map(operator.mul, box.start, rows.strides))
-    return [FileRange(file, first + apart, nbytes) for apart, nbytes in rows.ranges]
+    return [FileRange(file, first + start, rows.nbytes) for start in rows.starts]
 
 
-def contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
+def _contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
     """Return a box's numbers as stored, from the bytes of its `box_ranges`."""
-    stored = box.variable.packing.stored
+    stored = np.dtype(box.variable.packing.stored)
     if not buffers:
         return np.full(box.shape, box.variable.fill, dtype=stored)
-    lengths = box.lengths
-    rows = _rows(stored, box.variable.shape, lengths)
-    if rows.n_between == 1:
+    rows = _rows(stored.str, box.variable.shape, box.lengths)
+    if rows.nbytes == math.prod(rows.shape) * stored.itemsize:
         # Joining takes a third less time than copying row by row.
         content = buffers[0] if len(buffers) == 1 else bytearray().join(buffers)
-        return np.frombuffer(content, dtype=stored).reshape(box.shape_of(lengths))
-    values = array_for_one_sample((len(buffers), rows.n_between, rows.length), np.uint8)
+        return np.frombuffer(content, dtype=stored).reshape(box.shape)
+    values = array_for_one_sample((len(buffers), *rows.shape), stored)
+    strides = rows.strides[len(rows.strides) - len(rows.shape) :]
     for target, buffer in zip(values, buffers, strict=True):
-        between = np.frombuffer(buffer, dtype=np.uint8)
-        target[:] = np.lib.stride_tricks.as_strided(between, target.shape, (rows.distance, 1))
-    return values.view(stored).reshape(box.shape_of(lengths))
-
-
-class _Rows(NamedTuple):
-    """Where the rows of a box lie, whichever variable of this shape it is of."""
-
-    strides: tuple[int, ...]  # bytes between neighbours along each dimension
-    # what is read: where each begins, from the first number of the box on, and its bytes
-    ranges: tuple[tuple[int, int], ...]
-    length: int
-    distance: int  # of a row, and between the beginnings of neighbours, in bytes
-    n_between: int  # how many rows each range holds, with what lies between them
-
-
-@functools.lru_cache(maxsize=256)
-def _rows(dtype: str, shape: Place, lengths: Place) -> _Rows:
-    """Return where the rows of a box lie: found out once, not for each sample.
-
-    A row is what lies together: all inner dimensions that the box spans whole, and its range
-    along the next one. Rows lie evenly along the dimensions outside of that, as far as the box
-    spans those whole, and along one more.
-    """
-    strides = [np.dtype(dtype).itemsize] * (len(shape) + 1)
-    for axis in range(len(shape) - 1, -1, -1):
-        strides[axis] = strides[axis + 1] * shape[axis]  # of the next outer dimension
-    axis = len(shape)
-    while axis > 0 and lengths[axis - 1] == shape[axis - 1]:
-        axis -= 1
-    row = max(axis - 1, 0)  # the dimension along which a row is a part
-    length = strides[row + 1] * lengths[row] if shape else strides[0]
-    even = row
-    while even > 0 and (even == row or lengths[even] == shape[even]):
-        even -= 1
-    offsets = [0]
-    for outer in range(even):
-        steps = range(lengths[outer])
-        offsets = [at + n * strides[outer + 1] for at in offsets for n in steps]
-    count = math.prod(lengths[even:row])
-    inner = tuple(strides[1:])
-    if 0 in lengths:
-        return _Rows(inner, (), length, strides[row], 1)
-    if length < PICK_NBYTES:
-        nbytes = (count - 1) * strides[row] + length
-        return _Rows(inner, tuple((at, nbytes) for at in offsets), length, strides[row], count)
-    each = tuple((at + n * strides[row], length) for at in offsets for n in range(count))
-    return _Rows(inner, each, length, strides[row], 1)
-
-
-def page_chunks(box: Box) -> ChunkedVariable | None:
-    """Return a variable whose samples share pages as if it were in chunks; None of another one.
-
-    A sample's numbers lie so close to others' that all are read: with them kept, once.
-    """
-    variable = box.variable
-    if max(box.axes, default=-1) <= 0 or not box.drops_axes or variable.offset < 0:
-        return None
-    if not _shares_pages(variable.packing.stored, variable.shape, box.axes):
-        return None
-    return in_chunks(variable, box.axes)
-
-
-@functools.lru_cache(maxsize=256)
-def _shares_pages(dtype: str, shape: Place, axes: Place) -> bool:
-    last = max(axes)
-    length = math.prod(shape[last + 1 :]) * np.dtype(dtype).itemsize
-    n_rows = math.prod(n for axis, n in enumerate(shape[:last]) if axis not in axes)
-    return n_rows > 1 and 0 < length < PICK_NBYTES
+        target[...] = np.ndarray(rows.shape, stored, buffer, 0, strides)
+    return values.reshape(box.shape)
 
 
 @functools.lru_cache(maxsize=1024)
-def in_chunks(variable: ChunkedVariable, axes: Place) -> ChunkedVariable:
+def in_chunks(
+    variable: ChunkedVariable, axes: Place, *, only_shared: bool = False
+) -> ChunkedVariable | None:
     """Return contiguous numbers as chunks of some that lie together; the last ones are shorter.
 
     Short rows are read with what lies between: other samples along the last sample dimension.
+    None with ``only_shared`` where that is not so: then samples share no pages.
     """
     shape, itemsize = variable.shape, np.dtype(variable.packing.stored).itemsize
     last = max(axes, default=-1)
-    is_short = math.prod(shape[last + 1 :]) * itemsize < PICK_NBYTES
-    whole = len(shape) and (last if is_short and last > 0 else last + 1)
+    row_nbytes = math.prod(shape[last + 1 :]) * itemsize
+    is_short = row_nbytes < PICK_NBYTES and last > 0
+    if only_shared:
+        n_rows = math.prod(n for axis, n in enumerate(shape[: max(last, 0)]) if axis not in axes)
+        if not is_short or row_nbytes == 0 or n_rows < 2 or variable.offset < 0:
+            return None
+    whole = len(shape) and (last if is_short else last + 1)
     chunk = [1] * whole + list(shape[whole:])
     nbytes = math.prod(chunk) * itemsize
     for axis in reversed(range(whole)):
@@ -214,41 +199,13 @@ def in_chunks(variable: ChunkedVariable, axes: Place) -> ChunkedVariable:
     )
 
 
+# -- numbers in chunks ---------------------------------------------------------------------------
+
+
 def places_touched(chunk: Place, start: Place, stop: Place) -> Iterator[Place]:
     """Yield the places of the chunks that hold a range along each dimension, in C order."""
     ends = zip(start, stop, chunk, strict=True)
     return itertools.product(*(range(a // length, -(-b // length)) for a, b, length in ends))
-
-
-def join_chunks(
-    chunk: Place,
-    start: Place,
-    stop: Place,
-    chunk_at: Callable[[Place, NDArray[Any] | None], NDArray[Any] | None],
-    *,
-    dtype: str | np.dtype[Any],
-    fill: Any,
-    out: NDArray[Any] | None = None,
-) -> NDArray[Any]:
-    """Return a range along each dimension of an array in chunks."""
-    values = out
-    if values is None:
-        lengths = tuple(b - a for a, b in zip(start, stop, strict=True))
-        values = array_for_one_sample(lengths, dtype)
-    overlaps = []
-    for a, b, length in zip(start, stop, chunk, strict=True):
-        firsts = range(a // length * length, b, length)
-        ends = [(first, max(first, a), min(first + length, b)) for first in firsts]
-        overlaps.append([(slice(c - a, d - a), slice(c - n, d - n)) for n, c, d in ends])
-    both = itertools.product(*overlaps)
-    for place, pairs in zip(places_touched(chunk, start, stop), both, strict=True):
-        target = values[tuple(pair[0] for pair in pairs) or ...]  # a number is an array, too
-        decoded = chunk_at(place, target if fits(target, chunk, values.dtype) else None)
-        if decoded is None:
-            target[...] = fill
-        elif decoded is not target:
-            target[...] = decoded[tuple(pair[1] for pair in pairs)]
-    return values
 
 
 def fits(out: NDArray[Any] | None, shape: Place, dtype: str | np.dtype[Any]) -> bool:
@@ -262,18 +219,225 @@ def fits(out: NDArray[Any] | None, shape: Place, dtype: str | np.dtype[Any]) -> 
     )
 
 
-def tile_starts(length: int, size: int) -> list[int]:
-    """Return where tiles of ``size`` begin along a dimension.
+def _joined(
+    variable: ChunkedVariable,
+    chunk: Place,
+    start: Place,
+    stop: Place,
+    chunk_at: Callable[[Place, NDArray[Any] | None], NDArray[Any] | None],
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Return a range along each dimension of a variable, from its chunks, or bundles of them."""
+    dtype = variable.packing.stored
+    values = out
+    if values is None:
+        values = array_for_one_sample(tuple(map(operator.sub, stop, start)), dtype)
+    overlaps = []
+    for a, b, length in zip(start, stop, chunk, strict=True):
+        firsts = range(a // length * length, b, length)
+        ends = [(first, max(first, a), min(first + length, b)) for first in firsts]
+        overlaps.append([(slice(c - a, d - a), slice(c - n, d - n)) for n, c, d in ends])
+    both = itertools.product(*overlaps)
+    for place, pairs in zip(places_touched(chunk, start, stop), both, strict=True):
+        target = values[tuple(pair[0] for pair in pairs) or ...]  # a number is an array, too
+        decoded = chunk_at(place, target if fits(target, chunk, values.dtype) else None)
+        if decoded is None:
+            target[...] = variable.fill
+        elif decoded is not target:
+            target[...] = decoded[tuple(pair[1] for pair in pairs)]
+    return values
 
-    The last one is moved back to end where the dimension does: nothing is lost, and all tiles are
-    of one size; it then overlaps the one before.
 
-    Examples
-    --------
-    >>> tile_starts(512, 256), tile_starts(600, 256)
-    ([0, 256], [0, 256, 344])
+def _stored_array(
+    box: Box, stored: Sequence[memoryview | None], out: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return a box's numbers as stored, from the bytes of its rows or chunks."""
+    variable, contents = box.variable, iter(stored)
+    if variable.is_contiguous:
+        return _contiguous_array(box, [content for content in stored if content is not None])
+
+    def decoded(place: Place, to_be: NDArray[Any] | None) -> NDArray[Any] | None:
+        if (content := next(contents)) is None:
+            return None
+        return decode_chunk(box.file, variable, place, content, to_be)
+
+    is_usable = fits(out, box.shape, variable.packing.stored)
+    target = out.reshape(box.lengths) if out is not None and is_usable else None
+    values = _joined(variable, variable.chunk, box.start, box.stop, decoded, target)
+    return out if out is not None and is_usable else values.reshape(box.shape)
+
+
+def read_stored_box(box: Box) -> NDArray[Any]:
+    """Return the numbers of a box as stored."""
+    file, variable = box.file, box.variable
+    if variable.is_contiguous:
+        return _stored_array(box, read_extents(box_ranges(box)))
+    places = places_touched(variable.chunk, box.start, box.stop)
+    return _stored_array(box, read_chunks([(file, variable, place) for place in places])[0])
+
+
+def read_box(box: Box) -> NDArray[Any]:
+    """Return the numbers of a box unpacked, equal to what xarray decodes; raises as above."""
+    return unpack(read_stored_box(box), box.variable.packing)
+
+
+# -- samples, with what they share ---------------------------------------------------------------
+
+
+class StoredArrays(SharedBytes, frozen=True):
+    """What was read of the arrays of a sample."""
+
+    decoders: Sequence[Decoder]
+    is_absent: bool = False  # whether a chunk was to be read that is not there
+
+    def arrays(self, out: Sequence[NDArray[Any] | None] = ()) -> list[NDArray[Any]]:
+        """Return the arrays as stored, in the order in which they were asked for.
+
+        One that is a part of what is kept is not to be written; `unpack` returns a copy of it.
+        One that could be decoded into its ``out`` is that.
+        """
+        return [each(target) for each, target in itertools.zip_longest(self.decoders, out)]
+
+
+def read_boxes(cache: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ...]) -> StoredArrays:
+    """Read what the boxes of a sample need and no thread has read or decoded already."""
+    parts = [_part(box, cache, sample[0]) for box in boxes]
+    plain = [[] if part else box_ranges(box) for box, part in zip(boxes, parts, strict=True)]
+    beside = list(itertools.chain.from_iterable(plain))
+    part_of: dict[ChunkKey, _Part] = {
+        (part.row, place): part for part in parts if part for place in part.places
+    }
+    buffers: list[memoryview] = []
+
+    def read(keys: Sequence[ChunkKey]) -> list[Stored]:
+        chunks = [part_of[key].chunks_in(key[1]) for key in keys]
+        wanted = list(itertools.chain.from_iterable(chunks))
+        found, more = read_chunks(wanted, also=() if buffers else beside)
+        buffers.extend(more)  # neighbours at once, whichever variable they are of
+        contents = iter(found)
+        return [list(itertools.islice(contents, len(some))) for some in chunks]
+
+    bundles, own = cache.take(list(part_of), sample, read) if part_of else ([], [])
+    if beside and not buffers:
+        buffers.extend(read_extents(beside))
+    held = dict(zip(part_of, bundles, strict=True))
+    rest = iter(buffers)
+    decoders: list[Decoder] = []
+    for box, part, ranges in zip(boxes, parts, plain, strict=True):
+        if part is None:
+            stored = [next(rest) for _ in ranges]
+            decoders.append(functools.partial(_stored_array, box, stored))
+        else:
+            own_bundles = {place: held[part.row, place] for place in part.places}
+            decoders.append(functools.partial(part.joined, own_bundles))
+    return StoredArrays([*buffers, *own], decoders, any(each.is_absent for each in bundles))
+
+
+@functools.lru_cache(maxsize=1024)
+def _bundle_shape(
+    chunk: Place, shape: Place, lengths: Place, axes: Place, dtype: str, nbytes: int
+) -> Place:
+    """Return the shape of the bundles of chunks that are kept as one.
+
+    They are neighbours in all but the sample dimensions: the same samples need them. Where a sample
+    takes a part of another dimension, each chunk is kept by itself.
     """
-    starts = list(range(0, length - size + 1, size))
-    if starts[-1] + size < length:
-        starts.append(length - size)
-    return starts
+    if any(each not in axes and lengths[each] < shape[each] for each in range(len(shape))):
+        return chunk
+    n_chunks = nbytes // max(1, math.prod(chunk) * np.dtype(dtype).itemsize)
+    bundle = list(chunk)
+    for each in reversed(range(len(chunk))):
+        fitting = min(n_chunks, -(-shape[each] // chunk[each]))
+        if each not in axes and fitting > 1:
+            bundle[each] *= fitting
+            n_chunks //= fitting
+    return tuple(bundle)
+
+
+class _Part(NamedTuple):
+    """What a sample takes of a variable in chunks, or of one whose pages samples share."""
+
+    box: Box
+    variable: ChunkedVariable  # that of the box; where samples share its pages, those as chunks
+    row: ChunkRow
+    places: list[Place]  # of the bundles in the grid of such
+
+    def bundle(self, place: Place) -> Box:
+        """Return a bundle whole."""
+        start = tuple(map(operator.mul, place, self.row.bundle))
+        ends = zip(start, self.row.bundle, self.variable.shape, strict=True)
+        return Box(self.box.file, self.variable, start, tuple([min(a + n, b) for a, n, b in ends]))
+
+    def chunks_in(self, place: Place) -> list[tuple[str, ChunkedVariable, Place]]:
+        """Return the chunks of a bundle, in C order."""
+        file, variable, start, stop, *_ = self.bundle(place)
+        return [(file, variable, at) for at in places_touched(variable.chunk, start, stop)]
+
+    def joined(
+        self, bundles: dict[Place, DecodedChunk], out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """Return its numbers as stored; decodes the chunks that nobody has decoded yet.
+
+        They are ``out``, if there is one and no other copy of them is kept; else those of one
+        bundle are a part of what is kept, not to be written.
+        """
+        box, bundle, values = self.box, self.row.bundle, None
+        is_usable = fits(out, box.shape, self.variable.packing.stored)
+        target = out.reshape(box.lengths) if out is not None and is_usable else None
+        if len(bundles) == 1:
+            is_whole = target is not None and target.shape == bundle
+            (only,) = bundles.values()
+            values = only.values(self._decoded, target if is_whole else None)
+            if values is not None and values is not target:
+                firsts = map(operator.mul, self.places[0], bundle)
+                ends = zip(firsts, box.start, box.stop, strict=True)
+                values = values[tuple(slice(a - first, b - first) for first, a, b in ends)]
+        if values is None:
+            values = _joined(
+                self.variable, bundle, box.start, box.stop,
+                lambda place, to_be: bundles[place].values(self._decoded, to_be), target,
+            )  # fmt: skip
+        n_chunks = sum(each.n_chunks for each in bundles.values())
+        if n_chunks and not self.variable.is_cut:
+            count_used(values.nbytes, n_chunks)
+        return out if out is not None and values is target else values.reshape(box.shape)
+
+    def _decoded(
+        self, place: Place, stored: Stored, out: NDArray[Any] | None
+    ) -> NDArray[Any] | None:
+        """Return the numbers of a bundle; None where none of its chunks was ever written."""
+        variable, n_chunks = self.variable, sum(content is not None for content in stored)
+        if not n_chunks:
+            return None
+        if not variable.is_cut:
+            count_decoded(n_chunks * variable.chunk_nbytes, n_chunks)
+        bundle = self.bundle(place)
+        if len(stored) == 1 and stored[0] is not None:
+            (at,) = places_touched(variable.chunk, bundle.start, bundle.stop)
+            return decode_chunk(bundle.file, variable, at, stored[0], out)
+        return _stored_array(bundle, stored, out)
+
+
+def _part(box: Box, cache: DecodedChunks, file: int) -> _Part | None:
+    """Return what a box takes of what is kept: chunks, or shared pages; None of others.
+
+    A message is of one sample as a rule: kept are those that others need, or that come again.
+    """
+    variable: ChunkedVariable | None = box.variable
+    axes, start = box.axes, box.start
+    if box.variable.is_contiguous:
+        variable = in_chunks(box.variable, axes, only_shared=True) if box.drops_axes else None
+    elif box.variable.is_message and axes and min(axes) >= 0 and not cache.has_repeats:
+        variable = None
+    if variable is None:
+        return None
+    chunk = variable.chunk
+    lengths = tuple([chunk[axis] if axis >= 0 else 0 for axis in axes])
+    numbers = tuple([start[axis] // chunk[axis] if axis >= 0 else 0 for axis in axes])
+    bundle = _bundle_shape(
+        chunk, variable.shape, box.lengths, axes, variable.packing.stored, cache.bundle_nbytes()
+    )
+    # A sample may take variables of the same name of two files.
+    name = f"{variable.name} of {box.file}"
+    row = ChunkRow(-1 if box.of_all else file, name, lengths, numbers, bundle)
+    return _Part(box, variable, row, list(places_touched(bundle, start, box.stop)))

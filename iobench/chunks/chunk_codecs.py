@@ -58,8 +58,6 @@ SPARE_NBYTES = 1 << 16
 """What incompressible bytes and checksums may add to a chunk on the way."""
 MAX_DICTIONARY_NBYTES = 1 << 28
 """What inflating LZMA may take beside its result; the largest preset takes 65 MiB."""
-FRAMED_NBYTES, FRAMED_LEAST_NBYTES = 1 << 18, 1 << 14
-"""Unshuffled at once, which stays in the caches of a core; NumPy is as fast for the least."""
 BLOSC_HEADER_NBYTES = 16
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -76,15 +74,10 @@ class DamagedChunkError(Exception):
 class _Step(NamedTuple):
     """A codec that is to be undone."""
 
+    configuration: str  # as JSON
     name: str
-    text: str  # its configuration, as JSON
-    configuration: Mapping[str, Any]
-    nbytes: int | None = None  # of what was encoded; None: that depends on the numbers
-
-    @property
-    def codec(self) -> Any:
-        """As numcodecs has it."""
-        return _codec(self.text)
+    itemsize: int  # of what is shuffled
+    nbytes: int | None  # of what was encoded; None: that depends on the numbers
 
 
 def decode_bytes(
@@ -122,10 +115,11 @@ def _steps(codecs: tuple[str, ...], nbytes: int, mask: int) -> tuple[_Step, ...]
         if mask >> bit & 1:
             continue
         described = json.loads(text)
-        steps.insert(0, _Step(described["id"], text, described, expected))
-        if described["id"] in CHECKSUMS and expected is not None:
+        name = described["id"]
+        steps.insert(0, _Step(text, name, described.get("elementsize", 4), expected))
+        if name in CHECKSUMS and expected is not None:
             expected += CHECKSUM_NBYTES
-        elif described["id"] != "shuffle":
+        elif name != "shuffle":
             expected = None
     return tuple(steps)
 
@@ -140,7 +134,7 @@ def codec_name(configuration: str) -> str:
 def inflated_file(content: memoryview, limit: int, where: str) -> bytes:
     """Inflate the content of a gzip file that holds no more than so many bytes."""
     try:
-        return _inflated(_Step("gzip", "", {}), content, limit)
+        return _inflated("gzip", content, limit)
     except (DamagedChunkError, *DECODING_ERRORS) as error:
         reason = " ".join(str(error).split())
         raise FileFormatError(
@@ -160,11 +154,11 @@ def _undo(step: _Step, content: Any, nbytes: int, out: NDArray[np.uint8] | None)
     name, expected = step.name, step.nbytes
     limit = MAX_GROWTH * nbytes + SPARE_NBYTES if expected is None else expected
     if name == "shuffle":
-        return unshuffle(content, step.configuration.get("elementsize", 4), out)
-    if name == "crc32c" and step.configuration.get("location", "end") == "end":
+        return unshuffle(content, step.itemsize, out)
+    if step.configuration == CRC32C:
         return _without_crc32c(content)
     if name in STREAMED:
-        return _inflated(step, content, limit)
+        return _inflated(name, content, limit)
     if name in ("blosc", "lz4", "zstd"):
         is_flat = isinstance(content, memoryview) and content.itemsize == 1
         stated = stated_nbytes(name, content if is_flat else as_bytes(content).data, expected)
@@ -174,9 +168,9 @@ def _undo(step: _Step, content: Any, nbytes: int, out: NDArray[np.uint8] | None)
         if name == "blosc":  # its codec looks at both again, which takes as long as a small chunk
             _numcodecs().blosc.decompress(content, target)
         else:
-            step.codec.decode(content, target)
+            _codec(step.configuration).decode(content, target)
         return target
-    undone = step.codec.decode(content)
+    undone = _codec(step.configuration).decode(content)
     if (n_bytes := as_bytes(undone).nbytes) > limit:
         raise DamagedChunkError(f"it decodes to {n_bytes} bytes, expected {nbytes}")
     return undone
@@ -191,38 +185,32 @@ def _inflating() -> Any:
         return zlib
 
 
-def _stream(step: _Step) -> Any:
-    if step.name in DEFLATED:
-        return _inflating().decompressobj(DEFLATED[step.name])
-    if step.name == "bz2":
-        return bz2.BZ2Decompressor()
-    codec = step.codec
-    raw = codec.format == lzma.FORMAT_RAW
-    return lzma.LZMADecompressor(
-        codec.format, None if raw else MAX_DICTIONARY_NBYTES, codec.filters if raw else None
-    )
-
-
-def _inflated(step: _Step, content: Any, limit: int) -> bytes:
+def _inflated(name: str, content: Any, limit: int) -> bytes:
     """Inflate all streams of a chunk, up to one byte more than it may hold."""
-    whole = b""
+    whole, library = b"", _inflating()
     left = content if isinstance(content, memoryview) else as_bytes(content).data
     while len(left) or not whole:
-        stream = _stream(step)
+        stream: Any
+        if name in DEFLATED:
+            stream = library.decompressobj(DEFLATED[name])
+        elif name == "bz2":
+            stream = bz2.BZ2Decompressor()
+        else:
+            stream = lzma.LZMADecompressor(memlimit=MAX_DICTIONARY_NBYTES)
         try:
             part = stream.decompress(left, limit + 1 - len(whole))
         except (OSError, lzma.LZMAError):
             if whole:  # what follows the last stream is none
                 break
             raise
-        except _inflating().error as error:
+        except library.error as error:
             raise zlib.error(str(error)) from error
         whole = whole + part if whole else part
         if len(whole) > limit:
             raise DamagedChunkError(f"it decodes to more than the {limit} bytes expected")
         if not stream.eof:
             raise EOFError("its compressed bytes end early")
-        if step.name == "zlib" or not part:
+        if name == "zlib" or not part:
             break
         left = memoryview(stream.unused_data.lstrip(b"\0"))
     return whole
@@ -233,32 +221,14 @@ def unshuffle(
 ) -> NDArray[np.uint8]:
     """Undo a shuffle: byte 0 of all numbers, then byte 1 of all, then what is left over.
 
-    What is returned is ``out``, where it has that size. Blosc unshuffles with vector instructions,
-    NumPy byte by byte, so the bytes are framed as Blosc's, not compressed. Source:
-    README_CHUNK_FORMAT of c-blosc: versions, flags (shuffled, one stream), size of a number; sizes
-    of numbers, block and frame; where the block begins, and the size of its stream.
+    What is returned is ``out``, where it has that size. numcodecs refuses what is left over.
     """
     flat = as_bytes(content)
-    count = len(flat) // itemsize
-    whole = count * itemsize
+    whole = len(flat) // itemsize * itemsize
     values = out if out is not None and len(out) == len(flat) else for_one_sample(len(flat))
-    if whole < len(flat):
-        values[whole:] = flat[whole:]
-    planes = flat[:whole].reshape(itemsize, -1)
-    if whole < FRAMED_LEAST_NBYTES or itemsize >= MAX_ITEMSIZE:
-        for byte, plane in enumerate(planes):  # a quarter of the time that the transposed takes
-            values[byte:whole:itemsize] = plane
-        return values
-    blosc, step = _numcodecs().blosc, FRAMED_NBYTES // itemsize
-    begin = BLOSC_HEADER_NBYTES + 8
-    frames = np.empty(begin + min(whole, FRAMED_NBYTES), dtype=np.uint8)
-    for start in range(0, count, step):
-        some = planes[:, start : start + step]
-        frame = frames[: begin + some.size]
-        sizes = (some.size, some.size, len(frame), BLOSC_HEADER_NBYTES + 4, some.size)
-        frame[:begin] = np.frombuffer(struct.pack("<4B5I", 2, 1, 0x11, itemsize, *sizes), np.uint8)
-        frame[begin:].reshape(some.shape)[...] = some
-        blosc.decompress(frame, values[start * itemsize : (start + step) * itemsize])
+    values[whole:] = flat[whole:]
+    for byte, plane in enumerate(flat[:whole].reshape(itemsize, -1)):
+        values[byte:whole:itemsize] = plane  # a quarter of the time that the transposed takes
     return values
 
 
@@ -355,8 +325,7 @@ def _is_of_numbers(configuration: Mapping[str, Any]) -> bool:
     itemsize = configuration.get("elementsize", 1)
     if not isinstance(itemsize, int) or not 0 < itemsize <= MAX_ITEMSIZE:
         return False
-    filters = configuration.get("filters") or ()
-    return all(each.get("dict_size", 0) <= MAX_DICTIONARY_NBYTES for each in filters)
+    return configuration.get("format") != lzma.FORMAT_RAW  # which says nothing of its memory
 
 
 HDF5_FILTERS: Final = {

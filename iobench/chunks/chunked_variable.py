@@ -10,15 +10,23 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
 from iobench.chunks.chunk_codecs import GRIB_MESSAGE, DamagedChunkError, as_bytes, decode_bytes
-from iobench.chunks.grib.decoding import decode_message
-from iobench.errors import FileFormatError
-from iobench.files.ranges import FileRange
+from iobench.chunks.grib.messages import decode_message
+from iobench.errors import FileFormatError, MissingFileError
+from iobench.files.crc32c import crc32c
+from iobench.files.ranges import (
+    FileRange,
+    cached_source_file,
+    file_nbytes,
+    read_extents,
+    read_whole_files,
+)
+from iobench.files.urls import file_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +37,8 @@ if TYPE_CHECKING:
 
 Place = tuple[int, ...]
 """Where a chunk is in the grid of chunks."""
+ABSENT: Final = (1 << 64) - 1
+"""Offset and length of a chunk that a shard does not hold."""
 
 
 class ChunkKeys(msgspec.Struct, frozen=True):
@@ -46,11 +56,6 @@ class ChunkKeys(msgspec.Struct, frozen=True):
     def is_sharded(self) -> bool:
         """Whether a file holds several chunks."""
         return bool(self.chunks_per_shard)
-
-    @property
-    def index_nbytes(self) -> int:
-        """Bytes of the index of a shard."""
-        return math.prod(self.chunks_per_shard) * 16 + 4 * self.index_checksum
 
     def file_key(self, place: Sequence[int]) -> str:
         """Return the name of the file that a chunk is in."""
@@ -71,7 +76,7 @@ class ChunkedVariable(msgspec.Struct, frozen=True, eq=False):
     packing: Packing  # how stored numbers become numbers
     fill: Any  # what never written parts hold, as stored
     attributes: Mapping[str, str]  # those that are texts
-    only_library: str = ""  # why only the format's library can read it; then nothing below is said
+    only_library: str = ""  # why it is not read here; then nothing below is said
     values: NDArray[Any] | None = None  # of a short coordinate all its numbers, as stored
     # shape of a chunk; those at the edge are stored in full
     chunk: tuple[int, ...] = ()
@@ -115,17 +120,6 @@ class ChunkedVariable(msgspec.Struct, frozen=True, eq=False):
         """Return which of its dimensions ``dim`` is; -1 where it lacks that."""
         return self.dims.index(dim) if dim in self.dims else -1
 
-    def range_at(self, file: str, place: Place) -> FileRange[str] | None:
-        """Return where in a file a chunk is, None of one never written."""
-        assert self.offsets is not None
-        assert self.sizes is not None
-        offset = int(self.offsets[place])
-        if offset < 0:
-            return None
-        if self.numbers is not None:
-            file = self.files[self.numbers[place]]
-        return FileRange(file, offset, int(self.sizes[place]))
-
 
 @lru_cache(maxsize=1024)
 def _nbytes(shape: tuple[int, ...], dtype: str) -> int:
@@ -133,12 +127,116 @@ def _nbytes(shape: tuple[int, ...], dtype: str) -> int:
 
 
 def check_known(file: str, variable: ChunkedVariable) -> None:
-    """Raise FileFormatError of a variable that only the format's library can read."""
+    """Raise FileFormatError of a variable that is not read here."""
     if variable.only_library:
         raise FileFormatError(
             f"{file}: variable {variable.name!r} has no known chunks ({variable.only_library}); "
             "read it through the library"
         )
+
+
+# -- the bytes of chunks: ranges of a file, files of a folder, in shards -------------------------
+
+StoredChunk = tuple[str, ChunkedVariable, Place]
+"""A chunk: the file or store, the variable, and its place in the grid."""
+
+
+def read_chunks(
+    chunks: Sequence[StoredChunk],
+    *,
+    also: Sequence[FileRange[str]] = (),
+) -> tuple[list[memoryview | None], list[memoryview]]:
+    """Return the stored bytes of chunks, None for those never written; neighbours at once.
+
+    Of a shard no more is read than its index, once, and those chunks.
+    """
+    stored: list[memoryview | None] = [None] * len(chunks)
+    ranges, of_ranges = list(also), [-1] * len(also)
+    files, of_files = [], []
+    for number, (file, variable, place) in enumerate(chunks):
+        keys = variable.keys
+        if keys is not None and not keys.is_sharded:
+            files.append(file_below(variable.folder, keys.file_key(place)))
+            of_files.append(number)
+        elif (inner := chunk_range(file, variable, place)) is not None:
+            ranges.append(inner)
+            of_ranges.append(number)
+    buffers = read_extents(ranges) if ranges else []
+    for number, buffer in zip(of_ranges, buffers, strict=True):
+        if number >= 0:
+            stored[number] = buffer
+    if files:
+        for number, content in zip(of_files, read_whole_files(files), strict=True):
+            stored[number] = content
+    return stored, buffers[: len(also)]
+
+
+def chunk_nbytes(file: str, variable: ChunkedVariable, place: Place) -> int:
+    """Return the bytes that a chunk has in storage, 0 for one never written; reads none of it."""
+    keys = variable.keys
+    if keys is not None and not keys.is_sharded:
+        return file_nbytes(variable.folder, keys.file_key(place))
+    extent = chunk_range(file, variable, place)
+    return 0 if extent is None else extent.nbytes
+
+
+def chunk_range(file: str, variable: ChunkedVariable, place: Place) -> FileRange[str] | None:
+    """Return where a chunk is in its file or shard, None of one that was never written.
+
+    One beyond the end of its shard is refused before memory is asked for it.
+    """
+    keys, offsets, sizes = variable.keys, variable.offsets, variable.sizes
+    if keys is None:
+        assert offsets is not None
+        assert sizes is not None
+        if (offset := int(offsets[place])) < 0:
+            return None
+        if variable.numbers is not None:
+            file = variable.files[variable.numbers[place]]
+        return FileRange(file, offset, int(sizes[place]))
+    path = file_below(variable.folder, keys.file_key(place))
+    try:
+        opened = cached_source_file(path)
+    except MissingFileError:
+        return None
+    index = _shard_index(f"{file}: array {variable.name!r}", path, opened.version, keys)
+    inside = tuple(n % count for n, count in zip(place, keys.chunks_per_shard, strict=True))
+    offset, length = map(int, index[inside])
+    if offset == ABSENT and length == ABSENT:
+        return None
+    end = opened.nbytes - keys.index_at_end * (index.nbytes + 4 * keys.index_checksum)
+    if offset + length > end:
+        reason = f"it ends at byte {offset + length}, the chunks of its shard at {end}"
+        raise damaged_chunk(file, variable, place, reason)
+    return FileRange(path, offset, length)
+
+
+@lru_cache(maxsize=256)
+def _shard_index(array: str, path: str, version: int | str, keys: ChunkKeys) -> NDArray[Any]:
+    """Return offset and length of each chunk of a shard, which is there in this version.
+
+    Of shape ``(*chunks_per_shard, 2)``; both are 2**64 - 1 of chunks that were never written.
+    """
+    nbytes = math.prod(keys.chunks_per_shard) * 16
+    content = memoryview(bytearray(nbytes + 4 * keys.index_checksum))
+    opened = cached_source_file(path)
+    if opened.nbytes < len(content):
+        raise FileFormatError(
+            f"{array}: shard {path} is cut short: {opened.nbytes} bytes, its index alone has "
+            f"{len(content)}; fetch the store again"
+        )
+    opened.fill(content, opened.nbytes - len(content) if keys.index_at_end else 0)
+    if keys.index_checksum:
+        stored, actual = int.from_bytes(content[nbytes:], "little"), crc32c(content[:nbytes])
+        if stored != actual:
+            raise FileFormatError(
+                f"{array}: shard {path}: its index is damaged: crc32c {actual:#010x} instead of "
+                f"{stored:#010x}; fetch the store again"
+            )
+    return np.frombuffer(content[:nbytes], "<u8").reshape(*keys.chunks_per_shard, 2)
+
+
+# -- the numbers of a chunk ----------------------------------------------------------------------
 
 
 def decode_chunk(
@@ -154,9 +252,8 @@ def decode_chunk(
     """
     if variable.is_message:
         values = np.empty(variable.chunk, dtype=np.float32) if out is None else out
-        where = f"{file}: a GRIB message"
-        if (extent := variable.range_at(file, place)) is not None:
-            where = f"{extent.file}: the GRIB message at offset {extent.offset}"
+        extent = chunk_range(file, variable, place)
+        where = f"{extent.file}: the GRIB message at offset {extent.offset}" if extent else file
         decode_message(stored, where=where, out=values.reshape(-1))
         return values
     if variable.is_cut:

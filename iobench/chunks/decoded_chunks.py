@@ -181,13 +181,11 @@ class DecodedChunk:
 class OrderedSamples:
     """Some samples in the order in which a pass asks for them."""
 
-    def __init__(self, first: int, files: NDArray[np.int64], indexes: NDArray[np.int64]) -> None:
-        self.first, self.end = first, first + len(files)  # their places in the whole order
-        self._files, self._indexes = files, indexes
-        self._lengths = np.zeros((int(files.max(initial=-1)) + 1, indexes.shape[1]), np.int64)
-        np.maximum.at(self._lengths, files, indexes + 1)
-        self._rows: dict[tuple[int, ...], _Rows] = {}
-        self._requested = np.zeros(len(files), dtype=np.bool_)
+    def __init__(self, first: int, addresses: NDArray[np.int64]) -> None:
+        self.first, self.end = first, first + len(addresses)  # their places in the whole order
+        self._addresses = addresses  # (samples, 1 + dims): file and index along each dimension
+        self._rows: dict[tuple[int, ...], tuple[NDArray[np.int64], NDArray[np.int64], Any]] = {}
+        self._requested = np.zeros(len(addresses), dtype=np.bool_)
 
     def request(self, file: int, indexes: tuple[int, ...], after: int) -> int | None:
         """Note that a sample is asked for; return its place from ``after`` on, None if not said."""
@@ -201,41 +199,29 @@ class OrderedSamples:
         self, file: int, lengths: tuple[int, ...], numbers: tuple[int, ...]
     ) -> NDArray[np.int64]:
         """Return the places here of the samples that need a row of chunks, ascending."""
-        rows = self._rows.get(lengths) or self._grouped(lengths)
-        if file >= len(rows.counts):
-            return rows.order[:0]
-        row = 0
-        for count, number in zip(rows.counts[file], numbers, strict=False):
+        keys, order, shape = self._rows.get(lengths) or self._grouped(lengths)
+        key = 0
+        for count, number in zip(shape, (file, *numbers), strict=False):
             if number >= count:
-                return rows.order[:0]
-            row = row * count + number
-        row += rows.offsets[file]
-        return rows.order[rows.starts[row] : rows.starts[row + 1]]
+                return order[:0]
+            key = key * count + number
+        start, stop = keys.searchsorted((key, key + 1))
+        return order[start:stop]
 
-    def _grouped(self, lengths: tuple[int, ...]) -> _Rows:
-        """Return the samples of each row of chunks of these lengths."""
-        given = np.zeros(self._indexes.shape[1], dtype=np.int64)
-        given[: len(lengths)] = lengths
-        each = np.where(given, given, np.maximum(1, self._lengths.max(axis=0, initial=1)))
-        counts = -(-self._lengths // each)
-        offsets = np.concatenate(([0], np.cumsum(counts.prod(axis=1)))).astype(np.int64)
-        rows = np.zeros(len(self._files), dtype=np.int64)
-        for axis, length in enumerate(each.tolist()):
-            rows = rows * counts[self._files, axis] + self._indexes[:, axis] // length
-        rows += offsets[self._files]
-        order = np.argsort(rows, kind="stable").astype(np.int64)
-        starts = np.searchsorted(rows[order], np.arange(offsets[-1] + 1)).astype(np.int64)
-        grouped = self._rows[lengths] = _Rows(starts, offsets.tolist(), counts.tolist(), order)
+    def _grouped(
+        self, lengths: tuple[int, ...]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Any]:
+        """Return the samples by row of chunks of these lengths: rows, ascending, and places."""
+        each = self._addresses.max(axis=0, initial=0) + 1  # where a variable lacks a dimension
+        each[0] = 1
+        for axis, length in enumerate(lengths, 1):
+            each[axis] = length or each[axis]
+        rows = self._addresses // each
+        shape = (rows.max(axis=0, initial=0) + 1).tolist()
+        keys = np.ravel_multi_index(tuple(rows.T), shape).astype(np.int64)
+        order = np.argsort(keys, kind="stable").astype(np.int64)
+        grouped = self._rows[lengths] = keys[order], order, shape
         return grouped
-
-
-class _Rows(NamedTuple):
-    """The samples that need rows of chunks."""
-
-    starts: NDArray[np.int64]  # (rows + 1,): where in ``order`` those of a row begin
-    offsets: list[int]  # where the rows of each file begin
-    counts: list[list[int]]  # how many rows each file has along each sample dimension
-    order: NDArray[np.int64]  # (samples,): their places
 
 
 class SampleOrder:
@@ -250,11 +236,11 @@ class SampleOrder:
         """The place up to which all samples were asked for, as far as it is known."""
         return self._front - self._lag
 
-    def append(self, files: NDArray[np.int64], indexes: NDArray[np.int64]) -> None:
+    def append(self, addresses: NDArray[np.int64]) -> None:
         """Add what comes next; what is long past is forgotten."""
         first = self._parts[-1].end if self._parts else 0
         recent = [part for part in self._parts if part.end > self.now - IN_FLIGHT]
-        self._parts = [*recent, OrderedSamples(first, files, indexes)]
+        self._parts = [*recent, OrderedSamples(first, addresses)]
 
     def ask(self, file: int, indexes: tuple[int, ...]) -> bool:
         """Note that a sample is asked for, and tell whether it was to come.
@@ -324,18 +310,15 @@ class DecodedChunks:
         the index in the only file.
         """
         width = 1 + self._n_dims
-        rows = [each[:width] if isinstance(each, tuple) else (0, each) for each in addresses]
-        files, *along_each = np.array(rows, dtype=np.int64).reshape(-1, width).T
-        each = np.stack(along_each, axis=1)
-        numbers = files
-        for along in along_each:
-            numbers = numbers * (along.max(initial=0) + 1) + along
-        self.has_repeats = len(np.unique(numbers)) < len(numbers)
+        pairs = [each[:width] if isinstance(each, tuple) else (0, each) for each in addresses]
+        rows = np.array(pairs, dtype=np.int64).reshape(-1, width)
+        shape = tuple((rows.max(axis=0, initial=0) + 1).tolist())
+        self.has_repeats = len(np.unique(np.ravel_multi_index(tuple(rows.T), shape))) < len(rows)
         with _lock:
             if self._order is None or not follows:
                 self._order = SampleOrder()
             order, known = self._order, list(self._rows)
-            order.append(files, each)
+            order.append(rows)
         uses = {row: order.next_use(row) for row in known}  # others read meanwhile
         with _lock:
             if self._order is order:
@@ -452,3 +435,47 @@ class DecodedChunks:
                 return None if victim == row or -farthest <= use else victim
             heapq.heappop(self._farthest)
         return None
+
+
+class DecodeCounts(NamedTuple):
+    """What a thread decoded: bytes of whole chunks, bytes of them that samples took.
+
+    ``n_hits`` chunks were there decoded already, or in the making; ``n_decoded`` were decoded.
+    """
+
+    decoded_nbytes: int
+    used_nbytes: int
+    n_hits: int
+    n_decoded: int
+
+
+class _Counting(threading.local):
+    def __init__(self) -> None:
+        self.decoded_nbytes = self.used_nbytes = self.n_needed = self.n_decoded = 0
+
+
+_counting = _Counting()
+"""How much each thread decodes of chunks, and how much of that samples take; for reports."""
+
+
+def take_decode_counts() -> DecodeCounts | None:
+    """Return what this thread decoded since the last call; None where it used no chunk."""
+    mine = _counting
+    if not mine.used_nbytes and not mine.decoded_nbytes:
+        return None
+    n_hits = max(0, mine.n_needed - mine.n_decoded)
+    counts = DecodeCounts(mine.decoded_nbytes, mine.used_nbytes, n_hits, mine.n_decoded)
+    mine.decoded_nbytes = mine.used_nbytes = mine.n_needed = mine.n_decoded = 0
+    return counts
+
+
+def count_decoded(nbytes: int, n_chunks: int = 1) -> None:
+    """Count bytes of chunks that this thread decoded, as stored numbers."""
+    _counting.n_decoded += n_chunks
+    _counting.decoded_nbytes += nbytes
+
+
+def count_used(nbytes: int, n_chunks: int) -> None:
+    """Count bytes that a sample took of so many chunks, as stored numbers."""
+    _counting.n_needed += n_chunks
+    _counting.used_nbytes += nbytes

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.chunks.boxes import fits, in_chunks, places_touched
-from iobench.chunks.chunk_reading import chunk_nbytes, read_chunks
-from iobench.chunks.chunked_variable import ChunkedVariable, Place, decode_chunk
+from iobench.chunks.chunked_variable import (
+    ChunkedVariable,
+    Place,
+    chunk_nbytes,
+    decode_chunk,
+    read_chunks,
+)
 from iobench.chunks.packing import is_plain, unpack
 
 if TYPE_CHECKING:
@@ -40,7 +45,8 @@ class SampledVariable:
         self.sample_dims = tuple(number for number, _ in own)  # those that the variable has
         self._axes = tuple(axis for _, axis in own)
         self._rest = tuple(a for a in range(len(variable.shape)) if a not in self._axes)
-        self.variable = in_chunks(variable, self._axes) if variable.is_contiguous else variable
+        cut = in_chunks(variable, self._axes) if variable.is_contiguous else None
+        self.variable = cut or variable
         self._chunk = self.variable.chunk
         self.lengths = tuple(self._chunk[axis] for axis in self._axes)  # samples of a chunk
         self.shape = tuple(variable.shape[axis] for axis in self._rest)  # of a sample's array

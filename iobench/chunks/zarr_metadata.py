@@ -1,8 +1,8 @@
 """What the metadata of a Zarr array say: ``.zarray`` of version 2, ``zarr.json`` of version 3.
 
 Sources: the Zarr specifications versions 2 and 3, the codec ``sharding_indexed``, and xarray's
-``_ARRAY_DIMENSIONS``. What is not covered (chunk grids that are not regular, codecs of others) is
-left to zarr.
+``_ARRAY_DIMENSIONS``. Arrays of what is not covered (chunk grids that are not regular, codecs of
+others) are not read.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class StoredArray(msgspec.Struct, frozen=True, eq=False):
     attributes: Mapping[str, Any]
 
 
-class _OnlyZarrError(Exception):
-    """What this reader leaves to zarr; the message names it."""
+class _UnreadError(Exception):
+    """What is not read here; the message names it."""
 
 
 def array_of(metadata: Mapping[str, Any], attributes: Any) -> StoredArray:
@@ -82,7 +82,7 @@ def array_of(metadata: Mapping[str, Any], attributes: Any) -> StoredArray:
             fill = _fill(fill, np.dtype(dtype).newbyteorder("="))
         try:
             where = (_layout3 if version == 3 else _layout2)(metadata, dtype, len(shape))
-        except _OnlyZarrError as error:
+        except _UnreadError as error:
             where = {"only_library": str(error)}
         dtype = where.pop("dtype", dtype)
     return StoredArray(shape, tuple(map(str, dims)), is_named, dtype, fill, where, attributes)
@@ -176,7 +176,7 @@ def _layout2(metadata: Mapping[str, Any], dtype: str, rank: int) -> Layout:
     applied = [*(metadata.get("filters") or []), metadata["compressor"]]
     configurations = [each for each in applied if each is not None]
     if unknown := refused_codecs(configurations):
-        raise _OnlyZarrError(f"codec {', '.join(unknown)}")
+        raise _UnreadError(f"codec {', '.join(unknown)}")
     order = metadata["order"]
     if order not in ("C", "F"):
         raise ValueError(f"order {order!r:.80}")
@@ -192,13 +192,13 @@ def _layout3(metadata: Mapping[str, Any], dtype: str, rank: int) -> Layout:
     for name, value in metadata.items():
         optional = isinstance(value, dict) and value.get("must_understand") is False
         if name not in FIELDS_OF_3 and not optional:
-            raise _OnlyZarrError(f"field {name}")
+            raise _UnreadError(f"field {name}")
     if metadata.get("storage_transformers"):
-        raise _OnlyZarrError("storage transformers")
+        raise _UnreadError("storage transformers")
     itemsize = np.dtype(dtype).itemsize
     grid, configuration = _named(metadata["chunk_grid"])
     if grid != "regular":
-        raise _OnlyZarrError(f"chunk grid {grid}")
+        raise _UnreadError(f"chunk grid {grid}")
     chunk = _lengths(configuration["chunk_shape"], itemsize, rank)
     described = metadata["codecs"]
     sharding: Layout = {}
@@ -210,7 +210,7 @@ def _layout3(metadata: Mapping[str, Any], dtype: str, rank: int) -> Layout:
         counts = tuple(m // n for m, n in zip(shard, chunk, strict=True))
         of_index = _encoding(configuration["index_codecs"], "<u8", rank + 1)
         if of_index not in (("<u8", (), ()), ("<u8", (), (CRC32C,))):
-            raise _OnlyZarrError("a shard index with codecs of its own")
+            raise _UnreadError("a shard index with codecs of its own")
         location = configuration.get("index_location", "end")
         if location not in ("start", "end"):
             raise ValueError(f"index_location {location!r:.80}")
@@ -223,7 +223,7 @@ def _layout3(metadata: Mapping[str, Any], dtype: str, rank: int) -> Layout:
     elif encoding == "v2":
         keys = _keys("", configuration.get("separator", "."), "0", sharding)
     else:
-        raise _OnlyZarrError(f"chunk key encoding {encoding}")
+        raise _UnreadError(f"chunk key encoding {encoding}")
     stored, axes, codecs = _encoding(described, dtype, rank)
     return {"dtype": stored, "chunk": chunk, "codecs": codecs, "axes": axes, "keys": keys}
 
@@ -233,26 +233,34 @@ def _encoding(
 ) -> tuple[str, tuple[int, ...], tuple[str, ...]]:
     """Return the dtype with its byte order, the order of axes, empty for C order, and codecs."""
     in_order = axes = tuple(range(rank))
-    named = [_named(each) for each in described]
-    while named and named[0][0] == "transpose":
-        order = tuple(named.pop(0)[1]["order"])
-        if tuple(sorted(order)) != in_order:
-            raise ValueError(f"transpose {order} of {rank} axes")
-        axes = tuple(axes[axis] for axis in order)
-    name, configuration = named[0] if named else ("none", {})
-    if name != "bytes":
-        raise _OnlyZarrError(f"codec {name}")
-    stored = np.dtype(dtype)
-    if {"little": "<", "big": ">"}[configuration.get("endian", "little")] == ">":
-        stored = stored.newbyteorder(">")
-    codecs = tuple(_codec(name) for name, _ in named[1:])
-    return stored.str, () if axes == in_order else axes, codecs
+    stored, is_bytes = np.dtype(dtype), False
+    codecs: list[str] = []
+    for name, configuration in map(_named, described):
+        if name == "transpose" and not is_bytes and not codecs:
+            order = tuple(configuration["order"])
+            if tuple(sorted(order)) != in_order:
+                raise ValueError(f"transpose {order} of {rank} axes")
+            axes = tuple(axes[axis] for axis in order)
+        elif name == "bytes" and not is_bytes:
+            is_bytes = True
+            if {"little": "<", "big": ">"}[configuration.get("endian", "little")] == ">":
+                stored = stored.newbyteorder(">")
+                if codecs:
+                    raise _UnreadError("codecs of numbers before big-endian bytes")
+        else:
+            codecs.append(_codec(name, configuration, is_bytes=is_bytes))
+    if not is_bytes:
+        raise _UnreadError("codec none")
+    return stored.str, () if axes == in_order else axes, tuple(codecs)
 
 
-def _codec(name: str) -> str:
+def _codec(name: str, configuration: Mapping[str, Any], *, is_bytes: bool) -> str:
     """Return a codec of version 3 as numcodecs has it."""
-    if name == "crc32c":
+    if name == "crc32c" and is_bytes:
         return CRC32C
-    if name in ("blosc", "gzip", "zstd"):
+    if name in ("blosc", "gzip", "zstd") and is_bytes:
         return json.dumps({"id": name})  # decoding needs no more: the bytes say the rest
-    raise _OnlyZarrError(f"codec {name}")
+    made = {**configuration, "id": name.removeprefix(FOREIGN)}
+    if not name.startswith(FOREIGN) or refused_codecs([made]):
+        raise _UnreadError(f"codec {name}")
+    return json.dumps(made, sort_keys=True)

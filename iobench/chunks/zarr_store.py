@@ -1,7 +1,7 @@
 """What a Zarr store holds: its metadata read as JSON, whichever zarr is installed.
 
-Arrays with codecs, grids or layouts of version 3 that are not undone here are read through zarr.
-zarr makes whatever codec metadata name, so what it will read is looked at first.
+Arrays with codecs, grids or layouts of version 3 that are not undone here are not read.
+zarr makes whatever codec metadata name, so a store that it opens whole is looked at first.
 """
 
 from __future__ import annotations
@@ -10,26 +10,22 @@ import hashlib
 import json
 import math
 import os
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.chunks.chunked_variable import ChunkedVariable
-from iobench.chunks.packing import Packing, packing_of, unpack
+from iobench.chunks.packing import Packing, packing_of
 from iobench.chunks.source_file import SourceFile
 from iobench.chunks.zarr_metadata import StoredArray, array_of, unsafe_codecs
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError, StorageError
-from iobench.files.object_requests import store_of
 from iobench.files.ranges import forget_source_files
-from iobench.files.urls import URL, as_path, is_url, range_file
+from iobench.files.urls import URL, is_url, range_file
 from iobench.json_files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 
 VERSION3: Final = "zarr.json"
@@ -40,7 +36,6 @@ LARGE_NBYTES, LARGE_LENGTH = 1 << 32, 1 << 22
 SPARSE: Final = 64
 """How many times the numbers of its chunks an array may have: the others were never written."""
 WRONG_METADATA: Final = (KeyError, ValueError, TypeError, AttributeError, OverflowError)
-ZARR_ERRORS: Final = (ValueError, KeyError, TypeError, NotImplementedError, OSError, RuntimeError)
 
 
 def is_zarr(path: Path) -> bool:
@@ -248,11 +243,17 @@ def _variable(path: Path, zarr_format: int, name: str, array: StoredArray) -> Ch
 
 
 def check_held(store: Path, variable: ChunkedVariable) -> None:
-    """Refuse an array whose metadata claim far more numbers than its chunks can hold.
+    """Refuse an array that is not read here, or claims far more numbers than its chunks can hold.
 
     Lengths are what memory is asked for: a shape of a billion times is a few bytes of JSON. Nothing
     is counted of small arrays, nor of stores elsewhere, whose chunks it takes minutes to list.
     """
+    if variable.only_library:
+        raise FileFormatError(
+            f"{store}: array {variable.name!r} ({variable.only_library}) cannot be read: only "
+            "codecs that are known to be safe are made; leave the array out with --variables, or "
+            "write it with another codec: xarray.open_zarr(OLD).to_zarr(NEW)"
+        )
     shape, keys = variable.shape, variable.keys
     n_numbers = math.prod(shape)
     is_large = n_numbers * np.dtype(variable.packing.stored).itemsize > LARGE_NBYTES
@@ -273,75 +274,20 @@ def check_held(store: Path, variable: ChunkedVariable) -> None:
     )
 
 
-# -- through zarr ------------------------------------------------------------------------------
-
-
 def check_for_library(path: Path) -> None:
     """Check all metadata of a local store that is about to be opened whole, by xarray and zarr."""
     if path.suffix in (".n5", ".zip"):  # zarr 2 goes by the name, and reads other files
         raise FileFormatError(f"{path}: is opened as something else by zarr; rename the folder")
     for folder in (path, *_folders(path)):
-        for name in (ARRAY2, CONSOLIDATED, VERSION3):
-            if (folder / name).exists() and (unsafe := _unsafe(folder / name)):
+        for file in (folder / name for name in (ARRAY2, CONSOLIDATED, VERSION3)):
+            if not file.exists():
+                continue
+            try:
+                unsafe = ", ".join(f"codec {name}" for name in unsafe_codecs(_json(file)))
+            except WRONG_METADATA as error:
+                unsafe = str(error)
+            if unsafe:
                 raise FileFormatError(
-                    f"{folder / name}: is not handed to zarr: {unsafe}; read it without "
-                    "--pipeline upstream, or fetch the store again"
+                    f"{file}: is not handed to zarr: {unsafe}; read it without --pipeline "
+                    "upstream, or fetch the store again"
                 )
-
-
-def _unsafe(file: Path) -> str:
-    """Return why a document is not for zarr, which makes what it names; ``""`` if it is."""
-    try:
-        return ", ".join(f"codec {name}" for name in unsafe_codecs(_json(file)))
-    except WRONG_METADATA as error:
-        return str(error)
-
-
-def check_through_zarr(variable: ChunkedVariable) -> None:
-    """Open an array through zarr, or say why neither can read it."""
-    _opened(os.getpid(), variable.folder, _said(variable))
-
-
-def read_through_zarr(
-    variable: ChunkedVariable, selection: tuple[int | slice, ...]
-) -> NDArray[Any]:
-    """Return a selection of an array through zarr, unpacked."""
-    opened = _opened(os.getpid(), variable.folder, _said(variable))
-    try:
-        stored = np.asarray(opened[selection])
-    except ZARR_ERRORS as error:
-        reason = " ".join(str(error).split())
-        raise FileFormatError(
-            f"{_said(variable)} cannot be read: {reason}; fetch the store again"
-        ) from error
-    as_packed = np.dtype(variable.packing.stored).newbyteorder(stored.dtype.byteorder)
-    return unpack(stored.view(as_packed), variable.packing)
-
-
-def _said(variable: ChunkedVariable) -> str:
-    return f"{variable.folder}: array {variable.name!r} ({variable.only_library})"
-
-
-@lru_cache(maxsize=64)
-def _opened(pid: int, folder: str, said: str) -> Any:
-    """Open an array of version 3, once per process: zarr's threads do not survive a fork."""
-    place, reason = as_path(folder), "only codecs that are known to be safe are made"
-    if (place / VERSION3).is_file() and not _unsafe(place / VERSION3):
-        try:
-            import zarr
-        except ImportError as error:
-            raise MissingExtraError(f"{said} needs zarr: pip install 'iobench[zarr]'") from error
-        try:
-            # As a folder, never as a text: in that zarr looks for addresses and archives.
-            name, store = "", zarr.storage.LocalStore(folder, read_only=True)
-            if isinstance(place, URL):
-                objects, name = store_of(place)
-                store = zarr.storage.ObjectStore(objects, read_only=True)
-            # With its version: beside a `zarr.json` that is fine may lie a `.zarray` that is not.
-            return zarr.open_array(store, path=name, mode="r", zarr_format=3)
-        except (*ZARR_ERRORS, AttributeError) as error:
-            reason = f"zarr {zarr.__version__}: {' '.join(str(error).split())}"
-    raise FileFormatError(
-        f"{said} can be read neither by iobench nor through zarr: {reason}; leave the array out "
-        "with --variables, or write it with another codec"
-    )

@@ -1,8 +1,8 @@
 from iobench.chunks.chunk_codecs import inflated_file as inflated_file
-from iobench.chunks.grib.decoding import decode_message as decode_message
-from iobench.chunks.grib.decoding import load_eccodes as load_eccodes
-from iobench.chunks.grib.grid_description import describe_grid as describe_grid
-from iobench.chunks.grib.message_index import GribIndex as GribIndex
+from iobench.chunks.grib.field_cubes import GribIndex as GribIndex
+from iobench.chunks.grib.field_cubes import describe_grid as describe_grid
+from iobench.chunks.grib.messages import decode_message as decode_message
+from iobench.chunks.grib.messages import load_eccodes as load_eccodes
 from iobench.chunks.netcdf.file import NetcdfFile as NetcdfFile
 from iobench.chunks.packing import unpack as unpack
 from iobench.datasets.catalogue import Inspection as Inspection

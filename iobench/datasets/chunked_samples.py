@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from iobench.chunks.assembler import read_boxes
-from iobench.chunks.boxes import Box, indexes_box
+from iobench.chunks.boxes import Box, index_box, read_boxes
 from iobench.chunks.chunked_variable import ChunkedVariable, check_known
 from iobench.chunks.decoded_chunks import DecodedChunks
 from iobench.chunks.netcdf.file import read_through_library
 from iobench.chunks.packing import unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
-from iobench.chunks.zarr_store import read_through_zarr
 from iobench.datasets.plain_loop import VariablePart
 from iobench.errors import OptionError
 from iobench.files.urls import range_file
@@ -160,7 +158,7 @@ class ChunkedSamples:
         """Return the bytes of the sample's hyperslabs; their arrays where the library must read."""
         if self.fused:
             return {
-                each.array: through_library(
+                each.array: read_through_library(
                     file.holder(each.variable), file.variables[each.variable], each.ranges
                 )
                 for each, file in self._slabs(where)
@@ -170,7 +168,7 @@ class ChunkedSamples:
             boxes = [_box(each, file, self._dims) for each, file in self._slabs(where)]
         else:
             indexes = sample[1:]
-            boxes = [indexes_box(path, each, axes, indexes) for _, each, path, axes in places]
+            boxes = [index_box(path, each, axes, indexes) for _, each, path, axes in places]
         return read_boxes(self._chunks, boxes, sample)
 
     def decode(self, raw: Raw, where: Any, out: Mapping[str, NDArray[Any]] | None = None) -> Arrays:
@@ -219,16 +217,6 @@ def only_variables(file: Any, names: Sequence[str]) -> Any:
     return msgspec.structs.replace(
         file, variables=variables, skipped={}, coordinates={}, described={}
     )
-
-
-def through_library(
-    file: SourceFile, variable: ChunkedVariable, ranges: Mapping[str, int | slice]
-) -> NDArray[Any]:
-    """Return the ranges of a variable along dimensions, as far as it has them."""
-    selection = tuple(ranges.get(dim, slice(None)) for dim in variable.dims)
-    if file.kind == "NetCDF":
-        return np.asarray(read_through_library(file, variable, selection))
-    return read_through_zarr(variable, selection)
 
 
 def _located(

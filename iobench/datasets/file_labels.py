@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.netcdf.description import Description
+    from iobench.chunks.netcdf.file import Description
     from iobench.chunks.source_file import SourceFile
 
 MAX_BOUNDS_NBYTES: Final = 1 << 24

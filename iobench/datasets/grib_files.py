@@ -12,12 +12,13 @@ import numpy as np
 
 from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.grib.field_cubes import (
+    describe_grid,
+    describe_parameter,
     field_dims,
     find_fields,
     spell_value,
     undescribed_messages,
 )
-from iobench.chunks.grib.grid_description import describe_grid, describe_parameter
 from iobench.chunks.packing import Packing
 from iobench.chunks.source_file import SourceFile
 from iobench.datasets.file_variables import check_sample_dims, lacking

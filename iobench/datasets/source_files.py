@@ -18,20 +18,24 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.boxes import index_box
-from iobench.chunks.chunk_reading import read_box, read_stored_box
+from iobench.chunks.boxes import index_box, read_box, read_stored_box
 from iobench.chunks.chunked_variable import ChunkedVariable, ChunkKeys
-from iobench.chunks.grib.decoding import load_eccodes
-from iobench.chunks.grib.message_index import GribIndex, inspect_messages, joined_index
-from iobench.chunks.grib.messages import GRIB
-from iobench.chunks.netcdf.description import NOT_KEPT, Description, describe_netcdf
-from iobench.chunks.netcdf.file import CLASSIC_MAGIC, HDF5_MAGIC, inspect_netcdf
+from iobench.chunks.grib.field_cubes import GribIndex, inspect_messages, joined_index
+from iobench.chunks.grib.messages import GRIB, load_eccodes
+from iobench.chunks.netcdf.file import (
+    CLASSIC_MAGIC,
+    HDF5_MAGIC,
+    NOT_KEPT,
+    Description,
+    describe_netcdf,
+    inspect_netcdf,
+    read_through_library,
+)
 from iobench.chunks.packing import Packing, unpack
 from iobench.chunks.source_file import SourceFile
 from iobench.chunks.zarr_store import inspect_zarr, is_zarr
 from iobench.coordinates import json_attributes
 from iobench.datasets.catalogue import Inspection, catalogued
-from iobench.datasets.chunked_samples import through_library
 from iobench.datasets.contract import no_progress
 from iobench.datasets.plain_loop import open_plainly
 from iobench.datasets.positions import FileCoordinates
@@ -59,7 +63,7 @@ MOST_FOLDERS_DEEP: Final = 4
 FINGERPRINT_NBYTES: Final = 65536
 TEXTS: Final = "not numeric"
 """How the reason begins why arrays of texts are left out."""
-GRIB_INDEX_VERSION: Final = 4
+GRIB_INDEX_VERSION: Final = 5
 
 
 # ---- which files, and of which kind
@@ -245,7 +249,7 @@ def whole_variable(file: SourceFile, name: str) -> NDArray[Any]:
     if variable.values is not None:
         return unpack(variable.values.astype(packing.stored), packing)
     if variable.only_library:
-        return through_library(file, variable, {})
+        return read_through_library(file, variable, {})
     box = index_box(range_file(file.path), variable)
     if file.kind == "NetCDF":
         return read_box(box)

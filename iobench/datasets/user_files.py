@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.zarr_store import check_held, check_through_zarr
+from iobench.chunks.zarr_store import check_held
 from iobench.datasets.catalogue import catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
@@ -136,8 +136,6 @@ class UserFiles(ChunkedSamples):
         for file in joined if first.kind == "Zarr" else ():
             for name in names:
                 check_held(file.path, file.variables[name])
-                if file.variables[name].only_library:
-                    check_through_zarr(file.variables[name])
         along = [coordinates_along(joined, dim, cache_dir=cache_dir) for dim in dims]
         rows = SampleRows(dims, along)
         if rows.is_doubled and any(each.is_time for each in along):

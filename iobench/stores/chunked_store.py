@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.chunks.decode_counts import count_decoded, count_used
-from iobench.chunks.decoded_chunks import ChunkRow, DecodedChunks
+from iobench.chunks.decoded_chunks import ChunkRow, DecodedChunks, count_decoded, count_used
 from iobench.errors import StoreError
 from iobench.files.crc32c import crc32c
 from iobench.samples import SharedBytes

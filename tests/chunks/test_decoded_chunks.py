@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.chunks.decode_counts import take_decode_counts
 from iobench.chunks.decoded_chunks import (
     CHUNK_CACHE,
     ChunkRow,
     DecodedChunks,
     chunk_cache_nbytes,
     share_chunk_cache,
+    take_decode_counts,
 )
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError

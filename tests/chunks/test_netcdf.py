@@ -10,15 +10,9 @@ import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.chunks.boxes import box_ranges, tile_starts
+from iobench.chunks.boxes import Box, box_ranges, index_box, read_box
 from iobench.chunks.chunk_codecs import unshuffle
-from iobench.chunks.chunk_reading import read_box
-from iobench.chunks.netcdf.file import (
-    inspect_netcdf,
-    make_box,
-    read_through_library,
-    where_slab,
-)
+from iobench.chunks.netcdf.file import inspect_netcdf, read_through_library
 from iobench.errors import FileFormatError, StorageError
 
 VALUES = np.arange(7 * 5 * 6).reshape(7, 5, 6)
@@ -30,7 +24,7 @@ def read(path, name, dim=None, index=0):
 
 def read_from(file, name, dim, index):
     variable = file.variables[name]
-    return read_box(where_slab(file, variable, dim=dim, index=index))
+    return read_box(index_box(str(file.path), variable, (variable.axis(dim),), (index,)))
 
 
 def check_equals_xarray(path, name="v"):
@@ -137,7 +131,7 @@ def test_other_filters_go_through_the_library(write):
     file = inspect_netcdf(path)
     variable = file.variables["v"]
     assert variable.only_library
-    found = read_through_library(file, variable, np.s_[:, 2])
+    found = read_through_library(file, variable, {"y": 2})
     np.testing.assert_array_equal(found, VALUES[:, 2].astype("f4"), strict=True)
 
 
@@ -157,7 +151,7 @@ def test_variables_of_a_group_are_inspected_where_it_is_named(tmp_path):
         file["other"] = np.zeros(2)
     found = inspect_netcdf(path, "climate")
     assert list(found.variables) == ["data"]
-    read = read_box(where_slab(found, found.variables["data"], dim=None, index=-1))
+    read = read_box(index_box(str(path), found.variables["data"]))
     assert read.tolist() == np.arange(12).reshape(3, 4).tolist()
     with pytest.raises(FileFormatError, match="no group 'weather'"):
         inspect_netcdf(path, "weather")
@@ -223,17 +217,8 @@ def wide(tmp_path_factory):
     ],
 )
 def test_no_more_is_read_than_a_box_needs(wide, name, start, stop, nbytes):
-    assert [each for _, _, each in box_ranges(make_box(wide, name, start, stop))] == nbytes
-
-
-@given(st.integers(1, 200), st.integers(1, 200))
-def test_tiles_cover_a_dimension(length, size):
-    size = min(length, size)
-    starts = tile_starts(length, size)
-    covered = np.concatenate([np.arange(start, start + size) for start in starts])
-    assert set(covered) == set(range(length))
-    assert starts == sorted(set(starts))
-    assert len(starts) == -(-length // size)
+    box = Box(str(wide.path), wide.variables[name], start, stop)
+    assert [each for _, _, each in box_ranges(box)] == nbytes
 
 
 @pytest.mark.parametrize("cname", ["lz", "lz4", "lz4hc", "zlib", "zstd"])

@@ -13,8 +13,7 @@ import xarray
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from iobench.chunks.boxes import Box, index_box
-from iobench.chunks.chunk_reading import read_box
+from iobench.chunks.boxes import Box, index_box, read_box
 from iobench.chunks.netcdf.file import inspect_netcdf, read_through_library
 from iobench.chunks.zarr_store import inspect_zarr
 
@@ -200,14 +199,16 @@ def test_what_is_read_is_what_xarray_reads(case):
         slices = tuple(slice(*ends) for ends in case["box"])
         start, stop = zip(*case["box"], strict=True)
         if variable.only_library:
-            found = read_through_library(file, variable, slices)
+            found = read_through_library(
+                file, variable, dict(zip(variable.dims, slices, strict=True))
+            )
             np.testing.assert_array_equal(found, expected.values[slices], strict=True)
             return
         found = read_box(Box(str(path), variable, start, stop))
         np.testing.assert_array_equal(found, expected.values[slices], strict=True)
         for axis, length in enumerate(variable.shape):
             for index in {0, length // 2, length - 1}:
-                found = read_box(index_box(str(path), variable, axis, index))
+                found = read_box(index_box(str(path), variable, (axis,), (index,)))
                 one = expected.isel({expected.dims[axis]: index}).values
                 np.testing.assert_array_equal(found, one, strict=True)
                 assert found.flags.writeable

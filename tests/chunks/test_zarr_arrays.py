@@ -6,8 +6,8 @@ import warnings
 import numpy as np
 import pytest
 
-from iobench.chunks.boxes import index_box
-from iobench.chunks.chunk_reading import read_chunks, read_stored_box
+from iobench.chunks.boxes import index_box, read_stored_box
+from iobench.chunks.chunked_variable import read_chunks
 from iobench.chunks.zarr_store import inspect_zarr
 
 numcodecs = pytest.importorskip("numcodecs", reason="reads compressed chunks")
@@ -29,8 +29,8 @@ def write(path, values, *, zarr_format=3, fill_value=7, part=None, **layout):
     return array
 
 
-def cut_of(store, axis=-1, index=-1):
-    return read_stored_box(index_box(str(store.path), store.variables["v"], axis, index))
+def cut_of(store, *where):
+    return read_stored_box(index_box(str(store.path), store.variables["v"], *where))
 
 
 def assert_same(path, array):
@@ -39,7 +39,7 @@ def assert_same(path, array):
     expected = array[...]
     np.testing.assert_array_equal(cut_of(store), expected)
     for axis, length in enumerate(expected.shape):
-        found = cut_of(store, axis, length // 2)
+        found = cut_of(store, (axis,), (length // 2,))
         np.testing.assert_array_equal(found, np.take(expected, length // 2, axis))
         assert found.dtype == store.variables["v"].packing.stored
 
@@ -125,7 +125,7 @@ def test_the_store_may_be_one_array(tmp_path, zarr_format):
     store = inspect_zarr(tmp_path / "s")
     assert list(store.variables) == ["s"]
     assert dict(store.dims) == {"dim_0": 5, "dim_1": 4, "dim_2": 6}
-    found = read_stored_box(index_box(str(store.path), store.variables["s"], 0, 2))
+    found = read_stored_box(index_box(str(store.path), store.variables["s"], (0,), (2,)))
     np.testing.assert_array_equal(found, VALUES[2])
 
 

@@ -7,7 +7,7 @@ import pytest
 from span_rows import rows_of
 from tiny_pipeline import SPEC
 
-from iobench.chunks.decode_counts import count_used
+from iobench.chunks.decoded_chunks import count_used
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.pipeline_source import PipelineSource

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.chunks import assembler
-from iobench.chunks.decode_counts import take_decode_counts
-from iobench.chunks.decoded_chunks import CHUNK_CACHE, forget_decoded
+from iobench.chunks import boxes
+from iobench.chunks.decoded_chunks import CHUNK_CACHE, forget_decoded, take_decode_counts
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
@@ -95,13 +94,13 @@ def test_each_chunk_of_a_plugins_file_is_decoded_once(
     for file in files:
         in_chunks(file)
     decodes: list[tuple[Any, ...]] = []
-    decode = assembler.decode_chunk
+    decode = boxes.decode_chunk
 
     def counting(file: Any, variable: Any, place: Any, *more: Any) -> Any:
         decodes.append((file, variable.name, place))
         return decode(file, variable, place, *more)
 
-    monkeypatch.setattr(assembler, "decode_chunk", counting)
+    monkeypatch.setattr(boxes, "decode_chunk", counting)
     dataset = CASES[name]()
     index = dataset.samples(files, FileLocator(stand_in=root, cache_dir=tmp_path / "other"))
     forget_decoded()  # what statistics were made of

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from iobench.chunks.decode_counts import take_decode_counts
+from iobench.chunks.decoded_chunks import take_decode_counts
 
 
 def with_decodes(batch: dict[str, Any]) -> dict[str, Any]:

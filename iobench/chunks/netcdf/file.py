@@ -1,4 +1,4 @@
-"""NetCDF files: what variables they hold, read by extent and decoded without a library's help."""
+"""NetCDF files: what they hold and say; numbers are read without a library's help."""
 
 from __future__ import annotations
 
@@ -11,36 +11,42 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.boxes import Box, index_box
 from iobench.chunks.chunk_codecs import UnknownFilterError, hdf5_codec
-from iobench.chunks.chunked_variable import ChunkedVariable, check_known
+from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.packing import CODING, packing_of, unpack
 from iobench.chunks.source_file import SourceFile
+from iobench.coordinates import json_attributes
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
 from iobench.files.open_files import OpenFile, open_files
 from iobench.files.ranges import open_source_file
-from iobench.files.urls import URL, range_file
+from iobench.files.urls import URL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from iobench.files.ranges import RemoteBytes, SourceBytes
+    from iobench.files.ranges import SourceBytes
 
 HDF5_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
 CLASSIC_MAGIC: Final = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
 TEXTS: Final = frozenset(("units", "calendar", "coordinates", "bounds"))
 """Attributes that are kept."""
-USED: Final = frozenset((*CODING, *TEXTS))
+NOT_KEPT: Final = frozenset((
+    *CODING, "_NCProperties", "_Netcdf4Coordinates", "_Netcdf4Dimid", "_ARRAY_DIMENSIONS",
+    "valid_min", "valid_max", "valid_range",
+))  # fmt: skip
+"""Attributes of how numbers are stored: untrue of decoded ones."""
 LIBRARY_CACHE_NBYTES = 16 << 20
 """Of decoded chunks, by variable, as the NetCDF library has it."""
 SHORT_NBYTES = 4096
 """Coordinates that are no longer are kept with what is known of a file."""
+MAX_TEXT_NBYTES: Final = 1 << 22
 EXTERNAL: Final = "IOBENCH_HDF5_EXTERNAL"
 """Environment: ``1`` lets HDF5 files name files elsewhere that hold their numbers."""
 
@@ -49,104 +55,97 @@ NetcdfFile = SourceFile
 """As plugins name it."""
 
 
+class Description(msgspec.Struct, frozen=True, eq=False):
+    """A file, or store, as it describes itself; attributes are as `json_attributes` has them."""
+
+    attributes: Mapping[str, Any]
+    variables: Mapping[str, Mapping[str, Any]]
+    texts: Mapping[str, tuple[tuple[str, ...], NDArray[np.str_]]]  # dimensions and values
+
+
 def inspect_netcdf(path: Path, group: str = "") -> SourceFile:
     """Return what a NetCDF file holds: NetCDF-4 (HDF5) or classic, told by its first bytes."""
     opened = open_source_file(path)
     if isinstance(opened, OpenFile):
         open_files.expect({opened.path: (opened.nbytes, opened.version)})
     magic = opened.read_at(0, 8)
-    if magic[:4] in CLASSIC_MAGIC and group:
-        raise FileFormatError(f"{path}: has no group {group!r}: classic NetCDF has none")
-    if magic[:4] in CLASSIC_MAGIC:
-        file = _inspect_classic(path, opened)
-    elif magic == HDF5_MAGIC:
-        file = _inspect_hdf5(path, opened, group)
-    else:
+    if magic == HDF5_MAGIC:
+        with _hdf5(path, opened, group) as (file, raw):
+            held = replace(_inspect_hdf5(path, file, raw, opened.nbytes), group=group)
+    elif magic[:4] not in CLASSIC_MAGIC:
         raise FileFormatError(
             f"{path}: is not NetCDF: expected it to begin with b'\\x89HDF' or b'CDF', found "
             f"{magic!r}"
         )
+    elif group:
+        raise FileFormatError(f"{path}: has no group {group!r}: classic NetCDF has none")
+    else:
+        held = _inspect_classic(path, opened)
     opened.check()
-    return file
+    return held
 
 
-def where_slab(file: SourceFile, variable: ChunkedVariable, *, dim: str | None, index: int) -> Box:
-    """Return one index of ``variable`` along ``dim``; all of it where it lacks that dimension."""
-    return index_box(range_file(file.path), variable, variable.axis(dim), index)
-
-
-def make_box(
-    file: SourceFile,
-    name: str,
-    start: Sequence[int],
-    stop: Sequence[int],
-    *,
-    axis: int = -1,
-    of_all: bool = False,
-) -> Box:
-    """Return a box of a variable of a file; ``axis`` is the sample dimension, -1 without it."""
-    variable, path = file.variables[name], range_file(file.path)
-    check_known(path, variable)
-    return Box(path, variable, tuple(start), tuple(stop), (axis,), of_all)
-
-
-def read_through_library(
-    file: SourceFile, variable: ChunkedVariable, selection: tuple[int | slice, ...] = ()
-) -> NDArray[Any]:
-    """Return a selection of a variable, decoded, through h5py: it alone knows the storage."""
-    if isinstance(file.path, URL):
-        raise FileFormatError(
-            f"{file.path}: variable {variable.name!r} is stored with {variable.only_library}, "
-            "which libraries read in files on this machine alone: copy it here first, or leave the "
-            "variable out with --variables"
-        )
-    try:
-        version = file.path.stat()
-    except FileNotFoundError as error:
-        raise MissingFileError(f"{file.path}: no such file any more") from error
-    opened = _through_h5py(
-        os.getpid(), str(file.path.absolute()), version.st_ino, version.st_mtime_ns
+def describe_netcdf(path: Path, group: str = "") -> Description:
+    """Return what a NetCDF file says, without reading its numbers."""
+    opened = open_source_file(path)
+    variables, texts = {}, {}
+    if opened.read_at(0, 4) in CLASSIC_MAGIC:
+        _, described, attributes = read_classic_header(path, opened)
+        for each in described:
+            variables[each.name] = each.attributes
+            nbytes = int(np.prod(each.shape, dtype=np.int64))
+            if each.dtype.kind == "S" and "offset" in each.where and nbytes <= MAX_TEXT_NBYTES:
+                content = bytes(opened.read_at(each.where["offset"], nbytes))
+                texts[each.name] = each.dims, np.frombuffer(content, "S1").reshape(each.shape)
+    else:
+        with _hdf5(path, opened, group) as (file, raw):
+            attributes = _attributes(file.attrs)
+            for name, each in file.variables.items():
+                variables[name], dataset = _attributes(each.attrs), raw[name]
+                # Texts of variable length are objects, with metadata.
+                width = dataset.dtype.itemsize if dataset.dtype.kind == "S" else 8
+                is_text = dataset.dtype.kind == "S" or dataset.dtype.metadata
+                if is_text and width * dataset.size <= MAX_TEXT_NBYTES:
+                    texts[name] = tuple(each.dimensions), np.asarray(dataset[()])
+    return Description(
+        _plain(attributes),
+        {name: _plain(each) for name, each in variables.items()},
+        {name: _texts(dims, values) for name, (dims, values) in texts.items()},
     )
-    dataset = opened[f"{file.group}/{variable.name}" if file.group else variable.name]
-    try:
-        if dataset.shape != variable.shape:
-            raise OSError("it ends before its dimension does")
-        stored = np.asarray(dataset[selection])
-    except OSError as error:
-        raise FileFormatError(
-            f"{file.path}: variable {variable.name!r} ({variable.only_library}) cannot be read: "
-            f"{error}; pip install hdf5plugin, if that has the filter, or leave it out with "
-            "--variables"
-        ) from error
-    dtype = np.dtype(variable.packing.stored).newbyteorder(stored.dtype.byteorder)
-    return unpack(stored.view(dtype), variable.packing)
 
 
-@lru_cache(maxsize=32)
-def _through_h5py(pid: int, path: str, inode: int, mtime_ns: int) -> Any:
-    """Open a file, once per process: HDF5 handles do not survive a fork."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise _missing("h5py") from error
-    with suppress(ImportError):
-        import_module("hdf5plugin")  # h5py then knows its filters
-    try:
-        return h5py.File(path, "r", rdcc_nbytes=LIBRARY_CACHE_NBYTES)
-    except OSError as error:
-        raise FileFormatError(
-            f"{path}: cannot be opened by h5py: {error}; {_to_open(error)}"
-        ) from error
+def _attributes(attributes: Any) -> dict[str, Any]:
+    """Return attributes but those of types that h5netcdf has no values for."""
+    values = {}
+    for name in attributes:
+        # A reference, an opaque or compound type: of HDF5, not of CF.
+        with suppress(TypeError, KeyError, OSError, ValueError, AttributeError):
+            values[name] = attributes[name]
+    return values
 
 
-def _to_open(error: BaseException) -> str:
-    if "unable to lock" in str(error):
-        return "it is locked: end the program that writes it, or set HDF5_USE_FILE_LOCKING=FALSE"
-    return "fetch the file again"
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one number where an array of one is there, as NetCDF has no others."""
+    single = {
+        name: value.reshape(-1)[0] if isinstance(value, np.ndarray) and value.size == 1 else value
+        for name, value in attributes.items()
+    }
+    return json_attributes(single, without=NOT_KEPT)
 
 
-def _missing(library: str) -> MissingExtraError:
-    return MissingExtraError(f"NetCDF files need {library}: pip install 'iobench[netcdf]'")
+def _texts(dims: tuple[str, ...], values: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.str_]]:
+    """Return texts; those of single letters along the last axis."""
+    if values.dtype == "S1" and values.ndim:
+        width = max(1, values.shape[-1])
+        padded = np.zeros((*values.shape[:-1], width), "S1")
+        padded[..., : values.shape[-1]] = values
+        values, dims = padded.view(f"S{width}")[..., 0], dims[:-1]
+    texts = [
+        each.decode("utf-8", "replace") if isinstance(each, bytes) else str(each)
+        for each in values.reshape(-1).tolist()
+    ]
+    stripped = np.array([each.rstrip("\0 ") for each in texts], np.str_)
+    return dims, stripped.reshape(values.shape)
 
 
 def _variable(
@@ -180,40 +179,15 @@ def _inspect_classic(path: Path, opened: SourceBytes) -> SourceFile:
     return SourceFile(path, dims, variables, skipped)
 
 
-def _inspect_hdf5(path: Path, opened: OpenFile | RemoteBytes, group: str) -> SourceFile:
-    with open_hdf5(path, opened) as (file, raw):
-        if group:
-            there = dict(_groups(file))
-            if group not in there:
-                names = ", ".join(there) or "none"
-                raise FileFormatError(
-                    f"{path}: has no group {group!r} of variables; it has {names}"
-                )
-            file, raw = there[group], raw[group]
-        return replace(_hdf5_file(path, file, raw, opened.nbytes), group=group)
-
-
-def _groups(file: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield path and group of all groups in a file that have variables."""
-    for name, group in file.groups.items():
-        if group.variables:
-            yield f"{above}{name}", group
-        yield from _groups(group, f"{above}{name}/")
-
-
 @contextmanager
-def open_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> Iterator[tuple[Any, Any]]:
-    """Yield a NetCDF-4 file as h5netcdf opens it, and as h5py does.
+def _hdf5(path: Path, opened: SourceBytes, group: str) -> Iterator[tuple[Any, Any]]:
+    """Yield a NetCDF-4 file, or a group of it, as h5netcdf opens it, and as h5py does.
 
     Of one behind a URL metadata are read in small pages, and no garbage is collected meanwhile:
     h5py holds its lock while it waits for the thread of requests, and were that one to collect an
     object of h5py's, it would wait for the lock for ever.
     """
-    try:
-        import h5netcdf
-        import h5py
-    except ImportError as error:
-        raise _missing("h5py and h5netcdf") from error
+    h5py, h5netcdf = _libraries()
     source: Any = opened.path if isinstance(opened, OpenFile) else opened.reader()
     collects = gc.isenabled() and source != opened.path
     try:
@@ -223,7 +197,13 @@ def open_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> Iterator[tuple[Any,
             h5py.File(source, "r") as raw,
             h5netcdf.File(raw, "r", phony_dims="sort") as file,
         ):
-            yield file, raw
+            groups = dict(_groups(file))
+            if group and group not in groups:
+                raise FileFormatError(
+                    f"{path}: has no group {group!r} of variables; it has "
+                    f"{', '.join(groups) or 'none'}"
+                )
+            yield (groups[group], raw[group]) if group else (file, raw)
     except IobenchError:
         raise
     except (OSError, RuntimeError, KeyError, ValueError, AttributeError) as error:
@@ -235,6 +215,14 @@ def open_hdf5(path: Path, opened: OpenFile | RemoteBytes) -> Iterator[tuple[Any,
     finally:
         if collects:
             gc.enable()
+
+
+def _groups(file: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield path and group of all groups in a file that have variables."""
+    for name, group in file.groups.items():
+        if group.variables:
+            yield f"{above}{name}", group
+        yield from _groups(group, f"{above}{name}/")
 
 
 def _check_external(path: Path, name: str, dataset: Any) -> None:
@@ -253,7 +241,7 @@ def _check_external(path: Path, name: str, dataset: Any) -> None:
             )
 
 
-def _hdf5_file(path: Path, file: Any, raw: Any, size: int) -> SourceFile:
+def _inspect_hdf5(path: Path, file: Any, raw: Any, size: int) -> SourceFile:
     variables = {}
     skipped = {f"{name}/": f"a group, named as FILE#{name}" for name, _ in _groups(file)}
     for name, each in file.variables.items():
@@ -262,7 +250,7 @@ def _hdf5_file(path: Path, file: Any, raw: Any, size: int) -> SourceFile:
         if not isinstance(dataset.dtype, np.dtype) or dataset.dtype.kind not in "iuf":
             skipped[name] = "not numeric"
             continue
-        attributes = {key: each.attrs[key] for key in each.attrs if key in USED}
+        attributes = {key: each.attrs[key] for key in each.attrs if key in {*CODING, *TEXTS}}
         shape, dims = tuple(dataset.shape), tuple(each.dimensions)
         if dataset.chunks:  # may end before an unlimited dimension: readers see the fill value
             shape = tuple(map(max, shape, each.shape))
@@ -331,3 +319,66 @@ def _hdf5_storage(dataset: Any, shape: tuple[int, ...]) -> tuple[dict[str, Any],
     if masks.any():
         where["masks"] = masks
     return where, int((offsets + sizes).max(initial=0))
+
+
+def read_through_library(
+    file: SourceFile, variable: ChunkedVariable, ranges: Mapping[str, int | slice]
+) -> NDArray[Any]:
+    """Return ranges of a variable by dimension, decoded, through h5py: it knows the storage."""
+    if isinstance(file.path, URL):
+        raise FileFormatError(
+            f"{file.path}: variable {variable.name!r} is stored with {variable.only_library}, "
+            "which libraries read in files on this machine alone: copy it here first, or leave the "
+            "variable out with --variables"
+        )
+    try:
+        version = file.path.stat()
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{file.path}: no such file any more") from error
+    opened = _through_h5py(
+        os.getpid(), str(file.path.absolute()), version.st_ino, version.st_mtime_ns
+    )
+    dataset = opened[f"{file.group}/{variable.name}" if file.group else variable.name]
+    try:
+        if dataset.shape != variable.shape:
+            raise OSError("it ends before its dimension does")
+        stored = np.asarray(dataset[tuple(ranges.get(dim, slice(None)) for dim in variable.dims)])
+    except OSError as error:
+        raise FileFormatError(
+            f"{file.path}: variable {variable.name!r} ({variable.only_library}) cannot be read: "
+            f"{error}; pip install hdf5plugin, if that has the filter, or leave it out with "
+            "--variables"
+        ) from error
+    dtype = np.dtype(variable.packing.stored).newbyteorder(stored.dtype.byteorder)
+    return unpack(stored.view(dtype), variable.packing)
+
+
+@lru_cache(maxsize=32)
+def _through_h5py(pid: int, path: str, inode: int, mtime_ns: int) -> Any:
+    """Open a file, once per process: HDF5 handles do not survive a fork."""
+    h5py, _ = _libraries()
+    with suppress(ImportError):
+        import_module("hdf5plugin")  # h5py then knows its filters
+    try:
+        return h5py.File(path, "r", rdcc_nbytes=LIBRARY_CACHE_NBYTES)
+    except OSError as error:
+        raise FileFormatError(
+            f"{path}: cannot be opened by h5py: {error}; {_to_open(error)}"
+        ) from error
+
+
+def _to_open(error: BaseException) -> str:
+    if "unable to lock" in str(error):
+        return "it is locked: end the program that writes it, or set HDF5_USE_FILE_LOCKING=FALSE"
+    return "fetch the file again"
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import h5netcdf
+        import h5py
+    except ImportError as error:
+        raise MissingExtraError(
+            "NetCDF files need h5py and h5netcdf: pip install 'iobench[netcdf]'"
+        ) from error
+    return h5py, h5netcdf

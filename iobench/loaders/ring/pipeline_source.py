@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from iobench.chunks.decode_counts import take_decode_counts
+from iobench.chunks.decoded_chunks import take_decode_counts
 from iobench.errors import IobenchError
 from iobench.files.open_files import FileIdentities
 from iobench.loaders.ring.contract import BatchSource

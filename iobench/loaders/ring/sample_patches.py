@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.boxes import places_touched, tile_starts
+from iobench.chunks.boxes import places_touched
 from iobench.errors import OptionError, StoreError
 from iobench.files.ranges import FileRange
 from iobench.loaders.ring.buffers import ScratchBytes, ScratchRows
@@ -100,7 +100,8 @@ class PatchPlaces:
         self._counts = [length - size + 1 for length, size in pairs]
         starts = [[(count - 1) // 2] for count in self._counts]
         if at == "tiles":
-            starts = [tile_starts(*each) for each in pairs]
+            # The last tile ends where the dimension does: it overlaps the one before.
+            starts = [sorted({min(at, n - size) for at in range(0, n, size)}) for n, size in pairs]
         self._tiles = np.array(list(itertools.product(*starts)), dtype=np.int64)
 
     @property
