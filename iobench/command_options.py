@@ -249,11 +249,6 @@ CONVERT: Final = (
     CommandOption(
         "--scheduler", "Convert on the workers of this dask scheduler.", metavar="ADDRESS"
     ),
-    CommandOption(
-        "--compute",
-        "--dry-run: time of the training step: published, none, or e.g. 25ms.",
-        default="published",
-    ),
     JSON,
 )
 

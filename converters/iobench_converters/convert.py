@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from iobench.datasets import Progress, no_progress
+from iobench.datasets import Progress, no_progress, requested_samples
 from iobench.errors import OptionError, StorageError, StoreError
 from iobench.stores import (
     MANIFEST_NAME,
     Budget,
     Manifest,
     Notice,
+    SampleMeasure,
     ShardInfo,
     Store,
     StoreRequest,
@@ -30,10 +31,14 @@ from iobench.stores import (
     was_locked,
 )
 from iobench_converters.journal import Journal, PlanMark
-from iobench_converters.shards import Conversion, write_shards
+from iobench_converters.shards import write_shards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from iobench.datasets import SampleProducer
+    from iobench.samples import SampleSpec
+    from iobench.stores import ConversionPlan, Label
 
 EXIT_RESUMABLE = 75
 
@@ -43,23 +48,58 @@ class ConversionRun:
 
     def __init__(
         self,
-        conversion: Conversion,
+        plan: ConversionPlan,
         *,
         tally: Tally | None = None,
         progress: Progress | None = None,
         notice: Notice | None = None,
     ) -> None:
-        self.conversion = conversion
-        self.plan = conversion.plan
-        self.path = conversion.request.path
-        self.journal = Journal(self.path, self.plan, conversion.request.part)
+        self.plan, self.request = plan, plan.request
+        self.path = self.request.path
+        self.encoding = self.request.encoding  # with all ranges, once it has begun
+        self.journal = Journal(self.path, plan)
         self.tally = tally or Tally()
         self.notice = notice or (lambda _: None)
         self._progress = progress or no_progress
-        self._budget = Budget(self.plan.limit_s)
+        self._budget = Budget(self.request.limit_s)
         self._infos: dict[int, ShardInfo] = {}
         self._n_done = 0
         self._mark: PlanMark | None = None
+
+    @property
+    def stored_spec(self) -> SampleSpec:
+        """What a sample of the store is."""
+        spec = self.request.index.spec
+        return spec if self.encoding is None else self.encoding.stored_spec(spec)
+
+    @property
+    def measure(self) -> SampleMeasure:
+        """What takes the moments of samples as they are stored."""
+        encoding, spec = self.encoding, self.request.index.spec
+        encoded = () if encoding is None else encoding.encoder(spec).names
+        return SampleMeasure(self.stored_spec, encoded)
+
+    def label(self, numbers: Sequence[int]) -> Label:
+        """Return what names the samples of a stack."""
+        return lambda row: f"{self.request.dataset.name} sample {numbers[row]}"
+
+    def producer(self, **more: Any) -> SampleProducer:
+        """Return what makes the samples."""
+        return requested_samples(self.request, tally=self.tally, **more)
+
+    def is_over(self) -> bool:
+        """Whether the time that there was is spent."""
+        return self._budget.spent
+
+    def advance(self, n_samples: int) -> None:
+        """Take note of samples that were written."""
+        self._n_done += n_samples
+        self._progress(self._n_done, len(self.plan.samples))
+
+    def finished(self, number: int, info: ShardInfo) -> None:
+        """Take note of a shard that was written."""
+        self._infos[number] = info
+        self.tally.n_written += 1
 
     def is_finished(self) -> bool:
         """Whether the store is there and finished; raise StoreError if it is of another plan."""
@@ -76,21 +116,26 @@ class ConversionRun:
 
     def join(self) -> bool:
         """Take up what was begun; False if nothing was."""
-        self._mark = self.journal.mark(self.conversion.request.files)
-        encoding = self.conversion.request.encoding
-        if self._mark is not None and encoding is not None:
-            found = replace(encoding, ranges=self._mark.ranges)
-            self.conversion = self.conversion.with_encoding(found)
+        self._mark = self.journal.mark()
+        if self._mark is not None and self.encoding is not None:
+            self.encoding = replace(self.encoding, ranges=self._mark.ranges)
         return self._mark is not None
 
     def begin(self) -> None:
         """Take up what was begun, or begin; the lock of the store is held."""
         if self.join():
             return
-        self.conversion = self.conversion.with_ranges(self.tally, self.notice)
-        encoding = self.conversion.request.encoding
-        ranges = {} if encoding is None else encoding.ranges
-        self._mark = self.journal.begin(self.conversion.request.files, ranges)
+        spec = self.request.index.spec
+        if self.encoding is not None and (unknown := self.encoding.unknown_ranges(spec)):
+            self.notice(
+                f"the range of {', '.join(unknown)} for int16 is not given: all samples are read "
+                "once to find it; --range VAR=LOW:HIGH spares that"
+            )
+            with self.producer() as producer:
+                stacks = producer.stacks([self.plan.samples])
+                named = ((stack.rows, self.label(stack.numbers)) for stack in stacks)
+                self.encoding = self.encoding.learn(spec, named)
+        self._mark = self.journal.begin({} if self.encoding is None else self.encoding.ranges)
 
     def collect(self, numbers: Sequence[int]) -> list[int]:
         """Look for shards that are there already; return the numbers of the others."""
@@ -103,43 +148,21 @@ class ConversionRun:
     def write(self) -> None:
         """Write the shards of this process that are not there."""
         self.journal.tidy()
-        part, n_parts = self.conversion.request.part
+        part, n_parts = self.request.part
         missing = self.collect(range(part - 1, self.plan.n_shards, n_parts))
         if n_there := len(self._infos):
-            self.tally.count(resumed=n_there)
+            self.tally.n_resumed += n_there
             self.notice(f"resuming {self.path}: {n_there} of {self.plan.n_shards} shards done")
         n_samples = sum(len(self.plan.shard(number)) for number in missing)
-        check_room(self.path, n_samples * self.conversion.stored_spec.nbytes)
-        scheduler = self.conversion.request.scheduler
-        if scheduler is None:
-            self.write_shards(missing)
-        elif missing:
+        check_room(self.path, n_samples * self.stored_spec.nbytes)
+        if not missing:
+            return
+        if self.request.scheduler is None:
+            write_shards(self, missing)
+        else:
             from iobench_converters.on_dask import write_on_dask
 
-            write_on_dask(self, missing, scheduler)
-
-    def write_shards(self, numbers: Sequence[int]) -> None:
-        """Write some shards."""
-
-        def advance(n_samples: int) -> None:
-            self._n_done += n_samples
-            self._progress(self._n_done, len(self.plan.samples))
-
-        def finished(number: int, info: ShardInfo) -> None:
-            self._infos[number] = info
-            self.tally.count(written=1)
-
-        if numbers:
-            write_shards(
-                self.conversion,
-                numbers,
-                journal=self.journal,
-                tally=self.tally,
-                notice=self.notice,
-                is_over=lambda: self._budget.spent,
-                advance=advance,
-                finished=finished,
-            )
+            write_on_dask(self, missing, self.request.scheduler)
 
     def take(self, number: int, tallied: Mapping[str, Any]) -> None:
         """Take note of a shard that another machine wrote for us, and of its time."""
@@ -153,26 +176,26 @@ class ConversionRun:
 
     def finish(self) -> bool:
         """Write checksums and manifest if all shards are there; the lock of the store is held."""
-        is_limited = self.plan.limit_s is not None and bool(self._infos)
-        if not is_limited and self.collect(range(self.plan.n_shards)):
+        plan, request = self.plan, self.request
+        is_limited = request.limit_s is not None and bool(self._infos)
+        if not is_limited and self.collect(range(plan.n_shards)):
             return False
         assert self._mark is not None
-        plan, request = self.plan, self.conversion.request
-        self.journal.check_sources(self._mark, request.files)
+        self.journal.check_sources(self._mark)
         infos = [self._infos[number] for number in sorted(self._infos)]
-        statistics, lossy = self.conversion.measure.merged(info.moments for info in infos)
+        statistics, lossy = self.measure.merged(info.moments for info in infos)
         checksums = array("I")
         for info in infos:
             checksums.extend(info.checksums)
         manifest = Manifest(
-            format=plan.format,
-            format_version=plan.format_version,
-            spec=self.conversion.stored_spec,
+            format=request.fmt.name,
+            format_version=request.fmt.version,
+            spec=self.stored_spec,
             shards=tuple(info.shard for info in infos),
             samples=plan.samples[: sum(info.shard.n_samples for info in infos)],
-            dataset=plan.dataset,
+            dataset=request.dataset.name,
             plan=plan.digest,
-            options=plan.options,
+            options=request.options,
             provenance=plan.provenance,
             normalisation=plan.normalisation,
             lossy=lossy,
@@ -208,8 +231,8 @@ def convert(
         raise OptionError(f"--part {part}/{n_parts}: expected K/N, K from 1 to N")
     if request.limit_s is not None and (n_parts > 1 or request.scheduler is not None):
         raise OptionError("a limit of time is for one process: no parts and no scheduler")
-    request, plan = replace(request, path=request.path.absolute()), request.plan()
-    run = ConversionRun(Conversion(request, plan), tally=tally, progress=progress, notice=notice)
+    plan = replace(request, path=request.path.absolute()).plan()
+    run = ConversionRun(plan, tally=tally, progress=progress, notice=notice)
     # What is finished may still have what a killed process had to remove.
     if not run.is_finished() or run.journal.exists() or was_locked(run.path):
         is_part = request.limit_s is not None or len(plan.samples) < len(request.index)
@@ -226,7 +249,7 @@ def convert(
 
 def _write_alone(run: ConversionRun) -> bool:
     """Hold the store from the beginning to the end."""
-    with locked(run.path, wait_s=run.conversion.request.wait_s, notice=run.notice) as lock:
+    with locked(run.path, wait_s=run.request.wait_s, notice=run.notice) as lock:
         if not run.is_finished():
             run.begin()
             run.write()
@@ -238,7 +261,7 @@ def _write_alone(run: ConversionRun) -> bool:
 
 def _write_part(run: ConversionRun) -> bool:
     """Hold a part of the store, and the whole to begin and to finish it."""
-    request = run.conversion.request
+    request = run.request
     with locked(run.path, wait_s=request.wait_s, notice=run.notice):
         if run.is_finished():
             return True

@@ -39,7 +39,7 @@ from iobench.stores import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
 PLAN_NAME = "plan"
@@ -72,17 +72,17 @@ class _ShardEntry(msgspec.Struct, frozen=True):
 class Journal:
     """The journal of a store that is being written."""
 
-    def __init__(self, path: Path, plan: ConversionPlan, part: tuple[int, int]) -> None:
+    def __init__(self, path: Path, plan: ConversionPlan) -> None:
         self.store, self._plan = path, plan
         self.folder = path / JOURNAL_NAME
-        number, self._n_parts = part
+        number, self._n_parts = plan.request.part
         self._work = self.folder / f"part-{number}"
 
     def exists(self) -> bool:
         """Whether a conversion has begun and not tidied up."""
         return self.folder.exists()
 
-    def mark(self, files: Sequence[Path]) -> PlanMark | None:
+    def mark(self) -> PlanMark | None:
         """Return what was begun, None if nothing was; check that it is what we are to write."""
         file = self.folder / PLAN_NAME
         try:
@@ -108,10 +108,10 @@ class Journal:
                 f"{self.store} was begun in {mark.n_parts} parts, not {self._n_parts}: continue "
                 f"with --part K/{mark.n_parts}, or remove it"
             )
-        self.check_sources(mark, files)
+        self.check_sources(mark)
         return mark
 
-    def begin(self, files: Sequence[Path], ranges: Mapping[str, tuple[float, float]]) -> PlanMark:
+    def begin(self, ranges: Mapping[str, tuple[float, float]]) -> PlanMark:
         """Note the plan; call it while holding the lock of the store."""
         job = os.environ.get("SLURM_JOB_ID", "")
         begun_by = f"process {os.getpid()} on {socket.gethostname()}{f' (job {job})' * bool(job)}"
@@ -120,7 +120,7 @@ class Journal:
             title=self._plan.title,
             begun_by=begun_by,
             n_parts=self._n_parts,
-            modified_ns=[modified_ns(file) for file in files],
+            modified_ns=[modified_ns(file) for file in self._plan.request.files],
             ranges=dict(ranges),
         )
         with storage_errors(self.store):
@@ -128,9 +128,9 @@ class Journal:
         self._write(self.folder / PLAN_NAME, mark)
         return mark
 
-    def check_sources(self, mark: PlanMark, files: Sequence[Path]) -> None:
+    def check_sources(self, mark: PlanMark) -> None:
         """Raise StoreError if a source file is not as it was when the store was begun."""
-        for file, then_ns in zip(files, mark.modified_ns, strict=True):
+        for file, then_ns in zip(self._plan.request.files, mark.modified_ns, strict=True):
             if modified_ns(file) != then_ns:
                 raise StoreError(
                     f"{file} was modified since the first part of {self.store} was written; "
@@ -172,19 +172,18 @@ class Journal:
         )
         self._write(self._entry(number), entry)
 
-    def work_folder(self) -> Path:
+    def make_folder(self) -> Path:
         """Return where the files of a shard are until they are finished: in a new folder.
 
         Objects appear as a whole: they are written in their place.
         """
-        return self._work / secrets.token_hex(8) if is_local(self.store) else self.store
-
-    def make(self, folder: Path) -> None:
-        """Make a folder of unfinished files."""
+        if not is_local(self.store):
+            return self.store
+        folder = self._work / secrets.token_hex(8)
         with storage_errors(self._work, resumable=True):
-            if folder != self.store:
-                self._work.mkdir(exist_ok=True)
-                folder.mkdir()
+            self._work.mkdir(exist_ok=True)
+            folder.mkdir()
+        return folder
 
     def clear(self, folder: Path) -> None:
         """Remove a folder of unfinished files."""

@@ -25,10 +25,11 @@ from iobench.stores import (
     ExtentTable,
     FieldLayout,
     Manifest,
-    RowTable,
     ShardFile,
+    ShardPlan,
     ShardWriter,
     Store,
+    fill_table,
     octets,
     open_file_size,
     row_checksums,
@@ -64,10 +65,10 @@ class NumpyFormat:
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the shard that does not fit."""
         try:
-            dtypes = _file_dtypes(manifest.spec)
+            dtypes = file_dtypes(manifest.spec)
         except SampleError as error:
             raise StoreError(f"{path}: its manifest says what it cannot hold: {error}") from error
-        files: list[Path] = []
+        nbytes = np.array([dtype.itemsize for dtype in dtypes], dtype=np.int64)
         offsets: list[NDArray[np.int64]] = []
         for shard in manifest.shards:
             if len(shard.files) != len(dtypes):
@@ -76,79 +77,57 @@ class NumpyFormat:
                 _data_start(path, file, dtype=dtype, n_samples=shard.n_samples)
                 for file, dtype in zip(shard.files, dtypes, strict=True)
             ]
-            strides = np.array([dtype.itemsize for dtype in dtypes], dtype=np.int64)
-            offsets.append(np.arange(shard.n_samples)[:, None] * strides + np.array(starts))
-            files += [path / file.name for file in shard.files]
-        counts = [shard.n_samples for shard in manifest.shards]
-        shape = (sum(counts), len(dtypes))
-        first = np.repeat(np.arange(len(counts)) * len(dtypes), counts)[:, None]
-        table = ExtentTable(
-            files=tuple(files),
-            file=(first + np.arange(len(dtypes))).astype(np.uint32),
-            offset=np.concatenate(offsets) if offsets else np.empty(shape, dtype=np.int64),
-            length=np.broadcast_to(np.array([d.itemsize for d in dtypes], dtype=np.int64), shape),
-        )
+            offsets.append(np.arange(shard.n_samples)[:, None] * nbytes + np.array(starts))
+        numbers = range(len(dtypes))
+        table = ExtentTable.of_shards(path, manifest.shards, offsets, nbytes, file_numbers=numbers)
         return ExtentStore(path, manifest, table=table, decode=ArrayDecoder(manifest.spec))
 
-    def writer(
-        self,
-        path: Path,
-        spec: SampleSpec,
-        *,
-        shard: int,
-        options: Mapping[str, str],
-        n_samples: int | None = None,
-    ) -> NumpyWriter:
-        """Return a writer of shard number ``shard`` of the store at ``path``."""
+    def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
+        """Return what lays samples side by side out as they are in the files."""
         if options:
             raise OptionError(
                 f"format numpy has no options, got {sorted(options)[0]!r}; --to zarr has some"
             )
-        return NumpyWriter(path, spec, shard=shard, n_samples=n_samples)
+        [dtype, *_] = file_dtypes(spec)
 
-    def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
-        """Return what encodes samples side by side, in any thread."""
-        return encoder(spec)
+        def encode(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
+            if is_one_record(spec):
+                arrays = [fill_table(rows, dtype)]
+            else:
+                arrays = [octets(rows[name]) for name in spec.names]
+            checksums = np.stack([row_checksums(each) for each in arrays], axis=1)
+            return EncodedStack([[each.reshape(-1).data] for each in arrays], checksums)
+
+        return encode
+
+    def writer(
+        self, path: Path, spec: SampleSpec, plan: ShardPlan, options: Mapping[str, str]
+    ) -> NumpyWriter:
+        """Return a writer of a shard of the store at ``path``."""
+        return NumpyWriter(path, spec, plan)
 
 
 FORMAT: Final = NumpyFormat()
 
 
 class NumpyWriter(ShardWriter):
-    """Writes the files of one shard; rewrites nothing where as many samples come as expected."""
+    """Writes the files of one shard; rewrites nothing where as many samples come as planned."""
 
-    def __init__(
-        self, path: Path, spec: SampleSpec, *, shard: int, n_samples: int | None = None
-    ) -> None:
-        self._dtypes = _file_dtypes(spec)
-        names = [f"shard-{shard:05d}{suffix}" for suffix in _file_suffixes(spec)]
-        super().__init__(path, spec, shard=shard, files=names, encode=encoder(spec))
-        self.expected = n_samples or 0
+    def __init__(self, path: Path, spec: SampleSpec, plan: ShardPlan) -> None:
+        self._dtypes = file_dtypes(spec)
+        names = [f"shard-{plan.number:05d}{suffix}" for suffix in _file_suffixes(spec)]
+        super().__init__(path, plan, names)
 
     def begin(self) -> None:
-        """Write the headers, for as many samples as are expected."""
+        """Write the headers, for as many samples as are planned."""
         for file, dtype in zip(self.files, self._dtypes, strict=True):
-            file.write(npy_header(dtype, self.expected))
+            file.write(npy_header(dtype, self.plan.n_samples))
 
     def finish(self) -> None:
         """Write the headers again where others came."""
-        if self.n_samples != self.expected:
+        if self.n_samples != self.plan.n_samples:
             for file, dtype in zip(self.files, self._dtypes, strict=True):
                 file.rewrite_start(npy_header(dtype, self.n_samples))
-
-
-def encoder(spec: SampleSpec) -> Encode:
-    """Return what lays samples side by side out as they are in the files."""
-    table = RowTable(record_dtype(spec)) if is_one_record(spec) else None
-
-    def encode(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
-        arrays = [octets(rows[name]) for name in spec.names] if table is None else [
-            table.filled(rows)
-        ]  # fmt: skip
-        checksums = np.stack([row_checksums(each) for each in arrays], axis=1)
-        return EncodedStack(len(checksums), [[e.reshape(-1).data] for e in arrays], checksums)
-
-    return encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +138,7 @@ class ArrayDecoder:
 
     def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
         """Return the arrays; raise StoreError where the bytes are not those of a sample."""
-        dtypes = _file_dtypes(self.spec)
+        dtypes = file_dtypes(self.spec)
         if [len(data) for data in raw] != [dtype.itemsize for dtype in dtypes]:
             raise StoreError("the bytes are not those of one sample")
         if is_one_record(self.spec):
@@ -182,16 +161,11 @@ def is_one_record(spec: SampleSpec) -> bool:
     return any(variable.nbytes < RECORD_LIMIT_NBYTES for variable in spec)
 
 
-def record_dtype(spec: SampleSpec) -> np.dtype[Any]:
-    """Return the structured dtype of one sample, aligned."""
-    return np.dtype([(v.name, v.dtype, v.shape) for v in spec], align=True)
-
-
-def _file_dtypes(spec: SampleSpec) -> list[np.dtype[Any]]:
+def file_dtypes(spec: SampleSpec) -> list[np.dtype[Any]]:
     """Return for each file of a shard what one sample is in it; raise SampleError if too large."""
     try:
         if is_one_record(spec):
-            return [record_dtype(spec)]
+            return [np.dtype([(v.name, v.dtype, v.shape) for v in spec], align=True)]
         return [np.dtype((variable.dtype, variable.shape)) for variable in spec]
     except ValueError as error:  # NumPy counts the bytes of a dtype in 31 bits
         raise SampleError(

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.errors import MissingExtraError, OptionError, StoreError
 from iobench_converters.convert import ConversionRun
+from iobench_converters.shards import write_shards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench_converters.shards import Conversion
+    from iobench.stores import ConversionPlan
 
 CONNECT_S = 30
 N_RETRIES = 3
@@ -42,7 +43,7 @@ def write_on_dask(run: ConversionRun, missing: Sequence[int], scheduler: str) ->
         ) from error
     with client, client.as_current():
         # A task of its own hands the plan out: workers that die do not take it with them.
-        work = client.submit(bytes, dumps(run.conversion), pure=False)
+        work = client.submit(bytes, dumps(run.plan), pure=False)
         tasks = client.map(_write_one, missing, work=work, retries=N_RETRIES, pure=False)
         try:
             for task in as_completed(tasks):
@@ -61,12 +62,13 @@ def _write_one(number: int, work: bytes) -> tuple[int, dict[str, Any]]:
     run = ConversionRun(_loaded(work))
     if not run.join():
         raise StoreError(f"{run.path}: a worker does not find what was begun there")
-    run.write_shards(run.collect([number]))
+    if missing := run.collect([number]):
+        write_shards(run, missing)
     return number, run.tally.to_dict()
 
 
 @lru_cache(maxsize=1)
-def _loaded(work: bytes) -> Conversion:
+def _loaded(work: bytes) -> ConversionPlan:
     """Return what this worker converts: once, since it is as large as the index."""
-    conversion: Conversion = pickle.loads(work)
-    return conversion
+    plan: ConversionPlan = pickle.loads(work)
+    return plan

@@ -11,7 +11,6 @@ checksum in ``iobench.crc32c`` is the one the frame carries masked.
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -26,23 +25,23 @@ from iobench.stores import (
     Encode,
     EncodedStack,
     ExampleLayout,
-    ExampleTemplate,
     ExtentStore,
     ExtentTable,
     Feature,
     FeatureKind,
     FieldLayout,
     Manifest,
-    RowTable,
     Shard,
+    ShardPlan,
     ShardWriter,
     Store,
-    crc32c,
     crc32c_of_rows,
     encode_example,
-    frame_footer,
+    example_template,
+    fill_table,
     frame_footers,
     frame_header,
+    frame_pieces,
     open_file_size,
     parse_example,
     storage_errors,
@@ -80,36 +79,49 @@ class TFRecordFormat:
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the shard that does not fit."""
-        offsets = [_read_index(path, shard) for shard in manifest.shards]
-        counts = [shard.n_samples for shard in manifest.shards]
-        frames = np.concatenate(offsets) if offsets else np.empty((0, 2), dtype=np.int64)
-        table = ExtentTable(
-            files=tuple(path / shard.files[0].name for shard in manifest.shards),
-            file=np.repeat(np.arange(len(counts), dtype=np.uint32), counts)[:, None],
-            offset=frames[:, :1] + HEADER_NBYTES,
-            length=frames[:, 1:] - FRAME_NBYTES,
-        )
+        frames = [_read_index(path, shard) for shard in manifest.shards]
+        offsets = [each[:, :1] + HEADER_NBYTES for each in frames]
+        lengths = np.concatenate([np.empty((0, 2), np.int64), *frames])[:, 1:] - FRAME_NBYTES
+        table = ExtentTable.of_shards(path, manifest.shards, offsets, lengths)
         return ExtentStore(path, manifest, table=table, decode=ExampleDecoder(manifest.spec))
 
     def check_options(self, options: Mapping[str, str]) -> None:
         """Raise OptionError for a value that there is not."""
         _encoding(options)
 
-    def writer(
-        self,
-        path: Path,
-        spec: SampleSpec,
-        *,
-        shard: int,
-        options: Mapping[str, str],
-        n_samples: int | None = None,
-    ) -> TFRecordWriter:
-        """Return a writer of shard number ``shard`` of the store at ``path``."""
-        return TFRecordWriter(path, spec, shard=shard, encoding=_encoding(options))
-
     def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
-        """Return what encodes samples side by side, in any thread."""
-        return encoder(spec, _encoding(options))
+        """Return what frames the examples of samples side by side."""
+        encoding = _encoding(options)
+        overhead = sum(EXAMPLE_OVERHEAD_NBYTES + len(name.encode()) for name in spec.names)
+        if spec.nbytes + overhead > MAX_EXAMPLE_NBYTES:
+            raise SampleError(
+                f"a sample of {spec.nbytes} bytes does not fit a TFRecord example of at most "
+                f"{MAX_EXAMPLE_NBYTES}; choose the format numpy"
+            )
+        kinds = {variable.name: _feature_kind(variable, encoding) for variable in spec}
+        if spec.nbytes <= SMALL_NBYTES and FeatureKind.INT64 not in kinds.values():
+            return _small_encoder(spec, kinds)
+
+        def encode(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
+            buffers: list[Any] = []
+            crcs, lengths = [], []
+            for place in range(len(next(iter(rows.values())))):
+                sample = [(name, kind, rows[name][place, ...]) for name, kind in kinds.items()]
+                frame, crc = frame_pieces(encode_example(sample))
+                buffers += frame
+                crcs.append([crc])
+                lengths.append(sum(map(len, frame)))
+            checksums = np.array(crcs, dtype=np.uint32)
+            return EncodedStack([buffers], checksums, [np.array(lengths, dtype=np.int64)])
+
+        return encode
+
+    def writer(
+        self, path: Path, spec: SampleSpec, plan: ShardPlan, options: Mapping[str, str]
+    ) -> TFRecordWriter:
+        """Return a writer of a shard of the store at ``path``."""
+        name = f"shard-{plan.number:05d}"
+        return TFRecordWriter(path, plan, [f"{name}.tfrecord", f"{name}.idx"])
 
 
 FORMAT: Final = TFRecordFormat()
@@ -118,64 +130,35 @@ FORMAT: Final = TFRecordFormat()
 class TFRecordWriter(ShardWriter):
     """Writes one shard and its index."""
 
-    def __init__(self, path: Path, spec: SampleSpec, *, shard: int, encoding: str) -> None:
-        overhead = sum(EXAMPLE_OVERHEAD_NBYTES + len(name.encode()) for name in spec.names)
-        if spec.nbytes + overhead > MAX_EXAMPLE_NBYTES:
-            raise SampleError(
-                f"a sample of {spec.nbytes} bytes does not fit a TFRecord example of at most "
-                f"{MAX_EXAMPLE_NBYTES}; choose the format numpy"
-            )
-        self._lengths = array("q")
-        name = f"shard-{shard:05d}"
-        super().__init__(
-            path,
-            spec,
-            shard=shard,
-            files=[f"{name}.tfrecord", f"{name}.idx"],
-            encode=encoder(spec, encoding),
-        )
-
-    def wrote(self, stack: EncodedStack) -> None:
-        """Note the lengths of the frames."""
-        self._lengths.frombytes(stack.lengths[0].tobytes())
-
     def finish(self) -> None:
         """Write the index."""
-        starts = accumulate(self._lengths, initial=0)
-        lines = [f"{at} {length}\n" for at, length in zip(starts, self._lengths, strict=False)]
+        starts = accumulate(self.lengths[0], initial=0)
+        lines = [f"{at} {length}\n" for at, length in zip(starts, self.lengths[0], strict=False)]
         self.files[1].write("".join(lines).encode())
 
 
-def encoder(spec: SampleSpec, encoding: str) -> Encode:
-    """Return what frames the examples of samples side by side."""
-    kinds = {variable.name: _feature_kind(variable, encoding) for variable in spec}
-    table = _small_frames(spec, kinds)
+def _small_encoder(spec: SampleSpec, kinds: Mapping[str, FeatureKind]) -> Encode:
+    """Return what frames small samples, of which all but the numbers is the same."""
+    example, offsets = example_template([(n, spec[n].nbytes, kind) for n, kind in kinds.items()])
+    around = frame_header(len(example)) + example + bytes(FOOTER_NBYTES)
+    fields = {f"v{number}": name for number, name in enumerate(spec.names)}
+    dtype = np.dtype(
+        {
+            "names": list(fields),
+            "formats": [(variable.dtype, variable.shape) for variable in spec],
+            "offsets": [HEADER_NBYTES + offsets[name] for name in spec.names],
+            "itemsize": len(around),
+        }
+    )
 
-    def encode_small(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
-        assert table is not None
-        frames = table.filled(rows)
+    def encode(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
+        frames = fill_table(rows, dtype, fields, around)
         crcs = crc32c_of_rows(frames, HEADER_NBYTES, -FOOTER_NBYTES)
         frames[:, -FOOTER_NBYTES:] = frame_footers(crcs)
         lengths = np.full(len(frames), frames.shape[1], dtype=np.int64)
-        return EncodedStack(len(frames), [[frames.reshape(-1).data]], crcs[:, None], [lengths])
+        return EncodedStack([[frames.reshape(-1).data]], crcs[:, None], [lengths])
 
-    def encode(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
-        buffers: list[Any] = []
-        crcs, lengths = [], []
-        for place in range(len(next(iter(rows.values())))):
-            sample = [(name, kind, rows[name][place, ...]) for name, kind in kinds.items()]
-            pieces = encode_example(sample)
-            crc = 0
-            for piece in pieces:
-                crc = crc32c(piece, crc)
-            nbytes = sum(map(len, pieces))
-            buffers += [frame_header(nbytes), *pieces, frame_footer(crc)]
-            crcs.append(crc)
-            lengths.append(nbytes + FRAME_NBYTES)
-        checksums = np.array(crcs, dtype=np.uint32)[:, None]
-        return EncodedStack(len(crcs), [buffers], checksums, [np.array(lengths, dtype=np.int64)])
-
-    return encode if table is None else encode_small
+    return encode
 
 
 class ExampleDecoder:
@@ -287,24 +270,6 @@ def _feature_kind(variable: Variable, encoding: str) -> FeatureKind:
     if encoding == "float" and is_whole:
         return FeatureKind.INT64
     return FeatureKind.BYTES
-
-
-def _small_frames(spec: SampleSpec, kinds: Mapping[str, FeatureKind]) -> RowTable | None:
-    """Return frames of small samples, of which all but the numbers is the same."""
-    if spec.nbytes > SMALL_NBYTES or FeatureKind.INT64 in kinds.values():
-        return None
-    template = ExampleTemplate([(name, spec[name].nbytes, kind) for name, kind in kinds.items()])
-    around = frame_header(len(template.data)) + template.data + bytes(FOOTER_NBYTES)
-    fields = {f"v{number}": name for number, name in enumerate(spec.names)}
-    dtype = np.dtype(
-        {
-            "names": list(fields),
-            "formats": [(variable.dtype, variable.shape) for variable in spec],
-            "offsets": [HEADER_NBYTES + template.offsets[name] for name in spec.names],
-            "itemsize": len(around),
-        }
-    )
-    return RowTable(dtype, fields, around)
 
 
 def _encoding(options: Mapping[str, str]) -> str:

@@ -1,14 +1,16 @@
 """Zarr v3: a group of sharded arrays, readable by zarr-python, xarray, tensorstore and others.
 
 An inner chunk is one sample (``chunk-samples``: several; ``inner-chunk``: a patch), a shard of the
-plan is the file ``c.0.0.0`` in the folder of each array. Raw by default: a sample is an extent of
-each array and needs no decoding; ``codec`` encodes each chunk.
+plan is the file ``c.0.0.0`` in the folder of each array: chunk after chunk, the index at the end.
+That has offset and length of each chunk as little-endian uint64, both 2**64 - 1 where there is
+none, and the CRC-32C of it. Raw by default: a sample is an extent of each array and needs no
+decoding; ``codec`` encodes each chunk.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,46 +20,39 @@ from iobench.stores import (
     ChunkedArray,
     ChunkedStore,
     Encode,
+    EncodedStack,
     ExtentStore,
     ExtentTable,
     FieldLayout,
     Manifest,
     ShardFile,
+    ShardPlan,
+    ShardWriter,
     Store,
+    canonical_json,
     crc32c,
     label_store,
+    octets,
     open_file_size,
     read_labels,
+    row_checksums,
     storage_errors,
     write_atomically,
 )
-from iobench_converters.zarr_layout import (
+from iobench_converters.zarr_metadata import (
     OPTION_DEFAULTS,
     OPTION_NAMES,
     ArrayLayout,
     ZarrOptions,
-    check_folders,
-    is_free,
-    plan_arrays,
-    renamed_variables,
-)
-from iobench_converters.zarr_metadata import (
-    MAX_METADATA_NBYTES,
-    METADATA_NAME,
     array_metadata,
+    check_folders,
     coordinate_chunk,
     coordinate_metadata,
     group_metadata,
+    is_free,
+    plan_arrays,
+    renamed_variables,
     shard_box,
-    to_bytes,
-)
-from iobench_converters.zarr_shards import (
-    ZarrWriter,
-    encoder,
-    read_extents,
-    shard_name,
-    shard_place,
-    shard_shape,
 )
 
 if TYPE_CHECKING:
@@ -68,6 +63,12 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec
     from iobench.stores import Decode
+
+METADATA_NAME: Final = "zarr.json"
+MAX_METADATA_NBYTES: Final = 1 << 28
+ENTRY_NBYTES: Final = 16
+CHECKSUM_NBYTES: Final = 4
+ABSENT: Final = np.iinfo(np.uint64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,6 @@ class ZarrFormat:
     name: str = "zarr"
     version: int = 1
     option_names: tuple[str, ...] = OPTION_NAMES
-    grid: tuple[int, ...] = ()
-    """Lengths of the samples' dimensions, of a store with several."""
-    box: tuple[int, ...] = (1,)
-    """What a full shard has of each."""
 
     @property
     def option_defaults(self) -> Mapping[str, str]:
@@ -104,58 +101,44 @@ class ZarrFormat:
             raise StoreError(
                 f"{path}: its manifest says what zarr does not hold: {error}"
             ) from error
-        names = [f"{array.folder}/{METADATA_NAME}" for array in arrays]
-        box = _check_metadata(path, manifest, names)
-        room, grid = math.prod(box), [*manifest.sample_grid.values()]
+        box = _check_metadata(path, manifest, [f"{a.folder}/{METADATA_NAME}" for a in arrays])
         offsets, lengths = [], []
         for number, shard in enumerate(manifest.shards):
-            place = shard_place(number, grid, box)
-            if [file.name for file in shard.files] != [shard_name(a, place) for a in arrays]:
+            names = shard_names(arrays, number, [*manifest.sample_grid.values()], box)
+            if [file.name for file in shard.files] != names:
                 raise StoreError(f"{path}: shard {number} is not one file for each array")
             found = [
-                read_extents(path, file, array, n_samples=shard.n_samples, room=room)
+                _read_extents(path, file, array, n_samples=shard.n_samples, room=math.prod(box))
                 for file, array in zip(shard.files, arrays, strict=True)
             ]
             offsets.append(np.concatenate([offset for offset, _ in found], axis=1))
             lengths.append(np.concatenate([length for _, length in found], axis=1))
-        counts = [shard.n_samples for shard in manifest.shards]
-        first = np.repeat(np.arange(len(counts)) * len(arrays), counts)[:, None]
-        files = np.repeat(np.arange(len(arrays)), [array.n_extents for array in arrays])
-        table = ExtentTable(
-            files=tuple(path / file.name for shard in manifest.shards for file in shard.files),
-            file=(first + files).astype(np.uint32),
-            offset=np.concatenate(offsets),
-            length=np.concatenate(lengths),
+        of_arrays = [a.n_chunks if a.is_encoded else 1 for a in arrays]
+        files = np.repeat(np.arange(len(arrays)), of_arrays)
+        table = ExtentTable.of_shards(
+            path, manifest.shards, offsets, np.concatenate(lengths), file_numbers=files
         )
         kind = ChunkedStore if options.chunk_samples > 1 else ExtentStore
         store = kind(path, manifest, table=table, decode=ChunkDecoder(manifest.spec, arrays))
         store.codec = manifest.options.get("codec", "none")
         return store
 
-    def writer(
-        self,
-        path: Path,
-        spec: SampleSpec,
-        *,
-        shard: int,
-        options: Mapping[str, str],
-        n_samples: int | None = None,
-    ) -> ZarrWriter:
-        """Return a writer of shard number ``shard`` of the store at ``path``."""
-        chosen = ZarrOptions.parse(options)
-        arrays = plan_arrays(spec, chosen)
-        return ZarrWriter(
-            path,
-            spec,
-            arrays,
-            shard=shard,
-            n_samples=n_samples,
-            place=shard_place(shard, self.grid, self.box),
-        )
-
     def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
-        """Return what encodes samples side by side, in any thread."""
-        return encoder(plan_arrays(spec, ZarrOptions.parse(options)))
+        """Return what cuts samples side by side into the chunks of each array, and encodes them."""
+        arrays = plan_arrays(spec, ZarrOptions.parse(options))
+
+        def encode(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
+            stored = [_stored(each, rows[each.variable.name]) for each in arrays]
+            buffers, lengths, checksums = zip(*stored, strict=True)
+            return EncodedStack(buffers, np.concatenate(checksums, axis=1), lengths)
+
+        return encode
+
+    def writer(
+        self, path: Path, spec: SampleSpec, plan: ShardPlan, options: Mapping[str, str]
+    ) -> ZarrWriter:
+        """Return a writer of a shard of the store at ``path``."""
+        return ZarrWriter(path, plan, plan_arrays(spec, ZarrOptions.parse(options)))
 
     def chunk_samples(self, options: Mapping[str, str]) -> int:
         """Return how many samples a chunk holds; shards begin at multiples of it."""
@@ -168,11 +151,6 @@ class ZarrFormat:
     def renamed(self, spec: SampleSpec) -> Mapping[str, str]:
         """Return the array of each variable whose name is none that an array can have."""
         return renamed_variables(spec)
-
-    def on_grid(self, grid: Mapping[str, int], *, n_samples: int) -> ZarrFormat:
-        """Return the format for a store whose samples have several dimensions."""
-        lengths = tuple(grid.values())
-        return replace(self, grid=lengths, box=shard_shape(lengths, n_samples))
 
     def describe(self, path: Path, manifest: Manifest, *, n_samples: int) -> tuple[ShardFile, ...]:
         """Write ``zarr.json`` of arrays and coordinates, then that of the group; return all files.
@@ -192,14 +170,13 @@ class ZarrFormat:
         )
         box = shard_shape([*manifest.sample_grid.values()], n_samples)
         described = {a.folder: array_metadata(a, labels, shard=box) for a in arrays}
-        texts = {f"{name}/{METADATA_NAME}": to_bytes(each) for name, each in described.items()}
+        described |= {each.name: coordinate_metadata(each) for each in labels.coordinates}
+        group = group_metadata(described, title=manifest.dataset, attributes=known.attributes)
+        texts = {f"{n}/{METADATA_NAME}": canonical_json(v).encode() for n, v in described.items()}
         for each in labels.coordinates:
-            described[each.name] = coordinate_metadata(each)
-            texts[f"{each.name}/{METADATA_NAME}"] = to_bytes(described[each.name])
             key, chunk = coordinate_chunk(each)
             texts[f"{each.name}/{key}"] = chunk
-        group = group_metadata(described, title=manifest.dataset, attributes=known.attributes)
-        texts[METADATA_NAME] = to_bytes(group)
+        texts[METADATA_NAME] = canonical_json(group).encode()
         for name, text in texts.items():
             file = path / name
             with storage_errors(file):
@@ -209,6 +186,135 @@ class ZarrFormat:
 
 
 FORMAT: Final = ZarrFormat()
+
+
+# ---- writing
+
+
+def shard_shape(grid: Sequence[int], n_samples: int) -> tuple[int, ...]:
+    """Return how long a full shard of so many samples is along each of their dimensions.
+
+    Of dimensions that a shard has all of, or a share of one, it is a box.
+    """
+    shape: list[int] = []
+    for length in reversed(grid[1:]):
+        shape.insert(0, min(length, n_samples))
+        n_samples = max(1, n_samples // length)
+    return (n_samples, *shape)
+
+
+def shard_place(shard: int, grid: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Return where a shard lies along each of the samples' dimensions, by its number."""
+    counts = [-(-length // each) for length, each in zip(grid[1:], shape[1:], strict=True)]
+    place: list[int] = []
+    for count in reversed(counts):
+        shard, at = divmod(shard, count)
+        place.insert(0, at)
+    return (shard, *place)
+
+
+def shard_names(
+    arrays: Sequence[ArrayLayout], shard: int, grid: Sequence[int], shape: Sequence[int]
+) -> list[str]:
+    """Return the files of a shard, from the store's folder: one shard spans all but samples."""
+    place = shard_place(shard, grid, shape)
+    return [f"{a.folder}/c.{'.'.join(map(str, [*place, *(0 for _ in a.shape)]))}" for a in arrays]
+
+
+class ZarrWriter(ShardWriter):
+    """Writes one shard of every array."""
+
+    def __init__(self, path: Path, plan: ShardPlan, arrays: Sequence[ArrayLayout]) -> None:
+        grid = [*plan.sample_grid.values()]
+        box = shard_shape(grid, plan.full_n_samples)
+        super().__init__(path, plan, shard_names(arrays, plan.number, grid, box))
+        self._layouts = arrays
+
+    def finish(self) -> None:
+        """Write the indexes, with places for all samples of a full shard."""
+        for layout, file, known in zip(self._layouts, self.files, self.lengths, strict=True):
+            n_rows = -(-self.plan.full_n_samples // layout.n_samples)
+            index = np.full((n_rows * layout.n_chunks, 2), ABSENT, dtype="<u8")
+            lengths = np.array(known, dtype=np.int64)
+            index[: lengths.size, 0] = np.cumsum(lengths) - lengths
+            index[: lengths.size, 1] = lengths
+            data = index.reshape(-1).view(np.uint8).data
+            file.write(data, crc32c(data).to_bytes(CHECKSUM_NBYTES, "little"))
+
+
+def _stored(
+    layout: ArrayLayout, rows: NDArray[Any]
+) -> tuple[Sequence[Any], NDArray[np.int64], NDArray[np.uint32]]:
+    """Return samples as they are in the file of their array: buffers, lengths, checksums."""
+    n_samples, n_each = len(rows), layout.n_samples
+    if n_samples % n_each:  # the last ones of the store: what is beyond them is zero
+        more = np.zeros((n_each - n_samples % n_each, *rows.shape[1:]), dtype=rows.dtype)
+        rows = np.concatenate([rows, more])
+    chunks = rows if layout.n_chunks == 1 else _cut(layout, rows)
+    if not layout.is_encoded:
+        data = octets(chunks)
+        lengths = np.full(n_samples * layout.n_chunks, layout.chunk_nbytes, dtype=np.int64)
+        return [data.reshape(-1).data], lengths, row_checksums(data)[:, None]
+    flat = np.ascontiguousarray(chunks).reshape(-1, n_each * math.prod(layout.chunk))
+    pieces = [layout.codecs.encode(chunk) for chunk in flat]
+    lengths = np.array([len(piece) for piece in pieces], dtype=np.int64)
+    crcs = np.array(list(map(crc32c, pieces)), dtype=np.uint32).reshape(-1, layout.n_chunks)
+    return pieces, lengths, np.repeat(crcs, n_each, axis=0)[:n_samples]
+
+
+def _cut(layout: ArrayLayout, rows: NDArray[Any]) -> NDArray[Any]:
+    """Return the chunks of samples, (rows of chunks, chunks, samples of one, ...).
+
+    What is beyond the edges is zero.
+    """
+    n_each = layout.n_samples
+    n_rows = len(rows) // n_each
+    chunks = np.zeros((n_rows, layout.n_chunks, n_each, *layout.chunk), dtype=layout.dtype)
+    for place, box in enumerate(layout.boxes()):
+        inside = rows[(slice(None), *box)]
+        lengths = inside.shape[1:]
+        target = chunks[:, place][(slice(None), slice(None), *(slice(0, n) for n in lengths))]
+        target[...] = inside.reshape(n_rows, n_each, *lengths)
+    return chunks
+
+
+# ---- reading
+
+
+def _read_extents(
+    path: Path, file: ShardFile, array: ArrayLayout, *, n_samples: int, room: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return offset and length of the extents of each sample of a shard: (samples, extents).
+
+    ``room`` is for how many samples its index has places.
+    """
+    name, n_each = path / file.name, array.n_samples
+    nbytes = open_file_size(name, expected=file.nbytes)
+    n_rows = -(-n_samples // n_each)
+    index_nbytes = room // n_each * array.n_chunks * ENTRY_NBYTES
+    data_nbytes = nbytes - index_nbytes - CHECKSUM_NBYTES
+    if data_nbytes < 0:  # before anything is allocated
+        raise StoreError(f"{name}: {nbytes} bytes are less than its index; convert to a new folder")
+    with storage_errors(name), name.open("rb", buffering=0) as stream:
+        stream.seek(data_nbytes)
+        raw, stored = stream.read(index_nbytes), stream.read(CHECKSUM_NBYTES)
+    if len(raw) != index_nbytes or crc32c(raw) != int.from_bytes(stored, "little"):
+        raise StoreError(f"{name}: checksum of its index is wrong; convert to a new folder")
+    index = np.frombuffer(raw, dtype="<u8").reshape(-1, 2)
+    n_held = n_rows * array.n_chunks
+    offsets, lengths = index[:n_held].astype(np.int64).T
+    ends = np.cumsum(lengths)
+    tiles = np.array_equal(offsets, ends - lengths) and (lengths > 0).all()
+    if not tiles or ends[-1] != data_nbytes or (index[n_held:] != ABSENT).any():
+        raise StoreError(
+            f"{name}: its index does not describe the chunks of {n_samples} samples one after "
+            "another; convert to a new folder"
+        )
+    starts, sizes = offsets.reshape(n_rows, -1), lengths.reshape(n_rows, -1)
+    if not array.is_encoded:  # all of a sample are one extent
+        return starts[:, :1], sizes.sum(axis=1, keepdims=True)
+    of_samples = np.arange(n_samples) // n_each
+    return starts[of_samples], sizes[of_samples]
 
 
 class ChunkDecoder:

@@ -51,12 +51,11 @@ def convert(
     screen = TerminalScreen()
     shown: list[Block] = []
     if dry_run:
-        prepared, facts = forecast(request, screen)
-        shown += [STAND_IN] * bool(prepared.source.stand_in) + [NO_SPACE] * (not facts["fits"])
+        source, facts = forecast(request, screen)
+        shown += [STAND_IN] * bool(source.stand_in) + [NO_SPACE] * (not facts["fits"])
         shown.append(fact_table(facts))
-        title = (
-            f"{prepared.dataset.name} to {request.to} in {request.out}: the plan, by a short probe"
-        )
+        name = source.dataset.name
+        title = f"{name} to {request.to} in {request.out}: the plan, by a short probe"
         facts = {"kind": "plan", "out": str(request.out), **facts}
     else:
         facts = run(request, screen)

@@ -15,19 +15,18 @@ from iobench.stores.tally import Tally
 if TYPE_CHECKING:
     from iobench.conversion.convert_request import ConvertRequest
     from iobench.sources.request import Screen
-    from iobench.stores.contract import Notice, Store
+    from iobench.stores.contract import Notice
 
 STATUS: Final = Path("/proc/self/status")
 
 
 def run(request: ConvertRequest, screen: Screen) -> dict[str, Any]:
     """Convert what the request asks for, or what is missing of it; return what it took."""
-    prepared = prepare(request, screen)
+    source, asked = prepare(request, screen)
     tally = Tally()
     idle_rss, watch = resident_nbytes("VmRSS"), stopwatch()
-    memory_nbytes = prepared.memory_nbytes(request)
-    each = prepared.index.spec.nbytes
-    title = f"{prepared.dataset.name} to {prepared.fmt.name}"
+    each = asked.index.spec.nbytes
+    title = f"{asked.dataset.name} to {asked.fmt.name}"
     lines = _ShardLines(tally, each, None if getattr(screen, "has_bars", True) else screen.note)
     with screen.progress(title, in_bytes=True) as move:
 
@@ -35,56 +34,41 @@ def run(request: ConvertRequest, screen: Screen) -> dict[str, Any]:
             move(done * each, total * each)
             lines.look(done, total)
 
-        store = find_converter()(
-            prepared.store_request(request, memory_nbytes),
-            progress=progress,
-            notice=screen.note,
-            tally=tally,
-        )
+        store = find_converter()(asked, progress=progress, notice=screen.note, tally=tally)
+    wall_s, wrote_nbytes = watch(), tally.nbytes.get("write", 0)
     outcome = {
-        "path": str(request.out.absolute()),
-        "dataset": prepared.dataset.name,
-        "format": prepared.fmt.name,
-        "stand_in": prepared.source.stand_in,  # whether the source is one
-        **_of_store(store),
-        **_of_run(tally, wall_s=watch()),
-        "memory_nbytes": memory_nbytes,  # what samples that are being made were held to
-        # resident memory at its most, and before the conversion began
-        "peak_rss_nbytes": resident_nbytes("VmHWM"),
-        "idle_rss_nbytes": idle_rss,
-    }
-    if store is not None:
-        store.close()
-    return outcome
-
-
-def _of_store(store: Store | None) -> dict[str, Any]:
-    """Return what the finished store holds; none is there while other parts are missing."""
-    if store is None:
-        return {"is_finished": False, "n_samples": 0, "out_nbytes": 0, "shards": [], "lossy": {}}
-    return {
-        "is_finished": True,
-        "n_samples": len(store),
-        "out_nbytes": store.manifest.nbytes,
-        "shards": msgspec.to_builtins(store.manifest.shards),
-        "lossy": dict(store.manifest.lossy),
-    }
-
-
-def _of_run(tally: Tally, *, wall_s: float) -> dict[str, Any]:
-    """Return what this run did; seconds and bytes by stage are summed over threads."""
-    wrote_nbytes = tally.nbytes.get("write", 0)
-    return {
+        "path": str(asked.path),
+        "dataset": asked.dataset.name,
+        "format": asked.fmt.name,
+        "stand_in": source.stand_in,  # whether the source is one
+        "is_finished": store is not None,  # other parts may be missing
+        "n_samples": 0,
+        "out_nbytes": 0,
+        "shards": [],
+        "lossy": {},
         "was_finished": not (tally.n_written or tally.n_resumed),  # so that nothing was done
         "in_nbytes": source_nbytes(tally),
         "wrote_nbytes": wrote_nbytes,
         "wall_s": wall_s,
         "bytes_per_s": wrote_nbytes / wall_s if wrote_nbytes and wall_s > 0 else None,
-        "stages_s": tally.seconds,
-        "stages_nbytes": tally.nbytes,
+        "stages_s": tally.seconds,  # summed over threads, as the bytes are
+        "stages_nbytes": dict(tally.nbytes),
         "n_resumed": tally.n_resumed,  # shards that were there already
         "n_written": tally.n_written,
+        "memory_nbytes": asked.memory_nbytes,  # what samples that are being made were held to
+        # resident memory at its most, and before the conversion began
+        "peak_rss_nbytes": resident_nbytes("VmHWM"),
+        "idle_rss_nbytes": idle_rss,
     }
+    if store is not None:
+        outcome |= {
+            "n_samples": len(store),
+            "out_nbytes": store.manifest.nbytes,
+            "shards": msgspec.to_builtins(store.manifest.shards),
+            "lossy": dict(store.manifest.lossy),
+        }
+        store.close()
+    return outcome
 
 
 def source_nbytes(tally: Tally) -> int:

@@ -11,13 +11,11 @@ import msgspec
 
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
-from iobench.loaders.compute import parse_compute
 from iobench.masking import mask_values
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.sources.request import SourceRequest
 
 STAGES: Final = ("decoded", "preprocessed")
-DEFAULT_SHARD_NBYTES: Final = 1 << 30
 
 
 class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
@@ -44,10 +42,7 @@ class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
     part: str | None = None  # ``K/N``: of shard i those with i mod N = K - 1
     # threads that read, decode and preprocess; None for one per usable CPU
     workers: int | None = None
-    shard_nbytes: int = DEFAULT_SHARD_NBYTES  # samples of this many bytes make a shard
-    # the training step that a plan's pay-back is reckoned with: ``published``, ``none`` or the time
-    # of a sample such as ``25ms``
-    compute: str = "published"
+    shard_nbytes: int = 1 << 30  # samples of this many bytes make a shard
     scheduler: str | None = None  # address of a dask.distributed scheduler whose workers convert
 
     def __post_init__(self) -> None:
@@ -57,7 +52,6 @@ class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
         find_format(self.to)
         if self.stage not in STAGES:
             raise unknown_name("--stage", self.stage, STAGES)
-        parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
         if self.part_numbers[1] > 1 and self.scheduler is not None:
             raise OptionError("--part cannot be combined with --scheduler, which shares the shards")
         if self.scratch is not None and not self.scratch.is_dir():

@@ -2,129 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from msgspec.structs import replace
 
-from iobench.conversion.early_samples import decoded_samples
 from iobench.datasets.objects.source import IterableObject
-from iobench.datasets.sample_windows import SampleProducer
 from iobench.datasets.selection import chosen_splits, select_split
-from iobench.errors import OptionError
+from iobench.errors import OptionError, SampleError
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.files.memory import shared_memory_nbytes
 from iobench.files.urls import is_url
 from iobench.registry import find_format
+from iobench.samples import SampleSpec, Variable
 from iobench.sources.opening import open_source
 from iobench.stores.encoding import Encoding
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.places import MARK_NAME
-from iobench.stores.plan import StoreRequest, chunk_samples
+from iobench.stores.plan import StoreRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from iobench.conversion.convert_request import ConvertRequest
-    from iobench.datasets.contract import Dataset, SampleIndex
+    from iobench.datasets.contract import Arrays, Dataset, SampleIndex, Where
+    from iobench.samples import Sample
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
-    from iobench.stores.contract import Format
-
 
 LEAST_NBYTES: Final = 256 << 20
 """Taken without being asked for, whatever is free: more where samples need it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedConversion:
-    """What is converted to what."""
-
-    source: Source  # where it comes from
-    dataset: Dataset
-    index: SampleIndex  # of the stage that was asked for
-    samples: Sequence[int]  # sample numbers, those of a split perhaps
-    fmt: Format  # the container
-    # what is stored with fewer bits; ranges of int16 may still be unknown
-    encoding: Encoding | None
-
-    def memory_nbytes(self, request: ConvertRequest) -> int:
-        """Return what the conversion may hold of the data: as asked for, else some of what is free.
-
-        On a cluster that is not known here.
-        """
-        if request.memory_nbytes is not None:
-            return request.memory_nbytes
-        if request.scheduler is not None:
-            return LEAST_NBYTES
-        return max(LEAST_NBYTES, shared_memory_nbytes())
-
-    def producer(self, request: ConvertRequest, memory_nbytes: int) -> SampleProducer:
-        """Return what makes the samples."""
-        return SampleProducer(
-            self.dataset,
-            self.index,
-            workers=request.n_workers,
-            memory_nbytes=memory_nbytes,
-            scratch=request.scratch,
-            passes=request.passes,
-            at_once=chunk_samples(self.fmt, request.format_options),
-        )
-
-    def store_request(self, request: ConvertRequest, memory_nbytes: int) -> StoreRequest:
-        """Return what the converter is asked for."""
-        return StoreRequest(
-            self.dataset,
-            self.index,
-            self.fmt,
-            request.out.absolute(),
-            samples=self.samples,
-            options=request.format_options,
-            files=self.source.files,
-            shard_nbytes=request.shard_nbytes,
-            encoding=self.encoding,
-            workers=request.n_workers,
-            memory_nbytes=memory_nbytes,
-            scratch=request.scratch,
-            passes=request.passes,
-            part=request.part_numbers,
-            scheduler=request.scheduler,
-        )
-
-
-def existing_folder(out: Path) -> Path:
-    """Return the folder the store will be in, or the nearest there is above it."""
-    if not is_local(out):
-        return out.parent
-    return next(folder for folder in out.absolute().parents if folder.is_dir())
-
-
-def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
-    """Return what a request asks for, ready to be converted or planned."""
-    check_target(request.out)
-    codec = request.format_options.get("codec")
-    encoding = Encoding.parse(dtype=request.dtype, ranges=request.ranges, codec=codec)
-    fmt = find_format(request.to)
+def prepare(request: ConvertRequest, screen: Screen) -> tuple[Source, StoreRequest]:
+    """Return the source of a conversion, and what the converter is asked for."""
+    _check_target(request.out)
     source, dataset, index = open_samples(request, screen)
     samples: Sequence[int] = range(len(index))
     if splits := chosen_splits(request.split, request.splits_by):
         samples = select_split(index, *splits)
-    StoreRequest(
-        dataset, index, fmt, request.out, options=request.format_options, encoding=encoding
-    ).check_container()
+    memory_nbytes = request.memory_nbytes
+    if memory_nbytes is None:  # on a cluster what is free is not known here
+        free_nbytes = 0 if request.scheduler is not None else shared_memory_nbytes()
+        memory_nbytes = max(LEAST_NBYTES, free_nbytes)
+    fmt, options = find_format(request.to), request.format_options
+    store = StoreRequest(
+        dataset,
+        replace(index, provenance={**index.provenance, "request": request.to_dict()}),
+        fmt,
+        request.out.absolute(),
+        samples=samples,
+        options=options,
+        files=source.files,
+        shard_nbytes=request.shard_nbytes,
+        encoding=Encoding.parse(
+            dtype=request.dtype, ranges=request.ranges, codec=options.get("codec")
+        ),
+        workers=request.n_workers,
+        memory_nbytes=memory_nbytes,
+        scratch=request.scratch,
+        passes=request.passes,
+        part=request.part_numbers,
+        scheduler=request.scheduler,
+    )
+    store.check_container()
     renamed = getattr(fmt, "renamed", None)
     for name, other in renamed(index.spec).items() if renamed else ():
         screen.note(f"variable {name!r} is stored as {other!r}, for {fmt.name} has no such names")
-    facts = {**index.provenance, "request": request.to_dict()}
-    return PreparedConversion(
-        source=source,
-        dataset=dataset,
-        index=replace(index, provenance=facts),
-        samples=samples,
-        fmt=fmt,
-        encoding=encoding,
-    )
+    return source, store
 
 
 def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Dataset, SampleIndex]:
@@ -142,7 +88,7 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
     return source, dataset, index
 
 
-def check_target(out: Path) -> None:
+def _check_target(out: Path) -> None:
     """Check that a store may be written at ``out``, or is begun or finished there."""
     if is_local(out) and is_url(out.as_posix().replace(":/", "://", 1)):
         raise OptionError(f"{out}: a URL as a path; give it as text")
@@ -158,3 +104,52 @@ def check_target(out: Path) -> None:
             raise OptionError(
                 f"{out}: holds {others[0]}, which iobench did not make; name a new folder"
             )
+
+
+# ---- samples before preprocessing: ``--stage decoded``
+
+
+class DecodedSamples:
+    """A dataset, but a sample is the arrays it decodes, before preprocessing."""
+
+    def __init__(self, inner: Dataset) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner" or name.startswith("__"):  # while it is unpickled there is none
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
+        """Return the arrays as they are, little-endian."""
+        return {
+            name: np.asarray(array).astype(np.asarray(array).dtype.newbyteorder("<"), copy=False)
+            for name, array in arrays.items()
+        }
+
+
+def decoded_samples(dataset: Dataset, index: SampleIndex) -> tuple[Dataset, SampleIndex]:
+    """Return the dataset and its samples as they are decoded, told from the first."""
+    if {"decode", "preprocess"} <= set(dataset.fused):
+        raise OptionError(
+            f"--stage decoded: {dataset.name} does {'+'.join(dataset.fused)} in one, so there is "
+            "nothing between them to keep; leave out --stage"
+        )
+    where = index.where[0]
+    raw = dataset.read(where)
+    arrays = raw if "decode" in dataset.fused[1:] else dataset.decode(raw, where)
+    variables = []
+    for name, values in arrays.items():
+        array = np.asarray(values)
+        if name in index.spec.names and index.spec[name].shape == array.shape:
+            variables.append(replace(index.spec[name], dtype=array.dtype.str))
+            continue
+        dims = tuple(f"{name}_{axis}" for axis in range(array.ndim))
+        try:
+            variables.append(Variable(name, array.shape, array.dtype.str, dims))
+        except SampleError as error:
+            raise SampleError(f"--stage decoded: {error}; leave out --stage") from error
+    # Normalising comes later.
+    facts = {name: each for name, each in index.provenance.items() if name != "normalisation"}
+    decoded: Any = DecodedSamples(dataset)
+    return decoded, replace(index, spec=SampleSpec(tuple(variables)), provenance=facts)

@@ -35,6 +35,7 @@ from iobench.recording.epoch_reads import EpochReads
 from iobench.recording.mounts import on_mount, read_mounts
 from iobench.samples import handed_on_nbytes
 from iobench.sizes import mebibytes
+from iobench.stores.plan import chunk_samples
 from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from iobench.chunks.sampled_variable import SampledVariable
     from iobench.datasets.contract import Dataset, SampleIndex, Where
     from iobench.samples import Sample
+    from iobench.stores.plan import StoreRequest
 
     T = TypeVar("T")
     FileSamples = tuple[tuple[SampledVariable, ...], NDArray[np.intp], NDArray[np.int64]]
@@ -657,6 +659,20 @@ class SampleProducer:
 
 def _nbytes(handed_on: Any) -> int:
     return max(0, handed_on_nbytes(handed_on))
+
+
+def requested_samples(request: StoreRequest, **more: Any) -> SampleProducer:
+    """Return what makes the samples of a store; ``more`` is what else `SampleProducer` takes."""
+    return SampleProducer(
+        request.dataset,
+        request.index,
+        workers=request.workers,
+        memory_nbytes=request.memory_nbytes,
+        scratch=request.scratch,
+        passes=request.passes,
+        at_once=chunk_samples(request.fmt, request.options),
+        **more,
+    )
 
 
 def samples_in_order(

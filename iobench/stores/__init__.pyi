@@ -23,19 +23,16 @@ from iobench.stores.codec_chain import CodecChain as CodecChain
 from iobench.stores.codec_chain import Decode as Decode
 from iobench.stores.codec_chain import parse_codecs as parse_codecs
 from iobench.stores.contract import Format as Format
-from iobench.stores.contract import GriddedFormat as GriddedFormat
 from iobench.stores.contract import Notice as Notice
-from iobench.stores.contract import ShardInfo as ShardInfo
 from iobench.stores.contract import Store as Store
-from iobench.stores.contract import Writer as Writer
 from iobench.stores.encoding import Encoding as Encoding
 from iobench.stores.encoding import Label as Label
 from iobench.stores.example import MAX_EXAMPLE_NBYTES as MAX_EXAMPLE_NBYTES
 from iobench.stores.example import ExampleLayout as ExampleLayout
-from iobench.stores.example import ExampleTemplate as ExampleTemplate
 from iobench.stores.example import Feature as Feature
 from iobench.stores.example import FeatureKind as FeatureKind
 from iobench.stores.example import encode_example as encode_example
+from iobench.stores.example import example_template as example_template
 from iobench.stores.example import parse_example as parse_example
 from iobench.stores.extents import ExtentStore as ExtentStore
 from iobench.stores.extents import ExtentTable as ExtentTable
@@ -62,9 +59,11 @@ from iobench.stores.plan import StoreRequest as StoreRequest
 from iobench.stores.plan import modified_ns as modified_ns
 from iobench.stores.shard_writer import Encode as Encode
 from iobench.stores.shard_writer import EncodedStack as EncodedStack
-from iobench.stores.shard_writer import RowTable as RowTable
 from iobench.stores.shard_writer import ShardFileWriter as ShardFileWriter
+from iobench.stores.shard_writer import ShardInfo as ShardInfo
+from iobench.stores.shard_writer import ShardPlan as ShardPlan
 from iobench.stores.shard_writer import ShardWriter as ShardWriter
+from iobench.stores.shard_writer import fill_table as fill_table
 from iobench.stores.shard_writer import octets as octets
 from iobench.stores.shard_writer import row_checksums as row_checksums
 from iobench.stores.tally import Tally as Tally
@@ -75,6 +74,7 @@ from iobench.stores.tfrecord import frame_example as frame_example
 from iobench.stores.tfrecord import frame_footer as frame_footer
 from iobench.stores.tfrecord import frame_footers as frame_footers
 from iobench.stores.tfrecord import frame_header as frame_header
+from iobench.stores.tfrecord import frame_pieces as frame_pieces
 from iobench.stores.tfrecord import scan_frames as scan_frames
 from iobench.stores.value_statistics import ALL_SAMPLES as ALL_SAMPLES
 from iobench.stores.value_statistics import N_MOMENTS as N_MOMENTS
@@ -82,4 +82,3 @@ from iobench.stores.value_statistics import SampleMeasure as SampleMeasure
 from iobench.stores.value_statistics import ShardMoments as ShardMoments
 from iobench.stores.value_statistics import merge_shard_moments as merge_shard_moments
 from iobench.stores.value_statistics import split_members as split_members
-from iobench.stores.xarray_view import store_dataset as store_dataset

@@ -6,95 +6,27 @@ group ``iobench.formats``; see ``converters/README.md`` for how to write one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-import msgspec
+from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
-    from iobench.datasets.contract import Progress, SampleIndex
-    from iobench.files.ranges import FileRange
-    from iobench.samples import Sample, SampleSpec
-    from iobench.stores.manifest import Manifest, Shard, ShardFile
+    from iobench.datasets.contract import Progress
+    from iobench.samples import SampleSpec
+    from iobench.stores.manifest import Manifest, ShardFile
     from iobench.stores.plan import StoreRequest
+    from iobench.stores.shard_writer import Encode, ShardPlan, ShardWriter
     from iobench.stores.tally import Tally
-    from iobench.stores.value_statistics import ShardMoments
 
 Notice = Callable[[str], None]
 """Called with one line for the user while something goes on."""
 
 
-class ShardInfo(msgspec.Struct, frozen=True):
-    """One finished shard, as its writer leaves it; moments are added by the driver."""
-
-    shard: Shard  # samples and files, as the manifest will list them
-    checksums: Sequence[int]  # CRC-32C of the bytes of each extent, sample-major
-    moments: ShardMoments = msgspec.field(default_factory=dict)  # for the store's statistics
-
-
-class Writer(Protocol):
-    """Writes one shard under a temporary name; only ``close`` makes it appear."""
-
-    def append(self, sample: Sample) -> None:
-        """Write one sample; raise StorageError when the disk refuses."""
-        ...
-
-    def close(self) -> ShardInfo:
-        """Flush to disk, rename into place, and return what was written."""
-        ...
-
-    def abort(self) -> None:
-        """Drop the unfinished shard."""
-        ...
-
-
-class Store(Protocol):
-    """Finished samples on disk, read by sample number. Picklable: files reopen lazily.
-
-    ``store[i]`` is ``decode(read(extents(i)))``; loaders call the two apart to time them.
-    """
-
-    path: Path  # the store's folder
-    spec: SampleSpec  # what each sample is
-    manifest: Manifest  # where it came from and how it is laid out
-    codec: str  # ``"none"``, or what an extent must go through
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]: ...
-
-    def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]: ...
-
-    def extents(self, index: int) -> list[FileRange[Path]]:
-        """Return where the sample's bytes are."""
-        ...
-
-    def read(self, extents: Sequence[FileRange[Path]]) -> list[memoryview]:
-        """Return the bytes of each extent; raise StoreError if a file is shorter."""
-        ...
-
-    def decode(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
-        """Return the sample's arrays from the bytes of its extents."""
-        ...
-
-    def index(self) -> SampleIndex:
-        """Return times, splits, coordinates and attributes of its samples, as a dataset does.
-
-        ``where`` are numbers of the store. Raises StoreError where the file of it is damaged.
-        """
-        ...
-
-    def to_xarray(self) -> Any:
-        """Return the store as an ``xarray.Dataset``; see `iobench.stores.store_dataset`."""
-        ...
-
-    def close(self) -> None:
-        """Close the files; the store reopens them when used again."""
-        ...
+Store: TypeAlias = ExtentStore
+"""Finished samples: what `Format.open` returns, of every container."""
 
 
 class Format(Protocol):
@@ -125,36 +57,18 @@ class Format(Protocol):
         """Open a finished store; raise StoreError naming the shard that does not fit."""
         ...
 
-    def writer(
-        self,
-        path: Path,
-        spec: SampleSpec,
-        *,
-        shard: int,
-        options: Mapping[str, str],
-        n_samples: int | None = None,
-    ) -> Writer:
-        """Return a writer of shard number ``shard`` of the store at ``path``.
-
-        ``n_samples`` is what a full shard of the store holds, for containers that have to know;
-        the last shard may hold fewer. None: this is the only shard.
+    def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
+        """Return what encodes samples side by side, in any thread.
 
         Raises SampleError for a spec the container cannot hold without loss, OptionError or
         UnknownNameError for options it does not know.
         """
         ...
 
-
-@runtime_checkable
-class GriddedFormat(Format, Protocol):
-    """A format whose arrays have a dimension for each of those that samples fill as a grid."""
-
-    def on_grid(self, grid: Mapping[str, int], *, n_samples: int) -> Format:
-        """Return it with writers for a store whose samples are such a grid; picklable.
-
-        ``grid`` has the lengths of the samples' dimensions, the last fastest; ``n_samples`` make
-        a full shard, which is a box of it.
-        """
+    def writer(
+        self, path: Path, spec: SampleSpec, plan: ShardPlan, options: Mapping[str, str]
+    ) -> ShardWriter:
+        """Return a writer of a shard of the store at ``path``, for what the encoder returns."""
         ...
 
 
@@ -166,8 +80,8 @@ class DescribedFormat(Format, Protocol):
         """Write the metadata of a store whose shards are all there; return the files.
 
         Called once, just before the manifest is written, which then lists them. Files appear
-        complete or not at all, and the same store gets the same bytes. ``n_samples`` is what the
-        writers of its shards were told.
+        complete or not at all, and the same store gets the same bytes. ``n_samples`` are those of
+        a full shard.
         """
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 import numpy as np
@@ -29,8 +29,6 @@ from iobench.stores.value_statistics import (
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_T = TypeVar("_T")
 
 Label = Callable[[int], str]
 """Returns which sample a row is, in words."""
@@ -62,18 +60,19 @@ class Encoding(msgspec.Struct, frozen=True):
         codec: str | None = None,
     ) -> Encoding | None:
         """Return what these options ask for, None where they ask for nothing."""
-        found = cls(
-            dtypes=dict(_pairs("--dtype", dtype, _dtype_name)),
-            ranges=dict(_pairs("--range", ranges, _value_range)),
-            keepbits=kept_bits(codec),
-        )
-        if ALL in found.ranges:
+        dtypes, limits = {}, {}
+        for name, value, text in _pairs("--dtype", dtype):
+            if value not in DTYPES:
+                raise OptionError(f"--dtype {text}: expected {', '.join(DTYPES)}")
+            dtypes[name] = value
+        for name, value, text in _pairs("--range", ranges):
+            limits[name] = _value_range(value, text)
+        keepbits = kept_bits(codec)
+        if ALL in limits:
             raise OptionError("--range: expected VAR=LOW:HIGH")
-        if found.dtypes or (found.keepbits is not None and not found.ranges):
-            return found
-        if found.ranges:
+        if limits and not dtypes:
             raise OptionError("--range needs --dtype int16: without it nothing is lossy")
-        return None
+        return cls(dtypes, limits, keepbits) if dtypes or keepbits is not None else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values, for the digest of the plan."""
@@ -182,15 +181,15 @@ class Encoder:
     def _encode(
         self, values: NDArray[Any], stored: Variable, label: Label
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        packed, keepbits = stored.packed, self._encoding.keepbits
+        packed, keepbits, name = stored.packed, self._encoding.keepbits, stored.name
         if packed is not None:
-            low, high = self._encoding.ranges[stored.name]
-            found = _finite_range(values, stored.name, label)
+            low, high = self._encoding.ranges[name]
+            found = _finite_range(values, name, label)
             if found is not None and not low <= found[0] <= found[1] <= high:
                 _refuse(
-                    values, (values < low) | (values > high), stored.name, label,
+                    values, (values < low) | (values > high), name, label,
                     f"is beyond the range {low} to {high} of its int16 numbers; convert to a new "
-                    f"folder with a wider --range {stored.name}=LOW:HIGH",
+                    f"folder with a wider --range {name}=LOW:HIGH",
                 )  # fmt: skip
         flat = values.reshape(-1)
         numbers = np.empty(flat.size, dtype=stored.dtype)
@@ -208,28 +207,21 @@ class Encoder:
                     back = encoded.astype(piece.dtype, copy=False)
                 numbers[start : start + PIECE] = encoded
                 error = np.subtract(back, piece, dtype=np.float64)
-                if (np.isfinite(piece) & ~np.isfinite(back)).any():
-                    self._refuse_overflow(values, stored, label)
+                if (lost := np.isfinite(piece) & ~np.isfinite(back)).any():
+                    wrong = np.zeros(flat.size, dtype=bool)
+                    wrong[start : start + PIECE] = lost
+                    more = "" if keepbits is None else ", or with more keepbits"
+                    _refuse(
+                        values, wrong.reshape(values.shape), name, label,
+                        f"is beyond the largest {np.dtype(stored.dtype).name} as it is stored; "
+                        f"convert to a new folder with --dtype {name}=int16{more}",
+                    )  # fmt: skip
                 relative = np.abs(error / piece)[(piece != 0) & ~np.isnan(error)]
             both = [group_moments(each.reshape(1, 1, -1)) for each in (piece, error)]
             largest = no_moments(1)
             largest[0, HIGH] = relative.max(initial=-np.inf).clip(max=LARGEST)
             moments = merge_moments(moments, np.concatenate([*both, largest]))
         return numbers.reshape(values.shape), moments
-
-    def _refuse_overflow(self, values: NDArray[Any], stored: Variable, label: Label) -> NoReturn:
-        is_own = stored.dtype == values.dtype.str
-        other = "more keepbits, which round it by less"
-        if not is_own:
-            other = "--dtype VAR=float16 for each of the other variables"
-        back = values.astype(stored.dtype)
-        if self._encoding.keepbits is not None:
-            back = round_bits(back, self._encoding.keepbits)
-        _refuse(
-            values, np.isfinite(values) & ~np.isfinite(back), stored.name, label,
-            f"is beyond the largest number of {'its dtype, rounded' if is_own else 'float16'}; "
-            f"convert to a new folder with --dtype {stored.name}=int16, or with {other}",
-        )  # fmt: skip
 
 
 def _refuse(
@@ -254,30 +246,20 @@ def _finite_range(values: NDArray[Any], name: str, label: Label) -> tuple[float,
     return low, high
 
 
-def _pairs(
-    option: str, given: str | Sequence[str] | None, convert: Callable[[str, str, str], _T]
-) -> Iterator[tuple[str, _T]]:
-    """Yield (variable, value) of the spellings ``VALUE`` and ``VAR=VALUE``."""
-    texts = [] if given is None else [given] if isinstance(given, str) else given
+def _pairs(option: str, given: str | Sequence[str] | None) -> Iterator[tuple[str, str, str]]:
+    """Yield variable, value and text of the spellings ``VALUE`` and ``VAR=VALUE``."""
     seen: set[str] = set()
-    for text in texts:
+    for text in [] if given is None else [given] if isinstance(given, str) else given:
         name, equals, value = text.rpartition("=")
         if equals and not name:
             raise OptionError(f"{option} {text}: expected VAR=VALUE")
         if name in seen:
             raise OptionError(f"{option} {text}: given twice for the same")
         seen.add(name)
-        yield name, convert(option, text, value)
+        yield name, value, text
 
 
-def _dtype_name(option: str, text: str, value: str) -> str:
-    """Return the name of a dtype that ``--dtype`` takes."""
-    if value not in DTYPES:
-        raise OptionError(f"{option} {text}: expected {', '.join(DTYPES)}")
-    return value
-
-
-def _value_range(option: str, text: str, value: str) -> tuple[float, float]:
+def _value_range(value: str, text: str) -> tuple[float, float]:
     """Return the lowest and the highest value of ``LOW:HIGH``."""
     try:
         low, high = map(float, value.split(":"))
@@ -285,6 +267,6 @@ def _value_range(option: str, text: str, value: str) -> tuple[float, float]:
         low = high = math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise OptionError(
-            f"{option} {text}: expected VAR=LOW:HIGH, two numbers, the lower one first"
+            f"--range {text}: expected VAR=LOW:HIGH, two numbers, the lower one first"
         )
     return low, high

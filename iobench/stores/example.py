@@ -41,13 +41,10 @@ class FeatureKind(IntEnum):
 
 
 class Feature(msgspec.Struct, frozen=True):
-    """One feature of an example: its kind and the raw bodies of its list message.
-
-    Usually there is one body; a message may come in several that follow each other.
-    """
+    """One feature of an example: its kind and the body of its list message."""
 
     kind: FeatureKind
-    bodies: tuple[memoryview, ...]
+    body: memoryview
 
     def floats(self) -> NDArray[np.float32]:
         """Return a float list; a view of the record where it is packed in one piece."""
@@ -61,10 +58,9 @@ class Feature(msgspec.Struct, frozen=True):
         self, single: int, decode: Callable[[memoryview], NDArray[Any]], dtype: str
     ) -> NDArray[Any]:
         """Return a list of numbers, packed or one by one."""
-        fields = (field for body in self.bodies for field in _fields(body))
         pieces = [
             decode(value)
-            for number, wire, value in fields
+            for number, wire, value in _fields(self.body)
             if number == 1 and wire in (DELIMITED, single)
         ]
         if len(pieces) == 1:
@@ -73,15 +69,12 @@ class Feature(msgspec.Struct, frozen=True):
 
     def packed(self) -> memoryview | None:
         """Return the bytes of a list's numbers; None where they are not packed in one piece."""
-        if len(self.bodies) != 1:
-            return None
-        first, *others = [*_fields(self.bodies[0])] or [(0, 0, memoryview(b""))]
-        return None if others or first[:2] != (1, DELIMITED) else first[2]
+        fields = [*_fields(self.body)]
+        return fields[0][2] if [each[:2] for each in fields] == [(1, DELIMITED)] else None
 
     def values(self) -> list[memoryview]:
         """Return the byte strings of a bytes list."""
-        fields = (field for body in self.bodies for field in _fields(body))
-        return [value for number, wire, value in fields if (number, wire) == (1, DELIMITED)]
+        return [each for number, wire, each in _fields(self.body) if (number, wire) == (1, 2)]
 
 
 def encode_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) -> list[Any]:
@@ -93,19 +86,16 @@ def encode_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) ->
     return _merged(_message(entries))
 
 
-class ExampleTemplate:
-    """The example of samples that differ in their numbers alone: all but those is known."""
-
-    def __init__(self, features: Sequence[tuple[str, int, FeatureKind]]) -> None:
-        data = b""
-        self.offsets: dict[str, int] = {}
-        names = iter(features)
-        empty = [(name, kind, memoryview(bytes(nbytes))) for name, nbytes, kind in features]
-        for piece in _message(empty):
-            if isinstance(piece, memoryview):
-                self.offsets[next(names)[0]] = len(data)
-            data += piece
-        self.data = data
+def example_template(
+    features: Sequence[tuple[str, int, FeatureKind]],
+) -> tuple[bytes, dict[str, int]]:
+    """Return an example of features of so many zero bytes, and where each of these begins."""
+    data, offsets, names = b"", {}, iter(features)
+    for piece in _message([(n, kind, memoryview(bytes(size))) for n, size, kind in features]):
+        if isinstance(piece, memoryview):
+            offsets[next(names)[0]] = len(data)
+        data += piece
+    return data, offsets
 
 
 def _message(entries: Sequence[tuple[str, FeatureKind, Any]]) -> list[Any]:
@@ -133,7 +123,7 @@ def parse_example(data: memoryview) -> dict[str, Feature]:
 
 
 def _parse_entry(entry: memoryview) -> tuple[str, Feature | None]:
-    name, kind, bodies = "", None, []
+    name, feature = "", None
     for number, wire, value in _fields(entry):
         if (number, wire) == (1, DELIMITED):
             try:
@@ -141,13 +131,10 @@ def _parse_entry(entry: memoryview) -> tuple[str, Feature | None]:
             except UnicodeDecodeError as error:
                 raise StoreError("a feature's name in a record is not UTF-8; damaged") from error
         elif (number, wire) == (2, DELIMITED):
-            for list_number, list_wire, body in _fields(value):
-                if list_wire == DELIMITED and list_number in (1, 2, 3):
-                    if kind is not None and list_number != kind:
-                        bodies = []  # of a oneof the last one counts
-                    kind = FeatureKind(list_number)
-                    bodies.append(body)
-    return name, None if kind is None else Feature(kind, tuple(bodies))
+            for kind, list_wire, body in _fields(value):
+                if list_wire == DELIMITED and kind in (1, 2, 3):  # of a oneof the last one counts
+                    feature = Feature(FeatureKind(kind), body)
+    return name, feature
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 import numpy as np
 
-from iobench.errors import StoreError
+from iobench.errors import MissingExtraError, OptionError, StoreError
 from iobench.files.atomic import is_local, storage_errors
 from iobench.files.objects import fill_objects
 from iobench.files.open_files import STORE_FILE, FileSet
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import SampleIndex
     from iobench.samples import SampleSpec
     from iobench.stores.fields import FieldLayout
-    from iobench.stores.manifest import Manifest
+    from iobench.stores.manifest import Manifest, Shard
 
 
 GAP_NBYTES: Final = 256 << 10
@@ -46,6 +46,37 @@ class ExtentTable(msgspec.Struct, frozen=True):
     file: NDArray[np.uint32]  # number of the file of each extent
     offset: NDArray[np.int64]
     length: NDArray[np.int64]  # bytes
+
+    @classmethod
+    def of_shards(
+        cls,
+        path: Path,
+        shards: Sequence[Shard],
+        offsets: Sequence[NDArray[np.int64]],
+        length: NDArray[np.int64],
+        *,
+        file_numbers: Sequence[int] | NDArray[np.int64] = (0,),
+    ) -> ExtentTable:
+        """Return the table of a store at ``path``.
+
+        Parameters
+        ----------
+        offsets : sequence of ndarray
+            For each shard, where the extents of its samples begin: (samples, extents).
+        length : ndarray
+            Bytes of the extents of all samples, or of any sample.
+        file_numbers : sequence of int
+            In which file of its shard each extent of a sample lies.
+        """
+        numbers = np.asarray(file_numbers, dtype=np.int64)
+        n_files, counts = int(numbers.max()) + 1, [shard.n_samples for shard in shards]
+        first = np.repeat(np.arange(len(shards)) * n_files, counts)[:, None]
+        return cls(
+            files=tuple(path / each.name for shard in shards for each in shard.files[:n_files]),
+            file=(first + numbers).astype(np.uint32),
+            offset=np.concatenate([np.empty((0, len(numbers)), np.int64), *offsets]),
+            length=np.broadcast_to(length, (sum(counts), len(numbers))),
+        )
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -76,9 +107,12 @@ def missing_is_damage(path: Path) -> Iterator[None]:
 
 
 class ExtentStore:
-    """A store read through its extents: what `Format.open` of most containers returns."""
+    """Finished samples on disk, read by sample number. Picklable: files reopen lazily.
 
-    codec = "none"
+    ``store[i]`` is ``decode(read(extents(i)))``; loaders call the two apart to time them.
+    """
+
+    codec = "none"  # or what an extent must go through
 
     def __init__(
         self,
@@ -88,9 +122,9 @@ class ExtentStore:
         table: ExtentTable,
         decode: Callable[[Sequence[memoryview]], dict[str, NDArray[Any]]],
     ) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.spec: SampleSpec = manifest.spec.unpacked
+        self.path = path  # the store's folder
+        self.manifest = manifest  # where it came from and how it is laid out
+        self.spec: SampleSpec = manifest.spec.unpacked  # what each sample is
         self.table = table
         self._decode = decode
         self._files: FileSet | None = None
@@ -172,14 +206,24 @@ class ExtentStore:
         return self._decode if isinstance(self._decode, RowDecoder) else None
 
     def index(self) -> SampleIndex:
-        """Return what the store keeps of its samples; see `iobench.stores.Store.index`."""
+        """Return times, splits, coordinates and attributes of its samples, as a dataset does.
+
+        ``where`` are numbers of the store. Raises StoreError where the file of it is damaged.
+        """
         return read_index(self.path, self.manifest)
 
     def to_xarray(self) -> Any:
-        """Return the store as an ``xarray.Dataset`` that reads samples as they are asked for."""
-        from iobench.stores.xarray_view import store_dataset
-
-        return store_dataset(self)
+        """Return a Zarr store as ``xarray.open_zarr`` opens it, its variables lazy."""
+        if self.manifest.format != "zarr" or not is_local(self.path):
+            raise OptionError(
+                f"{self.path}: to_xarray() is for local Zarr stores; index() has the times, names "
+                "and coordinates of the samples of any"
+            )
+        try:
+            import xarray
+        except ImportError as error:
+            raise MissingExtraError("to_xarray(): pip install 'iobench[netcdf,zarr]'") from error
+        return xarray.open_dataset(self.path, engine="zarr", decode_timedelta=False)
 
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""

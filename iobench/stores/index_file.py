@@ -44,46 +44,44 @@ def write_index(
     chosen = np.asarray(samples, dtype=np.int64)
     arrays: dict[str, NDArray[Any]] = {}
 
-    def part(name: str) -> str:
-        return name if name.isidentifier() and name not in NOT_KEYS else str(len(arrays))
-
-    def keep(key: str, values: NDArray[Any]) -> str:
+    def keep(key: str, name: str, values: NDArray[Any]) -> str:
+        is_plain = name.isidentifier() and name not in NOT_KEYS
+        key += name if is_plain or not name else str(len(arrays))
         arrays[key] = values
         return key
 
-    def keep_numbers(key: str, values: Sequence[float], dtype: str) -> str:
-        return keep(key, np.asarray(values, dtype)[chosen]) if len(values) else ""
+    def along(name: str, positions: Sequence[float], rows: Sequence[int]) -> dict[str, str]:
+        lists = (("positions", positions, "<f8"), ("rows", rows, "<i8"))
+        return {
+            part: keep(f"iobench.{part}{'.' * bool(name)}", name, np.asarray(each, dtype)[chosen])
+            if len(each)
+            else ""
+            for part, each, dtype in lists
+        }
 
     known = index.meteorology.take(chosen)
+    has_names = len(index.coordinate) > 0
+    names = keep("iobench.names", "", _encoded(index.coordinate, chosen)) if has_names else ""
+    splits = {}
+    for name, numbers in index.splits.items():
+        places = places_among(chosen, np.asarray(numbers, dtype=np.int64))
+        if (places >= 0).any():
+            splits[name] = keep("iobench.split.", name, places[places >= 0])
     described = {
         "position_units": index.position_units,
-        "positions": keep_numbers("iobench.positions", index.positions, "<f8"),
-        "rows": keep_numbers("iobench.rows", index.rows, "<i8"),
-        "names": keep("iobench.names", _encoded(index.coordinate, chosen))
-        if len(index.coordinate)
-        else "",
+        **along("", index.positions, index.rows),
+        "names": names,
         "axes": [
-            {
-                "name": axis.name,
-                "units": axis.units,
-                "positions": keep_numbers(
-                    f"iobench.positions.{part(axis.name)}", axis.positions, "<f8"
-                ),
-                "rows": keep_numbers(f"iobench.rows.{part(axis.name)}", axis.rows, "<i8"),
-            }
-            for axis in index.axes
+            {"name": each.name, "units": each.units, **along(each.name, each.positions, each.rows)}
+            for each in index.axes
         ],
-        "splits": {
-            name: keep(f"iobench.split.{part(name)}", places)
-            for name, numbers in index.splits.items()
-            if (places := _held(chosen, numbers)).size
-        },
+        "splits": splits,
         "sample_dims": list(known.sample_dims),
         "coordinates": [
             {
                 "name": each.name,
                 "dims": list(each.dims),
-                "values": keep(part(each.name), each.values),
+                "values": keep("", each.name, each.values),
                 "attributes": mask_values(each.attributes),
             }
             for each in known.coordinates
@@ -97,12 +95,6 @@ def write_index(
     content = stream.getvalue()
     write_atomically(path / INDEX_NAME, content)
     return described, ShardFile(INDEX_NAME, len(content), crc32c(content))
-
-
-def _held(chosen: NDArray[np.int64], numbers: Sequence[int]) -> NDArray[np.int64]:
-    """Return the places in the store of those of some samples of the dataset that it holds."""
-    places = places_among(chosen, np.asarray(numbers, dtype=np.int64))
-    return places[places >= 0]
 
 
 def _encoded(names: Sequence[str], samples: NDArray[np.int64]) -> NDArray[np.bytes_]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -124,47 +125,41 @@ def label_store(
     sample_shape = tuple(grid.values()) if len(sample_dims) > 1 else (n_samples,)
     shapes = [(each.shape, each.dims) for each in arrays.values()]
     dims = dict(zip(arrays, unique_dims(shapes), strict=True))
-    named = {
-        (old, length): new
-        for name, each in arrays.items()
-        for old, length, new in zip(each.dims, each.shape, dims[name], strict=True)
-    }
     every = dict(zip(sample_dims, sample_shape, strict=True))
+    named: dict[tuple[str, int], str] = {}
     for name, array in arrays.items():
+        named |= dict(zip(zip(array.dims, array.shape, strict=True), dims[name], strict=True))
         every |= dict(zip(dims[name], array.shape, strict=True))
     by_name: dict[str, Coordinate] = {}
-    extra: dict[str, int] = {}
     for each in meteorology.coordinates:
         if each.of_samples and each.name in every and each.name not in sample_dims:
             # Samples that are parts of an index keep the dimension, of one value each.
             each = replace(each, name=f"{SAMPLE_DIM}_{each.name}")
         placed = _placed(each, sample_dims, sample_shape, named)
-        if placed is not None and is_free(placed.name) and _fits(placed, every, extra, arrays):
+        if placed.name not in arrays and is_free(placed.name) and _fits(placed, every, arrays):
             by_name[placed.name] = placed
+            every |= dict(zip(placed.dims, placed.values.shape, strict=True))
     for each in _of_channels(arrays, dims) if meteorology else ():
         if each.name not in by_name and each.name not in arrays and is_free(each.name):
             by_name[each.name] = each
     attributes = {
-        name: _attributes(each, (*sample_dims, *dims[name]), meteorology, by_name)
-        for name, each in arrays.items()
+        name: _attributes(array, (*sample_dims, *dims[name]), meteorology, by_name)
+        for name, array in arrays.items()
     }
-    coordinates = tuple(_without_lost(each, by_name) for each in by_name.values())
-    return StoreLabels(sample_dims, sample_shape, dims, attributes, coordinates)
+    coordinates = []
+    for each in by_name.values():
+        own = {
+            key: value
+            for key, value in each.attributes.items()
+            if key not in POINTERS or (isinstance(value, str) and _names(value) <= set(by_name))
+        }
+        coordinates.append(replace(each, attributes=decodable_attributes(own, each.values)))
+    return StoreLabels(sample_dims, sample_shape, dims, attributes, tuple(coordinates))
 
 
 def _names(text: str) -> set[str]:
     """Return the variables that an attribute names, as ``a: hyam b: hybm`` does."""
     return {word for word in text.split() if not word.endswith(":")}
-
-
-def _without_lost(each: Coordinate, by_name: Mapping[str, Coordinate]) -> Coordinate:
-    """Return a coordinate whose attributes name no variable that is not there."""
-    attributes = {
-        key: value
-        for key, value in each.attributes.items()
-        if key not in POINTERS or (isinstance(value, str) and _names(value) <= set(by_name))
-    }
-    return replace(each, attributes=decodable_attributes(attributes, each.values))
 
 
 def _sample_dims(
@@ -181,12 +176,9 @@ def _sample_dims(
     if grid:
         return names
     along = meteorology.along(names[0]) if len(names) == 1 else None
-    if along is None:
-        return (SAMPLE_DIM,)
     # With indexes NumPy sorts: of as many values as these, hashing them takes a hundred times that.
-    _, first = np.unique(along.values, return_index=True)
-    is_index = len(first) == n_samples  # a value that is there twice makes none
-    return names if is_index else (SAMPLE_DIM,)
+    is_index = along is not None and len(np.unique(along.values, return_index=True)[1]) == n_samples
+    return names if is_index else (SAMPLE_DIM,)  # a value that is there twice makes no index
 
 
 def _placed(
@@ -194,8 +186,8 @@ def _placed(
     sample_dims: tuple[str, ...],
     sample_shape: tuple[int, ...],
     named: Mapping[tuple[str, int], str],
-) -> Coordinate | None:
-    """Return a coordinate along the dimensions of the arrays; None where they have others."""
+) -> Coordinate:
+    """Return a coordinate along the dimensions of the arrays."""
     values, dims = each.values, list(each.dims)
     own: list[str] = []
     if each.of_samples:
@@ -209,31 +201,20 @@ def _placed(
                 own.remove(dim)
     rest = values.shape[len(own) :]
     inner = [named.get((dim, n), dim) for dim, n in zip(dims, rest, strict=True)]
-    name = each.name
-    if not each.of_samples and each.dims == (each.name,):
-        name = inner[0]  # a dimension that was renamed takes its coordinate with it
-    return Coordinate(name, (*own, *inner), values, each.attributes)
+    # A dimension that was renamed takes its coordinate with it.
+    is_dim = not each.of_samples and each.dims == (each.name,)
+    return Coordinate(inner[0] if is_dim else each.name, (*own, *inner), values, each.attributes)
 
 
-def _fits(
-    each: Coordinate,
-    dims: Mapping[str, int],
-    extra: dict[str, int],
-    arrays: Mapping[str, Variable],
-) -> bool:
+def _fits(each: Coordinate, dims: Mapping[str, int], arrays: Mapping[str, Variable]) -> bool:
     """Return whether a coordinate can stand beside the arrays; bounds have a dimension more."""
-    if each.name in arrays or (each.name in dims and each.dims != (each.name,)):
+    if each.name in dims and each.dims != (each.name,):
         return False
-    own = dict(zip(each.dims, each.values.shape, strict=True))
-    if any(dims.get(dim, length) != length for dim, length in own.items()):
+    lengths = zip(each.dims, each.values.shape, strict=True)
+    if any(dims.get(dim, length) != length for dim, length in lengths):
         return False
-    if set(each.dims) <= dims.keys():
-        return True
-    more = each.dims[-1]
-    if len(each.dims) < 2 or not set(each.dims[:-1]) <= dims.keys() or more in arrays:
-        return False
-    length = int(own[more])
-    return extra.setdefault(more, length) == length
+    *first, last = [dim in dims for dim in each.dims] or [True]
+    return all(first) and (last or (bool(first) and each.dims[-1] not in arrays))
 
 
 def _of_channels(
@@ -261,18 +242,16 @@ def _attributes(
     """Return the attributes of an array's variable, and its coordinates."""
     known = meteorology.variables.get(each.name, {})
     own = {key: value for key, value in known.items() if key not in POINTERS | OF_SPEC}
+    mapping = str(known.get("grid_mapping", "")).partition(":")[0]
+    if mapping in coordinates:
+        own["grid_mapping"] = mapping
     bounds = {str(one.attributes.get("bounds", "")) for one in coordinates.values()}
     auxiliary = [
         name
         for name, one in coordinates.items()
-        if one.dims != (name,)
-        and set(one.dims) <= set(dims)
-        and name not in bounds
-        and " " not in name
+        if one.dims != (name,) and set(one.dims) <= set(dims)
+        if name not in bounds and " " not in name
     ]
-    mapping = str(known.get("grid_mapping", "")).partition(":")[0]
-    if mapping in coordinates:
-        own["grid_mapping"] = mapping
     return {**own, **({"coordinates": " ".join(sorted(auxiliary))} if auxiliary else {})}
 
 
@@ -283,25 +262,22 @@ def decodable_attributes(attributes: Mapping[str, Any], values: NDArray[Any]) ->
     """
     units = attributes.get("units")
     is_time = isinstance(units, str) and "since" in units and values.dtype.kind in "iuf"
-    if not is_time or _is_decoded(attributes, values):
+    if not is_time or _is_decoded(attributes, values.reshape(-1)):
         return dict(attributes)
     return {UNDECODED_UNITS if key == "units" else key: each for key, each in attributes.items()}
 
 
 def _is_decoded(attributes: Mapping[str, Any], values: NDArray[Any]) -> bool:
     units, calendar = str(attributes["units"]), str(attributes.get("calendar", ""))
-    if decode_whole_seconds(values.reshape(-1), units, calendar) is not None:
+    if decode_whole_seconds(values, units, calendar) is not None:
         return True  # without xarray, which takes half a second to load
     try:
         import xarray
     except ImportError:
         return True  # nothing here can tell
-    one = xarray.Dataset({"t": ("n", values.reshape(-1), dict(attributes))})
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of dates that become cftime's
-            decoded = xarray.decode_cf(one, decode_timedelta=False, decode_coords=False)
-            _ = decoded["t"].values
-    except (ValueError, OverflowError, TypeError, AttributeError):
-        return False
-    return True
+    one = xarray.Dataset({"t": ("n", values, dict(attributes))})
+    with warnings.catch_warnings(), suppress(ValueError, OverflowError, TypeError, AttributeError):
+        warnings.simplefilter("ignore")  # of dates that become cftime's
+        decoded = xarray.decode_cf(one, decode_timedelta=False, decode_coords=False)
+        return decoded["t"].values is not None
+    return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,92 +21,17 @@ from iobench.masking import mask_values
 from iobench.stores.labels import sample_grid
 from iobench.stores.manifest import canonical_json
 from iobench.stores.sample_numbers import count_runs, sample_numbers
+from iobench.stores.shard_writer import ShardPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.datasets.contract import Dataset, SampleIndex
-    from iobench.samples import SampleSpec
     from iobench.stores.contract import Format
     from iobench.stores.encoding import Encoding
 
 N_STRETCHES = 16
 STRETCH_NBYTES = 1 << 16
-
-
-@dataclass(frozen=True)
-class ConversionPlan:
-    """Everything that decides what a store holds."""
-
-    dataset: str
-    format: str  # names
-    format_version: int  # version of the container's layout
-    spec: SampleSpec  # what each sample is, as the dataset makes it
-    # sample numbers of the dataset, in the order of the store: a range or an array
-    samples: Sequence[int]
-    shard_n_samples: int  # samples to a shard; the last may have fewer
-    options: Mapping[str, str]  # the format's options
-    # JSON-ready facts for the manifest, fingerprints of the files among them
-    provenance: Mapping[str, Any]
-    normalisation: Mapping[str, Any]
-    limit_s: float | None  # A store that may have ended early is not one that may not
-    # what is stored with fewer bits, as asked for: ranges that a pass over the samples finds are
-    # not part of the plan
-    encoding: Encoding | None = None
-    # see `iobench.stores.Manifest`; shards are boxes of it
-    sample_grid: Mapping[str, int] = field(default_factory=dict)
-    chunk_samples: int = 1  # samples of a chunk, as the options say
-    # instead of the dataset's name, which may be that of a folder: a copy gives the same store
-    source: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON-ready values."""
-        return {
-            "dataset": self.source or self.dataset,
-            "format": self.format,
-            "format_version": self.format_version,
-            "samples": [list(run) for run in count_runs(self.samples)],
-            "shard_n_samples": self.shard_n_samples,
-            "options": dict(self.options),
-            "provenance": dict(self.provenance),
-            "normalisation": dict(self.normalisation),
-            "limit_s": self.limit_s,
-            **({} if self.encoding is None else {"encoding": self.encoding.to_dict()}),
-            **({"sample_grid": [*self.sample_grid.items()]} if self.sample_grid else {}),
-            **self.spec.to_dict(),
-        }
-
-    @cached_property  # of 100,000 source files it takes a second
-    def digest(self) -> str:
-        """SHA-256 of the plan, as hexadecimal digits."""
-        return hashlib.sha256(canonical_json(self.to_dict()).encode()).hexdigest()
-
-    @property
-    def name(self) -> str:
-        """Folder name for a store of this plan: dataset, format, start of the digest."""
-        words = re.sub(r"[^A-Za-z0-9_]+", "-", self.dataset).strip("-")[:60] or "dataset"
-        return f"{words}-{self.format}-{self.digest[:12]}"
-
-    @property
-    def title(self) -> str:
-        """The plan in a few words, for people."""
-        return f"{self.dataset} as {self.format}"
-
-    @property
-    def n_shards(self) -> int:
-        """Shards of the store."""
-        return -(-len(self.samples) // self.shard_n_samples)
-
-    @property
-    def full_n_samples(self) -> int:
-        """Samples of a full shard, or of the only one: of whole chunks."""
-        n_chunks = -(-min(self.shard_n_samples, len(self.samples)) // self.chunk_samples)
-        return n_chunks * self.chunk_samples
-
-    def shard(self, number: int) -> Sequence[int]:
-        """Return the samples of one shard."""
-        start = number * self.shard_n_samples
-        return self.samples[start : start + self.shard_n_samples]
 
 
 class StoreRequest(msgspec.Struct, frozen=True):
@@ -154,27 +79,27 @@ class StoreRequest(msgspec.Struct, frozen=True):
         spec = self.index.spec
         if self.encoding is not None:
             spec = self.encoding.stored_spec(spec, guess=True)
+        self.fmt.encoder(spec, self.options)
         with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
-            self.fmt.writer(Path(folder), spec, shard=0, options=self.options).abort()
+            self.fmt.writer(Path(folder), spec, ShardPlan(), self.options).abort()
 
     def plan(self) -> ConversionPlan:
         """Return what decides what the store will hold."""
-        dataset, index, encoding = self.dataset, self.index, self.encoding
+        index, spec = self.index, self.index.spec
         chosen = range(len(index)) if self.samples is None else sample_numbers(self.samples)
-        is_range = isinstance(chosen, range)
         ends = (-1, -1)
         if len(chosen):
-            places = np.asarray((chosen[0], chosen[-1]) if is_range else chosen)
+            places = np.asarray((chosen[0], chosen[-1]) if isinstance(chosen, range) else chosen)
             ends = int(places.min()), int(places.max())
         if ends[0] < 0 or ends[1] >= len(index):
             raise OptionError(
-                f"{dataset.name}: a store needs samples from 0 to {len(index) - 1}, got "
+                f"{self.dataset.name}: a store needs samples from 0 to {len(index) - 1}, got "
                 f"{len(chosen)} of them" + (f" up to {ends[1]}" if len(chosen) else "")
             )
-        stored = index.spec if encoding is None else encoding.stored_spec(index.spec, guess=True)
-        nbytes = stored.nbytes
+        stored = spec if self.encoding is None else self.encoding.stored_spec(spec, guess=True)
+        nbytes = max(1, stored.nbytes)
         if self.limit_nbytes is not None:
-            chosen = chosen[: max(1, self.limit_nbytes // max(1, nbytes))]
+            chosen = chosen[: max(1, self.limit_nbytes // nbytes)]
         provenance = mask_values(index.provenance)  # neither in the manifest nor in the digest
         normalisation = provenance.pop("normalisation", {})
         if self.files:
@@ -186,24 +111,75 @@ class StoreRequest(msgspec.Struct, frozen=True):
                 f"--chunk-samples {unit}: chunks lie along {last[0]}, whose {last[1]} it does not "
                 "divide"
             )
-        return ConversionPlan(
-            dataset=dataset.name,
-            format=self.fmt.name,
-            format_version=self.fmt.version,
-            spec=index.spec,
-            samples=chosen,
-            shard_n_samples=boxed_n_samples(
-                max(1, self.shard_nbytes // max(1, nbytes)), grid, unit
-            ),
-            options=dict(self.options),
-            provenance=provenance,
-            normalisation=normalisation,
-            limit_s=self.limit_s,
-            encoding=encoding,
-            sample_grid=grid,
-            chunk_samples=unit,
-            source=getattr(dataset, "source_name", dataset.name),
-        )
+        shard_n_samples = boxed_n_samples(max(1, self.shard_nbytes // nbytes), grid, unit)
+        return ConversionPlan(self, chosen, shard_n_samples, provenance, normalisation, grid, unit)
+
+
+@dataclass(frozen=True)
+class ConversionPlan:
+    """Everything that decides what a store holds. Picklable."""
+
+    request: StoreRequest  # its encoding as asked for: ranges found by a pass are no part of this
+    # sample numbers of the dataset, in the order of the store: a range or an array
+    samples: Sequence[int]
+    shard_n_samples: int  # samples to a shard; the last may have fewer
+    # JSON-ready facts for the manifest, fingerprints of the files among them
+    provenance: Mapping[str, Any]
+    normalisation: Mapping[str, Any]
+    sample_grid: Mapping[str, int]  # see `iobench.stores.Manifest`; shards are boxes of it
+    chunk_samples: int  # samples of a chunk, as the options say
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON-ready values."""
+        request = self.request
+        dataset, encoding = request.dataset, request.encoding
+        return {
+            # Not a name that may be of a folder: a copy gives the same store.
+            "dataset": getattr(dataset, "source_name", "") or dataset.name,
+            "format": request.fmt.name,
+            "format_version": request.fmt.version,
+            "samples": [list(run) for run in count_runs(self.samples)],
+            "shard_n_samples": self.shard_n_samples,
+            "options": dict(request.options),
+            "provenance": dict(self.provenance),
+            "normalisation": dict(self.normalisation),
+            "limit_s": request.limit_s,  # a store that may have ended early is another
+            **({} if encoding is None else {"encoding": encoding.to_dict()}),
+            **({"sample_grid": [*self.sample_grid.items()]} if self.sample_grid else {}),
+            **request.index.spec.to_dict(),
+        }
+
+    @cached_property  # of 100,000 source files it takes a second
+    def digest(self) -> str:
+        """SHA-256 of the plan, as hexadecimal digits."""
+        return hashlib.sha256(canonical_json(self.to_dict()).encode()).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """Folder name for a store of this plan: dataset, format, start of the digest."""
+        words = re.sub(r"[^A-Za-z0-9_]+", "-", self.request.dataset.name).strip("-")[:60]
+        return f"{words or 'dataset'}-{self.request.fmt.name}-{self.digest[:12]}"
+
+    @property
+    def title(self) -> str:
+        """The plan in a few words, for people."""
+        return f"{self.request.dataset.name} as {self.request.fmt.name}"
+
+    @property
+    def n_shards(self) -> int:
+        """Shards of the store."""
+        return -(-len(self.samples) // self.shard_n_samples)
+
+    @property
+    def full_n_samples(self) -> int:
+        """Samples of a full shard, or of the only one: of whole chunks."""
+        n_chunks = -(-min(self.shard_n_samples, len(self.samples)) // self.chunk_samples)
+        return n_chunks * self.chunk_samples
+
+    def shard(self, number: int) -> Sequence[int]:
+        """Return the samples of one shard."""
+        start = number * self.shard_n_samples
+        return self.samples[start : start + self.shard_n_samples]
 
 
 def chunk_samples(fmt: Format, options: Mapping[str, str]) -> int:

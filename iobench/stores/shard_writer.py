@@ -1,6 +1,7 @@
-"""One shard of a container: files written, all of it summed up.
+"""One shard of a container: samples as they lie in its files, written and summed up.
 
-A container derives its writer from `ShardWriter` and says how samples lie in its files.
+A container says how samples are encoded (`Encode`), and derives its writer from `ShardWriter` where
+a file has something before its samples or behind them.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from iobench.files.crc32c import crc32c, crc32c_of_file, crc32c_of_rows
 from iobench.files.urls import new_file
-from iobench.stores.contract import ShardInfo
 from iobench.stores.manifest import Shard, ShardFile
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.samples import Sample, SampleSpec
+    from iobench.stores.value_statistics import ShardMoments
 
 SMALL_NBYTES: Final = 1 << 16
 BUFFER_NBYTES: Final = 1 << 20
@@ -32,7 +33,6 @@ BUFFER_NBYTES: Final = 1 << 20
 class EncodedStack(NamedTuple):
     """Some samples as they lie in the files of a shard."""
 
-    n_samples: int
     buffers: Sequence[Sequence[Any]]  # for each file of samples, in their order
     checksums: NDArray[np.uint32]  # CRC-32C of each extent: (samples, extents)
     lengths: Sequence[NDArray[np.int64]] = ()  # for each file, of what its index counts
@@ -42,53 +42,34 @@ Encode = Callable[[Mapping[str, "NDArray[Any]"]], EncodedStack]
 """Returns samples side by side as they lie in files; threads call it at once."""
 
 
-class RowTable:
-    """Samples as rows of bytes: each variable at its place, and the same bytes around them all."""
+class ShardPlan(msgspec.Struct, frozen=True):
+    """A shard that is to be written."""
 
-    def __init__(
-        self, dtype: np.dtype[Any], names: Mapping[str, str] | None = None, around: bytes = b""
-    ) -> None:
-        self._dtype = dtype
-        self._names = names or {name: name for name in dtype.names or ()}
-        self._around = np.frombuffer(around or bytes(dtype.itemsize), dtype=np.uint8)
+    number: int = 0
+    n_samples: int = 1  # those that come, unless a limit of time ends it
+    full_n_samples: int = 1  # of a full shard of the store, for indexes with a place for each
+    # lengths of the dimensions that the store's samples fill as a grid, the last fastest; a shard
+    # is a box of it. Empty where there are not several
+    sample_grid: Mapping[str, int] = msgspec.field(default_factory=dict)
 
-    def filled(self, rows: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
-        """Return the bytes of samples, a row each."""
-        n_samples = len(next(iter(rows.values())))
-        table = np.empty((n_samples, self._dtype.itemsize), dtype=np.uint8)
-        table[:] = self._around
-        if self._dtype.itemsize:
-            view = table.reshape(-1).view(self._dtype)
-            for field, name in self._names.items():
-                view[field] = rows[name]
-        return table
+
+class ShardInfo(msgspec.Struct, frozen=True):
+    """One finished shard."""
+
+    shard: Shard  # samples and files, as the manifest will list them
+    checksums: Sequence[int]  # CRC-32C of the bytes of each extent, sample-major
+    moments: ShardMoments = msgspec.field(default_factory=dict)  # for the store's statistics
 
 
 class ShardWriter:
-    """Writes one shard; a container's writer derives from it. See `iobench.stores.Writer`.
+    """Writes the files of one shard under temporary names; only ``close`` makes them appear."""
 
-    To override is `write_sample`, where no ``encode`` is given; and `begin`, `wrote` and `finish`
-    where a file has something before its samples or behind them.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        spec: SampleSpec,
-        *,
-        shard: int,
-        files: Sequence[str],
-        encode: Encode | None = None,
-        at_once: int = 1,
-    ) -> None:
-        self.spec = spec
+    def __init__(self, path: Path, plan: ShardPlan, files: Sequence[str]) -> None:
+        self.plan = plan
         self.n_samples = 0
-        self.expected = 0  # samples that may come, for files that begin with their number
         self.checksums = array("I")
+        self.lengths = [array("q") for _ in files]  # what `EncodedStack.lengths` told so far
         self.files: list[ShardFileWriter] = []
-        self._shard, self._encode = shard, encode
-        self._at_once = at_once  # samples that are encoded together
-        self._waiting: list[Sample] = []
         try:
             for name in files:
                 self.files.append(ShardFileWriter(path / name, below=path))
@@ -99,51 +80,23 @@ class ShardWriter:
     def begin(self) -> None:
         """Write what is before the first sample."""
 
-    def write_sample(self, sample: Sample) -> None:
-        """Write one sample, which has been checked, and add its checksums."""
-        raise NotImplementedError
-
-    def wrote(self, stack: EncodedStack) -> None:
-        """Take note of samples that were written."""
-
     def finish(self) -> None:
         """Write what is behind the last sample."""
 
-    def append(self, sample: Sample) -> None:
-        """Write one sample; raise SampleError or StorageError."""
-        number = self.n_samples + len(self._waiting)
-        self.spec.check(sample, where=f"sample {number} of shard {self._shard}")
-        if self._encode is not None:
-            self._waiting.append({name: sample[name][None].copy() for name in self.spec.names})
-            if len(self._waiting) == self._at_once:
-                self._append_waiting()
-            return
+    def append(self, stack: EncodedStack) -> None:
+        """Write samples; raise StorageError when the disk refuses."""
         if not self.n_samples:
             self.begin()
-        self.n_samples += 1
-        self.write_sample(sample)
-
-    def _append_waiting(self) -> None:
-        assert self._encode is not None
-        waiting, self._waiting = self._waiting, []
-        rows = {name: np.concatenate([each[name] for each in waiting]) for name in waiting[0]}
-        self.append_stack(self._encode(rows))
-
-    def append_stack(self, stack: EncodedStack) -> None:
-        """Write samples that are encoded."""
-        if not self.n_samples:
-            self.begin()
-        self.n_samples += stack.n_samples
+        self.n_samples += len(stack.checksums)
         for file, buffers in zip(self.files, stack.buffers, strict=False):
             file.write(*buffers)
         self.checksums.frombytes(np.ascontiguousarray(stack.checksums, dtype=np.uintc).tobytes())
-        self.wrote(stack)
+        for known, lengths in zip(self.lengths, stack.lengths, strict=False):
+            known.frombytes(lengths.tobytes())
 
     def close(self) -> ShardInfo:
         """Flush to disk, rename into place, and return what was written."""
         try:
-            if self._waiting:
-                self._append_waiting()
             if not self.n_samples:
                 self.begin()
             self.finish()
@@ -157,6 +110,27 @@ class ShardWriter:
         """Drop the unfinished shard."""
         for file in self.files:
             file.abort()
+
+
+def fill_table(
+    rows: Mapping[str, NDArray[Any]],
+    dtype: np.dtype[Any],
+    names: Mapping[str, str] | None = None,
+    around: bytes = b"",
+) -> NDArray[np.uint8]:
+    """Return samples as rows of bytes: variables in fields of a dtype, the same bytes around them.
+
+    ``names`` are the variables by field, where fields are called otherwise.
+    """
+    n_samples = len(next(iter(rows.values())))
+    table = np.zeros((n_samples, dtype.itemsize), dtype=np.uint8)
+    if around:
+        table[:] = np.frombuffer(around, dtype=np.uint8)
+    if dtype.itemsize:
+        view = table.reshape(-1).view(dtype)
+        for field in dtype.names or ():
+            view[field] = rows[field if names is None else names[field]]
+    return table
 
 
 def octets(rows: NDArray[Any]) -> NDArray[np.uint8]:

@@ -23,9 +23,9 @@ class Tally:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ns: Counter[str] = Counter()
-        self._nbytes: Counter[str] = Counter()
+        self.nbytes: Counter[str] = Counter()  # out of each stage; of ``write``, of files
         self.first_ns = 0  # when the first stage began
-        self.n_written = 0
+        self.n_written = 0  # finished shards
         self.n_resumed = 0
 
     @contextmanager
@@ -35,24 +35,15 @@ class Tally:
         self.first_ns = self.first_ns or started_ns
         try:
             yield
-        except BaseException:
-            nbytes = 0
-            raise
+            self.add_nbytes(stage, nbytes)
         finally:
             with self._lock:
                 self._ns[stage] += now_ns() - started_ns
-                self._nbytes[stage] += nbytes
 
     def add_nbytes(self, stage: str, nbytes: int) -> None:
-        """Add bytes to a stage whose size is known only afterwards."""
+        """Add bytes to a stage."""
         with self._lock:
-            self._nbytes[stage] += nbytes
-
-    def count(self, *, written: int = 0, resumed: int = 0) -> None:
-        """Add finished shards."""
-        with self._lock:
-            self.n_written += written
-            self.n_resumed += resumed
+            self.nbytes[stage] += nbytes
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -60,22 +51,14 @@ class Tally:
         with self._lock:
             return {stage: ns / 1e9 for stage, ns in self._ns.items()}
 
-    @property
-    def nbytes(self) -> dict[str, int]:
-        """Bytes that came out of each stage; of ``write``, bytes of files."""
-        with self._lock:
-            return dict(self._nbytes)
-
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
         shards = {"written": self.n_written, "resumed": self.n_resumed}
-        return {"seconds": self.seconds, "nbytes": self.nbytes, "shards": shards}
+        return {"seconds": self.seconds, "nbytes": dict(self.nbytes), "shards": shards}
 
     def merge(self, values: Mapping[str, Any]) -> None:
         """Add what another process tallied, as `to_dict` gave it; its shards count as written."""
         with self._lock:
-            for stage, seconds in values["seconds"].items():
-                self._ns[stage] += round(seconds * 1e9)
-            for stage, nbytes in values["nbytes"].items():
-                self._nbytes[stage] += nbytes
+            self._ns.update({name: round(each * 1e9) for name, each in values["seconds"].items()})
+            self.nbytes.update(values["nbytes"])
             self.n_written += values["shards"]["written"]

@@ -64,14 +64,17 @@ def parse_frame_header(header: bytes, available: int, *, where: str) -> int:
     return nbytes
 
 
-def frame_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) -> list[Any]:
-    """Return the buffers that, one after the other, are an example with its frame."""
-    pieces = encode_example(features)
-    crc, nbytes = 0, 0
+def frame_pieces(pieces: Sequence[Any]) -> tuple[list[Any], int]:
+    """Return the buffers of a record with its frame, and the CRC-32C of the record."""
+    crc = 0
     for piece in pieces:
         crc = crc32c(piece, crc)
-        nbytes += len(piece)
-    return [frame_header(nbytes), *pieces, frame_footer(crc)]
+    return [frame_header(sum(map(len, pieces))), *pieces, frame_footer(crc)], crc
+
+
+def frame_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) -> list[Any]:
+    """Return the buffers that, one after the other, are an example with its frame."""
+    return frame_pieces(encode_example(features))[0]
 
 
 def frame_data(frame: memoryview, where: str) -> memoryview:

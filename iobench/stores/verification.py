@@ -18,7 +18,7 @@ from iobench.errors import StoreError
 from iobench.files.atomic import is_local, storage_errors
 from iobench.files.crc32c import crc32c
 from iobench.json_files import open_regular
-from iobench.stores.extents import ExtentStore, missing_is_damage
+from iobench.stores.extents import missing_is_damage
 from iobench.stores.finished_store import read_checksums
 from iobench.stores.manifest import MANIFEST_NAME, check_document
 from iobench.stores.plan import probe_samples
@@ -48,7 +48,7 @@ def verify_store(store: Store, *, workers: int = 1, progress: Progress | None = 
     shard_of_file = {
         file.name: number for number, shard in enumerate(manifest.shards) for file in shard.files
     }
-    for path in store.table.files if isinstance(store, ExtentStore) else ():
+    for path in store.table.files:
         if path.relative_to(store.path).as_posix() not in shard_of_file:
             raise StoreError(
                 f"{path}: its store's manifest does not list it; convert to a new folder"
@@ -129,27 +129,6 @@ def _shard_of(store: Store, sample: int) -> int:
 # ---- samples against their source
 
 
-class Difference(msgspec.Struct, frozen=True):
-    """One value of a store that is not that of its source."""
-
-    shard: int
-    sample: int  # where it is in the store
-    source_sample: int  # which sample of the dataset it is
-    coordinate: str  # that sample's name (a date), empty where it has none
-    array: str
-    index: tuple[int, ...]  # position in the array
-    stored: str
-    source: str  # the two values, as NumPy prints them
-
-    def __str__(self) -> str:
-        named = f" ({self.coordinate})" if self.coordinate else ""
-        return (
-            f"shard {self.shard}, sample {self.sample}, which is {self.source_sample} of the "
-            f"source{named}: {self.array}{list(self.index) or ''} is {self.stored}, in the source "
-            f"{self.source}"
-        )
-
-
 class StoreComparison(msgspec.Struct):
     """What comparing samples of a store with its source finds."""
 
@@ -159,7 +138,7 @@ class StoreComparison(msgspec.Struct):
     # bit
     allowed: Mapping[str, float]
     nbytes: int = 0  # of the arrays compared, as readers of the store get them
-    first: Difference | None = None  # in the order of samples, arrays and positions
+    first: str | None = None  # difference, in the order of samples, arrays and positions
     n_values: int = 0
     n_differing_samples: int = 0
     differing: dict[str, int] = msgspec.field(default_factory=Counter)  # values by array
@@ -189,10 +168,8 @@ class StoreComparison(msgspec.Struct):
         values: dict[str, Any] = msgspec.to_builtins(self)
         return {"same": self.same, **values}
 
-    def add(
-        self, name: str, stored: NDArray[Any], source: NDArray[Any]
-    ) -> tuple[tuple[int, ...], str, str] | None:
-        """Compare an array; return place and texts of the first two values that differ."""
+    def add(self, name: str, stored: NDArray[Any], source: NDArray[Any]) -> str | None:
+        """Compare an array; return in words the first two values that differ."""
         allowed = self.allowed.get(name)
         self.nbytes += stored.nbytes
         one, other = _octets(stored), _octets(source)
@@ -213,13 +190,11 @@ class StoreComparison(msgspec.Struct):
         self.n_values += count
         self.differing[name] += count
         first = tuple(np.argwhere(differs)[0].tolist())
-        texts = str(stored[first]), str(source[first])
+        texts = [str(stored[first]), str(source[first])]
         if texts[0] == texts[1]:  # they differ in bits that are not printed
-            texts = (
-                f"{texts[0]} (bytes {one[first].tobytes().hex()})",
-                f"{texts[1]} (bytes {other[first].tobytes().hex()})",
-            )
-        return first, *texts
+            octets = (one[first], other[first])
+            texts = [f"{texts[0]} (bytes {each.tobytes().hex()})" for each in octets]
+        return f"{name}{list(first) or ''} is {texts[0]}, in the source {texts[1]}"
 
 
 def verify_against(
@@ -246,12 +221,14 @@ def verify_against(
         ):
             stored, n_before = store[position], found.n_values
             for name in store.spec.names:
-                differs = found.add(name, stored[name], np.asarray(source[name]))
-                if differs is not None and found.first is None:
+                said = found.add(name, stored[name], np.asarray(source[name]))
+                if said is not None and found.first is None:
                     names = index.coordinate
-                    named = str(names[number]) if number < len(names) else ""
-                    shard = _shard_of(store, position)
-                    found.first = Difference(shard, position, number, named, name, *differs)
+                    named = f" ({names[number]})" if number < len(names) else ""
+                    found.first = (
+                        f"shard {_shard_of(store, position)}, sample {position}, which is {number} "
+                        f"of the source{named}: {said}"
+                    )
             found.n_differing_samples += found.n_values > n_before
             if progress is not None:
                 progress(done, len(chosen))

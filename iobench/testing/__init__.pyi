@@ -8,4 +8,5 @@ from iobench.testing.stores import EVERY_DTYPE as EVERY_DTYPE
 from iobench.testing.stores import StoreTests as StoreTests
 from iobench.testing.stores import flip_bit as flip_bit
 from iobench.testing.stores import random_sample as random_sample
+from iobench.testing.stores import side_by_side as side_by_side
 from iobench.testing.stores import write_store as write_store

@@ -83,8 +83,8 @@ def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> None:
     def check() -> None:
         import iobench
 
-        prepared, store = prepare(request, Quiet()), iobench.open_store(target)
-        dataset, where = prepared.dataset, prepared.index.where
+        (_, asked), store = prepare(request, Quiet()), iobench.open_store(target)
+        dataset, where = asked.dataset, asked.index.where
         for number in (0, len(store) // 2, len(store) - 1):
             arrays = dataset.decode(dataset.read(where[number]), where[number])
             made, stored = dataset.preprocess(arrays, where[number]), store[number]
@@ -139,8 +139,8 @@ def limit_decoder(source: Path, target: Path, memory_nbytes: int) -> None:
     from iobench.cpus import available_cpus
     from iobench.datasets.sample_windows import SampledFiles
 
-    prepared = prepare(our_request(source, target, 0, "numpy"), Quiet())
-    files = SampledFiles(prepared.dataset, prepared.index.where)
+    _, asked = prepare(our_request(source, target, 0, "numpy"), Quiet())
+    files = SampledFiles(asked.dataset, asked.index.where)
     waiting = iter(
         [
             (variable, some)

@@ -101,6 +101,7 @@ def _write_store(target: Path, name: str, options: str) -> None:
     from iobench.samples import SampleSpec, Variable
     from iobench.stores.finished_store import finish_store
     from iobench.stores.manifest import Manifest
+    from iobench.stores.shard_writer import ShardPlan
 
     form, _, option = options.partition(",")
     chosen = dict([option.split("=")]) if option else {}
@@ -114,9 +115,10 @@ def _write_store(target: Path, name: str, options: str) -> None:
     fmt = find_format(form)
     store = target / "store"
     store.mkdir()
-    writer = fmt.writer(store, spec, shard=0, options=chosen, n_samples=count)
+    encode = fmt.encoder(spec, chosen)
+    writer = fmt.writer(store, spec, ShardPlan(0, count, count), chosen)
     for sample in samples(name):
-        writer.append(sample)
+        writer.append(encode({key: values[None] for key, values in sample.items()}))
     info = writer.close()
     manifest = Manifest(form, fmt.version, spec, (info.shard,), list(range(count)), options=chosen)
     finish_store(store, fmt, manifest, checksums=info.checksums, n_samples=count)

@@ -35,8 +35,7 @@ PLAN = {
     "kind", "out", "n_samples", "n_shards", "shard_n_samples", "in_nbytes", "out_nbytes",
     "read_amplification", "passes", "memory_nbytes", "scratch_nbytes", "free_needed_nbytes",
     "free_nbytes",
-    "convert_s", "load_source_s", "load_store_s", "saved_s",
-    "payback_epochs", "fits",
+    "convert_s", "fits",
     "probe_n_samples", "lossy", "unknown_ranges",
 }  # fmt: skip
 TELLING = """\
@@ -248,7 +247,7 @@ def test_a_range_that_is_not_given_is_found_by_a_first_pass(kelvin, converts) ->
 def test_the_plan(own, converts, tmp_path: Path) -> None:
     [name] = own(MEMBERS)
     common = (name, "out", "--to", "numpy", "--sample-dim", "time", "--shard-size", "2500000")
-    planned = converts(*common, "--dry-run", "--compute", "none", "--workers", "1")
+    planned = converts(*common, "--dry-run", "--workers", "1")
     assert set(planned) == PLAN
     assert {path.name for path in tmp_path.iterdir()} == {name}
     done = converts(*common)
@@ -257,10 +256,7 @@ def test_the_plan(own, converts, tmp_path: Path) -> None:
     assert planned["in_nbytes"] == done["in_nbytes"]
     assert planned["out_nbytes"] == pytest.approx(done["out_nbytes"], rel=0.01)
     assert planned["fits"]
-    assert planned["saved_s"] == planned["load_source_s"] - planned["load_store_s"]
-    if planned["saved_s"] > 0:
-        epochs = planned["convert_s"] / planned["saved_s"]
-        assert planned["payback_epochs"] == pytest.approx(epochs)
+    assert planned["convert_s"] > 0
 
 
 def test_the_plan_reads_each_chunk_once_as_the_conversion_does(netcdf, converts) -> None:

@@ -34,7 +34,6 @@ def test_what_is_no_size(text: str) -> None:
         ({"stage": "decode"}, UnknownNameError, "did you mean decoded"),
         ({"stage": "raw"}, UnknownNameError, "decoded, preprocessed"),
         ({"workers": 0}, OptionError, "--workers 0"),
-        ({"compute": "soon"}, OptionError, "25ms"),
     ],
 )
 def test_requests_that_cannot_be(given, error, words: str) -> None:

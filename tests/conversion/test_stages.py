@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iobench.conversion.early_samples import decoded_samples
+from iobench.conversion.preparing import decoded_samples
 from iobench.datasets.contract import SampleIndex, make_sample
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable

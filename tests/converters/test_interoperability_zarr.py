@@ -12,7 +12,7 @@ from iobench.samples import Packed, SampleSpec, Variable
 from iobench.stores.labels import unique_dims
 from iobench.testing import EVERY_DTYPE, random_sample, write_store
 from iobench_converters.zarr_groups import FORMAT
-from iobench_converters.zarr_layout import ZarrOptions, plan_arrays
+from iobench_converters.zarr_metadata import ZarrOptions, plan_arrays
 
 OPTIONS = [
     {},

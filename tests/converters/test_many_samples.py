@@ -12,6 +12,7 @@ import pytest
 
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.plan import fingerprint
+from iobench.stores.shard_writer import ShardPlan
 from iobench.testing import random_sample
 from iobench_converters import numpy_records, tfrecord, zarr_groups
 
@@ -55,10 +56,10 @@ def calls_of_writing(folder, fmt, options, n_samples):
     rows = {name: np.stack([each[name] for each in samples]) for name in SPEC.names}
     folder.mkdir()
     with counted() as calls:
-        writer = fmt.writer(folder, SPEC, shard=0, options=options, n_samples=n_samples)
+        writer = fmt.writer(folder, SPEC, ShardPlan(0, n_samples, n_samples), options)
         encode = fmt.encoder(SPEC, options)
         for _ in range(n_samples // 500):
-            writer.append_stack(encode(rows))
+            writer.append(encode(rows))
         writer.close()
     return calls
 

@@ -97,15 +97,15 @@ def test_index_is_what_tfrecord2idx_writes(tmp_path):
     assert frames == [(offset - 12, nbytes + FRAME_NBYTES) for offset, nbytes in scanned]
 
 
-def test_sample_beyond_what_an_example_can_hold_is_refused(tmp_path):
+def test_sample_beyond_what_an_example_can_hold_is_refused():
     spec = SampleSpec((Variable("x", (1 << 29,), "f4", ("x",)),))
     with pytest.raises(SampleError, match="format numpy"):
-        FORMAT.writer(tmp_path, spec, shard=0, options={})
+        FORMAT.encoder(spec, {})
 
 
-def test_unknown_encoding_is_refused(tmp_path):
+def test_unknown_encoding_is_refused():
     with pytest.raises(OptionError, match=r"encoding=float\|bytes"):
-        FORMAT.writer(tmp_path, SPEC, shard=0, options={"encoding": "zip"})
+        FORMAT.encoder(SPEC, {"encoding": "zip"})
 
 
 _RECORDS = {}

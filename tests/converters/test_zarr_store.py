@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from iobench.errors import OptionError, SampleError, StoreError, UnknownNameError
 from iobench.files.crc32c import crc32c
 from iobench.samples import SampleSpec, Variable
+from iobench.stores.shard_writer import ShardPlan
 from iobench.stores.verification import verify_store
-from iobench.testing import EVERY_DTYPE, StoreTests, random_sample, write_store
+from iobench.testing import EVERY_DTYPE, StoreTests, random_sample, side_by_side, write_store
 from iobench_converters.zarr_groups import FORMAT
 
 pytest.importorskip("numcodecs", reason="needs pip install 'iobench[zarr]'")
@@ -169,11 +170,10 @@ def test_names_that_are_no_nodes_stay_inside_the_folder(tmp_path):
         ({"chunks": "y=2"}, "chunks"),
     ],
 )
-def test_unknown_options_are_refused(tmp_path, options, message):
+def test_unknown_options_are_refused(options, message):
     with pytest.raises((OptionError, UnknownNameError), match=message) as caught:
-        FORMAT.writer(tmp_path, FIELDS, shard=0, options=options)
+        FORMAT.encoder(FIELDS, options)
     assert "\n" not in str(caught.value)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -184,23 +184,23 @@ def test_unknown_options_are_refused(tmp_path, options, message):
         (Variable("x", (3, 2), "G", GRID), "no dtype"),
     ],
 )
-def test_what_zarr_cannot_hold_is_refused(tmp_path, variable, message):
+def test_what_zarr_cannot_hold_is_refused(variable, message):
     with pytest.raises(SampleError, match=f"{message}.*format numpy"):
-        FORMAT.writer(tmp_path, SampleSpec((variable,)), shard=0, options={})
+        FORMAT.encoder(SampleSpec((variable,)), {})
 
 
-def test_chunk_beyond_what_codecs_take_is_refused(tmp_path):
+def test_chunk_beyond_what_codecs_take_is_refused():
     spec = SampleSpec((Variable("x", (1 << 29,), "f4", ("x",)),))
     with pytest.raises(OptionError, match="smaller inner-chunk"):
-        FORMAT.writer(tmp_path, spec, shard=0, options={"codec": "blosc-lz4"})
+        FORMAT.encoder(spec, {"codec": "blosc-lz4"})
 
 
 def test_index_is_as_the_sharding_codec_says(tmp_path):
     """Two samples in a shard of room for four: two places are marked as empty."""
     spec = SampleSpec((Variable("x", (3,), "f4", ("x",)),))
-    writer = FORMAT.writer(tmp_path, spec, shard=2, options={}, n_samples=4)
-    for seed in range(2):
-        writer.append(random_sample(spec, seed))
+    writer = FORMAT.writer(tmp_path, spec, ShardPlan(2, 2, 4), {})
+    rows = side_by_side(spec, [random_sample(spec, seed) for seed in range(2)])
+    writer.append(FORMAT.encoder(spec, {})(rows))
     (file,) = writer.close().shard.files
     data = (tmp_path / file.name).read_bytes()
     assert file.name == "x/c.2.0"

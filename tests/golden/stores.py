@@ -108,14 +108,12 @@ def summary(store: Path) -> dict[str, Any]:
         for path in sorted(store.rglob("*"))
         if path.is_file() and path.name not in NOT_BY_BYTE and not path.name.startswith(".")
     }
-    view = iobench.open_store(store).to_xarray()
-    labels = {}
-    for name, each in sorted(view.coords.items(), key=lambda item: str(item[0])):
-        attributes = sorted((key, str(value)) for key, value in each.attrs.items())
-        values = np.asarray(each.values)
-        content = (values.astype("U") if values.dtype == object else values).tobytes()
-        header = f"{each.dims} {each.dtype} {attributes} "
-        labels[str(name)] = _digest(header.encode() + content)
+    index = iobench.open_store(store).index()
+    labels = {"splits": _digest(repr([(k, [*v]) for k, v in index.splits.items()]).encode())}
+    for each in index.meteorology.coordinates:
+        attributes = sorted((key, str(value)) for key, value in each.attributes.items())
+        header = f"{each.dims} {each.values.dtype} {attributes} "
+        labels[each.name] = _digest(header.encode() + each.values.tobytes())
     manifest = json.loads((store / "iobench.json").read_text())
     return {
         "files": files,

@@ -300,7 +300,7 @@ def test_a_blosc_chunk_that_announces_too_much(tmp_path):
 def test_a_sample_that_numpy_has_no_dtype_for_is_refused_before_it_is_made(tmp_path):
     spec = SampleSpec((Variable("x", (1 << 16, 1 << 16), "f4", ("y", "x")),))
     with pytest.raises(SampleError, match="less than 2 GiB"):
-        numpy_records.FORMAT.writer(tmp_path, spec, shard=0, options={})
+        numpy_records.FORMAT.encoder(spec, {})
     assert not list(tmp_path.iterdir())
 
 

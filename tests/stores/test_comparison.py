@@ -79,14 +79,14 @@ def test_the_first_difference_is_named(store):
     before = random_sample(SPEC, number)["T"][2, 3]
     result = verify_against(store, INDEX, changed(number, T=((2, 3), 7.5)))
     assert not result.same
-    assert str(result.first) == (
+    assert result.first == (
         f"shard 1, sample 6, which is 6 of the source (2020-01-07): T[2, 3] is {before!s}, in the "
         "source 7.5"
     )
     assert (result.n_values, result.n_differing_samples, result.differing) == (1, 1, {"T": 1})
     expected = abs(float(before) - 7.5)
     assert result.largest == {"T": pytest.approx(expected)}
-    assert json.loads(json.dumps(result.to_dict()))["first"]["source_sample"] == number
+    assert json.loads(json.dumps(result.to_dict()))["n_values"] == 1
 
 
 def test_kinds_of_nan_are_told_apart_in_words(tmp_path):
@@ -94,7 +94,7 @@ def test_kinds_of_nan_are_told_apart_in_words(tmp_path):
     quiet, other = (np.array(bits, "<u4").view("<f4") for bits in (0x7FC00000, 0x7FC00001))
     store = write_store(tmp_path / "store", numpy_records.FORMAT, spec, [{"x": quiet}])
     result = verify_against(store, SampleIndex(spec, [0]), lambda _: given({"x": other}))
-    assert str(result.first) == (
+    assert result.first == (
         "shard 0, sample 0, which is 0 of the source: x is nan (bytes 0000c07f), in the source "
         "nan (bytes 0100c07f)"
     )
@@ -112,7 +112,7 @@ def test_lossless_is_every_bit(tmp_path, one, other):
     index = SampleIndex(spec, [0])
     assert verify_against(store, index, lambda _: given(stored)).same
     result = verify_against(store, index, lambda _: given(source))
-    assert result.first.index == (1,)
+    assert result.first.startswith("shard 0, sample 0, which is 0 of the source: x[1] is ")
     assert result.n_values == 1
     assert np.isfinite(result.largest["x"])
 
@@ -142,7 +142,7 @@ def test_samples_are_those_the_store_says_it_holds(tmp_path):
     store = manifest_of(store, samples=tuple(chosen))
     assert verify_against(store, INDEX, make).same
     result = verify_against(store, INDEX, changed(5, T=((0, 0), 1.0)))
-    assert (result.first.sample, result.first.source_sample, result.first.shard) == (2, 5, 1)
+    assert result.first.startswith("shard 1, sample 2, which is 5 of the source")
 
 
 def test_another_source_is_refused(store):
@@ -230,7 +230,7 @@ def test_a_lossy_store_beyond_its_errors_is_said(lossy):
             yield values
 
     result = verify_against(lossy, index, made)
-    assert (result.first.sample, result.first.array, result.first.index) == (3, "T", (4,))
+    assert "sample 3, which is 3 of the source: T[4] is " in result.first
     assert result.differing == {"T": 1, "p": 1}
     assert allowed < result.largest["T"] <= 3.5 * allowed
 

@@ -101,25 +101,6 @@ def test_metadata_files_are_checked(tmp_path):
         verify_store(open_store(store.path))
 
 
-class Bare:
-    """No more than the contract asks for."""
-
-    def __init__(self, store):
-        self.path, self.manifest, self.spec = store.path, store.manifest, store.spec
-        self.extents, self.read = store.extents, store.read
-
-    def __len__(self):
-        return self.manifest.n_samples
-
-
-def test_a_store_that_is_no_table_of_extents_is_verified_too(tmp_path):
-    store = make(tmp_path / "store")
-    assert verify_store(Bare(store), workers=2) > store.manifest.nbytes
-    damage(store, 4, 1)
-    with pytest.raises(StoreError, match="shard 1, sample 4, array 'u'"):
-        verify_store(Bare(store), workers=2)
-
-
 def test_memory_does_not_grow_with_the_samples(tmp_path):
     spec = SampleSpec((Variable("x", (8 * PIECE_NBYTES,), "u1", ("n",)),))
     store = write_store(

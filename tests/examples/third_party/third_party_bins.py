@@ -9,11 +9,13 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.stores import (
+    EncodedStack,
     ExtentStore,
     ExtentTable,
     ShardWriter,
-    crc32c,
+    octets,
     open_file_size,
+    row_checksums,
 )
 
 if TYPE_CHECKING:
@@ -22,18 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.samples import Sample, SampleSpec
-    from iobench.stores import Manifest, Store
-
-
-class BinsWriter(ShardWriter):
-    """Writes one shard; the file appears when it is closed."""
-
-    def write_sample(self, sample: Sample) -> None:
-        """Write the arrays of one sample, in the order of the spec."""
-        pieces = [sample[variable.name].tobytes() for variable in self.spec]
-        self.files[0].write(*pieces)
-        self.checksums.extend(map(crc32c, pieces))
+    from iobench.samples import SampleSpec
+    from iobench.stores import Encode, Manifest, ShardPlan, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,34 +53,32 @@ class Bins:
         spec = manifest.spec
         lengths = np.array([variable.nbytes for variable in spec])
         starts = np.cumsum(lengths) - lengths
-        counts = [shard.n_samples for shard in manifest.shards]
-        files = tuple(path / shard.files[0].name for shard in manifest.shards)
-        for file, count in zip(files, counts, strict=True):
-            open_file_size(file, expected=count * spec.nbytes)
-        file_of = np.repeat(np.arange(len(files), dtype="u4"), counts)
-        in_shard = np.concatenate([np.arange(count) for count in counts])
-        shape = (len(in_shard), len(lengths))
-        table = ExtentTable(
-            files=files,
-            file=np.broadcast_to(file_of[:, None], shape),
-            offset=in_shard[:, None] * spec.nbytes + starts,
-            length=np.broadcast_to(lengths, shape),
+        offsets = []
+        for shard in manifest.shards:
+            open_file_size(path / shard.files[0].name, expected=shard.n_samples * spec.nbytes)
+            offsets.append(np.arange(shard.n_samples)[:, None] * spec.nbytes + starts)
+        table = ExtentTable.of_shards(
+            path, manifest.shards, offsets, lengths, file_numbers=[0] * len(lengths)
         )
         return ExtentStore(path, manifest, table=table, decode=Decode(spec))
 
-    def writer(
-        self,
-        path: Path,
-        spec: SampleSpec,
-        *,
-        shard: int,
-        options: Mapping[str, str],
-        n_samples: int | None = None,
-    ) -> BinsWriter:
-        """Return the writer of one shard."""
+    def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
+        """Return what encodes samples side by side: bytes of the file, checksums of extents."""
         if options:
             raise OptionError(f"bins: unknown option {min(options)!r}, it has none")
-        return BinsWriter(path, spec, shard=shard, files=[f"{shard:05d}.bin"])
+
+        def encode(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:
+            arrays = [octets(rows[variable.name]) for variable in spec]
+            checksums = np.stack([row_checksums(each) for each in arrays], axis=1)
+            return EncodedStack([[np.concatenate(arrays, axis=1).reshape(-1).data]], checksums)
+
+        return encode
+
+    def writer(
+        self, path: Path, spec: SampleSpec, plan: ShardPlan, options: Mapping[str, str]
+    ) -> ShardWriter:
+        """Return the writer of one shard; its file appears when it is closed."""
+        return ShardWriter(path, plan, [f"{plan.number:05d}.bin"])
 
 
 FORMAT = Bins()
