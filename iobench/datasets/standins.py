@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Notice
 
 MANIFEST_VERSION: Final = 1
-LARGE_NBYTES: Final = 64 << 20
-"""Less is written sooner by this process than by ones that must start first."""
 SPARE_NBYTES: Final = 64 << 20
 """Left free on the disk beside a stand-in: for indexes, the normalisation, a run."""
 
@@ -132,35 +130,26 @@ def ensure_stand_in(
     with locked(root, notice=notice):
         if not _is_finished(root, header):  # nor made by another process while this one waited
             _write_manifest(root, header, ())
-            write_stand_in(root, files, progress=progress)
+            # Of a tiny one the processes would take longer to start than the files to write.
+            write_stand_in(root, files, processes=1 if tiny else None, progress=progress)
             _write_manifest(root, header, files)
     return root
 
 
-def no_advance(units: int) -> None:
-    """Say nothing."""
-
-
 def write_stand_in(
-    root: Path, files: Mapping[str, Callable[[Path], None]], *, progress: Progress = no_progress
+    root: Path,
+    files: Mapping[str, Callable[[Path], None]],
+    *,
+    processes: int | None = 1,
+    progress: Progress = no_progress,
 ) -> None:
-    """Write the files of a stand-in that are not there yet, large ones several at once.
+    """Write the files of a stand-in that are not there yet, by default one after the other.
 
     Each is written under a temporary name, flushed and renamed.
     """
     missing = [(root / name, write) for name, write in files.items() if not (root / name).exists()]
-    done = 0
-    for number, job in enumerate(missing):
-        _write_file(job, no_advance)
-        progress(done := number + 1, len(missing))
-        if job[0].stat().st_size * (len(missing) - done) > LARGE_NBYTES:
-            break
-    rest = missing[done:]
-    for _ in run_jobs(
-        _write_file,
-        rest,
-        progress=lambda more, _: progress(done + more, len(missing)),
-    ):
+    total = len(missing)
+    for _ in run_jobs(_write_file, missing, processes=processes, progress=progress, total=total):
         pass
 
 

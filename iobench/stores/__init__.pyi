@@ -80,5 +80,6 @@ from iobench.stores.value_statistics import ALL_SAMPLES as ALL_SAMPLES
 from iobench.stores.value_statistics import N_MOMENTS as N_MOMENTS
 from iobench.stores.value_statistics import SampleMeasure as SampleMeasure
 from iobench.stores.value_statistics import ShardMoments as ShardMoments
+from iobench.stores.value_statistics import merge_means as merge_means
 from iobench.stores.value_statistics import merge_shard_moments as merge_shard_moments
 from iobench.stores.value_statistics import split_members as split_members

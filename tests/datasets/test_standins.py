@@ -75,11 +75,11 @@ def test_finished_stand_in_is_reused(root):
 def test_interrupted_stand_in_is_gone_on_with(root):
     first = Letters()
     with pytest.raises(KeyboardInterrupt):
-        ensure_stand_in(first, root, progress=interrupt_at(1))
+        ensure_stand_in(first, root, tiny=True, progress=interrupt_at(1))
     assert json.loads((root / "stand-in.json").read_text())["files"] == []
     kept = root / "url/https/example.eu/B/0"
     written = kept.stat().st_mtime_ns
-    ensure_stand_in(Letters(), root)
+    ensure_stand_in(Letters(), root, tiny=True)
     assert texts(root) == ["aa", "bbb"]
     assert kept.stat().st_mtime_ns == written
 
@@ -133,18 +133,18 @@ def test_damaged_manifest_is_said(root):
 def test_a_disk_that_is_nearly_full_is_not_filled(root, monkeypatch):
     monkeypatch.setattr(standins, "SPARE_NBYTES", 1 << 60)
     with pytest.raises(StorageError, match=r"MB are free; .*the same command continues"):
-        ensure_stand_in(Letters(), root)
+        ensure_stand_in(Letters(), root, tiny=True)
     monkeypatch.undo()
-    ensure_stand_in(Letters(), root)
+    ensure_stand_in(Letters(), root, tiny=True)
     assert texts(root) == ["aa", "bbb"]
 
 
 def test_full_disk_leaves_it_resumable(root):
     letters = Letters([functools.partial(write_text, "aa"), refuse])
     with pytest.raises(StorageError, match=r"full.*same command continues"):
-        ensure_stand_in(letters, root)
+        ensure_stand_in(letters, root, tiny=True)
     assert [path.name for path in root.rglob("*.partial")] == []
-    ensure_stand_in(Letters(), root)
+    ensure_stand_in(Letters(), root, tiny=True)
     assert texts(root) == ["aa", "bbb"]
 
 
@@ -174,7 +174,7 @@ def test_stand_in_in_the_users_folder_is_known_as_one(root, tmp_path):
 
 def test_unfinished_stand_in_in_the_users_folder_is_refused(root, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        ensure_stand_in(Letters(), root, progress=interrupt_at(1))
+        ensure_stand_in(Letters(), root, tiny=True, progress=interrupt_at(1))
     with pytest.raises(StorageError, match="unfinished stand-in"):
         Letters().files(FileLocator(data_dir=root, cache_dir=tmp_path))
 

@@ -12,7 +12,7 @@ from iobench.datasets.source_files import index_grib
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.recording.process_io import read_process_io
 from iobench_maelstrom.ens10.dataset import Ens10
-from iobench_maelstrom.ens10.point_statistics import member_moments, normalisation_of
+from iobench_maelstrom.ens10.point_statistics import keep_statistics, member_moments
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def test_nowhere_to_keep_the_normalisation_is_said(tiny, tmp_path):
     messages = [extents[:-1] for extents in tiny.index.where]
     locator = FileLocator(cache_dir=tmp_path / "file" / "cache")
     with pytest.raises(StorageError, match=r"cannot be kept: .*; give --store-dir"):
-        normalisation_of(
-            "ens10", tiny.dataset.members_of, messages, [], locator, sizes=(11, 3, 91 * 180)
+        keep_statistics(
+            "ens10", tiny.dataset.members_of, messages, [], locator, n_values=11 * 3 * 91 * 180
         )
 
 

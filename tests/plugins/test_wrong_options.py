@@ -22,13 +22,7 @@ WRONG = {
         ({"subset": "tier-1", "patch": "0"}, "subset cannot be combined with patch"),
         ({"hr_units": "K s-1", "heating_rate": "false"}, "hr_units needs heating_rate=true"),
     ),
-    "radiation-tf": (
-        ({"subset": "tier-1", "filenum": "1"}, "cannot be combined with filenum"),
-        ({"filenum": "52"}, "filenum 52: time step 0 has files 0 to 51"),
-        ({"netflux": "true", "output_fields": "hr_sw"}, "netflux needs sw or lw"),
-        ({"nonormsolar": "true"}, "nonormsolar needs norm=true"),
-        ({"hr_units": "K s-1", "output_fields": "sw"}, "hr_units needs hr_sw or hr_lw"),
-    ),
+    "radiation-tf": (({"subset": "tier-1", "filenum": "1"}, "cannot be combined with filenum"),),
     "ens10": (
         ({"date": "0102"}, "date '0102': expected one of 0101, 0104 to 1231"),
         ({"date": "2018-01-01"}, "expected one of 0101"),

@@ -256,11 +256,8 @@ class LabelledObject(ObjectDataset):
         where = [tuple(indexes) for _, *indexes in rows.where]
         index = SampleIndex(self._spec, where, coordinate=rows.names(), axes=rows.axes)
         if len(dims) == 1:
-            (dim,), (axis,) = dims, rows.axes
-            labels = value.indexes.get(dim)
-            names = [f"{dim}={n if labels is None else labels[n]}" for (n,) in where]
-            index = SampleIndex(self._spec, where, coordinate=names)
-            steps = np.diff(axis.positions)
+            (axis,), steps = rows.axes, np.diff(rows.axes[0].positions)
+            index = replace(index, axes=())
             in_row = (steps > 0).all() or (steps < 0).all()
             if rows.along[0].is_comparable and in_row and np.isfinite(axis.positions).all():
                 index = replace(index, positions=axis.positions, position_units=axis.units)

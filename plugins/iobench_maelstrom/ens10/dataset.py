@@ -45,7 +45,11 @@ from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.climetlab_plugin import PluginFiles
 from iobench_maelstrom.ens10 import files as archive
-from iobench_maelstrom.ens10.point_statistics import PointStatistics, normalisation_of
+from iobench_maelstrom.ens10.point_statistics import (
+    PointStatistics,
+    keep_statistics,
+    member_moments,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -179,13 +183,10 @@ class Ens10(PluginFiles):
         index = index_grib(forecasts, cache_dir=locator.cache_dir, progress=locator.progress)
         self._layout, where = find_messages(index, self.task)
         starts, members, shape = self._layout.starts, self._layout.members, self._layout.shape
-        self._statistics = normalisation_of(
-            self.name,
-            self.members_of,
-            where,
-            list(map(range_file, index.files)),
-            locator,
-            sizes=(len(self.task.fields), len(members), shape[0] * shape[1]),
+        n_values = len(self.task.fields) * len(members) * shape[0] * shape[1]
+        files_of_index = list(map(range_file, index.files))
+        self._statistics = keep_statistics(
+            self.name, self.members_of, where, files_of_index, locator, n_values=n_values
         )
         grid, channels = ("latitude", "longitude"), self.task.channels
         inputs = (len(channels), *shape)
@@ -269,10 +270,14 @@ class Ens10(PluginFiles):
         shape = self.layout.shape
         if self._statistics is None:
             raise OptionError(f"{self.name}: call samples() before preprocess()")
+        mean, divisor = self._statistics.mean_and_divisor
         inputs = np.empty((2 * len(self.task.fields), shape[0] * shape[1]), dtype=np.float32)
         for number, variable in enumerate(self.task.fields):
+            pair = slice(2 * number, 2 * number + 2)
             fields = arrays[variable.name].reshape(len(self.layout.members), -1)
-            self._statistics.score(number, fields, inputs[2 * number : 2 * number + 2])
+            member_moments(fields, inputs[pair])
+            inputs[pair] -= mean[pair]
+            inputs[pair] /= divisor[pair]
         sample = {"inputs": inputs.reshape(len(inputs), *shape)}
         if self.has_target:
             sample[self.task.target] = arrays["target"]

@@ -1,7 +1,7 @@
 """Normalisation of ensemble means and deviations, per channel and grid point.
 
-Mean and deviation over all samples are computed once and kept beside the index, as an ``.npy``
-file that every loading process maps.
+Mean and divisor over all samples are computed once and kept beside the index, as an ``.npy`` file
+that every loading process maps.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from iobench.datasets import as_path, run_jobs
 from iobench.errors import StorageError
-from iobench.stores import make_item, write_atomically
+from iobench.stores import make_item, merge_means, write_atomically
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,10 +35,8 @@ FEW_VALUES = 1 << 25
 CHUNK = 1 << 14
 """Points handled at once: ten members of them fit a core's cache."""
 
-Members = Callable[["Where"], Iterable["NDArray[np.float32]"]]
-"""Returns the members of each variable of a sample, (members, points); picklable."""
-Moments = tuple[int, Any, Any]
-"""Count, mean and sum of squared deviations of each channel, float64, shape (channels, points)."""
+Members = Callable[["Where"], "NDArray[np.float32]"]
+"""Returns the members of each variable of a sample, (variables, members, points); picklable."""
 
 
 def member_moments(fields: NDArray[np.float32], out: NDArray[np.float32]) -> None:
@@ -60,7 +58,7 @@ def member_moments(fields: NDArray[np.float32], out: NDArray[np.float32]) -> Non
 
 
 class PointStatistics:
-    """The normalisation on disk: mean and divisor, float32, shape (2, channels, points)."""
+    """Statistics in a file, which every process maps for itself."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,55 +67,53 @@ class PointStatistics:
         return PointStatistics, (self.path,)
 
     @functools.cached_property
-    def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Mean and divisor (deviation + `SPREAD`), mapped: all processes of the machine share."""
-        mean, divisor = np.load(self.path, mmap_mode="r")
-        return mean, divisor
-
-    def score(self, number: int, fields: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-        """Fill ``out``, (2, points): normalised mean and deviation of the members of a variable."""
-        mean, divisor = self.arrays
-        pair = slice(2 * number, 2 * number + 2)
-        member_moments(fields, out)
-        out -= mean[pair]
-        out /= divisor[pair]
+    def mean_and_divisor(self) -> NDArray[np.float32]:
+        """Both, (2, channels, points)."""
+        both: NDArray[np.float32] = np.load(self.path, mmap_mode="r")
+        return both
 
     def facts(self) -> dict[str, str]:
-        """Return what it is and a digest of the values, for the provenance of stores."""
-        digest = hashlib.sha256()
-        for array in self.arrays:
-            digest.update(np.ascontiguousarray(array).data)
+        """Return what the statistics are, for the provenance of stores."""
+        content = np.ascontiguousarray(self.mean_and_divisor).data
         return {
             "formula": f"(x - mean) / (std + {SPREAD})",
             "over": "samples, per channel and grid point, ddof 0",
-            "sha256": digest.hexdigest(),
+            "sha256": hashlib.sha256(content).hexdigest(),
         }
 
 
-def normalisation_of(
+def keep_statistics(
     name: str,
     members: Members,
     samples: Sequence[Where],
     files: Sequence[str],
     locator: Locator,
     *,
-    sizes: tuple[int, int, int],
+    n_values: int,
 ) -> PointStatistics:
     """Return the statistics over samples, computed where they are not kept.
 
-    They are known by the samples, their ``files``, and ``sizes``: how many variables, members and
-    values of each there are.
+    They are known by the samples and their ``files``; a sample has ``n_values``.
     """
-    key = _key(samples, files, sizes)
+    states = [(path.name, path.stat()) for path in map(as_path, files)]
+    about = {
+        "version": NORMALISATION_VERSION,
+        "files": [
+            [file, state.st_size, getattr(state, "etag", "") or state.st_mtime_ns]
+            for file, state in states
+        ],
+        "samples": hashlib.sha256(repr(samples).encode()).hexdigest(),
+    }
+    key = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:24]
     path = locator.cache_dir / f"{name.removeprefix('maelstrom-')}-normalisation-{key}.npy"
     statistics = PointStatistics(path)
     try:
-        _ = statistics.arrays
+        _ = statistics.mean_and_divisor
     except (OSError, ValueError, EOFError):  # none, or a damaged one
-        n_values = len(samples) * int(np.prod(sizes))
-        count, mean, squares = _moments(members, samples, locator, is_small=n_values < FEW_VALUES)
-        both = np.stack([mean, np.sqrt(squares / count) + SPREAD])
+        is_small = len(samples) * n_values < FEW_VALUES
+        count, mean, squares = _moments(members, samples, locator, 1 if is_small else None)
         content = io.BytesIO()
+        both = np.stack([mean, np.sqrt(squares / count) + SPREAD])
         np.save(content, both.astype(np.float32))
         try:
             make_item(locator.cache_dir, kind="index", title="indexes of source files")
@@ -131,64 +127,36 @@ def normalisation_of(
 
 
 def _moments(
-    members: Members, samples: Sequence[Where], locator: Locator, *, is_small: bool
-) -> Moments:
+    members: Members, samples: Sequence[Where], locator: Locator, processes: int | None
+) -> tuple[int, Any, Any]:
     """Return the moments over samples: of some at once (Welford), merged in their order."""
     starts = range(0, len(samples), SAMPLES_PER_JOB)
     jobs = [(members, samples[start : start + SAMPLES_PER_JOB]) for start in starts]
-    waiting: dict[int, Moments] = {}
-    merged: Moments = (0, 0.0, 0.0)
+    waiting: dict[int, Any] = {}
+    merged: tuple[int, Any, Any] = (0, 0.0, 0.0)
     due = 0
     for job, moments in run_jobs(
-        _part_moments,
-        jobs,
-        processes=1 if is_small else None,
-        progress=locator.progress,
-        total=len(samples),
+        _part_moments, jobs, processes=processes, progress=locator.progress, total=len(samples)
     ):
         waiting[job] = moments
-        while (ready := waiting.pop(due, None)) is not None:
-            merged = _merge(merged, ready) if due else ready
+        while due in waiting:
+            merged = merge_means(merged, waiting.pop(due))
             due += 1
     return merged
 
 
-def _merge(one: Moments, two: Moments) -> Moments:
-    """Return the moments of both (Chan, Golub and LeVeque)."""
-    (count, mean, squares), (added, added_mean, added_squares) = one, two
-    total, difference = count + added, added_mean - mean
-    mean += difference * (added / total)
-    squares += added_squares + difference**2 * (count * added / total)
-    return total, mean, squares
-
-
-def _part_moments(job: tuple[Members, Sequence[Where]], advance: Advance) -> Moments:
+def _part_moments(
+    job: tuple[Members, Sequence[Where]], advance: Advance
+) -> tuple[int, NDArray[Any], NDArray[Any]]:
     members, samples = job
-    count, mean, squares = 0, np.zeros(()), np.zeros(())
-    for where in samples:
-        fields = list(members(where))
-        values = np.empty((2 * len(fields), fields[0].shape[1]), dtype=np.float32)
+    mean, squares = np.zeros(()), np.zeros(())
+    for count, where in enumerate(samples, start=1):
+        fields = members(where)
+        values = np.empty((2 * len(fields), fields.shape[2]), dtype=np.float32)
         for number, each in enumerate(fields):
             member_moments(each, values[2 * number : 2 * number + 2])
-        count += 1
         difference = values - mean
         mean = mean + difference / count
         squares = squares + difference * (values - mean)
         advance(1)
-    return count, mean, squares
-
-
-def _key(samples: Sequence[Any], files: Sequence[str], sizes: tuple[int, int, int]) -> str:
-    """Return a digest of what statistics depend on: samples, and states of their files."""
-    states = [(path.name, path.stat()) for path in map(as_path, files)]
-    about = {
-        "version": NORMALISATION_VERSION,
-        "spread": SPREAD,
-        "members": sizes,
-        "files": [
-            [name, state.st_size, getattr(state, "etag", "") or state.st_mtime_ns]
-            for name, state in states
-        ],
-        "samples": hashlib.sha256(repr(samples).encode()).hexdigest(),
-    }
-    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:24]
+    return len(samples), mean, squares

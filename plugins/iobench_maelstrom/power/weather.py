@@ -2,7 +2,7 @@
 
 Or the 25 channels of deep clustering, level by level, and the variables of each: source of these is
 the benchmark of 4castRenewables/maelstrom-a6 (``jube/submit.yaml``). It crops 0.8 of the grid anew
-in each epoch, which ``--patch`` does.
+in each epoch, which ``patch`` of the loader does.
 """
 
 from __future__ import annotations
@@ -106,11 +106,6 @@ class PowerFiles(PluginFiles, Recipe):
             self.days = list(dict.fromkeys(at_hand))
         return super().files(locator)
 
-    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        facts = super().provenance(files, fitted)
-        options = {**facts["options"], "date": list(self.days)}
-        return {**facts, "options": options, "hours_per_run": archive.HOURS_PER_RUN}
-
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         calls = []
         for prefix in self.prefixes:
@@ -200,9 +195,6 @@ class WeatherFields(PowerFiles):
             self.levels = whole_variable(files[0], "level").astype(int).tolist()
         where = [(run, step) for run, each in enumerate(times) for step in range(len(each))]
         return hour_items(where, [times[run][step] for run, step in where])
-
-    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        return {**super().provenance(files, fitted), "levels": self.levels}
 
     def contents(self, key: FileKey, plan: StandIn) -> StandInFile:
         return archive.run_contents(plan, self.level_type, key["date"], key["hour"])

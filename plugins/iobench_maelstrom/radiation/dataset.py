@@ -136,14 +136,14 @@ class Radiation(archive.RadiationFiles, Recipe):
             )
         opened = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
         for number, file in enumerate(opened):
-            inputs = opened[number % half]
             names = self.inputs if number < half else self.outputs
             for name in names:
                 self._check_variable(file, name, opened[number // half * half])
-            if file.dims[COLUMN] != inputs.dims[COLUMN]:
+            n_columns = opened[number % half].dims[COLUMN]
+            if file.dims[COLUMN] != n_columns:
                 raise FileFormatError(
                     f"{file.path}: dimension {COLUMN!r} is {file.dims[COLUMN]}, expected "
-                    f"{inputs.dims[COLUMN]} as in {inputs.path}"
+                    f"{n_columns} as in {opened[number % half].path}"
                 )
         kept = [only_variables(file, self.inputs) for file in opened[:half]]
         outputs = [only_variables(file, self.outputs) for file in opened[half:]]
@@ -156,20 +156,17 @@ class Radiation(archive.RadiationFiles, Recipe):
         if COLUMN not in file.dims or variable is None:
             lacks = f"variable {name!r}" if COLUMN in file.dims else f"dimension {COLUMN!r}"
             raise FileFormatError(f"{file.path}: lacks the {lacks}; fetch the file again")
-        field = FIELDS[name]
         dims = dict(zip(variable.dims, variable.shape, strict=True))
-        inner = {dim: length for dim, length in dims.items() if dim != COLUMN}
-        expected = dict(zip(field.dims, archive.shape_of(field), strict=True))
-        by_shape = archive.is_assumed(field) and tuple(inner.values()) == archive.shape_of(field)
-        # Upstream broadcasts a scalar irradiance; one that comes by column needs no help.
-        is_by_column = COLUMN in dims or name == archive.SHARED
+        lengths = {COLUMN: file.dims[COLUMN], **archive.LENGTHS}
+        expected = {dim: lengths[dim] for dim in (COLUMN, *FIELDS[name].dims)}
+        # Upstream broadcasts a scalar irradiance; some dimensions may have other names, or order.
+        is_known = sorted(dims.values()) == sorted(expected.values())
+        is_known |= name == archive.SHARED and not dims
         is_like_first = variable.dims == first.variables[name].dims
-        is_float32 = np.dtype(variable.packing.dtype) == np.float32
-        if not (is_float32 and is_by_column and is_like_first and (by_shape or inner == expected)):
+        if not (is_known and is_like_first and np.dtype(variable.packing.dtype) == np.float32):
             raise FileFormatError(
-                f"{file.path}: variable {name!r} is {np.dtype(variable.packing.dtype)} "
-                f"({_listed(dims)}), expected float32 ({_listed({COLUMN: 0, **expected})}) as in "
-                f"{first.path}"
+                f"{file.path}: variable {name!r} is {np.dtype(variable.packing.dtype)} {dims}, "
+                f"expected float32 {expected} as in {first.path}"
             )
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
@@ -193,13 +190,6 @@ class Radiation(archive.RadiationFiles, Recipe):
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
     ) -> SampleLabels:
         return super().meteorology(files[: len(self.file_numbers)], items, cache_dir)
-
-    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        return {
-            **super().provenance(files, fitted),
-            "columns_per_file": [file.dims[COLUMN] for file in files[: len(self.file_numbers)]],
-            "licence": archive.LICENCE,
-        }
 
     # ---- a sample
 
@@ -231,18 +221,18 @@ class Radiation(archive.RadiationFiles, Recipe):
         return sample
 
     def spec(self) -> SampleSpec:
-        variables = [
-            Variable(
-                name, shape, "<f4", dims, GROUP_UNITS.get(name, ""), channels=archive.CHANNELS[name]
-            )
-            for name, (dims, shape) in archive.GROUPS.items()
-        ]
+        variables = []
         if self.chosen["raw_inputs"]:
-            variables = []
             for name in self.inputs:
-                dims, shape = self._inner(self.opened[0], name)
-                units = FIELDS[name].units
-                variables.append(Variable(name, shape, "<f4", dims, units))
+                variable = self.opened[0].variables[name]
+                pairs = zip(variable.dims, variable.shape, strict=True)
+                inner = {dim: length for dim, length in pairs if dim != COLUMN}
+                shape, units = tuple(inner.values()), FIELDS[name].units
+                variables.append(Variable(name, shape, "<f4", tuple(inner), units))
+        else:
+            for name, (dims, shape) in archive.GROUPS.items():
+                units, channels = GROUP_UNITS.get(name, ""), archive.CHANNELS[name]
+                variables.append(Variable(name, shape, "<f4", dims, units, channels=channels))
         half, units = archive.LENGTHS["half_level"], self.chosen["hr_units"]
         targets: list[tuple[str, dict[str, int], str]]
         targets = [(name, {"half_level": half}, "W m-2") for name in archive.FLUXES]
@@ -257,13 +247,6 @@ class Radiation(archive.RadiationFiles, Recipe):
             shape = tuple(axes.values())
             variables.append(Variable(name, shape, "<f4", tuple(axes), units, "target", channels))
         return SampleSpec(tuple(variables))
-
-    def _inner(self, file: NetcdfFile, name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """Return dimensions and shape of a variable of a column."""
-        variable = file.variables[name]
-        pairs = zip(variable.dims, variable.shape, strict=True)
-        inner = {dim: length for dim, length in pairs if dim != COLUMN}
-        return tuple(inner), tuple(inner.values())
 
     # ---- the stand-in
 
@@ -312,7 +295,3 @@ def _column_name(pairs: Sequence[FileKey], starts: Sequence[int], number: int) -
     place, column = archive.locate(starts, number)
     pair = pairs[place]
     return f"{pair['date']} step {pair['timestep']} patch {pair['patch']} column {column}"
-
-
-def _listed(dims: Mapping[str, int]) -> str:
-    return ", ".join(f"{dim} {length}" if length else dim for dim, length in dims.items())

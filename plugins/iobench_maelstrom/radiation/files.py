@@ -28,8 +28,6 @@ LENGTHS = {
     "lw_emissivity_band": 2,
 }
 """Of the dimensions of a column, in the order of the samples; a file may hold another one."""
-ASSUMED = ("level_interface", "sw_albedo_band", "lw_emissivity_band")
-"""Dimensions that are called after ecRad, and may be called otherwise in a real file."""
 
 
 def _fields(
@@ -109,11 +107,6 @@ SHARED = "solar_irradiance"
 def shape_of(field: RecipeVariable) -> tuple[int, ...]:
     """Return the shape of a variable of a column."""
     return tuple(LENGTHS[dim] for dim in field.dims)
-
-
-def is_assumed(field: RecipeVariable) -> bool:
-    """Return whether only the shape of a variable is known, not what its dimensions are called."""
-    return not set(field.dims).isdisjoint(ASSUMED)
 
 
 Values = NDArray[Any]

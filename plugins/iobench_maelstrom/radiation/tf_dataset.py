@@ -44,7 +44,7 @@ from iobench.datasets import (
     read_extents,
     whole_variable,
 )
-from iobench.errors import FileFormatError, MissingExtraError, OptionError, StoreError
+from iobench.errors import FileFormatError, MissingExtraError, StoreError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench.stores import (
     FRAME_NBYTES,
@@ -141,10 +141,15 @@ def tf_batches(
         kinds = {name: tf.io.FixedLenFeature(FEATURES[name][1], tf.float32) for name in own.names}
         return own.preprocess(tf.io.parse_single_example(example, kinds), None)
 
-    @contextlib.contextmanager
-    def named_errors() -> Iterator[None]:
+    def batches(_: int) -> Iterator[Sample]:
+        # The pipeline is built here, not with its first batch: that takes as long as many of them.
+        parsed = tf.data.TFRecordDataset(paths).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+        return checked(parsed.batch(batch_size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator())
+
+    def checked(iterator: Iterator[Any]) -> Iterator[Sample]:
         try:
-            yield
+            for batch in iterator:  # the published norms add an axis of length 1 to vectors
+                yield {each.name: batch[each.name].reshape(-1, *each.shape) for each in index.spec}
         except tf.errors.OpError as error:
             # Without the names of its functions and devices.
             text = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error.message), flags=re.DOTALL)
@@ -152,19 +157,6 @@ def tf_batches(
                 f"{where}: TensorFlow cannot read the examples: {' '.join(text.split())}; fetch "
                 "the files again"
             ) from error
-
-    def batches(_: int) -> Iterator[Sample]:
-        # The pipeline is built here, not with its first batch: that takes as long as many of them.
-        with named_errors():
-            examples = tf.data.TFRecordDataset(paths)
-            parsed = examples.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-            iterator = parsed.batch(batch_size).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
-        return checked(iterator)
-
-    def checked(iterator: Iterator[Any]) -> Iterator[Sample]:
-        with named_errors():
-            for batch in iterator:  # the published norms add an axis of length 1 to vectors
-                yield {each.name: batch[each.name].reshape(-1, *each.shape) for each in index.spec}
 
     passes = SamplePasses(index.spec, batches, len(index), batched=True, framework="tensorflow")
     return Baseline(passes, SOURCE)
@@ -205,19 +197,6 @@ VALIDATION, TEST = (
 )
 IN_2020, IN_2019 = (tuple(map(str, range(count))) for count in (52, 116))
 """Numbers of the files of a time step of 2020, and of 2019."""
-VIEW_OPTIONS = (
-    Option("input_fields", "Groups of inputs.", INPUT_FIELDS, INPUT_FIELDS, many=True),
-    Option("output_fields", "Targets.", OUTPUT_FIELDS, OUTPUT_FIELDS, many=True),
-    Option("netflux", "Downward minus upward fluxes.", False),
-    Option(
-        "norm", "Subtract the published mean of the inputs and divide by their deviation.", False
-    ),
-    Option(
-        "nonormsolar", "With norm: not for the cosine of the zenith angle and the irradiance.",
-        False,
-    ),
-    archive.HR_UNITS,
-)  # fmt: skip
 SOLAR_CHANNELS = [1, -1]
 """Of ``sca_inputs``: what ``nonormsolar`` leaves as it is."""
 
@@ -258,32 +237,22 @@ class RadiationTf(archive.RadiationFiles):
             "timestep", "Those of 2020, and four dates of 2019.", ("0",), keys[0].values, many=True
         ),
         Option("filenum", "Which files of each; of 2020 up to 51.", ("0",), IN_2019, many=True),
-        *VIEW_OPTIONS,
-    )
+        Option("input_fields", "Groups of inputs.", INPUT_FIELDS, INPUT_FIELDS, many=True),
+        Option("output_fields", "Targets.", OUTPUT_FIELDS, OUTPUT_FIELDS, many=True),
+        Option("netflux", "Downward minus upward fluxes.", False),
+        Option("norm", "Subtract the published mean of inputs, divide by their deviation.", False),
+        Option(
+            "nonormsolar", "With norm: not for the cosine of the zenith angle and the irradiance.",
+            False,
+        ),
+        archive.HR_UNITS,
+    )  # fmt: skip
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        for key in self.file_numbers:
-            last = (IN_2020 if key["timestep"] in archive.TIMESTEPS else IN_2019)[-1]
-            if int(key["filenum"]) > int(last):
-                raise OptionError(
-                    f"filenum {key['filenum']}: time step {key['timestep']} has files 0 to {last}"
-                )
-        self.view = {each.name: self.chosen[each.name] for each in VIEW_OPTIONS}
-        self._check_view("hr_units" in options)
         self.norms: Norms | None = None
-        self.names = (*self.view["input_fields"], *self.view["output_fields"])
+        self.names = (*self.chosen["input_fields"], *self.chosen["output_fields"])
         self._layout: ExampleLayout | None = None
-
-    def _check_view(self, has_units: bool) -> None:
-        """Raise OptionError where options of a sample contradict each other."""
-        view, outputs = self.view, set(self.view["output_fields"])
-        if view["netflux"] and not {"sw", "lw"} & outputs:
-            raise OptionError("netflux needs sw or lw among output_fields")
-        if view["nonormsolar"] and not (view["norm"] and "sca_inputs" in view["input_fields"]):
-            raise OptionError("nonormsolar needs norm=true and sca_inputs among input_fields")
-        if has_units and not {"hr_sw", "hr_lw"} & outputs:
-            raise OptionError("hr_units needs hr_sw or hr_lw among output_fields")
 
     def file_url(self, key: FileKey) -> str:
         if "norm" in key:
@@ -292,17 +261,17 @@ class RadiationTf(archive.RadiationFiles):
         return f"{archive.BUCKET_URL}/{prefix}{key['timestep']}.{key['filenum']}.tfrecord"
 
     def file_keys(self) -> list[FileKey]:
-        norms = self.view["input_fields"] if self.view["norm"] else ()
+        norms = self.chosen["input_fields"] if self.chosen["norm"] else ()
         return [*self.file_numbers, *({"norm": name} for name in norms)]
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         arguments = self.plugin_arguments()
-        if self.view["norm"]:
-            arguments |= {"norm": True, "input_fields": list(self.view["input_fields"])}
+        if self.chosen["norm"]:
+            arguments |= {"norm": True, "input_fields": list(self.chosen["input_fields"])}
         return [self.call(arguments, keys)]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        view, names = self.view, self.view["input_fields"]
+        view, names = self.chosen, self.chosen["input_fields"]
         n_files = len(files) - (len(names) if view["norm"] else 0)
         frames = catalogued(
             files[:n_files], FRAMES, cache_dir=locator.cache_dir, progress=locator.progress
@@ -311,7 +280,7 @@ class RadiationTf(archive.RadiationFiles):
         starts = archive.first_samples(lengths)
         if view["norm"]:
             self.norms = read_norms(files[n_files:], names, locator.cache_dir)
-            if view["nonormsolar"]:
+            if view["nonormsolar"] and "sca_inputs" in names:
                 mean, deviation = self.norms["sca_inputs"]
                 mean[SOLAR_CHANNELS], deviation[SOLAR_CHANNELS] = 0.0, 1.0
         return SampleIndex(
@@ -364,7 +333,7 @@ class RadiationTf(archive.RadiationFiles):
 
     def preprocess(self, arrays: Arrays, where: Any) -> Sample:
         """Return normalised inputs, fluxes as asked for, and heating rates in their units."""
-        view = self.view
+        view = self.chosen
         sample: dict[str, Any] = {name: arrays[name] for name in view["input_fields"]}
         for name, (mean, deviation) in (self.norms or {}).items():
             sample[name] = (sample[name] - mean) / deviation
@@ -380,12 +349,12 @@ class RadiationTf(archive.RadiationFiles):
 
     def hr_factor(self) -> np.float32:
         """Return what heating rates are multiplied by."""
-        scale = np.float32(archive.HR_SCALES[self.view["hr_units"]])
+        scale = np.float32(archive.HR_SCALES[self.chosen["hr_units"]])
         # mcica's files hold the divergence of the flux, as upstream knows and mends.
         return np.float32(G_CP) * scale if self.solver == "mcica" else scale
 
     def _spec(self) -> SampleSpec:
-        view = self.view
+        view = self.chosen
         variables = []
         for name in view["input_fields"]:
             dims, shape = FEATURES[name]
@@ -469,22 +438,15 @@ def _norms(name: str, key: Sequence[int | str]) -> StandInFile:
 def read_norms(files: Sequence[Path], names: Sequence[str], cache_dir: Path) -> Norms:
     """Return the norms in the files of these groups; what they hold is kept."""
     norms = {}
-    opened = inspect_files(files, cache_dir=cache_dir)
-    for path, file, name in zip(files, opened, names, strict=True):
+    for name, file in zip(names, inspect_files(files, cache_dir=cache_dir), strict=True):
         mean, deviation = (
             whole_variable(file, f"{name}_{kind}").astype(np.float32) for kind in ("mean", "std")
         )
         expected = GROUPS[name][1][-1:]
-        for kind, values in (("mean", mean), ("std", deviation)):
-            if values.shape != expected:
-                raise FileFormatError(
-                    f"{path}: variable '{name}_{kind}' is {values.shape}, expected {expected}"
-                )
-        if not (deviation > 0).all():
+        if not mean.shape == deviation.shape == expected or not (deviation > 0).all():
             raise FileFormatError(
-                f"{path}: variable '{name}_std' is not above 0 at "
-                f"{np.flatnonzero(~(deviation > 0)).tolist()}: samples would not be numbers; "
-                "use norm=false"
+                f"{file.path}: expected {expected[0]} means and deviations above 0; fetch it again "
+                "or use norm=false"
             )
         norms[name] = mean, deviation
     return norms

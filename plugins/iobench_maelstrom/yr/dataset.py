@@ -357,17 +357,6 @@ class Yr(PluginFiles, Recipe):
             )
         )
 
-    def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        return {
-            **super().provenance(files, fitted),
-            "starts": list(self.grid.starts),
-            "patch": list(self.grid.shape),
-            "normalisation": {
-                "formula": "(x - mean) / std" if self.chosen["normalize"] else "none",
-                "source": "climetlab-maelstrom-yr 0.6.3; lead time, x and y by their own moments",
-            },
-        }
-
     # ---- the stand-in
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
