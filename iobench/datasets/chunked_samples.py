@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from iobench.chunks.source_file import SourceFile
     from iobench.datasets.contract import Arrays, Raw
 
-ENCODER = msgspec.msgpack.Encoder(enc_hook=repr)
-
 
 class Hyperslab(NamedTuple):
     """What a sample takes of a variable; of dimensions without a range all."""
@@ -76,37 +74,21 @@ class ChunkedSamples:
         return {**vars(self), "_known": {}, "_sampled": {}}
 
     def keep_files(self, files: Sequence[SourceFile], dims: Sequence[str]) -> None:
-        """Keep what reading needs: it travels to the workers, what files have alike once."""
-        known: dict[bytes, ChunkedVariable] = {}
-
-        def shared(each: ChunkedVariable) -> ChunkedVariable:
-            return each if each.is_in_chunks else known.setdefault(ENCODER.encode(each), each)
-
-        self._dims, self._known, self._sampled = tuple(dims), {}, {}
-        self.opened = tuple(
-            msgspec.structs.replace(
-                file, variables={name: shared(each) for name, each in file.variables.items()}
-            )
-            for file in files
-        )
-        every = [each for file in self.opened for each in file.variables.values()]
+        """Keep what reading needs: it travels to the workers."""
+        self.opened, self._dims = tuple(files), tuple(dims)
+        self._known, self._sampled = {}, {}
+        every = [each for file in files for each in file.variables.values()]
         self.fused = ("read", "decode") if any(each.only_library for each in every) else ()
         in_chunks = [each for each in every if each.is_in_chunks]
         self._chunks = DecodedChunks(len(self._dims))
         self.chunk_cache = self._chunks if in_chunks and not self.fused else None
         most = 1
         for each in in_chunks:
-            chunk = zip(each.dims, each.chunk, strict=True)
-            n_samples = math.prod(length for dim, length in chunk if dim in self._dims)
-            if n_samples > most:
+            lengths = dict(zip(each.dims, each.chunk, strict=True))
+            if (n_samples := math.prod(lengths.get(dim, 1) for dim in dims)) > most:
                 most = n_samples
-                self.shared_chunks = {
-                    "variable": each.name,
-                    "sample_dim": ",".join(self._dims),
-                    "dims": each.dims,
-                    "shape": each.shape,
-                    "chunk": each.chunk,
-                }
+                facts = {"variable": each.name, "sample_dim": ",".join(dims), "dims": each.dims}
+                self.shared_chunks = {**facts, "shape": each.shape, "chunk": each.chunk}
 
     # ---- what a sample is
 

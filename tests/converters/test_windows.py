@@ -16,7 +16,6 @@ from iobench.datasets.contract import make_sample, no_progress
 from iobench.datasets.sample_windows import SampleProducer, cut_stacks, plan_windows
 from iobench.datasets.user_files import user_files
 from iobench.errors import OptionError
-from iobench.stores.tally import Tally
 
 DIMS = ("t", "n", "y", "x")
 
@@ -54,14 +53,14 @@ def netcdf(path, shape, variables, *, first=0):
 
 
 def produced(dataset, index, parts, **more):
-    """Return all samples that are produced, by stacks, and what that took."""
-    tally, found = Tally(), []
-    arguments = {"workers": 2, "memory_nbytes": 64 << 20} | more
-    with SampleProducer(dataset, index, tally=tally, **arguments) as producer:
+    """Return all samples that are produced, by stacks."""
+    found = []
+    options = {"workers": 2, "memory_nbytes": 64 << 20} | more
+    with SampleProducer(dataset, index, **options) as producer:
         for stack in producer.stacks(parts):
             rows = {name: values.copy() for name, values in stack.rows.items()}
             found += [{n: each[i] for n, each in rows.items()} for i in range(len(stack))]
-    return found, tally
+    return found
 
 
 lengths = st.tuples(st.integers(1, 9), st.integers(1, 3), st.integers(1, 7), st.integers(1, 6))
@@ -99,7 +98,7 @@ def test_samples_are_as_made_alone(source, sample_dim, n_files, seed, memory) ->
         numbers = np.random.default_rng(seed).permutation(len(index))[: 1 + seed]
         parts = np.array_split(numbers if seed % 2 else np.sort(numbers), 1 + seed % 3)
         parts = [part for part in parts if len(part)]
-        found, _ = produced(dataset, index, parts, memory_nbytes=memory, passes=1 << 20)
+        found = produced(dataset, index, parts, memory_nbytes=memory, passes=1 << 20)
         assert len(found) == sum(map(len, parts))
         for number, sample in zip(np.concatenate(parts), found, strict=True):
             expected = make_sample(dataset, index.where[int(number)])
@@ -128,7 +127,7 @@ def test_each_chunk_is_decoded_once(long_chunks, decoded, memory, in_scratch, tm
     with SampleProducer(dataset, index, workers=2, memory_nbytes=memory) as producer:
         plan = producer.plan(parts)
     assert (plan.scratch_nbytes > 0) == in_scratch
-    found, _ = produced(dataset, index, parts, memory_nbytes=memory, scratch=tmp_path)
+    found = produced(dataset, index, parts, memory_nbytes=memory, scratch=tmp_path)
     assert set(decoded.values()) == {1}
     assert len(decoded) == 16 * -(-1500 // 64) + -(-1500 // 16)
     for number in (0, 332, 333, 1499):
@@ -145,7 +144,7 @@ def test_what_neither_memory_nor_scratch_holds_needs_passes(tmp_path, monkeypatc
     arguments = {"workers": 2, "memory_nbytes": 3 << 20}
     with pytest.raises(OptionError, match=r"decoded \d+\.\d times.*or --passes \d"):
         produced(dataset, index, [range(1500)], **arguments)
-    found, _ = produced(dataset, index, [range(1500)], passes=100, **arguments)
+    found = produced(dataset, index, [range(1500)], passes=100, **arguments)
     expected = make_sample(dataset, index.where[1499])
     np.testing.assert_array_equal(found[1499]["a"], expected["a"])
 
