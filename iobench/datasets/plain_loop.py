@@ -139,8 +139,6 @@ def open_plainly(path: str, **options: Any) -> Any:
 
     try:
         if Path(path).is_dir():
-            if find_spec("zarr") is None:
-                raise _not_read(path, "it needs the zarr package: pip install 'iobench[zarr]'")
             check_for_library(Path(path))
             # To look for what is not there leaves an error, which zarr keeps, and a batch with it.
             names = (".zmetadata", "zarr.json")
@@ -160,9 +158,6 @@ def open_plainly(path: str, **options: Any) -> Any:
                     if halves := [n for n, x in file.items() if getattr(x, "dtype", "") == "f2"]:
                         raise _not_read(path, f"{halves[0]}: netCDF's library dies of half floats")
             if magic[:4] == GRIB:
-                if find_spec("cfgrib") is None:
-                    why = "it needs the cfgrib package: pip install 'iobench[grib]'"
-                    raise _not_read(path, why)
                 own = {"indexpath": "", "squeeze": False}
                 options = {"engine": "cfgrib", "backend_kwargs": own}
         with warnings.catch_warnings():

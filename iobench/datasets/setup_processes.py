@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, TypeVar
 
 from iobench.cpus import available_cpus
 from iobench.datasets.contract import Progress, no_progress
@@ -79,9 +79,9 @@ def run_jobs(
                 if what == "advance":
                     advance(number)
                 elif what == "outcome":
-                    yield number, cast(Outcome, value)
+                    yield number, value
                 elif what == "error":
-                    raise cast(IobenchError, value)
+                    raise value
                 elif number:
                     raise WorkerError(
                         f"a process doing set-up work ended with exit code {number}; its own "
@@ -95,17 +95,14 @@ def run_jobs(
                 child.kill()
 
 
-def _converse(
-    child: subprocess.Popen[bytes], share: bytes, messages: queue.Queue[tuple[str, int, Any]]
-) -> None:
+def _converse(child: Any, share: bytes, messages: queue.Queue[tuple[str, int, Any]]) -> None:
     """Send a child its share, pass on what it says, and report its exit code last."""
     try:
         with child:
-            requests = cast(IO[bytes], child.stdin)
-            requests.write(pickle.dumps(sys.path) + share)
-            requests.close()
+            child.stdin.write(pickle.dumps(sys.path) + share)
+            child.stdin.close()
             while True:
-                messages.put(pickle.load(cast(IO[bytes], child.stdout)))
+                messages.put(pickle.load(child.stdout))
     except (EOFError, BrokenPipeError, pickle.UnpicklingError):
         pass  # the child is gone; its exit code says how
     messages.put(("ended", child.returncode, None))
@@ -118,20 +115,15 @@ def child_main(requests: IO[bytes]) -> None:
     with os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)
 
-        def say(what: str, number: int, value: Any = None) -> None:
-            try:
-                replies.write(pickle.dumps((what, number, value)))
-                replies.flush()
-            except BrokenPipeError:
-                os._exit(1)  # the parent is gone: there is nobody left to work for or to tell
+        def say(*message: Any) -> None:
+            replies.write(pickle.dumps(message))
+            replies.flush()
 
         function, share = pickle.load(requests)
         try:
             for number, job in share:
-                say("outcome", number, function(job, lambda units: say("advance", units)))
+                say("outcome", number, function(job, lambda units: say("advance", units, None)))
         except IobenchError as error:
             say("error", 0, error)
-        except MemoryError as error:
-            why = " ".join(str(error).split()) or "an allocation failed"
-            text = f"not enough memory for set-up work: {why}; raise the limit (ulimit -v)"
-            say("error", 0, IobenchError(text))
+        except BrokenPipeError:
+            os._exit(1)  # the parent is gone: there is nobody left to work for or to tell
