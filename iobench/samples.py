@@ -224,7 +224,7 @@ class Window(msgspec.Struct, frozen=True):
 
     ``Window((-1, 0), (1,))`` takes the item before and the item itself as inputs, and the next one
     as target. Where windows fit is `iobench.windows.place_windows`; what such a sample looks like
-    is `iobench.loaders.windowed.windowed_spec`.
+    is `iobench.loaders.pipeline.windowed_spec`.
 
     Parameters
     ----------

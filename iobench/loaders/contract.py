@@ -1,19 +1,27 @@
-"""Loaders of a measured loop: what they are given, planned batches, and what they hand on."""
+"""What fills batches, and loaders of a measured loop: planned batches, and what they hand on.
+
+A *source* knows its samples; a *reader* is one thread's access to them. Readers write into the rows
+of a batch at their final position: there is no sample in between, and no collating.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-import numpy as np  # noqa: TC002 - annotations of a public value type
-from numpy.typing import NDArray  # noqa: TC002 - annotations of a public value type
+import numpy as np
+from numpy.typing import NDArray
 
 from iobench.errors import OptionError, WorkerError
+from iobench.samples import is_number_below
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
+
+    from iobench.loaders.ring.log import BatchLog
+    from iobench.samples import SampleSpec
 
 HELD_BY_LOOP: Final = 2
 """Buffers a training loop holds: this batch's, and the last one's until this one is there."""
@@ -21,6 +29,56 @@ NOTHING: Final = object()
 REASON_LIMIT: Final = 500
 IN_THREADS: Final = -2
 """The ``worker`` of a batch that threads of the consumer's process made."""
+
+
+Rows = Mapping[str, NDArray[Any]]
+"""Arrays of a batch by variable, the batch as their first axis; contiguous and writable."""
+Present = Callable[[dict[str, NDArray[Any]]], Any]
+"""Makes what is handed out of the arrays of a batch: tensors, a transform's result."""
+
+
+class Reader(Protocol):
+    """Fills batches for one thread at a time."""
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Write every byte of ``rows``: row ``i`` is sample ``samples[i]``."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the thread held open."""
+        ...
+
+
+class BatchSource(ABC):
+    """Samples by number that a ring can load. Used by several threads at once."""
+
+    spec: SampleSpec  # what a sample is
+    is_planned: bool = False  # whether it keeps what it decoded by the order of a pass
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def filler(self) -> Reader:
+        """Return a reader for one more thread."""
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+        from iobench.loaders.ring.log import BatchLog  # hooks of scripts need none of the ring
+
+        if not is_number_below(index, len(self), "samples"):
+            raise IndexError(f"no sample {index}, there are {len(self)}")
+        rows = {v.name: np.empty((1, *v.shape), v.dtype) for v in self.spec}
+        reader = self.filler()
+        reader.fill(np.array([index % len(self)]), rows, BatchLog())
+        reader.close()
+        return {name: array[0, ...] for name, array in rows.items()}
+
+    def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
+        """Say which samples a pass will ask for, in order; see `DecodedChunks`.
+
+        Of a long pass some come later, when batches of them are to be made: those ``follows``.
+        """
+        return
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from iobench.recording.device_lane import DeviceLane, DeviceRegion
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -44,10 +45,8 @@ class DeviceCopies:
 
     def prepare(self, memory: BatchMemory) -> None:
         """Pin the buffer, once: copies from pageable memory take twice as long."""
-        try:
+        with self._one_line(f"pinning a buffer of {len(memory.pages)} bytes"):
             memory.pinned = self.accelerator.pin(memory.pages)
-        except RuntimeError as error:
-            raise self._refusal(error, f"pinning a buffer of {len(memory.pages)} bytes") from error
 
     def send(self, value: Any, log: BatchLog) -> tuple[Any, DeviceCopy | None]:
         """Copy what was made of a batch, in a reader thread; return what `receive` is given."""
@@ -61,7 +60,8 @@ class DeviceCopies:
             n_before, self._n_under_way = self._n_under_way, self._n_under_way + 1
         try:
             copy = self._copied(leaves, ahead=True)
-            self._note(log, copy, start_ns, queued=n_before > 0)
+            if (recorder := self._recorder or log.recorder) is not None:
+                self._note(recorder, copy, start_ns, log.batch, log.epoch, queued=n_before > 0)
         finally:
             with self._counting:
                 self._n_under_way -= 1
@@ -69,30 +69,12 @@ class DeviceCopies:
         batch = map_leaves(value, lambda leaf: next(left) if accelerator.takes(leaf) else leaf)
         return batch, replace(copy, held=None)
 
-    def _note(self, log: BatchLog, copy: DeviceCopy, start_ns: int, *, queued: bool) -> None:
-        """Note copies that are done; ``queued``: others may have been under way before them."""
-        recorder = self._recorder or log.recorder
-        if recorder is None:
-            return
-        begun_ns, end_ns = start_ns, log.now_ns()
-        if queued and copy.first is not None and copy.last is not None:
-            took_ns = self.accelerator.between_ns(copy.first, copy.last)
-            begun_ns = max(start_ns, end_ns - max(0, took_ns))
-        if begun_ns > start_ns:
-            recorder.emit(Kind.COPY_QUEUE, start_ns, begun_ns, batch=log.batch, epoch=log.epoch)
-        recorder.emit(Kind.H2D, begun_ns, end_ns, copy.nbytes, -1, log.batch, log.epoch)
-        if (region := _region(copy, start_ns, log.batch, log.epoch)) is not None:
-            self._lane.noticed(recorder, region, end_ns)
-
     def receive(self, sent: tuple[Any, DeviceCopy | None]) -> Any:
         """Return the batch, in the consumer's thread, ordered before what its stream does next."""
         batch, copy = sent
-        if copy is None:
-            return batch
-        try:
-            self.accelerator.order(copy)
-        except RuntimeError as error:
-            raise self._refusal(error, "handing over a batch") from error
+        if copy is not None:
+            with self._one_line("handing over a batch"):
+                self.accelerator.order(copy)
         return batch
 
     # -- by the training loop -------------------------------------------------------------------
@@ -105,44 +87,58 @@ class DeviceCopies:
             return batch
         start_ns = recorder.clock.now_ns()
         copy = self._copied([batch.arrays[name] for name in names], ahead=False)
-        end_ns = recorder.clock.now_ns()
-        recorder.emit(Kind.H2D, start_ns, end_ns, copy.nbytes, -1, planned.batch, planned.epoch)
-        if (region := _region(copy, start_ns, planned.batch, planned.epoch)) is not None:
-            self._lane.noticed(recorder, region, end_ns)
+        self._note(recorder, copy, start_ns, planned.batch, planned.epoch)
         arrays = batch.arrays | dict(zip(names, copy.values, strict=True))
         return dataclasses.replace(batch, arrays=arrays, on_device=True)
 
     def fetch(self, arrays: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         """Return arrays of a batch in the host's memory, as they are on the device."""
-        try:
+        with self._one_line("fetching a batch back"):
             return {
                 name: array if isinstance(array, np.ndarray) else np.asarray(array.cpu())
                 for name, array in arrays.items()
             }
-        except RuntimeError as error:
-            raise self._refusal(error, "fetching a batch back") from error
 
     def _copied(self, arrays: list[Any], *, ahead: bool) -> DeviceCopy:
         """Copy arrays and wait for it."""
-        try:
+        with self._one_line(f"copying a batch of {sum(each.nbytes for each in arrays)} bytes"):
             copy = self.accelerator.copy(arrays, ahead=ahead)
             if copy.last is not None:
                 self.accelerator.wait(copy.last)
-        except RuntimeError as error:
-            nbytes = sum(array.nbytes for array in arrays)
-            raise self._refusal(error, f"copying a batch of {nbytes} bytes") from error
         return copy
 
-    def _refusal(self, error: RuntimeError, doing: str) -> DeviceError:
-        if isinstance(error, DeviceError):
-            return error
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        if "out of memory" in reason.lower():
-            reason += "; take smaller batches, or fewer ahead"
-        return DeviceError(f"{self.accelerator.name}: {doing} failed: {reason}")
+    def _note(
+        self,
+        recorder: Recorder,
+        copy: DeviceCopy,
+        start_ns: int,
+        batch: int,
+        epoch: int,
+        *,
+        queued: bool = False,
+    ) -> None:
+        """Note copies that are done; ``queued``: others may have been under way before them."""
+        begun_ns, end_ns = start_ns, recorder.clock.now_ns()
+        first, last = copy.first, copy.last
+        if queued and first is not None and last is not None:
+            took_ns = self.accelerator.between_ns(first, last)
+            begun_ns = max(start_ns, end_ns - max(0, took_ns))
+        if begun_ns > start_ns:
+            recorder.emit(Kind.COPY_QUEUE, start_ns, begun_ns, batch=batch, epoch=epoch)
+        recorder.emit(Kind.H2D, begun_ns, end_ns, copy.nbytes, -1, batch, epoch)
+        if first is not None and last is not None:
+            region = DeviceRegion(Kind.H2D, "", first, last, start_ns, batch, epoch, copy.nbytes)
+            self._lane.noticed(recorder, region, end_ns)
 
-
-def _region(copy: DeviceCopy, put_ns: int, batch: int, epoch: int) -> DeviceRegion | None:
-    if copy.first is None or copy.last is None:
-        return None
-    return DeviceRegion(Kind.H2D, "", copy.first, copy.last, put_ns, batch, epoch, copy.nbytes)
+    @contextmanager
+    def _one_line(self, doing: str) -> Iterator[None]:
+        """Turn what a driver refuses into an error of one line."""
+        try:
+            yield
+        except DeviceError:
+            raise
+        except RuntimeError as error:
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            if "out of memory" in reason.lower():
+                reason += "; take smaller batches, or fewer ahead"
+            raise DeviceError(f"{self.accelerator.name}: {doing} failed: {reason}") from error

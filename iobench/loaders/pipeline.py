@@ -1,4 +1,7 @@
-"""Datasets and stores seen alike: samples made by a chain of named steps, each timed apart."""
+"""Datasets and stores seen alike: samples made by a chain of named steps, each timed apart.
+
+Windows are samples, too: several items stacked into one.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,29 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
+from iobench.datasets.contract import LazySequence, sample_steps
+from iobench.errors import OptionError
 from iobench.loaders.ring.order import MOST_PLANNED
 from iobench.recording.kinds import Kind
+from iobench.samples import SampleSpec
 from iobench.stores.chunked_store import ChunkedStore, StoredSamples
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from iobench.chunks.decoded_chunks import DecodedChunks
     from iobench.datasets.contract import Dataset, SampleIndex
-    from iobench.samples import Sample, SampleSpec
+    from iobench.samples import Role, Sample, Variable, Window
     from iobench.stores.contract import Store
 
+INPUT_DIM: Final = "step_in"
+TARGET_DIM: Final = "step_out"
+TARGET_SUFFIX: Final = "_target"
 STEP_KINDS = {"read": Kind.READ, "decode": Kind.DECODE, "preprocess": Kind.PREPROCESS}
 
 
@@ -77,9 +87,6 @@ def dataset_pipeline(
     dataset: Dataset, index: SampleIndex, samples: Sequence[int] | None = None
 ) -> Pipeline:
     """Return the steps ``read``, ``decode``, ``preprocess`` of a dataset, fused as it says."""
-    # all of them: a script's own loaders need none
-    from iobench.datasets.contract import LazySequence, sample_steps
-
     in_place = getattr(dataset, "keeps_decoded", False)
     steps = tuple(
         Step(STEP_KINDS[name], "", run, name == "decode" and in_place)
@@ -101,8 +108,6 @@ def store_pipeline(store: Store, *, verify: bool = False) -> Pipeline:
 
     ``verify`` is of stores whose samples share chunks; others are verified by their extents.
     """
-    from iobench.datasets.contract import LazySequence
-
     if isinstance(store, ChunkedStore):
         samples = StoredSamples(store, verify=verify)
         read = Step(Kind.READ, "", samples.read)
@@ -125,3 +130,91 @@ def _at(where: Sequence[Any], numbers: Sequence[int] | NDArray[np.int64], sample
 def _decode_stored(store: Store, raw: Sequence[memoryview], where: Any) -> Sample:
     """Return a sample of a store, whose bytes say all."""
     return store.decode(raw)
+
+
+# -- windows ---
+
+
+def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> Pipeline:
+    """Return a pipeline over windows from one over items."""
+    spec = windowed_spec(pipeline.spec, window)
+    table = np.asarray(items, dtype=np.int64).reshape(-1, len(window.offsets))
+    if table.size and not 0 <= table.min() <= table.max() < len(pipeline):
+        raise IndexError(f"items from {table.min()} to {table.max()} of {len(pipeline)}")
+    steps = (Step(s.kind, s.label, functools.partial(_each, s.run)) for s in pipeline.steps)
+    stack = functools.partial(
+        _stacked, pipeline.spec, window.offsets, stacking(pipeline.spec, window)
+    )
+    where = LazySequence(len(table), functools.partial(_items_of, pipeline.where, table))
+    every = (*steps, Step(Kind.TRANSFORM, "window", stack))
+    return Pipeline(spec, where, every, pipeline.chunk_cache, is_windowed=True)
+
+
+def _each(run: Callable[..., Any], *given: Sequence[Any]) -> list[Any]:
+    """Do a step of an item for each item of a window."""
+    return [run(*each) for each in zip(*given, strict=True)]
+
+
+def _items_of(where: Sequence[Any], table: NDArray[np.int64], window: int) -> tuple[Any, ...]:
+    """Return where the items of a window are; found when asked for, for windows overlap."""
+    return tuple(where[item] for item in table[window].tolist())
+
+
+def _stacked(
+    item_spec: SampleSpec,
+    offsets: Sequence[int],
+    plan: Sequence[tuple[str, str, list[int]]],
+    items: Sequence[Sample],
+    where: Any,
+) -> dict[str, NDArray[Any]]:
+    """Return the items of a window, in the order of its offsets, as the window's arrays."""
+    for offset, item in zip(offsets, items, strict=True):
+        item_spec.check(item, where=f"the item at offset {offset} of a window")
+    return {
+        name: np.stack([items[place][source] for place in places]) for name, source, places in plan
+    }
+
+
+def stacking(spec: SampleSpec, window: Window) -> list[tuple[str, str, list[int]]]:
+    """Return of each array of a window its name, the items' variable, and which items it takes."""
+    return [
+        (name, variable.name, [window.offsets.index(offset) for offset in offsets])
+        for name, variable, _, offsets in _parts(spec, window)
+    ]
+
+
+def windowed_spec(spec: SampleSpec, window: Window) -> SampleSpec:
+    """Return what a window of samples is.
+
+    Inputs get a first dimension `INPUT_DIM`, targets `TARGET_DIM`. Where no variable is a target, a
+    model is trained to continue what it reads: each is an input under its own name, and a target
+    under its name with `TARGET_SUFFIX`.
+    """
+    if all(variable.role == "target" for variable in spec):
+        raise OptionError(f"--window: none of {', '.join(spec.names)} is an input of the model")
+    parts = _parts(spec, window)
+    names = [name for name, *_ in parts]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise OptionError(
+            f"--window: a variable is called {twice[0]}, as the targets of another one would be; "
+            "leave one of them out, as with --variables"
+        )
+    stacked = []
+    for name, variable, role, offsets in parts:
+        dims = variable.dims
+        if variable.channels and "channel" not in dims:
+            dims = ("channel", *dims[1:])  # the names are along this axis, no longer the first
+        steps = INPUT_DIM if role == "input" else TARGET_DIM
+        shape = (len(offsets), *variable.shape)
+        stacked.append(replace(variable, name=name, role=role, shape=shape, dims=(steps, *dims)))
+    return SampleSpec(tuple(stacked))
+
+
+def _parts(spec: SampleSpec, window: Window) -> list[tuple[str, Variable, Role, tuple[int, ...]]]:
+    """Return name, variable, role and offsets of each array: as in the item, then targets."""
+    parts: list[tuple[str, Variable, Role, tuple[int, ...]]] = [
+        (v.name, v, v.role, window.inputs if v.role == "input" else window.targets) for v in spec
+    ]
+    if all(variable.role == "input" for variable in spec):
+        parts += [(v.name + TARGET_SUFFIX, v, "target", window.targets) for v in spec]
+    return [part for part in parts if part[-1]]

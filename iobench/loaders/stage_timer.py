@@ -6,26 +6,16 @@ import math
 from collections.abc import Mapping
 from enum import Enum
 
-from iobench.errors import OptionError
-
 BUDGET_FRACTION = 0.01
 """Recording may cost this share of the time it measures."""
 
 
 class Detail(Enum):
-    """What ``--detail`` asks for."""
+    """How much is recorded: what its cost allows, every sample, or batches alone."""
 
     AUTO = "auto"
     SAMPLE = "sample"
     BATCH = "batch"
-
-    @classmethod
-    def parse(cls, text: str) -> Detail:
-        """Return the detail of that name."""
-        try:
-            return cls(text)
-        except ValueError:
-            raise OptionError(f"--detail {text}: expected auto, sample or batch") from None
 
 
 class RecordedDetail:
@@ -35,18 +25,18 @@ class RecordedDetail:
     """
 
     def __init__(self, detail: Detail, unit_costs: Mapping[str, int | None], n_stages: int) -> None:
-        self._detail = detail
+        self._is_auto = detail is Detail.AUTO
         self._light_ns = (unit_costs["light_ns"] or 0) * n_stages
         self._full_ns = (unit_costs["full_ns"] or 0) * n_stages
         self._fastest_ns = math.inf
-        self._with_cpu = True
+        self._is_cheap = True
         self.is_summed = detail is Detail.BATCH
         self.every = 2  # of so many samples one is told apart, where they are summed
 
     @property
     def with_cpu(self) -> bool:
         """Whether spans have CPU time."""
-        return self._with_cpu and not self.is_summed
+        return self._is_cheap and not self.is_summed
 
     def note(self, sample_ns: float) -> None:
         """Take a batch into account: the first ones also import libraries and open files."""
@@ -54,7 +44,7 @@ class RecordedDetail:
             return
         self._fastest_ns = sample_ns
         budget_ns = BUDGET_FRACTION * sample_ns
-        self._with_cpu = self._full_ns <= budget_ns
-        if self._detail is Detail.AUTO:
+        self._is_cheap = self._full_ns <= budget_ns
+        if self._is_auto:
             self.is_summed = self._light_ns > budget_ns
         self.every = max(2, math.ceil(self._light_ns / max(budget_ns, 1.0)))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from iobench.cpus import available_cpus
 from iobench.datasets.contract import PIPELINES
 from iobench.errors import OptionError
-from iobench.loaders.compute import parse_compute
+from iobench.loaders.measure import parse_compute
 from iobench.profiling.chosen_device import NONE, check_device
 from iobench.profiling.format_choice import FormatChoice
 from iobench.recording.run_directory import checked_name

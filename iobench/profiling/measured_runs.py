@@ -15,12 +15,11 @@ from iobench.datasets.sample_windows import epoch_reads
 from iobench.datasets.selection import chosen_splits
 from iobench.errors import OptionError
 from iobench.files.urls import is_url
-from iobench.loaders.batch_plan import BatchPlan, plan_batches
 from iobench.loaders.device_copies import DeviceCopies
-from iobench.loaders.iterable_loader import IterableLoader
 from iobench.loaders.measure import MeasuredPipeline
 from iobench.loaders.pipeline import Pipeline
-from iobench.loaders.planned_ring import PlannedRing
+from iobench.loaders.planned_loaders import IterableLoader, PlannedRing
+from iobench.loaders.ring.order import BatchPlan, plan_batches
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.stage_timer import Detail
 from iobench.masking import mask_options, mask_words
@@ -45,8 +44,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.loaders.compute import Compute
     from iobench.loaders.contract import MeasuredLoader
+    from iobench.loaders.measure import Compute
     from iobench.profiling.chosen_device import ChosenDevice
     from iobench.profiling.prepared import Prepared, ProfiledSamples
     from iobench.recording.recorder import Recorder

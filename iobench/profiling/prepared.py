@@ -20,10 +20,9 @@ from iobench.datasets.selection import (
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, OptionError
 from iobench.files.atomic import is_local
 from iobench.files.urls import URL
-from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
+from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline, windowed_pipeline
 from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.ring.store_source import REMOTE_THREADS, source_of_store
-from iobench.loaders.windowed import windowed_pipeline
 from iobench.profiling.compared_stores import open_probe
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_BATCHES, DEFAULT_PREFETCH, OF_STORES
 from iobench.registry import SOURCE, dataset_names, find_dataset
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import PublishedStep
-    from iobench.loaders.ring.contract import BatchSource
+    from iobench.loaders.contract import BatchSource
     from iobench.profiling.compared_stores import ComparedStore
     from iobench.profiling.config import RunConfig
     from iobench.sources.opening import Source

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from iobench.errors import OptionError
-from iobench.loaders.compute import parse_compute
-from iobench.loaders.measure import MeasuredPipeline, measure
+from iobench.loaders.measure import MeasuredPipeline, measure, parse_compute
 from iobench.profiling.chosen_device import AUTO, choose_device
 from iobench.profiling.compared_stores import check_source, open_given
 from iobench.profiling.config import DEFAULT_BATCHES, RunConfig

@@ -18,7 +18,7 @@ from iobench.loaders.contract import (
     MeasuredLoader,
     refuse_below_one,
 )
-from iobench.loaders.iterable_loader import IterableLoader
+from iobench.loaders.planned_loaders import IterableLoader
 from iobench.recording.kinds import Kind
 from iobench.stores.example import FeatureKind
 from iobench.stores.tfrecord import feature_kinds

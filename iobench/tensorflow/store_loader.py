@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from iobench.loaders.ring.contract import BatchSource
+    from iobench.loaders.contract import BatchSource
     from iobench.loaders.ring.framework_loader import NumberedSamples
     from iobench.stores.contract import Store
 

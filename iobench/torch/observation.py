@@ -181,7 +181,7 @@ class LocalObservation(Observation):
                     self.recorder,
                     self._dataset,
                     batches=self._batches,
-                    detail=Detail.parse(recording.detail),
+                    detail=Detail(recording.detail),
                     unit_costs=recording.facts.unit_costs,
                     digests=open_digests(recording.digests, recording.run.path, recording.job.rank),
                     sparse=not self.pins,

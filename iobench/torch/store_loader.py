@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from iobench.loaders.contract import PlannedBatch
-    from iobench.loaders.ring.contract import BatchSource
+    from iobench.loaders.contract import BatchSource, PlannedBatch
     from iobench.loaders.ring.framework_loader import NumberedSamples
     from iobench.loaders.ring.ring_run import RingRun
     from iobench.recording.delivery_log import DeliveryLog

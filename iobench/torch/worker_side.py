@@ -123,7 +123,7 @@ class WorkerSide:
             self.recorder,
             None if info is None else info.dataset,
             batches=spec.batches,
-            detail=Detail.parse(spec.detail),
+            detail=Detail(spec.detail),
             unit_costs=spec.unit_costs,
             digests=open_digests(spec.digests, spec.run, spec.rank),
             worker=True,

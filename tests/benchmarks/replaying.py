@@ -33,11 +33,10 @@ from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.findings.faster_stages import UNSEEN_ERROR, predicted
-from iobench.loaders.batch_plan import BatchPlan, plan_batches
-from iobench.loaders.compute import Compute
-from iobench.loaders.measure import MeasuredPipeline, measure
+from iobench.loaders.measure import Compute, MeasuredPipeline, measure
 from iobench.loaders.pipeline import Pipeline, Step
-from iobench.loaders.planned_ring import PlannedRing
+from iobench.loaders.planned_loaders import PlannedRing
+from iobench.loaders.ring.order import BatchPlan, plan_batches
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind

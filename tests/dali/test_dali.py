@@ -19,7 +19,7 @@ from iobench.analysis.run import exposure
 from iobench.dali import DaliLoader, instrument, store_pipelines
 from iobench.dali.store_pipelines import make_pipeline
 from iobench.errors import DeviceError, OptionError, WorkerError
-from iobench.loaders.batch_plan import plan_batches
+from iobench.loaders.ring.order import plan_batches
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder

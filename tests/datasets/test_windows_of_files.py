@@ -13,8 +13,7 @@ import xarray
 from iobench.datasets.selection import place_index_windows
 from iobench.datasets.user_files import user_files
 from iobench.errors import OptionError
-from iobench.loaders.pipeline import dataset_pipeline
-from iobench.loaders.windowed import windowed_pipeline
+from iobench.loaders.pipeline import dataset_pipeline, windowed_pipeline
 from iobench.samples import Window
 
 ROLLOUTS = ("0:1", "0:1,2", "0:1,2,3", "0:1,2,3,4")

@@ -7,8 +7,8 @@ from span_rows import rows_of
 
 from iobench.datasets.contract import PublishedStep
 from iobench.errors import OptionError
-from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.contract import Batch, PlannedBatch
+from iobench.loaders.measure import Compute, parse_compute
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.testing import FakeClock

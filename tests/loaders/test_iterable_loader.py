@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from iobench.datasets.contract import SamplePasses
-from iobench.errors import IobenchError, SampleError, WorkerError
-from iobench.loaders.batch_plan import plan_batches
-from iobench.loaders.iterable_loader import IterableLoader
+from iobench.errors import SampleError, WorkerError
+from iobench.loaders.planned_loaders import IterableLoader
+from iobench.loaders.ring.order import plan_batches
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.runs.reading import open_profile
 from iobench.samples import SampleSpec, Variable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
 SPEC = SampleSpec((Variable("x", (2,), "<f4", ("x",)),))
 
 
-def sample(number: float) -> dict[str, Any]:
+def sample(number):
     return {"x": np.full(2, number, dtype=np.float32)}
 
 
-def batch(*numbers: float) -> dict[str, Any]:
+def batch(*numbers):
     return {"x": np.stack([sample(number)["x"] for number in numbers])}
 
 
-def loaded(
-    tmp_path: Path, n_batches: int, items: Callable[[int], Iterable[Any]], *how: Any, **more: Any
-) -> list[list[float]]:
+def loaded(tmp_path, n_batches, items, *how, **more):
     """Return the first numbers of the samples of each batch of two."""
     directory = RunDirectory.create(tmp_path / "run", {})
     passes = SamplePasses(SPEC, items, *how, **more)
@@ -46,8 +39,8 @@ def loaded(
         return [each.arrays["x"][:, 0].tolist() for each in loader.batches(plan)]
 
 
-def test_samples_are_stacked_across_passes(tmp_path: Path) -> None:
-    def items(epoch: int) -> Iterable[Any]:
+def test_samples_are_stacked_across_passes(tmp_path):
+    def items(epoch):
         return (sample(10 * epoch + number) for number in range(3))
 
     assert loaded(tmp_path, 4, items, 3) == [[0, 1], [2, 10], [11, 12], [20, 21]]
@@ -59,8 +52,8 @@ def test_samples_are_stacked_across_passes(tmp_path: Path) -> None:
     assert {profile.strings[each] for each in spans["label"]} == {"read+decode+preprocess+collate"}
 
 
-def test_batches_are_handed_on_as_they_are(tmp_path: Path) -> None:
-    def items(epoch: int) -> Iterable[Any]:
+def test_batches_are_handed_on_as_they_are(tmp_path):
+    def items(epoch):
         return [batch(0, 1), batch(epoch)]
 
     made = loaded(tmp_path, 5, items, 3, batched=True)
@@ -68,12 +61,12 @@ def test_batches_are_handed_on_as_they_are(tmp_path: Path) -> None:
     assert (open_profile(tmp_path / "run").spans["kind"] == Kind.FUSED).sum() == 5
 
 
-def _raises(epoch: int) -> Iterable[Any]:
+def _raises(epoch):
     yield sample(0)
     raise KeyError("no such field\nand more")
 
 
-def _has_ended(epoch: int) -> Iterable[Any]:
+def _has_ended(epoch):
     raise SampleError("its own words")
 
 
@@ -88,21 +81,15 @@ def _has_ended(epoch: int) -> Iterable[Any]:
         (lambda _: [batch(1, 2, 3)], (3, True), SampleError, "expected arrays of 1 to 2 samples"),
     ],
 )
-def test_what_is_wrong_is_named(
-    tmp_path: Path,
-    items: Callable[[int], Iterable[Any]],
-    how: Any,
-    error: type[IobenchError],
-    message: str,
-) -> None:
+def test_what_is_wrong_is_named(tmp_path, items, how, error, message):
     with pytest.raises(error, match=message):
         loaded(tmp_path, 2, items, *how)
 
 
-def test_a_pass_that_is_left_is_closed(tmp_path: Path) -> None:
+def test_a_pass_that_is_left_is_closed(tmp_path):
     closed = []
 
-    def items(epoch: int) -> Iterable[Any]:
+    def items(epoch):
         try:
             while True:
                 yield sample(epoch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 
@@ -46,12 +45,12 @@ class TestProcessesOverSharedChunks(TestProcesses):
 
 
 class TestTensorsOfTorch(LoaderTests):
-    def open_loader(self, store: Any, batch_size: int, **options: Any) -> Any:
+    def open_loader(self, store, batch_size, **options):
         pytest.importorskip("torch", reason="its tensors are what is tested")
         return iobench.loader(store, batch_size, framework="torch", **options)
 
 
 class TestTensorsOfTensorflow(LoaderTests):
-    def open_loader(self, store: Any, batch_size: int, **options: Any) -> Any:
+    def open_loader(self, store, batch_size, **options):
         pytest.importorskip("tensorflow", reason="its tensors are what is tested")
         return iobench.loader(store, batch_size, framework="tensorflow", **options)

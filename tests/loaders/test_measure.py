@@ -10,10 +10,9 @@ from span_rows import rows_by_kind, rows_of
 
 import iobench.loaders.measure as measured_loop
 from iobench.errors import WorkerError
-from iobench.loaders.batch_plan import BatchPlan, plan_batches
-from iobench.loaders.compute import Compute
 from iobench.loaders.contract import Batch
-from iobench.loaders.measure import ROUND_BATCHES, MeasuredPipeline, measure
+from iobench.loaders.measure import ROUND_BATCHES, Compute, MeasuredPipeline, measure
+from iobench.loaders.ring.order import BatchPlan, plan_batches
 from iobench.recording.kinds import Kind
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.recorder import Recorder

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import OptionError
-from iobench.loaders.batch_plan import BatchPlan, plan_batches
+from iobench.loaders.ring.order import BatchPlan, plan_batches
 
 
 @given(st.integers(1, 40), st.integers(1, 15), st.integers(0, 5), st.booleans())
@@ -53,7 +53,7 @@ def test_rounds_end_with_the_epoch_where_something_comes_before_it():
 
 def test_a_plan_tells_the_order_in_parts_before_its_batches(monkeypatch):
     monkeypatch.setattr("iobench.loaders.ring.order.MOST_PLANNED", 8)
-    monkeypatch.setattr("iobench.loaders.batch_plan.BLOCK", 4)
+    monkeypatch.setattr("iobench.loaders.ring.order.BLOCK", 4)
     told: list[int] = []
     sizes = []
 

@@ -24,9 +24,9 @@ from tiny_pipeline import (
 )
 
 from iobench.errors import FileFormatError, WorkerError
-from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.contract import PlannedBatch
 from iobench.loaders.pipeline import Step
+from iobench.loaders.ring.order import plan_batches
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ xarray = pytest.importorskip("xarray", reason="it writes the file that is conver
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("calls") / "own.nc"
     values = np.arange(12 * 3 * 4, dtype="f4").reshape(12, 3, 4)
     made = xarray.Dataset({"t": (("time", "y", "x"), values)}, {"time": np.arange(12)})
@@ -27,7 +25,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def store(file: Path) -> Path:
+def store(file):
     there = file.with_name("store")
     words = ["convert", file, there, "--to", "zarr", "--sample-dim", "time", "--store-dir"]
     assert main([*map(str, words), str(file.parent)]) == 0
@@ -43,9 +41,7 @@ def store(file: Path) -> Path:
         ({"batch_size": 0}, "batch_size=0: expected 1 or more"),
     ],
 )
-def test_errors_of_loaders_name_parameters(
-    file: Path, store: Path, options: dict[str, Any], said: str
-) -> None:
+def test_errors_of_loaders_name_parameters(file, store, options, said):
     options = {"batch_size": 2, **options}
     dataset = iobench.open_dataset(file, sample_dim="time")
     for made in (lambda: iobench.loader(store, **options), lambda: dataset.loader(**options)):
@@ -56,7 +52,7 @@ def test_errors_of_loaders_name_parameters(
 
 
 @pytest.mark.parametrize("index", [slice(0, 4), [0, 1], np.array([0, 1]), "t", None])
-def test_samples_are_asked_for_one_by_one(file: Path, store: Path, index: Any) -> None:
+def test_samples_are_asked_for_one_by_one(file, store, index):
     for samples in (iobench.open_store(store), iobench.open_dataset(file, sample_dim="time")):
         with pytest.raises(IobenchError, match="expected the number of one sample; take several"):
             samples[index]
@@ -64,7 +60,7 @@ def test_samples_are_asked_for_one_by_one(file: Path, store: Path, index: Any) -
 
 
 @pytest.mark.parametrize("name", ["stores", "testing", "tracking", "jax"])
-def test_modules_are_there_after_iobench_alone(name: str) -> None:
+def test_modules_are_there_after_iobench_alone(name):
     code = f"import iobench; print(iobench.{name}.__name__)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60

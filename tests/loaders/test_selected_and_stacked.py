@@ -19,7 +19,7 @@ N = 48
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def opened(tmp_path_factory):
     """Return a dataset of six-hourly fields, and the store that was made of it."""
     folder = tmp_path_factory.mktemp("selected")
     random = np.random.default_rng(0)
@@ -50,9 +50,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ({"select": {"time": ("2020-02-05", None)}, "drop_last": True}, range(20, 48)),
     ],
 )
-def test_samples_are_selected(
-    opened: dict[str, Any], kind: str, options: dict[str, Any], numbers: range
-) -> None:
+def test_samples_are_selected(opened, kind, options, numbers):
     loader = iobench.loader(opened[kind], 4, **options)
     places = [loader.coordinates(batch)["sample"].tolist() for batch in range(len(loader))]
     assert [number for each in places for number in each] == list(numbers)
@@ -60,7 +58,7 @@ def test_samples_are_selected(
     loader.close()
 
 
-def test_a_split_a_selection_and_windows_are_all_kept(opened: dict[str, Any]) -> None:
+def test_a_split_a_selection_and_windows_are_all_kept(opened):
     options: dict[str, Any] = {"split": "train", "select": {"time": ("2020-02-01", "2020-02-20")}}
     loader = iobench.loader(opened["store"], 50, **options)
     assert loader.coordinates(0)["sample"].tolist() == list(range(4, 24))
@@ -82,18 +80,14 @@ def test_a_split_a_selection_and_windows_are_all_kept(opened: dict[str, Any]) ->
         ({"stack": ("targets",)}, "stack='targets': no variable is one of the targets"),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_parameter(
-    opened: dict[str, Any], options: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_is_refused_by_its_parameter(opened, options, message):
     with pytest.raises(IobenchError, match=message) as caught:
         iobench.loader(opened["store"], 2, **options)
     assert "--" not in str(caught.value)
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch", "tensorflow"])
-def test_variables_are_channels_of_inputs_and_targets(
-    opened: dict[str, Any], framework: str
-) -> None:
+def test_variables_are_channels_of_inputs_and_targets(opened, framework):
     if framework != "numpy":
         pytest.importorskip(framework, reason="its tensors are what is tested")
     options: dict[str, Any] = {"window": "-1,0:1", "normalise": True, "framework": framework}
@@ -117,7 +111,7 @@ def test_variables_are_channels_of_inputs_and_targets(
         ([("a", (4, 5), "y x"), ("b", (), "")], None),
     ],
 )
-def test_channels_lie_before_the_grid_that_all_have(variables: Any, shape: Any) -> None:
+def test_channels_lie_before_the_grid_that_all_have(variables, shape):
     spec = SampleSpec(
         tuple(
             Variable(name, lengths, "<f4", tuple(dims.split())) for name, lengths, dims in variables
@@ -135,7 +129,7 @@ def test_channels_lie_before_the_grid_that_all_have(variables: Any, shape: Any) 
     )
 
 
-def test_a_loader_says_what_a_batch_holds_and_travels(opened: dict[str, Any]) -> None:
+def test_a_loader_says_what_a_batch_holds_and_travels(opened):
     loader = iobench.loader(
         opened["store"], 8, window="-1,0:1", normalise=True, dtype="float16", split="train",
         processes=True,

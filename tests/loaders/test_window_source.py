@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from ring_sources import NumberReader, NumberSource
 from tiny_pipeline import tiny_pipeline
 
+from iobench.loaders.pipeline import windowed_pipeline
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.sample_source import SampleSource
-from iobench.loaders.windowed import windowed_pipeline
 from iobench.samples import Window
 from iobench.windows import place_windows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from iobench.loaders.ring.contract import Rows
-    from iobench.loaders.ring.log import BatchLog
 
 OFFSETS = st.lists(st.integers(-3, 3), min_size=1, max_size=3, unique=True).map(tuple)
 
 
 @given(inputs=OFFSETS, targets=OFFSETS, batch_size=st.integers(1, 9), shuffle=st.booleans())
-def test_windows_are_those_of_the_pipeline(
-    inputs: tuple[int, ...], targets: tuple[int, ...], batch_size: int, shuffle: bool
-) -> None:
+def test_windows_are_those_of_the_pipeline(inputs, targets, batch_size, shuffle):
     window = Window(inputs, targets)
     items = tiny_pipeline(20)
     placed = place_windows([float(i) for i in range(20)], window)
@@ -45,16 +35,16 @@ def test_windows_are_those_of_the_pipeline(
                 assert np.array_equal(batch[name][row], array)
 
 
-def test_each_item_of_a_batch_is_read_once() -> None:
+def test_each_item_of_a_batch_is_read_once():
     read: list[list[int]] = []
 
     class Listening(NumberReader):
-        def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        def fill(self, samples, rows, log):
             read.append(samples.tolist())
             super().fill(samples, rows, log)
 
     class Listened(NumberSource):
-        def filler(self) -> NumberReader:
+        def filler(self):
             return Listening(self)
 
     window = Window((-1, 0), (1,))

@@ -10,9 +10,8 @@ from span_rows import rows_by_kind
 from tiny_pipeline import SPEC, STEPS, preprocess, ring_of, tiny_pipeline
 
 from iobench.errors import OptionError, SampleError
-from iobench.loaders.batch_plan import plan_batches
-from iobench.loaders.pipeline import Pipeline, Step
-from iobench.loaders.windowed import windowed_pipeline, windowed_spec
+from iobench.loaders.pipeline import Pipeline, Step, windowed_pipeline, windowed_spec
+from iobench.loaders.ring.order import plan_batches
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.windows import place_windows

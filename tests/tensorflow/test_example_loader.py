@@ -14,8 +14,8 @@ pytest.importorskip("tensorflow", reason="its reader is what is tested")
 from number_stores import SPEC, expected_batch, write_numbers
 
 from iobench.errors import OptionError, StoreError, WorkerError
-from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.contract import IN_THREADS
+from iobench.loaders.ring.order import plan_batches
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.span_reader import read_span_file

@@ -16,10 +16,9 @@ import tensorflow as tf
 from iobench.analysis.run import exposure
 from iobench.datasets.contract import SamplePasses
 from iobench.errors import WorkerError
-from iobench.loaders.batch_plan import BatchPlan, plan_batches
-from iobench.loaders.compute import Compute
 from iobench.loaders.contract import IN_THREADS
-from iobench.loaders.measure import MeasuredPipeline, measure
+from iobench.loaders.measure import Compute, MeasuredPipeline, measure
+from iobench.loaders.ring.order import BatchPlan, plan_batches
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.runs.reading import open_profile

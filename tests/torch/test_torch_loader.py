@@ -22,11 +22,10 @@ from tiny_pipeline import (
 )
 
 from iobench.errors import FileFormatError, WorkerError
-from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.contract import PlannedBatch
-from iobench.loaders.pipeline import Pipeline, Step
+from iobench.loaders.pipeline import Pipeline, Step, windowed_pipeline
+from iobench.loaders.ring.order import plan_batches
 from iobench.loaders.stage_timer import Detail
-from iobench.loaders.windowed import windowed_pipeline
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.samples import Window

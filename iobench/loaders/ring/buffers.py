@@ -182,10 +182,6 @@ class BufferPool:
         owners[key] = weakref.ref(owner, returned)
         return key, self._layout.arrays(owner, n_samples)
 
-    def drop(self, key: int) -> None:
-        """Say that a lease will not be handed out; its buffer comes back as all others do."""
-        self.hand_out(key)
-
     # -- the consumer -----------------------------------------------------------------------
 
     def hand_out(self, key: int) -> None:

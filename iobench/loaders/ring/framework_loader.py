@@ -12,18 +12,16 @@ import numpy as np
 from iobench.datasets.positions import coordinate_times
 from iobench.datasets.selection import place_index_windows, select_samples, select_split
 from iobench.errors import OptionError, StoreError, parameters_named
-from iobench.loaders.contract import HELD_BY_LOOP
+from iobench.loaders.contract import HELD_BY_LOOP, BatchSource
 from iobench.loaders.pipeline import dataset_pipeline
-from iobench.loaders.ring.contract import BatchSource
 from iobench.loaders.ring.loader import DEPTH, RingLoader, usual_threads
 from iobench.loaders.ring.loader_config import LoaderConfig, check_whole, with_options
-from iobench.loaders.ring.normalising import means_of
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.ring.presenting import ChannelStack, Presenter, float_cast
+from iobench.loaders.ring.presenting import ChannelStack, Presenter, float_cast, means_of
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.sample_patches import PatchPlaces
-from iobench.loaders.ring.sample_source import SampleSource, SourceSamples
+from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.ring.store_source import REMOTE_THREADS, open_store, source_of_store
 from iobench.samples import Window
 from iobench.stores.sample_numbers import places_among
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Dataset, SampleIndex
-    from iobench.loaders.ring.presenting import Cast
     from iobench.stores.contract import Store
 
 logger = logging.getLogger("iobench")
@@ -68,11 +65,7 @@ def loader(
     batch_size : int
         Samples a batch.
     **options
-        The fields of `LoaderConfig`: order (``shuffle``, ``seed``, ``drop_last``, ``rank``,
-        ``world_size``), samples (``split``, ``select``, ``window``, ``patch``, ``patch_at``),
-        values (``normalise``, ``transform``, ``dtype``, ``stack``), what they are handed over as
-        (``framework``, ``device``), and how they are read (``threads``, ``depth``, ``verify``,
-        ``processes``).
+        The fields of `LoaderConfig`.
 
     Returns
     -------
@@ -106,7 +99,7 @@ def resolve_options(
     batch_size: int,
     config: LoaderConfig,
     *,
-    cast: Callable[[Any], Cast],
+    cast: Callable[[Any], Any],
     convert: Callable[[Any], Any] | None = None,
     depth: int = DEPTH,
 ) -> dict[str, Any]:
@@ -152,7 +145,7 @@ def resolve_options(
         "order": order,
         "threads": threads,
         "depth": depth,
-        "dataset": store if is_same else SourceSamples(inner),
+        "dataset": store if is_same else inner,
         "present": present,
         "facts": facts,
         "config": config,

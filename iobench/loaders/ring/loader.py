@@ -15,12 +15,12 @@ from iobench.cpus import available_cpus
 from iobench.errors import OptionError, WorkerError
 from iobench.files.crc32c import crc32c
 from iobench.loaders.contract import PlannedBatch
+from iobench.loaders.pipeline import TARGET_SUFFIX
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.loader_config import LoaderConfig
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ring_run import RingRun
 from iobench.loaders.ring.sample_source import SampleSource
-from iobench.loaders.windowed import TARGET_SUFFIX
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.session import loop_recording
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.loaders.contract import BatchSource, Present
     from iobench.loaders.device_copies import DeviceCopies
-    from iobench.loaders.ring.contract import BatchSource, Present
     from iobench.loaders.ring.framework_loader import SampleFacts
-    from iobench.loaders.ring.normalising import MeanStd
     from iobench.loaders.ring.order import BatchOrder
+    from iobench.loaders.ring.presenting import MeanStd
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.recorder import Recorder
     from iobench.recording.session import Recording
@@ -230,7 +230,7 @@ class RingLoader:
             ahead=self.depth,
             present=self._present,
             device=self._device,
-            recorder_now=None if log is None else functools.partial(_recorder_of, log),
+            recorder=functools.partial(_recorder_of, log),
         )
 
     def _idle_pool(self) -> BufferPool:
@@ -327,8 +327,8 @@ class RingLoader:
             self.source.close()
 
 
-def _recorder_of(log: DeliveryLog) -> Recorder | None:
-    return None if log.recording.closed else log.recording.recorder
+def _recorder_of(log: DeliveryLog | None) -> Recorder | None:
+    return None if log is None or log.recording.closed else log.recording.recorder
 
 
 class RingPass:

@@ -16,15 +16,11 @@ from iobench.loaders.ring.sample_patches import PLACES
 from iobench.samples import Window
 
 if TYPE_CHECKING:
-    from iobench.loaders.ring.normalising import Normalise
-    from iobench.loaders.ring.presenting import Transform
+    from iobench.loaders.ring.presenting import Normalise, Transform
     from iobench.windows import WindowPlacement
 
 FRAMEWORKS: Final = ("numpy", "torch", "tensorflow")
-WHOLE_NUMBERS: Final = ("seed", "rank", "world_size", "threads", "depth")
-SWITCHES: Final = ("drop_last", "verify", "processes")
 MIN_DEPTH: Final = 3
-DEPTHS: Final = "3 or more; a loop holds two batches, the last one until the next is there"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -35,8 +31,7 @@ class LoaderConfig:
     Parameters
     ----------
     framework : {"numpy", "torch", "tensorflow"}, optional
-        Of the arrays in a batch. By default NumPy, whatever else is installed; torch where
-        ``device`` is given.
+        Of the arrays in a batch. By default NumPy; torch where ``device`` is given.
     shuffle : bool or str
         Random order over all samples, another one each epoch. ``"blocks:N"``, for cold or remote
         storage, keeps N neighbours together; `BatchOrder.quality` tells how random that is.
@@ -54,8 +49,7 @@ class LoaderConfig:
         Leave out a last batch of fewer samples, and what does not go round among ranks.
     rank, world_size : int, optional
         Which training process of how many; rank ``r`` takes batches ``r``, ``r + world_size``, ...
-        of the order. By default as ``torch.distributed`` says where it is initialised, else the
-        environment's ``RANK`` and ``WORLD_SIZE``, else 0 of 1.
+        By default as ``torch.distributed`` says, else ``RANK`` and ``WORLD_SIZE``, else 0 of 1.
     threads : int, optional
         Reader threads; by default one a CPU, at most 4, and 4 for stores elsewhere. The batches do
         not depend on it.
@@ -79,30 +73,25 @@ class LoaderConfig:
         is read of a store than a patch touches, where that is cheaper and nothing (``verify``, an
         encoding of whole samples) needs all.
     patch_at : {"random", "tiles", "centre"}
-        Where patches are. ``"random"``: one of each sample, at another place each epoch, all places
-        where it fits being equally likely along each dimension; by seed, epoch and sample alone,
-        so the same for any threads, ranks and in a run that goes on. Places near the ends of a
-        dimension are in fewer patches than others. ``"tiles"``, for validation: all that cover the
-        sample, one after another; ``"centre"``: its middle. `RingLoader.coordinates` tells where
-        each was.
+        ``"random"``: one patch of each sample, at another place each epoch; by seed, epoch and
+        sample alone, so the same for any threads, ranks and in a run that goes on. ``"tiles"``,
+        for validation: all that cover the sample, one after another; ``"centre"``: its middle.
+        `RingLoader.coordinates` tells where each was.
     normalise : bool, sequence of str, or mapping of str to (mean, std)
         ``(values - mean) / std`` in float32 of all floating-point variables, inputs and targets,
-        or of those that are named; done in place by the reader threads, before the transform.
-        By the statistics in the store's manifest: of the split ``"train"`` if there is one, else of
-        all samples; by channel or level where it keeps these. Where all values are equal they are
-        divided by 1; missing ones (NaN) stay so. Whole numbers are left alone unless they are
-        named. `RingLoader.normalisation` has what was taken, to undo it. Where samples were
-        normalised when the store was made, True is refused: name those that were not.
+        or of those that are named, before the transform. By the statistics in the store's
+        manifest: of the split ``"train"`` if there is one, else of all samples; by channel or
+        level where it keeps these. Where all values are equal they are divided by 1; missing ones
+        (NaN) stay so. `RingLoader.normalisation` has what was taken, to undo it.
     stack : sequence of {"inputs", "targets"}, optional
         ``("inputs", "targets")``: a batch is ``(x, y)``, of each the variables of that role side by
         side as channels, (samples, channels, y, x), behind the axis of steps where there is a
         window. The variables of a role need one dtype, and one grid behind their channels.
     processes : bool, optional
         Make batches, ``transform`` included, in processes that share the memory of batches: for
-        Python code that holds the interpreter's lock. The transform then has to be importable, and
-        its arrays have the samples as their first axis. Processes import the script they are
-        started from, whose own work then has to be under ``if __name__ == "__main__":``; so they
-        are never started unasked.
+        Python code that holds the interpreter's lock. The transform has to be importable, and its
+        arrays have the samples as their first axis. Never started unasked: processes import the
+        script, whose own work then has to be under ``if __name__ == "__main__":``.
 
     Raises
     ------
@@ -142,37 +131,32 @@ class LoaderConfig:
         return cls(**options)
 
     def __post_init__(self) -> None:
-        for name in WHOLE_NUMBERS:
+        for name in ("seed", "rank", "world_size", "threads", "depth"):
             check_whole(name, getattr(self, name))
-        window, stack = self.window, self.stack
+        window, stack, depth = self.window, self.stack, self.depth
         is_window = window is None or isinstance(window, (str, Window)) or hasattr(window, "among")
         is_stack = stack is None or (
             isinstance(stack, (list, tuple)) and stack and all(each in ROLES for each in stack)
         )
-        for name, is_right, expected in (
-            ("framework", self.framework in (None, *FRAMEWORKS), f"one of {', '.join(FRAMEWORKS)}"),
-            ("depth", self.depth is None or self.depth >= MIN_DEPTH, DEPTHS),
-            ("threads", self.threads is None or self.threads >= 1, "1 or more"),
-            (
-                "transform",
-                self.transform is None or callable(self.transform),
-                "a function of a dict",
-            ),
-            ("split", isinstance(self.split, (str, type(None))), "the name of one split"),
-            (
-                "select",
-                isinstance(self.select, (Mapping, type(None))),
-                "values or (first, last) by coordinate",
-            ),
-            ("window", is_window, "offsets, as '-1,0:1', or a Window"),
-            ("patch_at", self.patch_at in PLACES, f"one of {', '.join(PLACES)}"),
-            ("stack", is_stack, "('inputs', 'targets'), or one of them"),
-        ):
+        is_function = self.transform is None or callable(self.transform)
+        held = "3 or more; a loop holds two batches, the last one until the next is there"
+        bounds = "values or (first, last) by coordinate"
+        checks: dict[str, tuple[Any, str]] = {
+            "framework": (self.framework in (None, *FRAMEWORKS), f"one of {', '.join(FRAMEWORKS)}"),
+            "depth": (depth is None or depth >= MIN_DEPTH, held),
+            "threads": (self.threads is None or self.threads >= 1, "1 or more"),
+            "transform": (is_function, "a function of a dict"),
+            "split": (isinstance(self.split, str | None), "the name of one split"),
+            "select": (isinstance(self.select, Mapping | None), bounds),
+            "window": (is_window, "offsets, as '-1,0:1', or a Window"),
+            "patch_at": (self.patch_at in PLACES, f"one of {', '.join(PLACES)}"),
+            "stack": (is_stack, "('inputs', 'targets'), or one of them"),
+        }
+        for name in ("drop_last", "verify", "processes"):
+            checks[name] = getattr(self, name) in (None, False, True), "True or False"
+        for name, (is_right, expected) in checks.items():
             if not is_right:
                 raise OptionError(f"{name}={getattr(self, name)!r}: expected {expected}")
-        for name in SWITCHES:
-            if getattr(self, name) not in (None, False, True):
-                raise OptionError(f"{name}={getattr(self, name)!r}: expected True or False")
         if self.device is not None and self.framework not in (None, "torch"):
             raise OptionError(f"device={self.device!r} goes with framework='torch'")
         if (self.rank is None) != (self.world_size is None):

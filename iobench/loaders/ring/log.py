@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from iobench.recording.recorder import Recorder
 
-CONSUMER: Final = "consumer"
-"""Who released a thread, as `iobench.analysis.stage_table` reads it."""
 N_LISTED: Final = 16
 """Samples of a batch that an error names."""
 
@@ -42,42 +40,22 @@ class BatchLog:
         if self.recorder is not None:
             self.recorder.position(batch, epoch, -1)
 
-    def started(self, since_ns: int) -> None:
-        """Note that the thread was started at ``since_ns`` and begins now."""
-        if self.recorder is not None:
-            self.recorder.emit(Kind.STARTUP, since_ns, self.now_ns())
-
-    def released(self, release_ns: int) -> None:
-        """Note that the thread had nothing to do until the loop made room for the batch."""
-        if self.recorder is not None:
-            self.recorder.emit(
-                Kind.SUBMIT_QUEUE, release_ns, self.now_ns(), -1, -1,
-                self.batch, self.epoch, -1, 0, self.recorder.string(CONSUMER),
-            )  # fmt: skip
-
-    def submitted(self, free_ns: int) -> None:
-        """Note that the process had been given the batch at ``free_ns``, and begins with it now."""
-        if self.recorder is not None:
-            self.recorder.emit(
-                Kind.SUBMIT_QUEUE, free_ns, self.now_ns(), batch=self.batch, epoch=self.epoch
-            )
-
     def add(
         self,
         kind: Kind,
         start_ns: int,
-        end_ns: int,
+        end_ns: int | None = None,
         *,
         nbytes: int = -1,
-        cpu_ns: int = -1,
-        sample: int = -1,
         label: str = "",
+        detail: str = "",
     ) -> None:
-        """Note one stretch of work for the batch."""
+        """Note one stretch of work for the batch, which ends now by default."""
         if self.recorder is not None:
-            number = self.recorder.string(label) if label else 0
+            end_ns = self.now_ns() if end_ns is None else end_ns
+            texts = (self.recorder.string(each) if each else 0 for each in (label, detail))
             self.recorder.emit(
-                kind, start_ns, end_ns, nbytes, cpu_ns, self.batch, self.epoch, sample, number
+                kind, start_ns, end_ns, nbytes, -1, self.batch, self.epoch, -1, *texts
             )
 
     def transform(
@@ -88,17 +66,13 @@ class BatchLog:
         try:
             value = function(arrays)
         except BaseException as error:
-            error.add_note(f"the transform was given {_listed(samples)}")
+            listed = f"samples {samples[:N_LISTED].tolist()}"
+            n_more = len(samples) - N_LISTED
+            more = f" and {n_more} more" if n_more > 0 else ""
+            error.add_note(f"the transform was given {listed}{more}")
             raise
-        self.add(Kind.TRANSFORM, start_ns, self.now_ns())
+        self.add(Kind.TRANSFORM, start_ns)
         return value
-
-
-def _listed(samples: NDArray[np.int64]) -> str:
-    """Return the samples of a batch as an error names them."""
-    listed = samples[:N_LISTED].tolist()
-    n_more = len(samples) - len(listed)
-    return f"samples {listed}" + (f" and {n_more} more" if n_more else "")
 
 
 class StageStopwatch:

@@ -7,12 +7,15 @@ of samples, and a run that stopped in the middle goes on with the same batches.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from iobench.errors import OptionError
+from iobench.loaders.contract import PlannedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -226,8 +229,6 @@ class BatchOrder:
                 f"drop_last leaves no batch: {n_samples} samples, batch_size={batch_size}, "
                 f"world_size={world_size}"
             )
-        self._permutation: tuple[int, Permutation | BlockPermutation] | None = None
-        self._block: tuple[int, int, NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
         """Batches of one epoch, for this rank."""
@@ -262,29 +263,9 @@ class BatchOrder:
         parts = []
         for number in range(first // BLOCK, (end - 1) // BLOCK + 1):
             begin = number * BLOCK
-            parts.append(self._places(epoch, number)[max(first - begin, 0) : end - begin])
+            places = _places(self.n_samples, self._shuffled_block, self.seed, epoch, number)
+            parts.append(places[max(first - begin, 0) : end - begin])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    # What is kept is for several iterations at once: read into a name of one's own, then used.
-
-    def _places(self, epoch: int, number: int) -> NDArray[np.int64]:
-        """Return the samples at the places of one block."""
-        block = self._block
-        if block is None or block[:2] != (epoch, number):
-            places = np.arange(number * BLOCK, min((number + 1) * BLOCK, self.n_samples))
-            block = self._block = epoch, number, self._of_epoch(epoch).at(places)
-        return block[2]
-
-    def _of_epoch(self, epoch: int) -> Permutation | BlockPermutation:
-        current = self._permutation
-        if current is None or current[0] != epoch:
-            n, block, seed = self.n_samples, self._shuffled_block, self.seed
-            if block:
-                current = epoch, BlockPermutation(n, block, seed=seed, epoch=epoch)
-            else:
-                current = epoch, Permutation(n, seed=seed, epoch=epoch)
-            self._permutation = current
-        return current[1]
 
     @property
     def quality(self) -> str:
@@ -292,16 +273,28 @@ class BatchOrder:
         n, block, size = self.n_samples, self._shuffled_block, self.batch_size
         if not self.shuffle:
             return "as stored: no shuffle"
-        everywhere = (min(block or 1, n) - 1) / max(1, n - 1)
         if not block:
             return f"global permutation of {n} samples"
         mixed = min(MIXED_BLOCKS * block, n)
-        together = (min(block, n) - 1) / max(1, mixed - 1)
         return (
             f"blocks of {block}, {MIXED_BLOCKS} mixed: the {size} samples of a batch are drawn "
-            f"from {mixed} of {n}, two of them from one block with probability {together:.2g}; in "
-            f"a global permutation from {n}, {everywhere:.2g}"
+            f"from {mixed} of {n}"
         )
+
+
+@functools.lru_cache(maxsize=8)  # several iterations at once
+def _places(n: int, block: int, seed: int, epoch: int, number: int) -> NDArray[np.int64]:
+    """Return the samples at the places of one `BLOCK`."""
+    return _permutation(n, block, seed, epoch).at(
+        np.arange(number * BLOCK, min((number + 1) * BLOCK, n))
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _permutation(n: int, block: int, seed: int, epoch: int) -> Permutation | BlockPermutation:
+    if block:
+        return BlockPermutation(n, block, seed=seed, epoch=epoch)
+    return Permutation(n, seed=seed, epoch=epoch)
 
 
 def block_of(shuffle: bool | str) -> int:
@@ -312,3 +305,99 @@ def block_of(shuffle: bool | str) -> int:
     if name != "blocks" or not number.isdecimal() or int(number) < 1:
         raise OptionError(f"shuffle={shuffle!r}: expected True, False or 'blocks:N'")
     return int(number)
+
+
+# -- of a measured run: without end ---
+
+
+def plan_batches(
+    n_samples: int,
+    batch_size: int,
+    *,
+    seed: int = 0,
+    shuffle: bool = True,
+    drawn: Callable[[NDArray[np.int64]], object] | None = None,
+    taken: NDArray[np.int64] | None = None,
+) -> Iterator[PlannedBatch]:
+    """Yield batches without end: each epoch visits every sample once, in a new order.
+
+    A batch may span two epochs when ``batch_size`` does not divide ``n_samples``, so that all
+    batches have one size; it then counts to the epoch its first sample is of. ``drawn`` is told the
+    order of each epoch before its first batch, `MOST_PLANNED` samples at a time. ``taken`` says
+    what the samples are called, where they are some of many.
+    """
+    if batch_size < 1:
+        raise OptionError(f"--batch-size {batch_size}: expected 1 or more")
+    if n_samples < 1:
+        raise OptionError("there are no samples to load: nothing to profile")
+    order = BatchOrder(n_samples, BLOCK, shuffle=shuffle, seed=seed)
+
+    def named(samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        return samples if taken is None else taken[samples]
+
+    def expect(samples: NDArray[np.int64], *, follows: bool) -> None:
+        if drawn is not None:
+            drawn(named(samples))
+
+    def batches() -> Iterator[PlannedBatch]:
+        number = begun = 0
+        left = np.empty(0, dtype=np.int64)
+        for epoch in itertools.count():
+            for samples in order.batches(epoch, expect=None if drawn is None else expect):
+                begun = begun if len(left) else epoch
+                left = np.concatenate([left, named(samples)])
+                while len(left) >= batch_size:
+                    yield PlannedBatch(number, begun, tuple(left[:batch_size].tolist()))
+                    number, begun, left = number + 1, epoch, left[batch_size:]
+
+    return batches()
+
+
+class BatchPlan:
+    """Hands out an endless plan round by round, until a limit of batches or its end."""
+
+    def __init__(
+        self,
+        batches: Iterator[PlannedBatch],
+        *,
+        limit: int | None,
+        before_epoch: Callable[[], None] | None = None,
+    ) -> None:
+        self._batches = batches
+        self._left = limit
+        self._before_epoch = before_epoch
+        self._epoch = -1
+        self._pending: PlannedBatch | None = None
+        self._ended = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether no further batch will be handed out."""
+        return self._ended or self._left == 0
+
+    def end(self) -> None:
+        """Hand out no further batch."""
+        self._ended = True
+
+    def start_round(self) -> None:
+        """Do what comes before an epoch, if the next round begins one."""
+        if self._before_epoch is None or self.finished:
+            return
+        self._pending = self._pending or next(self._batches)
+        if self._pending.epoch != self._epoch:
+            self._epoch = self._pending.epoch
+            self._before_epoch()
+
+    def take(self, n_batches: int | None) -> Iterator[PlannedBatch]:
+        """Yield the next ``n_batches`` (all that are left for None), fewer at the end."""
+        taken = 0
+        while not self.finished and (n_batches is None or taken < n_batches):
+            planned = self._pending or next(self._batches)
+            self._pending = None
+            if self._before_epoch is not None and planned.epoch != self._epoch:
+                self._pending = planned
+                return
+            if self._left is not None:
+                self._left -= 1
+            taken += 1
+            yield planned

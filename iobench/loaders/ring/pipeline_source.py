@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.chunks.decoded_chunks import take_decode_counts
 from iobench.errors import IobenchError
 from iobench.files.open_files import FileIdentities
-from iobench.loaders.ring.contract import BatchSource
+from iobench.loaders.contract import BatchSource
 from iobench.loaders.stage_timer import Detail, RecordedDetail
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from iobench.loaders.contract import Reader, Rows
     from iobench.loaders.pipeline import Pipeline
-    from iobench.loaders.ring.contract import Reader, Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.recording.recorder import Recorder
     from iobench.samples import Sample

@@ -27,9 +27,8 @@ import numpy as np
 from iobench.chunks.decoded_chunks import share_chunk_cache
 from iobench.cpus import available_cpus
 from iobench.errors import IobenchError, OptionError, SampleError, StorageError, WorkerError
-from iobench.loaders.contract import failure_text
+from iobench.loaders.contract import BatchSource, failure_text
 from iobench.loaders.ring.buffers import BatchLayout, BatchMemory, ScratchRows
-from iobench.loaders.ring.contract import BatchSource
 from iobench.loaders.ring.log import BatchLog
 from iobench.recording.activation import activate
 from iobench.recording.clocks import now_ns
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.contract import Present, Reader, Rows
+    from iobench.loaders.contract import Present, Reader, Rows
 
 CHECK_S: Final = 0.2
 """How often a thread that waits for its process looks whether it is there, and still wanted."""
@@ -161,6 +160,7 @@ class ProcessSource(BatchSource):
         self._changed = threading.Condition()
         self._processes: list[_Process] = []
         self._idle: list[_Process] = []
+        self._numbers = itertools.count()
         self._end = weakref.finalize(self, _end, self._processes)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -231,8 +231,7 @@ class ProcessSource(BatchSource):
             self._idle.append(self._add())
 
     def _add(self) -> _Process:
-        taken = {process.number for process in self._processes}
-        number = next(number for number in itertools.count() if number not in taken)
+        number = next(self._numbers)
         ours, theirs = self._context.Pipe()
         process = self._context.Process(  # type: ignore[attr-defined]
             target=run_process,
@@ -510,7 +509,7 @@ class _Worker:
             self._io, self._run_queue = ProcessIo(), RunQueue()
             self._run_queue.begin(self._recorder.clock.now_ns())
         self._log = BatchLog(self._recorder)
-        self._log.started(started_ns)
+        self._log.add(Kind.STARTUP, started_ns)
 
     def make(self, task: Task) -> None:
         """Make a batch in its place."""
@@ -523,7 +522,7 @@ class _Worker:
         if offset not in self._mapped:
             self._mapped[offset] = self._memory.map(offset, self._layout.nbytes)
         rows = self._layout.arrays(self._mapped[offset], len(numbers))
-        log.submitted(free_ns)
+        log.add(Kind.SUBMIT_QUEUE, free_ns)  # it was given the batch then
         try:
             if job.transform is None:
                 self._filler.fill(samples, rows, log)
@@ -541,7 +540,7 @@ class _Worker:
                 )
             for name, row in rows.items():
                 row[...] = made[name]
-            log.add(Kind.COLLATE, start_ns, log.now_ns())
+            log.add(Kind.COLLATE, start_ns)
         finally:
             if self._recorder is not None:
                 self._io.emit(self._recorder, batch, epoch)

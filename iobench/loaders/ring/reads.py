@@ -99,47 +99,33 @@ class ExtentGrid:
         """Copy the extents of samples, from mappings; ``check`` has their number."""
         for run, rows in self._groups(samples):
             places = samples[rows] - self.firsts[run]
-            count, mapped = int(self.firsts[run + 1] - self.firsts[run]), self.files[run]
+            count = int(self.firsts[run + 1] - self.firsts[run])
+            mapped = files.mapped(self.files[run])
             source: NDArray[np.uint8] = np.ndarray(
-                (count, self.length),
-                np.uint8,
-                files.mapped(mapped),
-                self.starts[run],
-                (self.pitch, 1),
+                (count, self.length), np.uint8, mapped, self.starts[run], (self.pitch, 1)
             )
-            if check is not None:
-                self._copy_checked(source, samples, places, rows, targets, watch, check)
-                continue
-            if len(targets) == 1 and source.flags.c_contiguous and isinstance(rows, slice):
-                # "clip": with "raise" NumPy gathers into a copy first.
-                np.take(source, places, axis=0, out=targets[0][0], mode="clip")
-            else:
+            if check is None:
+                is_whole = source.flags.c_contiguous and isinstance(rows, slice)
                 for target, part in targets:
-                    _take(source[:, part], places, target, rows)
-            watch.end(Kind.READ, len(places) * self.length)
-
-    def _copy_checked(
-        self,
-        source: NDArray[np.uint8],
-        samples: NDArray[np.int64],
-        places: NDArray[np.int64],
-        rows: _Rows,
-        targets: Targets,
-        watch: StageStopwatch,
-        check: tuple[ExtentChecks, int],
-    ) -> None:
-        """Take whole extents, check them, and part them while they are in the cache."""
-        step = max(1, TAKEN_NBYTES // self.length)
-        for at in range(0, len(places), step):
-            chosen = places[at : at + step]
-            # One that is too large for the cache is copied from the mapping itself.
-            extents = source[chosen] if step > 1 else source[int(chosen[0])][None]
-            here = _cut(rows, at, len(chosen))
-            for target, part in targets:
-                target[here] = extents[:, part]
-            watch.end(Kind.READ, extents.size)
-            check[0].compare_rows(samples[here], check[1], extents)
-            watch.end(Kind.VERIFY, extents.size)
+                    if is_whole and len(targets) == 1:
+                        # "clip": with "raise" NumPy gathers into a copy first.
+                        np.take(source, places, axis=0, out=target, mode="clip")
+                    else:
+                        _take(source[:, part], places, target, rows)
+                watch.end(Kind.READ, len(places) * self.length)
+                continue
+            # Whole extents are taken, checked, and parted while they are in the cache.
+            step = max(1, TAKEN_NBYTES // self.length)
+            for at in range(0, len(places), step):
+                chosen = places[at : at + step]
+                # One that is too large for the cache is copied from the mapping itself.
+                extents = source[chosen] if step > 1 else source[int(chosen[0])][None]
+                here = _cut(rows, at, len(chosen))
+                for target, part in targets:
+                    target[here] = extents[:, part]
+                watch.end(Kind.READ, extents.size)
+                check[0].compare_rows(samples[here], check[1], extents)
+                watch.end(Kind.VERIFY, extents.size)
 
     def _groups(self, samples: NDArray[np.int64]) -> Iterator[tuple[int, _Rows]]:
         """Yield the runs these samples are of, and which of them are of each."""

@@ -16,18 +16,18 @@ import numpy as np
 from iobench.loaders.ring.buffers import Lease
 from iobench.loaders.ring.log import BatchLog
 from iobench.recording.clocks import now_ns
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from numpy.typing import NDArray
-
-    from iobench.loaders.contract import PlannedBatch
+    from iobench.loaders.contract import BatchSource, PlannedBatch, Present, Reader
     from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.ring.buffers import BatchMemory, BufferPool
-    from iobench.loaders.ring.contract import BatchSource, Present, Reader
     from iobench.recording.recorder import Recorder
 
+CONSUMER: Final = "consumer"
+"""Who released a thread, as `iobench.analysis.stage_table` reads it."""
 LISTENING_S: Final = 1.0
 """How long the consumer waits at once: a signal that comes just before a wait does not end it."""
 
@@ -48,8 +48,7 @@ class RingRun:
         ahead: int,
         present: Present | None = None,
         device: DeviceCopies | None = None,
-        recorder: Recorder | None = None,
-        recorder_now: Callable[[], Recorder | None] | None = None,
+        recorder: Callable[[], Recorder | None] = lambda: None,  # asked for each batch
     ) -> None:
         self.pool = pool
         self.pid = os.getpid()
@@ -58,8 +57,7 @@ class RingRun:
         self._batches = batches
         self._present = present
         self._device = device
-        self._recorder = recorder if recorder_now is None else recorder_now()
-        self._recorder_now = recorder_now
+        self._recorder = recorder
         self._since_ns = now_ns()
         self._stopping = False
         self._failure: BaseException | None = None
@@ -89,15 +87,14 @@ class RingRun:
     # -- reader threads ---------------------------------------------------------------------
 
     def _read(self) -> None:
-        log = BatchLog(self._recorder, self._is_stopping)
+        log = BatchLog(self._recorder(), lambda: self._stopping)
         fillers: list[Reader] = []  # one, made for the first batch
         idle_ns = self._since_ns
         try:
-            log.started(self._since_ns)
+            log.add(Kind.STARTUP, self._since_ns)
             while (drawn := self._draw()) is not None:
                 number, batch, memory, free_ns = drawn
-                if self._recorder_now is not None:
-                    log.recorder = self._recorder_now()
+                log.recorder = self._recorder()
                 release_ns = max(free_ns, memory.freed_ns, self._since_ns)
                 lease = self._make(fillers, batch, memory, log, (idle_ns, release_ns))
                 idle_ns = log.now_ns()
@@ -118,7 +115,7 @@ class RingRun:
         with self._turn:
             if self._stopping or self._n_all is not None:
                 return None
-            memory = self.pool.take(self._is_stopping)
+            memory = self.pool.take(lambda: self._stopping)
             if memory is None:
                 return None
             number = self._n_drawn
@@ -134,9 +131,6 @@ class RingRun:
             self._n_drawn += 1
         return number, batch, memory, free_ns
 
-    def _is_stopping(self) -> bool:
-        return self._stopping
-
     def _make(
         self,
         fillers: list[Reader],
@@ -150,11 +144,14 @@ class RingRun:
         try:
             log.begin(batch.batch, batch.epoch, release_ns)
             if release_ns >= idle_ns:
-                log.released(release_ns)
+                log.add(Kind.SUBMIT_QUEUE, release_ns, detail=CONSUMER)
             if not fillers:
                 fillers.append(self._source.filler())
-            fillers[0].fill(np.asarray(batch.samples, dtype=np.int64), arrays, log)
-            value = self._presented(arrays, batch, log)
+            samples = np.asarray(batch.samples, dtype=np.int64)
+            fillers[0].fill(samples, arrays, log)
+            value: Any = arrays
+            if self._present is not None:
+                value = log.transform(self._present, arrays, samples)
             if self._device is not None:
                 value = self._device.send(value, log)
             return Lease(key, value, worker=log.worker)
@@ -162,17 +159,10 @@ class RingRun:
             error.add_note(f"while batch {batch.batch} of epoch {batch.epoch} was made")
             return Lease(key, None, error)
 
-    def _presented(
-        self, arrays: dict[str, NDArray[Any]], batch: PlannedBatch, log: BatchLog
-    ) -> Any:
-        if self._present is None:
-            return arrays
-        return log.transform(self._present, arrays, np.asarray(batch.samples))
-
     def _put(self, number: int, batch: PlannedBatch, lease: Lease) -> None:
         with self._changed:
             if self._stopping:
-                self.pool.drop(lease.key)
+                self.pool.hand_out(lease.key)  # nobody gets it
                 return
             self._ready[number] = batch, lease
             if lease.error is not None and self._n_all is None:
@@ -235,7 +225,7 @@ class RingRun:
         """Make the next batch in the consumer's thread; nobody had to wait until there was room."""
         if (drawn := self._draw()) is not None:
             number, batch, memory, _ = drawn
-            log = BatchLog(self._recorder)
+            log = BatchLog(self._recorder())
             self._put(number, batch, self._make(self._own_fillers, batch, memory, log, (1, 0)))
 
     def _grow(self) -> None:
@@ -268,7 +258,7 @@ class RingRun:
             if thread.is_alive():
                 return False
         for _, lease in self._ready.values():
-            self.pool.drop(lease.key)
+            self.pool.hand_out(lease.key)
         self._ready.clear()
         while self._own_fillers:
             self._own_fillers.pop().close()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.contract import Reader, Rows
+    from iobench.loaders.contract import Reader, Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.store_source import StoreSource
     from iobench.samples import Variable
@@ -180,7 +180,7 @@ class CutReader:
                     source = whole[name][at]
                     target[row, ...] = source if cut is None else source[cut.box(boxes[row])]
                     nbytes += target[row].nbytes
-            log.add(Kind.PREPROCESS, start_ns, log.now_ns(), nbytes=nbytes, label="patch")
+            log.add(Kind.PREPROCESS, start_ns, nbytes=nbytes, label="patch")
 
 
 class BoxRange(NamedTuple):

@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import OptionError
+from iobench.loaders.contract import BatchSource
+from iobench.loaders.pipeline import stacking, windowed_spec
 from iobench.loaders.ring.buffers import ScratchRows
-from iobench.loaders.ring.contract import BatchSource
-from iobench.loaders.ring.log import BatchLog
-from iobench.loaders.ring.normalising import Normaliser, normalised_spec
-from iobench.loaders.ring.process_source import ProcessSource
+from iobench.loaders.ring.presenting import Normaliser, normalised_spec
 from iobench.loaders.ring.sample_patches import CutReader
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.loaders.windowed import stacking, windowed_spec
 from iobench.recording.kinds import Kind
-from iobench.samples import is_number_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
-    from iobench.loaders.ring.contract import Reader, Rows
-    from iobench.loaders.ring.normalising import MeanStd
+    from iobench.loaders.contract import Reader, Rows
+    from iobench.loaders.ring.log import BatchLog
+    from iobench.loaders.ring.presenting import MeanStd
     from iobench.loaders.ring.sample_patches import PatchPlaces
     from iobench.samples import SampleSpec, Window
 
@@ -45,11 +43,6 @@ class SampleSource(BatchSource):
         patches: PatchPlaces | None = None,
         means: Mapping[str, MeanStd] | None = None,
     ) -> None:
-        if isinstance(source, ProcessSource):
-            raise OptionError(
-                "samples of batches made in processes: make them there, as "
-                "ProcessSource(SampleSource(...))"
-            )
         self.source, self.is_planned = source, source.is_planned
         self.window, self.patches, self.means = window, patches, dict(means or {})
         self.n_each = 1 if patches is None else patches.n_each  # samples of the same items
@@ -120,7 +113,7 @@ class _SampleReader:
             # "clip": with "raise" NumPy gathers into a copy first.
             np.take(filled[variable], place[:, offsets], axis=0, out=rows[name], mode="clip")
             nbytes += rows[name].nbytes
-        log.add(Kind.TRANSFORM, start_ns, log.now_ns(), nbytes=nbytes, label="window")
+        log.add(Kind.TRANSFORM, start_ns, nbytes=nbytes, label="window")
 
     def _fill_items(
         self, items: NDArray[np.int64], corners: NDArray[np.int64] | None, rows: Rows, log: BatchLog
@@ -129,24 +122,3 @@ class _SampleReader:
         self._reader.fill(items, stored, log, *(() if corners is None else (corners,)))
         if self._normaliser is not None:
             self._normaliser.apply(stored, rows, log)
-
-
-class SourceSamples:
-    """The samples of a source by number, as a map-style dataset."""
-
-    def __init__(self, source: BatchSource) -> None:
-        self.spec: SampleSpec = source.spec
-        self._source = source
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
-        """Return a sample."""
-        if not is_number_below(index, len(self), "samples"):
-            raise IndexError(f"no sample {index}, there are {len(self)}")
-        rows = {v.name: np.empty((1, *v.shape), v.dtype) for v in self.spec}
-        reader = self._source.filler()
-        reader.fill(np.array([index % len(self)]), rows, BatchLog())
-        reader.close()
-        return {name: array[0, ...] for name, array in rows.items()}

@@ -11,9 +11,9 @@ import numpy as np
 
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local
+from iobench.loaders.contract import BatchSource
 from iobench.loaders.pipeline import store_pipeline
 from iobench.loaders.ring.buffers import ScratchBytes
-from iobench.loaders.ring.contract import BatchSource
 from iobench.loaders.ring.log import StageStopwatch
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.reads import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.files.open_files import FileSet
-    from iobench.loaders.ring.contract import Reader, Rows
+    from iobench.loaders.contract import Reader, Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.reads import ExtentGrid, Targets
     from iobench.loaders.ring.sample_patches import PatchPlaces

@@ -7,9 +7,9 @@ import pytest
 
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
-from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.pipeline import dataset_pipeline
-from iobench.loaders.planned_ring import PlannedRing
+from iobench.loaders.planned_loaders import PlannedRing
+from iobench.loaders.ring.order import plan_batches
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.recording.process_io import unit_costs
 from iobench.recording.run_directory import RunDirectory

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-
 import pytest
 
 from iobench import testing
 from iobench.loaders.ring.store_source import open_store
 from iobench.registry import find_format
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from iobench.samples import Sample, SampleSpec
-    from iobench.stores.contract import Store
-    from iobench.stores.encoding import Encoding
-
 
 @pytest.fixture(scope="session")
-def store_writer() -> Callable[..., Store]:
+def store_writer():
     """Return the function that writes samples into a folder and opens the store; see below."""
     return write_store
 
 
 @pytest.fixture
-def make_store(tmp_path: Path) -> Callable[..., Store]:
+def make_store(tmp_path):
     """Return a function that writes samples into a new store and opens it."""
 
-    def make(
-        spec: SampleSpec,
-        samples: Sequence[Sample],
-        fmt: str = "numpy",
-        *,
-        options: Mapping[str, str] | None = None,
-        shards: Sequence[int] = (),
-        encoding: Encoding | None = None,
-    ) -> Store:
+    def make(spec, samples, fmt="numpy", *, options=None, shards=(), encoding=None):
         path = tmp_path / f"store-{len(list(tmp_path.iterdir()))}"
         path.mkdir()
         return write_store(
@@ -48,16 +29,7 @@ def make_store(tmp_path: Path) -> Callable[..., Store]:
     return make
 
 
-def write_store(
-    path: Path,
-    spec: SampleSpec,
-    samples: Sequence[Sample],
-    fmt: str,
-    *,
-    options: Mapping[str, str],
-    shards: Sequence[int],
-    encoding: Encoding | None,
-) -> Store:
+def write_store(path, spec, samples, fmt, *, options, shards, encoding):
     if encoding is not None:
         encoder, spec = encoding.encoder(spec), encoding.stored_spec(spec)
         given = ({name: each[None] for name, each in sample.items()} for sample in samples)

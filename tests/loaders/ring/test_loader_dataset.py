@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +14,8 @@ import iobench
 from iobench.samples import Window
 from iobench.windows import place_windows
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def test_samples_by_number_are_those_of_batches(tmp_path: Path) -> None:
+def test_samples_by_number_are_those_of_batches(tmp_path):
     store = write_numbers(tmp_path / "store", n_samples=20)
     window = place_windows([float(i) for i in range(20)], Window((-1, 0), (1,)))
     loader = iobench.loader(store, 4, window=window, shuffle=True)

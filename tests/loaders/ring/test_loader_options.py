@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -17,24 +15,21 @@ from iobench.loaders.ring.framework_loader import find_rank
 from iobench.loaders.ring.loader_config import LoaderConfig
 from iobench.loaders.ring.presenting import ArrayCast
 
-if TYPE_CHECKING:
-    from iobench.stores.contract import Store
-
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def store(tmp_path_factory):
     return write_numbers(tmp_path_factory.mktemp("stores") / "numbers")
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing() -> Iterator[None]:
+def leaves_nothing():
     with nothing_left():
         yield
 
 
 @pytest.mark.parametrize("n", [1, 65_536, 65_537, 200_001])
 @pytest.mark.parametrize(("wide", "narrow"), [("f8", "f4"), ("f8", "f2"), ("f4", "f2")])
-def test_a_cast_over_its_own_memory_is_that_of_a_copy(n: int, wide: str, narrow: str) -> None:
+def test_a_cast_over_its_own_memory_is_that_of_a_copy(n, wide, narrow):
     values = np.random.default_rng(n).normal(size=n).astype(wide)
     expected = values.astype(narrow)
     found = ArrayCast(np.dtype(narrow)).in_place(values)
@@ -42,8 +37,8 @@ def test_a_cast_over_its_own_memory_is_that_of_a_copy(n: int, wide: str, narrow:
     assert np.shares_memory(found, values)
 
 
-def test_a_failing_transform_names_batch_and_samples(store: Store) -> None:
-    def transform(batch: dict[str, Any]) -> dict[str, Any]:
+def test_a_failing_transform_names_batch_and_samples(store):
+    def transform(batch):
         raise KeyError("temperature")
 
     loader = iobench.loader(store, 20, transform=transform)
@@ -65,12 +60,7 @@ def test_a_failing_transform_names_batch_and_samples(store: Store) -> None:
         ({"RANK": "1"}, (None, None), (0, 1)),
     ],
 )
-def test_ranks_are_found(
-    monkeypatch: pytest.MonkeyPatch,
-    environment: dict[str, str],
-    given: tuple[Any, Any],
-    expected: tuple[int, int],
-) -> None:
+def test_ranks_are_found(monkeypatch, environment, given, expected):
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -78,7 +68,7 @@ def test_ranks_are_found(
     assert find_rank(*given) == expected
 
 
-def test_ranks_that_came_later_are_noticed(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+def test_ranks_that_came_later_are_noticed(monkeypatch, store):
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     found, given = iobench.loader(store, 4), iobench.loader(store, 4, rank=0, world_size=1)
@@ -91,9 +81,7 @@ def test_ranks_that_came_later_are_noticed(monkeypatch: pytest.MonkeyPatch, stor
 
 
 @pytest.mark.parametrize("environment", [{"WORLD_SIZE": "2"}, {"RANK": "a", "WORLD_SIZE": "2"}])
-def test_an_environment_that_says_half_is_refused(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
-) -> None:
+def test_an_environment_that_says_half_is_refused(monkeypatch, environment):
     monkeypatch.delenv("RANK", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -125,23 +113,19 @@ def test_an_environment_that_says_half_is_refused(
         ({"store": "/nowhere/at/all"}, "/nowhere/at/all"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
-    store: Store, options: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_is_refused_in_one_line(store, options, message):
     given = {"store": store, "batch_size": 4, **options}
     with pytest.raises(IobenchError, match=message) as caught:
         next(iter(iobench.loader(**given)))
     assert "\n" not in str(caught.value)
 
 
-def test_all_options_reach_the_loaders() -> None:
+def test_all_options_reach_the_loaders():
     names = set(inspect.signature(iobench.loader).parameters)
     assert names - {"store", "batch_size"} == {field.name for field in fields(LoaderConfig)}
 
 
-def test_a_weaker_shuffle_says_how_weak_it_is(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_weaker_shuffle_says_how_weak_it_is(store, caplog):
     iobench.loader(store, 4, shuffle="blocks:2").close()
     assert "shuffle='blocks:2': blocks of 2, 32 mixed: the 4 samples of a batch" in caplog.text
     caplog.clear()

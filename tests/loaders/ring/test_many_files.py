@@ -5,24 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from iobench.samples import SampleSpec, Variable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from iobench.stores.contract import Store
-
 FEW = (600, 64)
 MANY = (10_000, 256)
 LOAD_ALL = Path(__file__).with_name("load_all.py")
 
 
-def write_netcdf(folder: Path, count: int) -> str:
+def write_netcdf(folder, count):
     import netCDF4
 
     for number in range(count):
@@ -41,14 +35,7 @@ def write_netcdf(folder: Path, count: int) -> str:
 )
 @pytest.mark.parametrize("way", ["threads", pytest.param("processes", marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["netcdf", "zarr"])
-def test_more_files_than_descriptors(
-    tmp_path: Path,
-    make_store: Callable[..., Store],
-    kind: str,
-    way: str,
-    count: int,
-    limit: int,
-) -> None:
+def test_more_files_than_descriptors(tmp_path, make_store, kind, way, count, limit):
     if kind == "zarr":
         spec = SampleSpec((Variable("v", (20,), "<f4", ("x",)),))
         made = [{"v": np.full(20, number, "f4")} for number in range(count)]

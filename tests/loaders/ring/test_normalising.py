@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,9 @@ from span_rows import rows_of
 
 import iobench
 from iobench.errors import OptionError, StoreError
-from iobench.loaders.ring import normalising
+from iobench.loaders.ring import presenting
 from iobench.loaders.ring.log import BatchLog
-from iobench.loaders.ring.normalising import Normaliser, means_of
+from iobench.loaders.ring.presenting import Normaliser, means_of
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable, Window
@@ -45,13 +44,13 @@ SPEC = SampleSpec(
 )
 
 
-def samples_of(spec: SampleSpec) -> list[dict[str, Any]]:
+def samples_of(spec):
     random = np.random.default_rng(1)
     return [{v.name: (random.random(v.shape) * 50).astype(v.dtype) for v in spec} for _ in range(N)]
 
 
 @pytest.fixture
-def store(make_store: MakeStore) -> Store:
+def store(make_store):
     return make_store(SPEC, samples_of(SPEC), "zarr")
 
 
@@ -65,7 +64,7 @@ MEANS: dict[str, Any] = {
 }
 
 
-def expected_of(name: str, values: Any) -> Any:
+def expected_of(name, values):
     mean, std = (np.asarray(each, "f8") for each in MEANS[name])
     if name == "t":
         mean, std = mean[:, None, None], std[:, None, None]
@@ -85,9 +84,7 @@ def expected_of(name: str, values: Any) -> Any:
         (PATCH, WINDOW, True),
     ],
 )
-def test_batches_are_what_numpy_makes_of_them(
-    store: Store, patch: Any, window: Window | None, processes: bool
-) -> None:
+def test_batches_are_what_numpy_makes_of_them(store, patch, window, processes):
     options: dict[str, Any] = {"patch": patch, "shuffle": True, "processes": processes}
     if window is not None:
         options["window"] = place_windows([float(n) for n in range(N)], window)
@@ -105,7 +102,7 @@ def test_batches_are_what_numpy_makes_of_them(
 
 
 @given(data=st.data())
-def test_any_shape_by_means_along_any_axes(data: st.DataObject) -> None:
+def test_any_shape_by_means_along_any_axes(data):
     draw = data.draw
     shape = tuple(draw(st.lists(st.integers(1, 6), max_size=4), "shape"))
     random = np.random.default_rng(draw(st.integers(0, 99), "seed"))
@@ -119,15 +116,15 @@ def test_any_shape_by_means_along_any_axes(data: st.DataObject) -> None:
     exact = "f4" if dtype in ("<f4", "<f2") else "f8"
     expected = (values.astype(exact) - mean.astype(exact)) / std.astype(exact)
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(normalising, "PIECE", draw(st.sampled_from([1, 7, 1 << 15])))
-        changed.setattr(normalising, "LONG", draw(st.sampled_from([1, 5, 1 << 12])))
+        changed.setattr(presenting, "PIECE", draw(st.sampled_from([1, 7, 1 << 15])))
+        changed.setattr(presenting, "LONG", draw(st.sampled_from([1, 5, 1 << 12])))
         spec = SampleSpec((variable,))
         normaliser = Normaliser(means_of({"v": (mean, std)}, spec, None), spec)
         normaliser.apply({"v": values}, {"v": out}, BatchLog())
     assert np.array_equal(out, expected.astype("f4"))
 
 
-def test_a_store_without_an_index_says_so_in_a_line(store: Store) -> None:
+def test_a_store_without_an_index_says_so_in_a_line(store):
     for options in ({"window": "-1:0"}, {"split": "train"}):
         with pytest.raises(StoreError, match="convert") as caught:
             iobench.loader(store, 1, **options)
@@ -137,7 +134,7 @@ def test_a_store_without_an_index_says_so_in_a_line(store: Store) -> None:
     nothing.close()
 
 
-def test_missing_values_stay_missing(make_store: MakeStore) -> None:
+def test_missing_values_stay_missing(make_store):
     spec = SampleSpec((Variable("t", (2, 5), "<f4", ("y", "x")),))
     values = np.array([[1, np.nan, 3, np.inf, -np.inf]] * 2, "f4")
     store = make_store(spec, [{"t": values}])
@@ -148,12 +145,12 @@ def test_missing_values_stay_missing(make_store: MakeStore) -> None:
     store.close()
 
 
-def statistics_of(**by: Any) -> dict[str, Any]:
+def statistics_of(**by):
     of_t = {"n": 9, "n_missing": 0, "mean": 20.0, "std": 9.0, "min": 0.0, "max": 40.0, **by}
     return {"all": {"t": of_t, "rain": {**of_t, "by": {}, "mean": 7.0}}}
 
 
-def manifest(statistics: dict[str, Any], **normalisation: str) -> Any:
+def manifest(statistics, **normalisation):
     return SimpleNamespace(statistics=statistics, normalisation=normalisation)
 
 
@@ -169,7 +166,7 @@ BY_CHANNEL = {
 }
 
 
-def test_statistics_are_those_of_training_by_channel() -> None:
+def test_statistics_are_those_of_training_by_channel():
     spec = SampleSpec((SPEC["t"], SPEC["rain"], SPEC["kind"]))
     statistics = statistics_of(**BY_CHANNEL)
     found = means_of(True, spec, manifest(statistics))
@@ -197,22 +194,20 @@ def test_statistics_are_those_of_training_by_channel() -> None:
         ({"t": (np.zeros(4), 1)}, {}, r"that fit .* got \(array"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
-    normalise: Any, statistics: Any, message: str
-) -> None:
+def test_what_cannot_be_is_refused_in_one_line(normalise, statistics, message):
     with pytest.raises(OptionError, match=message) as caught:
         means_of(normalise, SPEC, None if statistics is None else manifest(statistics))
     assert "\n" not in str(caught.value)
 
 
-def test_nothing_is_normalised_twice() -> None:
+def test_nothing_is_normalised_twice():
     with pytest.raises(OptionError, match="were normalised when they were made"):
         means_of(True, SPEC, manifest(statistics_of(), formula="z-score"))
     assert means_of(["t"], SPEC, manifest(statistics_of(), formula="z-score"))["t"].mean == 20
     assert means_of({"t": (0, 1)}, SPEC, manifest({}, formula="z-score"))["t"].std == 1
 
 
-def test_it_is_a_stage_of_its_own(tmp_path: Path) -> None:
+def test_it_is_a_stage_of_its_own(tmp_path):
     with iobench.record(tmp_path / "run"):
         loader = iobench.loader(NumberSource(), 4, normalise={"field": (1, 2)}, patch={"x": 2})
         for batch in loader:
@@ -223,7 +218,7 @@ def test_it_is_a_stage_of_its_own(tmp_path: Path) -> None:
     assert stages.count("normalise") == stages.count("patch") == 13
 
 
-def test_a_state_of_other_numbers_is_refused(store: Store) -> None:
+def test_a_state_of_other_numbers_is_refused(store):
     rain = {"rain": (25.0, 14.0)}
     loader = iobench.loader(store, 2, shuffle=True, normalise=rain)
     state = loader.state_dict()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import OptionError
-from iobench.loaders.batch_plan import plan_batches
 from iobench.loaders.ring.order import (
     BLOCK,
     MIXED_BLOCKS,
     SORTED_LIMIT,
     BatchOrder,
     Permutation,
+    plan_batches,
 )
 
 
@@ -27,12 +26,12 @@ from iobench.loaders.ring.order import (
     seed=st.integers(0, 1 << 40),
     epoch=st.integers(0, 1000),
 )
-def test_every_thing_comes_once(n: int, seed: int, epoch: int) -> None:
+def test_every_thing_comes_once(n, seed, epoch):
     found = Permutation(n, seed=seed, epoch=epoch).at(np.arange(n))
     assert np.array_equal(np.sort(found), np.arange(n))
 
 
-def test_orders_of_a_few_are_all_there_and_about_as_often() -> None:
+def test_orders_of_a_few_are_all_there_and_about_as_often():
     counts = Counter(
         tuple(Permutation(4, seed=seed, epoch=0).at(np.arange(4)).tolist()) for seed in range(4800)
     )
@@ -42,7 +41,7 @@ def test_orders_of_a_few_are_all_there_and_about_as_often() -> None:
 
 
 @pytest.mark.parametrize("n", [20_000, 200_000])
-def test_orders_of_many_look_random(n: int) -> None:
+def test_orders_of_many_look_random(n):
     first = Permutation(n, seed=1, epoch=0).at(np.arange(n))
     second = Permutation(n, seed=1, epoch=1).at(np.arange(n))
     for a, b in [(first, np.arange(n)), (first[:-1], first[1:]), (first, second)]:
@@ -55,9 +54,7 @@ def test_orders_of_many_look_random(n: int) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [True, "blocks:1", "blocks:64", False])
-def test_the_order_of_a_billion_takes_no_memory_and_no_work_for_each(
-    monkeypatch: pytest.MonkeyPatch, shuffle: bool | str
-) -> None:
+def test_the_order_of_a_billion_takes_no_memory_and_no_work_for_each(monkeypatch, shuffle):
     n = 1_000_000_007
     computed = []
     at = Permutation.at
@@ -78,7 +75,7 @@ def test_the_order_of_a_billion_takes_no_memory_and_no_work_for_each(
 
 
 @given(n=st.one_of(st.integers(1, 300), st.integers(SORTED_LIMIT, 1 << 40)), data=st.data())
-def test_a_thing_is_found_at_its_place(n: int, data: st.DataObject) -> None:
+def test_a_thing_is_found_at_its_place(n, data):
     permutation = Permutation(n, seed=5, epoch=2)
     place = data.draw(st.integers(0, n - 1))
     (thing,) = permutation.at(np.array([place])).tolist()
@@ -92,9 +89,7 @@ def test_a_thing_is_found_at_its_place(n: int, data: st.DataObject) -> None:
     drop_last=st.booleans(),
     shuffle=st.sampled_from([False, True, "blocks:3"]),
 )
-def test_ranks_share_the_batches_of_one_order(
-    n: int, batch_size: int, world_size: int, drop_last: bool, shuffle: bool | str
-) -> None:
+def test_ranks_share_the_batches_of_one_order(n, batch_size, world_size, drop_last, shuffle):
     alone = BatchOrder(n, batch_size, shuffle=shuffle, seed=2)
     batches = [alone.samples(4, i).tolist() for i in range(len(alone))]
     if drop_last:
@@ -120,7 +115,7 @@ def test_ranks_share_the_batches_of_one_order(
     )
 
 
-def test_batches_across_blocks_are_those_of_the_whole() -> None:
+def test_batches_across_blocks_are_those_of_the_whole():
     order = BatchOrder(20_000, 3000, shuffle=True, seed=1)
     whole = Permutation(20_000, seed=1, epoch=0).at(np.arange(20_000))
     for number in (2, 0, 6, 1):
@@ -133,7 +128,7 @@ def test_batches_across_blocks_are_those_of_the_whole() -> None:
     seed=st.integers(0, 99),
     size=st.integers(1, 50),
 )
-def test_blocks_come_whole_and_each_sample_once(n: int, block: int, seed: int, size: int) -> None:
+def test_blocks_come_whole_and_each_sample_once(n, block, seed, size):
     order = BatchOrder(n, size, shuffle=f"blocks:{block}", seed=seed)
     found = np.concatenate([order.samples(1, batch) for batch in range(len(order))])
     assert np.array_equal(np.sort(found), np.arange(n))
@@ -157,6 +152,6 @@ def test_blocks_come_whole_and_each_sample_once(n: int, block: int, seed: int, s
         ({"drop_last": True, "batch_size": 11}, "drop_last leaves no batch"),
     ],
 )
-def test_numbers_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+def test_numbers_out_of_range_are_refused(options, message):
     with pytest.raises(OptionError, match=message):
         BatchOrder(**{"n_samples": 10, "batch_size": 2, **options})

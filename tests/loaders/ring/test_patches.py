@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -24,9 +24,8 @@ from iobench.testing import write_store
 from iobench.windows import place_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from iobench.loaders.ring.loader import RingLoader
     from iobench.stores.contract import Store
 
     MakeStore = Callable[..., Store]
@@ -59,7 +58,7 @@ STORES = {
 }
 
 
-def samples_of(spec: SampleSpec, n: int = N) -> list[dict[str, Any]]:
+def samples_of(spec, n=N):
     random = np.random.default_rng(0)
     return [
         {v.name: (random.random(v.shape) * 100).astype(v.dtype) for v in spec} for _ in range(n)
@@ -67,7 +66,7 @@ def samples_of(spec: SampleSpec, n: int = N) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(params=list(STORES))
-def store(request: pytest.FixtureRequest, make_store: MakeStore) -> Store:
+def store(request, make_store):
     fmt, spec, options, encoding = STORES[request.param]
     shards = (6, 4)
     return make_store(
@@ -76,7 +75,7 @@ def store(request: pytest.FixtureRequest, make_store: MakeStore) -> Store:
 
 
 @pytest.fixture
-def partly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def partly(monkeypatch):
     """Let no sample be too small to be read in parts, and rows far apart."""
     monkeypatch.setattr(sample_patches, "COPY_NBYTES", 0)
     monkeypatch.setattr(sample_patches, "CALL_NBYTES", 24)
@@ -84,7 +83,7 @@ def partly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def cut(values: Any, dims: tuple[str, ...], starts: dict[str, int], patch: dict[str, int]) -> Any:
+def cut(values, dims, starts, patch):
     index = tuple(
         slice(starts[dim], starts[dim] + patch[dim]) if dim in patch else slice(None)
         for dim in dims
@@ -92,9 +91,7 @@ def cut(values: Any, dims: tuple[str, ...], starts: dict[str, int], patch: dict[
     return values[index]
 
 
-def check(
-    loader: RingLoader, store: Store, patch: dict[str, int], epochs: int = 1
-) -> list[tuple[int, ...]]:
+def check(loader, store, patch, epochs=1):
     """Compare every patch with the whole sample; return where they begin."""
     seen = []
     for _ in range(epochs):
@@ -113,9 +110,7 @@ def check(
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
-def test_patches_are_those_of_whole_samples(
-    store: Store, partly: None, monkeypatch: pytest.MonkeyPatch, is_cached: bool
-) -> None:
+def test_patches_are_those_of_whole_samples(store, partly, monkeypatch, is_cached):
     monkeypatch.setattr(sample_patches, "is_cached", lambda *_: is_cached)
     loader = iobench.loader(store, 3, shuffle=True, seed=2, patch=PATCH, threads=2)
     seen = check(loader, store, PATCH, epochs=3)
@@ -124,7 +119,7 @@ def test_patches_are_those_of_whole_samples(
     store.close()
 
 
-def test_only_what_needs_all_is_read_whole(store: Store, partly: None) -> None:
+def test_only_what_needs_all_is_read_whole(store, partly):
     names = {v.name for v in store.spec}
     sizes = PatchPlaces(PATCH, store.spec)
     is_whole = isinstance(StoreSource(store).box_filler(sizes), CutReader)
@@ -139,14 +134,12 @@ def test_only_what_needs_all_is_read_whole(store: Store, partly: None) -> None:
 
 
 @pytest.mark.parametrize("name", ["zarr, chunks of lz4", "numpy"])
-def test_a_patch_touches_no_other_chunk(
-    make_store: MakeStore, partly: None, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_patch_touches_no_other_chunk(make_store, partly, monkeypatch, name):
     fmt, spec, options, _ = STORES[name]
     store = make_store(spec, samples_of(spec), fmt, options=options)
     asked: list[int] = []
 
-    def listening(files: Any, starts: Any, ends: Any, _: object) -> None:
+    def listening(files, starts, ends, _):
         asked.extend((ends - starts).tolist())
 
     monkeypatch.setattr(sample_patches, "ask_for_ranges", listening)
@@ -165,10 +158,10 @@ def test_a_patch_touches_no_other_chunk(
     store.close()
 
 
-def test_places_depend_on_seed_epoch_and_sample_alone(make_store: MakeStore) -> None:
+def test_places_depend_on_seed_epoch_and_sample_alone(make_store):
     store = make_store(SPEC, samples_of(SPEC), "numpy")
 
-    def of(**options: Any) -> dict[int, bytes]:
+    def of(**options):
         loader = iobench.loader(store, 2, patch=PATCH, seed=4, **options)
         loader.set_epoch(1)
         found = {}
@@ -191,7 +184,7 @@ def test_places_depend_on_seed_epoch_and_sample_alone(make_store: MakeStore) -> 
     store.close()
 
 
-def test_all_places_are_as_likely() -> None:
+def test_all_places_are_as_likely():
     drawn = drawn_below((6, 10), np.arange(6000), seed=0, epoch=0)
     counts = np.zeros((6, 10))
     np.add.at(counts, (drawn[:, 0], drawn[:, 1]), 1)
@@ -203,9 +196,7 @@ def test_all_places_are_as_likely() -> None:
 
 
 @pytest.mark.parametrize("fmt", ["numpy", "zarr"])
-def test_tiles_cover_each_sample_and_the_centre_is_its_middle(
-    make_store: MakeStore, fmt: str
-) -> None:
+def test_tiles_cover_each_sample_and_the_centre_is_its_middle(make_store, fmt):
     store = make_store(SPEC, samples_of(SPEC, 3), fmt)
     loader = iobench.loader(store, 4, patch=PATCH, patch_at="tiles")
     assert len(loader.dataset) == 3 * 3 * 3
@@ -220,9 +211,7 @@ def test_tiles_cover_each_sample_and_the_centre_is_its_middle(
 
 
 @pytest.mark.parametrize("fmt", ["numpy", "tfrecord", "zarr"])
-def test_all_items_of_a_window_are_cut_at_one_place(
-    make_store: MakeStore, fmt: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_items_of_a_window_are_cut_at_one_place(make_store, fmt, monkeypatch):
     monkeypatch.setattr(sample_patches, "COPY_NBYTES", 0)
     samples = samples_of(FLOATS)
     store = make_store(FLOATS, samples, fmt)
@@ -241,7 +230,7 @@ def test_all_items_of_a_window_are_cut_at_one_place(
     store.close()
 
 
-def test_a_damaged_chunk_is_named_where_it_is_touched(make_store: MakeStore, partly: None) -> None:
+def test_a_damaged_chunk_is_named_where_it_is_touched(make_store, partly):
     fmt, spec, options, _ = STORES["zarr, chunks of lz4"]
     samples = [{v.name: np.full(v.shape, 7, v.dtype) for v in spec}] * 3
     store = make_store(spec, samples, fmt, options=options)
@@ -258,7 +247,7 @@ def test_a_damaged_chunk_is_named_where_it_is_touched(make_store: MakeStore, par
 
 
 @given(data=st.data())
-def test_any_shape_in_any_chunks(data: st.DataObject, tmp_path_factory: Any) -> None:
+def test_any_shape_in_any_chunks(data, tmp_path_factory):
     draw = data.draw
     lengths = {dim: draw(st.integers(1, 9), dim) for dim in "abcd"}
     variables = []
@@ -300,9 +289,7 @@ def test_any_shape_in_any_chunks(data: st.DataObject, tmp_path_factory: Any) -> 
         ({"patch_at": "tiles"}, "patch_at='tiles' goes with patch"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
-    make_store: MakeStore, options: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_is_refused_in_one_line(make_store, options, message):
     store = make_store(SPEC, samples_of(SPEC, 2))
     with pytest.raises(OptionError, match=message) as caught:
         iobench.loader(store, 1, **options)

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from ring_sources import (
@@ -31,15 +30,11 @@ from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.runs.reading import open_profile
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
 MEMORY = "iobench-ring"
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
+def nothing_is_left():
     yield
     gc.collect()
     assert not [child.name for child in multiprocessing.active_children()]
@@ -47,7 +42,7 @@ def nothing_is_left() -> Iterator[None]:
     assert not [link for _, link in _open_files() if MEMORY in link]
 
 
-def _open_files() -> list[tuple[int, str]]:
+def _open_files():
     folder = Path("/proc/self/fd")
     links = []
     for descriptor in folder.iterdir() if folder.is_dir() else ():
@@ -56,7 +51,7 @@ def _open_files() -> list[tuple[int, str]]:
     return links
 
 
-def make(source: NumberSource | None = None, transform: Any = None, **options: Any) -> RingLoader:
+def make(source=None, transform=None, **options):
     source = source or NumberSource()
     order = BatchOrder(len(source), 4, shuffle=options.pop("shuffle", False))
     processes = ProcessSource(source, 4, transform=transform)
@@ -74,9 +69,7 @@ def make(source: NumberSource | None = None, transform: Any = None, **options: A
         (NumberSource(deadly=9), None, WorkerError, "was killed by SIGKILL"),
     ],
 )
-def test_what_fails_is_raised_in_its_place(
-    source: NumberSource | None, transform: Any, error: type[Exception], message: str
-) -> None:
+def test_what_fails_is_raised_in_its_place(source, transform, error, message):
     loader = make(source, transform)
     iterator = iter(loader)
     if transform is not forgetful:
@@ -101,14 +94,12 @@ def test_what_fails_is_raised_in_its_place(
         (len, SampleError, "the transform returned int"),
     ],
 )
-def test_a_transform_that_cannot_be_is_told_at_the_start(
-    transform: Any, error: type[Exception], message: str
-) -> None:
+def test_a_transform_that_cannot_be_is_told_at_the_start(transform, error, message):
     with pytest.raises(error, match=message):
         make(transform=transform)
 
 
-def test_closing_does_not_wait_for_a_transform_that_never_ends() -> None:
+def test_closing_does_not_wait_for_a_transform_that_never_ends():
     loader = make(transform=endless)
     iterator = iter(loader)
     next(iterator)
@@ -118,7 +109,7 @@ def test_closing_does_not_wait_for_a_transform_that_never_ends() -> None:
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
-def test_shared_memory_does_not_grow_with_epochs() -> None:
+def test_shared_memory_does_not_grow_with_epochs():
     loader = make(transform=in_place)
     sizes = []
     for _ in range(4):
@@ -135,13 +126,13 @@ def test_shared_memory_does_not_grow_with_epochs() -> None:
     loader.close()
 
 
-def test_a_forked_child_is_refused() -> None:
+def test_a_forked_child_is_refused():
     loader = make(transform=in_place)
     for _ in loader:
         pass
     results = multiprocessing.get_context("fork").SimpleQueue()
 
-    def child() -> None:
+    def child():
         try:
             next(iter(loader))
         except WorkerError as error:
@@ -161,8 +152,8 @@ def test_a_forked_child_is_refused() -> None:
         next(iter(loader))
 
 
-def test_a_process_that_cannot_be_started_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> None:
+def test_a_process_that_cannot_be_started_is_one_line(monkeypatch):
+    def refuse(_):
         raise OSError("AF_UNIX path too long")
 
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", refuse)
@@ -170,7 +161,7 @@ def test_a_process_that_cannot_be_started_is_one_line(monkeypatch: pytest.Monkey
         list(make())
 
 
-def test_processes_record_what_they_do(tmp_path: Path) -> None:
+def test_processes_record_what_they_do(tmp_path):
     directory = RunDirectory.create(tmp_path / "run", {})
     source = NumberSource(12)
     processes = ProcessSource(source, 4, transform=doubled, run_directory=directory.path)

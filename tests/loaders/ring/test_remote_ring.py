@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from iobench.stores import extents
 from iobench.stores.encoding import Encoding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from iobench.stores.contract import Store
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(120)
 
 
-def uploaded(store: Store, url: str) -> Store:
+def uploaded(store, url):
     """Put a store's files into the bucket and open it there."""
     place = as_path(url)
     for path in sorted(store.path.rglob("*")):
@@ -41,11 +40,11 @@ def uploaded(store: Store, url: str) -> Store:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, int, int]]]:
+def asked(monkeypatch):
     """Name, offset and length of every range that fillers ask for."""
     found: list[tuple[str, int, int]] = []
 
-    def listening(files: Any, starts: Any, buffers: Any) -> list[int]:
+    def listening(files, starts, buffers):
         for file, start, buffer in zip(files, starts, buffers, strict=True):
             found.append((file.name, start, len(buffer)))
         return fill_objects(files, starts, buffers)
@@ -54,7 +53,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, int, int]
     return found
 
 
-def batches(source: Any, **order: Any) -> list[dict[str, Any]]:
+def batches(source, **order):
     loader = RingLoader(source, BatchOrder(len(source), 7, **order), threads=2)
     found = [{name: array.copy() for name, array in batch.items()} for batch in loader]
     loader.close()
@@ -74,9 +73,7 @@ def batches(source: Any, **order: Any) -> list[dict[str, Any]]:
     ],
 )
 @pytest.mark.parametrize("verify", [False, True])
-def test_batches_are_those_of_the_local_store(
-    make_store: MakeStore, bucket: str, fmt: str, options: Any, packed: str, verify: bool
-) -> None:
+def test_batches_are_those_of_the_local_store(make_store, bucket, fmt, options, packed, verify):
     names = ("plain", "more") if fmt == "tfrecord" else ("plain",)
     spec = SampleSpec(tuple(Variable(name, (5, 40), "<f4", ("y", "x")) for name in names))
     random = np.random.default_rng(1)
@@ -100,9 +97,7 @@ def test_batches_are_those_of_the_local_store(
             batches(source)
 
 
-def test_neighbours_are_asked_for_as_one(
-    tmp_path: Path, bucket: str, asked: list[tuple[str, int, int]]
-) -> None:
+def test_neighbours_are_asked_for_as_one(tmp_path, bucket, asked):
     local = write_numbers(tmp_path / "store", n_samples=16)
     store = uploaded(local, f"s3://{bucket}/store")
     source = StoreSource(store)
@@ -118,9 +113,7 @@ def test_neighbours_are_asked_for_as_one(
 
 
 @pytest.mark.parametrize("options", [{}, {"inner-chunk": "y=2", "codec": "blosc-lz4"}])
-def test_a_patch_is_all_that_is_asked_for(
-    make_store: MakeStore, bucket: str, asked: list[tuple[str, int, int]], options: Any
-) -> None:
+def test_a_patch_is_all_that_is_asked_for(make_store, bucket, asked, options):
     shape = (2, 16, 1 << 17)  # a row is half a MiB, as much as a request is worth
     spec = SampleSpec((Variable("field", shape, "<f4", ("channel", "y", "x")),))
     samples = [{"field": np.random.default_rng(k).random(shape, "f4")} for k in range(2)]
@@ -137,7 +130,7 @@ def test_a_patch_is_all_that_is_asked_for(
     loader.close()
 
 
-def test_what_is_wrong_is_named(tmp_path: Path, bucket: str) -> None:
+def test_what_is_wrong_is_named(tmp_path, bucket):
     local = write_numbers(tmp_path / "store", n_samples=9)
     store = uploaded(local, f"s3://{bucket}/store")
     file = store.extents(0)[0].file
@@ -157,7 +150,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, bucket: str) -> None:
         batches(source)
 
 
-def test_more_buffers_than_threads_wait_for_a_server(tmp_path: Path, bucket: str) -> None:
+def test_more_buffers_than_threads_wait_for_a_server(tmp_path, bucket):
     store = uploaded(write_numbers(tmp_path / "store", n_samples=16), f"s3://{bucket}/store")
     loader = iobench.loader(store, 4)
     assert (loader.threads, loader.depth) == (4, 6)

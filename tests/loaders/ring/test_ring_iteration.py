@@ -24,12 +24,8 @@ from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
-    from iobench.loaders.ring.contract import Rows
-    from iobench.loaders.ring.log import BatchLog
 
 pytestmark = pytest.mark.timeout(60)  # what these find are hangs
 
@@ -41,36 +37,36 @@ class GuardedSource(NumberSource):
     before_fill: Callable[[], Any] = int
     before_filler: Callable[[], Any] = int
 
-    def filler(self) -> NumberReader:
+    def filler(self):
         self.before_filler()
         return GuardedFiller(self)
 
 
 class GuardedFiller(NumberReader):
-    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+    def fill(self, samples, rows, log):
         self.source.before_fill()  # type: ignore[attr-defined]
         super().fill(samples, rows, log)
 
 
-def make(source: NumberSource | None = None, **options: Any) -> RingLoader:
+def make(source=None, **options):
     source = source or NumberSource()
     order = BatchOrder(len(source), 4, shuffle=options.pop("shuffle", False))
     return RingLoader(source, order, **{"threads": 2, **options})
 
 
-def numbers(batches: Any) -> list[int]:
+def numbers(batches):
     return [number for batch in batches for number in batch["number"].tolist()]
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
+def no_thread_is_left():
     yield
     gc.collect()
     left = [thread.name for thread in threading.enumerate() if "iobench-ring" in thread.name]
     assert not left
 
 
-def test_holding_all_batches_is_told_once() -> None:
+def test_holding_all_batches_is_told_once():
     loader = make(depth=3)
     with pytest.warns(UserWarning, match="batches are held at once") as caught:
         held = list(loader)
@@ -78,9 +74,7 @@ def test_holding_all_batches_is_told_once() -> None:
     assert len(held) == 13
 
 
-def test_more_than_fits_into_memory_is_an_error_and_no_deadlock(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_more_than_fits_into_memory_is_an_error_and_no_deadlock(monkeypatch):
     free = SimpleNamespace(available=10 * 8192)
     monkeypatch.setattr(buffers.psutil, "virtual_memory", lambda: free)
     with pytest.raises(OptionError, match=r"11 buffers of 8192 bytes, 4 samples of 68 each"):
@@ -99,7 +93,7 @@ def test_more_than_fits_into_memory_is_an_error_and_no_deadlock(
 
 
 @pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
-def test_errors_that_are_kept_do_not_use_the_buffers_up() -> None:
+def test_errors_that_are_kept_do_not_use_the_buffers_up():
     loader = make(NumberSource(broken=1))
     kept = []
     for _ in range(12):
@@ -110,10 +104,10 @@ def test_errors_that_are_kept_do_not_use_the_buffers_up() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
-def test_arrays_that_a_transform_keeps_do_not_use_the_buffers_up() -> None:
+def test_arrays_that_a_transform_keeps_do_not_use_the_buffers_up():
     kept = []
 
-    def present(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def present(arrays):
         kept.append((arrays["number"], arrays["number"].copy()))
         return {"number": arrays["number"].copy()}
 
@@ -126,10 +120,10 @@ def test_arrays_that_a_transform_keeps_do_not_use_the_buffers_up() -> None:
     assert all(np.array_equal(array, copy) for array, copy in kept)
 
 
-def test_a_buffer_of_an_iteration_that_is_closed_while_it_is_filled_comes_back() -> None:
+def test_a_buffer_of_an_iteration_that_is_closed_while_it_is_filled_comes_back():
     filling, go = threading.Semaphore(0), threading.Semaphore(0)
 
-    def before_fill() -> None:
+    def before_fill():
         filling.release()
         go.acquire()
 
@@ -151,7 +145,7 @@ def test_a_buffer_of_an_iteration_that_is_closed_while_it_is_filled_comes_back()
     assert numbers(loader) == list(range(50))
 
 
-def iterator_is_stopping(closing: threading.Thread) -> bool:
+def iterator_is_stopping(closing):
     """Tell whether a thread that closes an iteration waits for its readers."""
     frame = sys._current_frames().get(closing.ident or 0)
     while frame is not None:
@@ -162,12 +156,12 @@ def iterator_is_stopping(closing: threading.Thread) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
-def test_batches_go_to_one_of_several_threads_each() -> None:
+def test_batches_go_to_one_of_several_threads_each():
     loader = make(NumberSource(2000))
     iterator = iter(loader)
     found: list[int] = []
 
-    def consume() -> None:
+    def consume():
         found.extend(numbers(iterator))
 
     next(iterator)
@@ -179,10 +173,10 @@ def test_batches_go_to_one_of_several_threads_each() -> None:
     assert sorted(found) == list(range(4, 2000))
 
 
-def test_closing_wakes_who_waits_for_a_batch() -> None:
+def test_closing_wakes_who_waits_for_a_batch():
     filling, go = threading.Event(), threading.Event()
 
-    def before_fill() -> None:
+    def before_fill():
         filling.set()
         go.wait()
 
@@ -199,12 +193,12 @@ def test_closing_wakes_who_waits_for_a_batch() -> None:
     closing.join()
 
 
-def test_garbage_may_be_collected_in_a_reader_thread() -> None:
+def test_garbage_may_be_collected_in_a_reader_thread():
     loader = make(NumberSource(4000), threads=4)
     go, collected = threading.Event(), threading.Event()
     samples = loader.order.samples
 
-    def collecting(epoch: int, batch: int) -> NDArray[np.int64]:
+    def collecting(epoch, batch):
         if batch > 6:
             go.wait()
             gc.collect()
@@ -232,13 +226,11 @@ def test_garbage_may_be_collected_in_a_reader_thread() -> None:
         thread.join()
 
 
-def test_an_interrupt_does_not_wait_for_a_batch_that_is_stuck(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupt_does_not_wait_for_a_batch_that_is_stuck(monkeypatch):
     monkeypatch.setattr("iobench.loaders.ring.loader.PATIENCE_S", 0.05)
     go = threading.Event()
 
-    def before_fill() -> None:
+    def before_fill():
         if not go.is_set():
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         go.wait()
@@ -253,7 +245,7 @@ def test_an_interrupt_does_not_wait_for_a_batch_that_is_stuck(
     assert numbers(loader) == list(range(50))
 
 
-def test_memory_stays_what_it_is_over_epochs() -> None:
+def test_memory_stays_what_it_is_over_epochs():
     loader = make(NumberSource(400), shuffle=True)
     numbers(loader)
     n_files = psutil.Process().num_fds()
@@ -270,12 +262,12 @@ def test_memory_stays_what_it_is_over_epochs() -> None:
     assert psutil.Process().num_fds() == n_files
 
 
-def n_memories() -> int:
+def n_memories():
     gc.collect()
     return sum(type(thing) is BatchMemory for thing in gc.get_objects())
 
 
-def test_state_at_the_end_of_an_epoch_is_the_beginning_of_the_next() -> None:
+def test_state_at_the_end_of_an_epoch_is_the_beginning_of_the_next():
     loader = make(shuffle=True)
     iterator = iter(loader)
     for _ in range(len(loader)):
@@ -294,12 +286,12 @@ def test_state_at_the_end_of_an_epoch_is_the_beginning_of_the_next() -> None:
     assert numbers(last) == expected
 
 
-def numbers_of_epoch(loader: RingLoader, epoch: int) -> list[int]:
+def numbers_of_epoch(loader, epoch):
     batches = range(len(loader))
     return np.concatenate([loader.order.samples(epoch, batch) for batch in batches]).tolist()
 
 
-def test_state_after_an_error_is_before_the_batch_that_failed() -> None:
+def test_state_after_an_error_is_before_the_batch_that_failed():
     loader = make(NumberSource(broken=9))
     with pytest.raises(SampleError):
         numbers(loader)

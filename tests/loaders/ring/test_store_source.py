@@ -6,7 +6,7 @@ import pickle
 import tempfile
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,14 +20,6 @@ from iobench.loaders.ring.store_source import PlainReader, StoreSource, source_o
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from iobench.loaders.ring.contract import BatchSource
-    from iobench.stores.contract import Store
 
 LARGE, SMALL = (137, 160), (5, 7)
 CONTAINERS: list[tuple[str, dict[str, str]]] = [
@@ -44,7 +36,7 @@ CONTAINERS: list[tuple[str, dict[str, str]]] = [
 CASES = list(product(CONTAINERS, (LARGE, SMALL)))
 
 
-def spec_of(shape: tuple[int, ...]) -> SampleSpec:
+def spec_of(shape):
     return SampleSpec(
         (
             Variable("T", shape, "<f4", ("y", "x"), "K"),
@@ -55,7 +47,7 @@ def spec_of(shape: tuple[int, ...]) -> SampleSpec:
     )
 
 
-def samples_of(spec: SampleSpec, n_samples: int) -> list[dict[str, NDArray[Any]]]:
+def samples_of(spec, n_samples):
     """Return samples of random bits: NaN of all kinds, -0.0 and subnormal numbers too."""
     random = np.random.default_rng(1)
     samples = []
@@ -70,9 +62,7 @@ def samples_of(spec: SampleSpec, n_samples: int) -> list[dict[str, NDArray[Any]]
     return samples
 
 
-def filled(
-    source: BatchSource, chosen: list[int], log: BatchLog | None = None
-) -> dict[str, NDArray[Any]]:
+def filled(source, chosen, log=None):
     rows = {v.name: np.full((len(chosen), *v.shape), 77, v.dtype) for v in source.spec}
     filler = source.filler()
     for _ in range(2):  # with memory that is used again, too
@@ -81,7 +71,7 @@ def filled(
     return rows
 
 
-def assert_same(rows: dict[str, NDArray[Any]], store: Store, chosen: list[int]) -> None:
+def assert_same(rows, store, chosen):
     for row, sample in enumerate(chosen):
         expected = store[sample]
         assert rows.keys() == expected.keys()
@@ -92,13 +82,7 @@ def assert_same(rows: dict[str, NDArray[Any]], store: Store, chosen: list[int]) 
 
 @pytest.mark.parametrize("is_cached", [True, False])
 @pytest.mark.parametrize(("container", "shape"), CASES)
-def test_rows_are_the_samples(
-    make_store: Callable[..., Store],
-    monkeypatch: pytest.MonkeyPatch,
-    container: tuple[str, dict[str, str]],
-    shape: tuple[int, ...],
-    is_cached: bool,
-) -> None:
+def test_rows_are_the_samples(make_store, monkeypatch, container, shape, is_cached):
     """Whether a file system evicts on request differs."""
     fmt, options = container
     spec = spec_of(shape)
@@ -109,11 +93,7 @@ def test_rows_are_the_samples(
 
 
 @pytest.mark.parametrize(("container", "shape"), CASES)
-def test_packed_numbers_are_unpacked_into_the_rows(
-    make_store: Callable[..., Store],
-    container: tuple[str, dict[str, str]],
-    shape: tuple[int, ...],
-) -> None:
+def test_packed_numbers_are_unpacked_into_the_rows(make_store, container, shape):
     fmt, options = container
     spec = spec_of(shape)
     samples = samples_of(spec, 4)
@@ -127,9 +107,7 @@ def test_packed_numbers_are_unpacked_into_the_rows(
 
 
 @pytest.mark.parametrize("verify", [False, True])
-def test_whole_numbers_of_any_length_in_tfrecords(
-    make_store: Callable[..., Store], verify: bool
-) -> None:
+def test_whole_numbers_of_any_length_in_tfrecords(make_store, verify):
     """Varints of the first sample's length, others that take as many bytes, and longer ones."""
     spec = SampleSpec(
         (
@@ -155,22 +133,18 @@ def test_whole_numbers_of_any_length_in_tfrecords(
 class NotedLog(BatchLog):
     """Keeps what would be recorded."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.recorder: Any = object()
         self.spans: list[tuple[Kind, int, int, int]] = []
 
-    def add(self, kind: Kind, start_ns: int, end_ns: int, **more: Any) -> None:
+    def add(self, kind, start_ns, end_ns, **more):
         self.spans.append((kind, start_ns, end_ns, more["nbytes"]))
 
 
 @pytest.mark.parametrize("shape", [LARGE, SMALL])
 @pytest.mark.parametrize("container", CONTAINERS[:-2])
-def test_a_batch_has_one_span_of_each_kind_of_work(
-    make_store: Callable[..., Store],
-    container: tuple[str, dict[str, str]],
-    shape: tuple[int, ...],
-) -> None:
+def test_a_batch_has_one_span_of_each_kind_of_work(make_store, container, shape):
     fmt, options = container
     spec = spec_of(shape)
     store = make_store(spec, samples_of(spec, 6), fmt, options=options, shards=[4, 2])
@@ -206,14 +180,7 @@ FORMATS = [("numpy", {}), ("tfrecord", {}), ("tfrecord", {"encoding": "bytes"}),
 @pytest.mark.parametrize(("fmt", "options"), FORMATS)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(spec=SPECS, chosen=st.lists(st.integers(0, 5), min_size=1, max_size=9), seed=st.integers(0))
-def test_rows_are_the_samples_of_any_spec(
-    store_writer: Callable[..., Store],
-    fmt: str,
-    options: dict[str, str],
-    spec: SampleSpec,
-    chosen: list[int],
-    seed: int,
-) -> None:
+def test_rows_are_the_samples_of_any_spec(store_writer, fmt, options, spec, chosen, seed):
     random = np.random.default_rng(seed)
     samples: list[dict[str, Any]] = []
     for _ in range(6):
@@ -237,7 +204,7 @@ def test_rows_are_the_samples_of_any_spec(
         store.close()
 
 
-def test_thousands_of_views_are_filled_though_a_call_takes_fewer(tmp_path: Path) -> None:
+def test_thousands_of_views_are_filled_though_a_call_takes_fewer(tmp_path):
     path = tmp_path / "file"
     data = np.random.default_rng(0).bytes(5000)
     path.write_bytes(data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,13 +14,6 @@ from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import CHECKSUMS_NAME
 from iobench.stores.tfrecord import FRAME_NBYTES
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from iobench.loaders.ring.contract import Reader
-    from iobench.stores.contract import Store
-
 SPEC = SampleSpec(
     (Variable("T", (20, 30), "<f4", ("y", "x")), Variable("q", (20, 30), "<f4", ("y", "x")))
 )
@@ -32,25 +24,25 @@ PLAIN = ALL[:3]
 
 
 @pytest.fixture(params=[True, False])
-def cached(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def cached(request, monkeypatch):
     """Have extents read from mappings, and as where the page cache has them not."""
     monkeypatch.setattr("iobench.loaders.ring.store_source.is_cached", lambda *_: request.param)
 
 
-def samples(n_samples: int) -> list[dict[str, Any]]:
+def samples(n_samples):
     random = np.random.default_rng(3)
     return [
         {v.name: random.normal(size=v.shape).astype("f4") for v in SPEC} for _ in range(n_samples)
     ]
 
 
-def rows_of(filler: Reader, chosen: list[int]) -> dict[str, Any]:
+def rows_of(filler, chosen):
     rows = {v.name: np.empty((len(chosen), *v.shape), v.dtype) for v in SPEC}
     filler.fill(np.array(chosen), rows, BatchLog())
     return rows
 
 
-def change(path: Path, at: int) -> None:
+def change(path, at):
     with path.open("r+b") as stream:
         stream.seek(at)
         byte = stream.read(1)[0]
@@ -59,9 +51,7 @@ def change(path: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize(("fmt", "options"), ALL)
-def test_a_changed_bit_is_found_where_asked_for(
-    make_store: Callable[..., Store], fmt: str, options: dict[str, str], cached: None
-) -> None:
+def test_a_changed_bit_is_found_where_asked_for(make_store, fmt, options, cached):
     store = make_store(SPEC, samples(7), fmt, options=options, shards=[4, 3])
     extent = store.extents(5)[-1]
     filler = StoreSource(store, verify=True).filler()
@@ -75,9 +65,7 @@ def test_a_changed_bit_is_found_where_asked_for(
 
 
 @pytest.mark.parametrize(("fmt", "options"), PLAIN)
-def test_swapped_shards_are_found_by_their_checksums(
-    make_store: Callable[..., Store], fmt: str, options: dict[str, str], cached: None
-) -> None:
+def test_swapped_shards_are_found_by_their_checksums(make_store, fmt, options, cached):
     store = make_store(SPEC, samples(6), fmt, options=options, shards=[3, 3])
     first, second = store.extents(0)[0].file, store.extents(3)[0].file
     assert first.stat().st_size == second.stat().st_size
@@ -89,9 +77,7 @@ def test_swapped_shards_are_found_by_their_checksums(
         rows_of(StoreSource(store, verify=True).filler(), [4])
 
 
-def test_stores_without_checksums_cannot_be_verified(
-    make_store: Callable[..., Store],
-) -> None:
+def test_stores_without_checksums_cannot_be_verified(make_store):
     store = make_store(SPEC, samples(2))
     (store.path / CHECKSUMS_NAME).unlink()
     with pytest.raises(StoreError, match=r"iobench\.crc32c is missing"):
@@ -99,9 +85,7 @@ def test_stores_without_checksums_cannot_be_verified(
 
 
 @pytest.mark.parametrize(("fmt", "options"), ALL)
-def test_a_file_cut_short_is_an_error_and_never_zeros(
-    make_store: Callable[..., Store], fmt: str, options: dict[str, str], cached: None
-) -> None:
+def test_a_file_cut_short_is_an_error_and_never_zeros(make_store, fmt, options, cached):
     store = make_store(SPEC, samples(6), fmt, options=options, shards=[3, 3])
     filler = StoreSource(store).filler()
     rows_of(filler, [0, 5])
@@ -112,9 +96,7 @@ def test_a_file_cut_short_is_an_error_and_never_zeros(
     assert str(file) in str(caught.value)
 
 
-def test_a_record_with_other_tags_is_decoded_by_itself(
-    make_store: Callable[..., Store], cached: None
-) -> None:
+def test_a_record_with_other_tags_is_decoded_by_itself(make_store, cached):
     """The features of one record in another order: the same values all the same."""
     store = make_store(SPEC, samples(4), "tfrecord")
     expected = [store[sample] for sample in range(4)]
@@ -132,9 +114,7 @@ def test_a_record_with_other_tags_is_decoded_by_itself(
         assert np.array_equal(values, [expected[sample][name] for sample in (3, 2, 0)])
 
 
-def test_a_record_whose_tags_are_damaged_is_an_error(
-    make_store: Callable[..., Store], cached: None
-) -> None:
+def test_a_record_whose_tags_are_damaged_is_an_error(make_store, cached):
     store = make_store(SPEC, samples(4), "tfrecord")
     extent = store.extents(2)[0]
     change(extent.file, extent.offset + 10)

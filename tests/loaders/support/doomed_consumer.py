@@ -8,7 +8,7 @@ from itertools import islice
 
 from tiny_pipeline import COSTS, breaking_pipeline, ring_of, tiny_pipeline
 
-from iobench.loaders.batch_plan import plan_batches
+from iobench.loaders.ring.order import plan_batches
 from iobench.recording.run_directory import RunDirectory
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import SampleError
-from iobench.loaders.ring.contract import BatchSource
+from iobench.loaders.contract import BatchSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring.contract import Rows
+    from iobench.loaders.contract import Rows
     from iobench.loaders.ring.log import BatchLog
 
 SPEC = SampleSpec(

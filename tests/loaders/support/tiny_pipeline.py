@@ -12,7 +12,7 @@ import numpy as np
 
 from iobench.errors import FileFormatError
 from iobench.loaders.pipeline import Pipeline, Step
-from iobench.loaders.planned_ring import PlannedRing
+from iobench.loaders.planned_loaders import PlannedRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
