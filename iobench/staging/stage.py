@@ -28,7 +28,7 @@ from iobench.files.atomic import (
     storage_errors,
     write_atomically,
 )
-from iobench.files.crc32c import crc32c
+from iobench.files.crc32c import crc32c, crc32c_of_file
 from iobench.files.locks import LOCK_NAME, locked
 from iobench.files.memory import available_memory_nbytes
 from iobench.files.ranges import open_source_file
@@ -273,17 +273,12 @@ class _Staging:
         try:
             if file.crc32c is None or path.stat().st_size != file.nbytes:
                 return False
-            value, left = 0, file.nbytes
-            with path.open("rb", buffering=0) as stream:
-                buffer = memoryview(bytearray(min(left, PIECE_NBYTES) or 1))
-                while left and (count := stream.readinto(buffer)):
-                    value, left = crc32c(buffer[:count], value), left - count
-        except OSError:  # it is not there, or a disk fails
+            is_sound = crc32c_of_file(path) == file.crc32c
+        except (OSError, StorageError):  # it is not there, or a disk fails
             return False
-        if (value, left) == (file.crc32c, 0):
+        if is_sound:
             self._move(file.nbytes)
-            return True
-        return False
+        return is_sound
 
     def _check_room(self, missing: Sequence[StagedFile]) -> None:
         """Compare what is to be copied with what is free, before a byte is."""

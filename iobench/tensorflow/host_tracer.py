@@ -100,11 +100,11 @@ class HostTracer:
             except (tf.errors.OpError, OSError) as error:
                 self._give_up(f"the trace was not written: {_in_short(error)}")
 
-    def write(self, *, epoch: int, in_loop: bool = True, names: Sequence[str] = ()) -> int:
+    def write(self, *, epoch: int, in_loop: bool = True) -> int:
         """End the trace and write its work; return the batches that it has work of.
 
         The other batches that were waited for are opaque. ``in_loop``: whether work on the thread
-        of the training loop is within its waits; ``names``: see `find_work`.
+        of the training loop is within its waits.
         """
         self.stop()
         traced: set[int] = set()
@@ -117,7 +117,7 @@ class HostTracer:
                 offset_ns = self._offset(threads)
                 self._forget()
                 if offset_ns is not None:
-                    traced = self._write_work(threads, offset_ns, epoch, in_loop, names)
+                    traced = self._write_work(threads, offset_ns, epoch, in_loop)
                     self._write_parts(threads, offset_ns)
         for wait in self.waits:
             if wait[2] not in traced:
@@ -125,17 +125,12 @@ class HostTracer:
         return len(traced)
 
     def _write_work(
-        self,
-        threads: Sequence[TracedThread],
-        offset_ns: int,
-        epoch: int,
-        in_loop: bool,
-        names: Sequence[str],
+        self, threads: Sequence[TracedThread], offset_ns: int, epoch: int, in_loop: bool
     ) -> set[int]:
         recorder = self._recorder
         lanes: dict[int, Lane] = {}
         waits = [(start - offset_ns, end - offset_ns, batch) for start, end, batch in self.waits]
-        works = find_work(threads, waits, names)
+        works = find_work(threads, waits)
         for work in works:
             times = work.start_ns + offset_ns, work.end_ns + offset_ns
             of: dict[str, int] = {"batch": work.batch, "epoch": epoch}

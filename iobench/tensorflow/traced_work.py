@@ -69,7 +69,6 @@ ROOT: Final = "Iterator::Root"
 MADE, TAKEN = "Produce", "Consume"
 EXECUTED: Final = ("ExecutorState::Process", "ExecutorDoneCallback")
 DONE: Final = "ExecutorDoneCallback"
-PLACES: Final = re.compile(r":(\d+)")
 LONGEST_CHAIN: Final = 16
 """Threads that an element passes through, at most."""
 
@@ -121,35 +120,29 @@ class TracedWork(msgspec.Struct, frozen=True):
     thread_name: str
     in_loop: bool  # on the training loop's own thread
     kind: Kind
-    label: str  # the operation; of one in a function, and of several functions which one's it is
+    label: str  # the operation; of one that several iterators run, whose it is
     start_ns: int
     end_ns: int
     batch: int  # -1 for none that was delivered within the trace
 
 
-def find_work(
-    threads: Sequence[TracedThread], waits: Sequence[LoaderWait], names: Sequence[str] = ()
-) -> list[TracedWork]:
-    """Return the work of tf.data's threads in a trace, by thread and time.
-
-    ``names`` are the user's functions in the pipeline, from its source on.
-    """
+def find_work(threads: Sequence[TracedThread], waits: Sequence[LoaderWait]) -> list[TracedWork]:
+    """Return the work of tf.data's threads in a trace, by thread and time."""
     loops = _mark_waited(threads, waits)
     _mark_producers(threads)
     runs = _functions_run(threads)
-    named = _named_iterators(threads, names)
     calls = [
         (thread, call, *described)
         for thread in threads
         for call in thread.calls
         if (described := _described(call, runs)) is not None
     ]
-    whose = {each: named.get(each) or _operation_at(each) for *_, each in calls if each}
-    n_of = Counter(operation for operation, _ in {(o, whose[i]) for *_, o, i in calls if i})
+    places = {(operation, _operation_at(iterator)) for *_, operation, iterator in calls if iterator}
+    n_of = Counter(operation for operation, _ in places)
     result = []
     for thread, call, kind, operation, iterator in calls:
         is_ambiguous = iterator and n_of[operation] > 1
-        label = f"{whose[iterator]}/{operation}" if is_ambiguous else operation
+        label = f"{_operation_at(iterator)}/{operation}" if is_ambiguous else operation
         result += [
             TracedWork(
                 thread.number, thread.name, thread.number in loops, kind, label,
@@ -240,24 +233,6 @@ def _functions_run(threads: Sequence[TracedThread]) -> dict[Run, str]:
             begun = _runs_begun(call)
             if begun and (iterator := _iterator_around(call, {})):
                 result |= dict.fromkeys(begun, iterator)
-    return result
-
-
-def _named_iterators(threads: Sequence[TracedThread], names: Sequence[str]) -> dict[str, str]:
-    """Return the user's functions by the iterators that run them."""
-    places = {
-        iterator_of(call.name): [int(at) for at in PLACES.findall(str(call.stats.get("name", "")))]
-        for thread in threads
-        for call in thread.calls
-        if call.short.startswith(ITERATOR) and "[" not in call.name
-    }
-    first = min((at for each in places.values() for at in each), default=0)
-    result = {}
-    for iterator, each in places.items():
-        known = [names[at - first] for at in each if at - first < len(names)]
-        result[iterator] = next(filter(None, known), "")
-    for iterator, name in [*result.items()]:  # elements that nothing was pulled for tell no more
-        result.setdefault(_operation_at(iterator), name)
     return result
 
 

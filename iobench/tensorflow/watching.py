@@ -30,7 +30,6 @@ NAME: Final = "_iobench_name"
 """Where a dataset that `instrument` was given has what reports call it."""
 KNOWN: Final = "_iobench_known"
 DEPTH: Final = 100
-LAMBDA: Final = "<lambda>"
 UNREPLAYED: Final = (
     "tf.data pipelines are not replayed: record the script as changed too, and compare both runs"
 )
@@ -83,7 +82,6 @@ class _KnownDataset:
             batch_size=next(filter(None, (_static(each, "_batch_size") for each in chain)), None),
             unreplayed=UNREPLAYED,
         )
-        self.functions = [_function_name(each) for each in reversed(chain)]
         self.n_passes = 0  # Keras begins one more after each epoch
 
 
@@ -200,8 +198,7 @@ class IteratorWatch:
         if tracer is None or not (tracer.started or tracer.waits):
             return
         began_ns = self.recording.clock.now_ns()
-        names = self._known.functions
-        n_traced = tracer.write(epoch=self.log.epoch, in_loop=self._in_loop, names=names)
+        n_traced = tracer.write(epoch=self.log.epoch, in_loop=self._in_loop)
         if tracer.failure:
             self._unseen(f"tf.data's threads: {tracer.failure}")
         elif tracer.waits:
@@ -343,17 +340,6 @@ def _chain_of(dataset: Any) -> Iterator[Any]:
 def marked_in(dataset: Any) -> Any:
     """Return the dataset that `instrument` returned, of those a dataset is made from."""
     return next((each for each in _chain_of(dataset) if hasattr(each, NAME)), None)
-
-
-def _function_name(dataset: Any) -> str:
-    """Return the name of the user's function in a part of a pipeline; ``""`` for none."""
-    wrapper = getattr(dataset, "_map_func", None) or getattr(dataset, "_predicate", None)
-    function: Any = getattr(wrapper, "_func", None)
-    name = getattr(function, "__name__", "")
-    if name == LAMBDA:  # a tf.function of one has the name, and the code elsewhere
-        code = getattr(getattr(function, "python_function", function), "__code__", None)
-        name = f"lambda:{code.co_firstlineno}" if code is not None else ""
-    return name if isinstance(name, str) else ""
 
 
 def _prefetch(chain: list[Any], operations: list[str]) -> int:

@@ -2,14 +2,12 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.chunks.decoded_chunks import reopen_files
 from iobench.errors import FileFormatError, MissingFileError
-from iobench.files.crc32c import JoinedChecksum, crc32c
 from iobench.files.ranges import read_extents
 
 
@@ -92,15 +90,3 @@ def test_threads_that_open_a_file_at_once_both_read_it(tmp_path, monkeypatch) ->
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(read_extents, [(str(path), 1, 2)]) for _ in range(2)]
         assert [bytes(job.result()[0]) for job in jobs] == [b"bc", b"bc"]
-
-
-@pytest.mark.parametrize("nbytes", [1, 2, 7, 68, 552, 4096])
-def test_the_checksum_of_rows_is_that_of_all_bytes(nbytes: int) -> None:
-    random = np.random.default_rng(nbytes)
-    joined = JoinedChecksum(nbytes)
-    for count in (1, 2, 3, 64, 5, 129):
-        rows = random.integers(0, 256, (count, nbytes), dtype=np.uint8)
-        each = np.array([crc32c(row) for row in rows], dtype=np.uint32)
-        assert joined.of(each) == crc32c(rows.reshape(-1))
-        each[count // 2] ^= np.uint32(1 << 5)
-        assert joined.of(each) != crc32c(rows.reshape(-1))

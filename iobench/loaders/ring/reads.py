@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.files.crc32c import JoinedChecksum, crc32c
+from iobench.files.crc32c import crc32c, crc32c_of_rows
 from iobench.recording.kinds import Kind
 from iobench.stores.finished_store import read_checksums
 from iobench.stores.verification import wrong_extent
@@ -56,7 +56,6 @@ class ExtentChecks:
         n_extents = len(store.extents(0)) if len(store) else 1
         checksums = read_checksums(store.path, len(store) * n_extents)
         self._known: NDArray[np.uint32] = checksums.reshape(len(store), n_extents)
-        self._joined: dict[int, JoinedChecksum] = {}
 
     def compare(self, sample: int, number: int, views: Iterable[Any]) -> None:
         """Raise StoreError unless these bytes, in order, are that extent as it was written."""
@@ -70,12 +69,9 @@ class ExtentChecks:
         self, samples: NDArray[np.int64], number: int, extents: NDArray[np.uint8]
     ) -> None:
         """Raise StoreError unless these are the extents of those samples, side by side."""
-        nbytes = extents.shape[1]
-        if nbytes not in self._joined:
-            self._joined[nbytes] = JoinedChecksum(nbytes)
-        if crc32c(extents) != self._joined[nbytes].of(self._known[samples, number]):
-            for sample, extent in zip(samples.tolist(), extents, strict=True):
-                self.compare(sample, number, [extent])
+        wrong = crc32c_of_rows(extents) != self._known[samples, number]
+        if wrong.any():
+            raise StoreError(wrong_extent(self._store, int(samples[wrong][0]), number))
 
 
 @dataclass(frozen=True, slots=True)
