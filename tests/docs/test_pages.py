@@ -38,7 +38,8 @@ def test_the_snippets_of_a_page_run(page: Path) -> None:
         done = run_page(page, Path(folder).resolve())
     for step, printed in done:
         if step.shown:
-            assert _form(printed) == _form(step.shown), step.code
+            shown = _form(step.shown.removesuffix("..."))
+            assert _form(printed)[: len(shown)] == shown, step.code
 
 
 def _form(text: str) -> str:
