@@ -54,11 +54,6 @@ DATA_DIR: Final = CommandOption(
     "place",
     metavar="DIR",
 )
-FILES: Final = CommandOption(
-    "--files",
-    "Your own layout of the dataset: paths or URLs with {year}, {month}, {day}; quoted.",
-    metavar="GLOB",
-)
 DATASET_OPTION: Final = CommandOption(
     "--option", "An option of the dataset, NAME=VALUE; repeatable.", "pairs", field="options"
 )
@@ -71,7 +66,6 @@ TINY: Final = CommandOption("--tiny", "Use the small stand-in that tests use.", 
 
 SOURCE: Final = (
     DATA_DIR,
-    FILES,
     DATASET_OPTION,
     CommandOption("--split", "Use only the samples of one split, e.g. train."),
     CommandOption(
@@ -366,7 +360,6 @@ OPTIONS: Final = {
         ),
         CommandOption("--share", "Share of the samples to compare, spread evenly.", "float", 1.0),
         DATA_DIR,
-        FILES,
         CommandOption(
             "--option",
             "An option of the dataset, instead of the one the store was made with.",
@@ -386,7 +379,7 @@ OPTIONS: Final = {
         JSON,
     ),
     "list": (JSON,),
-    "info": (DATA_DIR, FILES, DATASET_OPTION, JSON),
+    "info": (DATA_DIR, DATASET_OPTION, JSON),
     "synthesize": (
         CommandOption(
             "--scale", "Share of the real samples. [default: what a profile uses]", "float"
@@ -508,7 +501,7 @@ OF_SOURCE: Final = {option.name: option for option in SOURCE}
 OF_PROFILE: Final = {option.name: option for option in PROFILE}
 """All of `iobench profile`, which advice and the recipes of suites know by name."""
 NOT_OF_STORES: Final = (
-    *("--format", "--pipeline", "--data-dir", "--files", "--option", "--sample-dim"),
+    *("--format", "--pipeline", "--data-dir", "--option", "--sample-dim"),
     *("--variables", "--download", "--tiny"),
 )
 """What says how samples are made: of no meaning where all there is are finished stores."""

@@ -14,7 +14,6 @@ from iobench.cli.documents import fact_table, print_answer
 from iobench.cli.screen import TerminalScreen
 from iobench.datasets.contract import PIPELINES, Synthesizer
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.patterns import FilePattern
 from iobench.datasets.published_files import PublishedFiles
 from iobench.datasets.standins import ensure_stand_in, stand_in_folder
 from iobench.errors import MissingFileError, OptionError
@@ -45,11 +44,9 @@ TITLES: Final = {
 IN_TITLE: Final = {"kind", "name", "title", "path", "command"}
 
 
-def info(
-    *, target: str, data_dir: Path | None, files: str | None, options: dict[str, str], json: bool
-) -> None:
+def info(*, target: str, data_dir: Path | None, options: dict[str, str], json: bool) -> None:
     """Print what a name, a file or a folder is."""
-    facts = _facts(target, data_dir, files, options)
+    facts = _facts(target, data_dir, options)
     title = TITLES[facts["kind"]].format(**facts)
     if facts["kind"] == "format":
         print_answer(title, *sentences(facts["text"]), figures=facts, json=json)
@@ -59,16 +56,12 @@ def info(
     print_answer(title, fact_table(facts, IN_TITLE), *commands, figures=facts, json=json)
 
 
-def _facts(
-    target: str, data_dir: Path | None, files: str | None, options: dict[str, str]
-) -> dict[str, Any]:
+def _facts(target: str, data_dir: Path | None, options: dict[str, str]) -> dict[str, Any]:
     if target in dataset_names():
-        return describe_dataset(
-            target, options=options, data_dir=data_dir, files=files, screen=TerminalScreen()
-        )
+        return describe_dataset(target, options=options, data_dir=data_dir, screen=TerminalScreen())
     path = as_path(target)
-    if data_dir or options or files:
-        raise OptionError(f"--data-dir, --files, --option: {path} is no dataset; leave them out")
+    if data_dir or options:
+        raise OptionError(f"--data-dir, --option: {path} is no dataset; leave them out")
     if target in format_names():
         return describe_format(target)
     if (path / MANIFEST_NAME).exists():
@@ -83,12 +76,11 @@ def describe_dataset(
     *,
     options: Mapping[str, str],
     data_dir: Path | None,
-    files: str | None,
     screen: Screen,
 ) -> dict[str, Any]:
     """Return what a dataset is, told from its files, or from a stand-in where none are at hand."""
     dataset = find_dataset(name, **options)
-    with _located(dataset, data_dir, files, screen) as (paths, locator, samples_of):
+    with _located(dataset, data_dir, screen) as (paths, locator, samples_of):
         with screen.progress(f"indexing {name}") as move:
             locator.progress = move
             index = dataset.samples(paths, locator)
@@ -183,15 +175,14 @@ def _options(factory: Any) -> list[dict[str, str]]:
 
 @contextmanager
 def _located(
-    dataset: Dataset, data_dir: Path | None, files: str | None, screen: Screen
+    dataset: Dataset, data_dir: Path | None, screen: Screen
 ) -> Iterator[tuple[Sequence[Path], FileLocator, str]]:
     """Yield the files, what located them, and whether they are real or a stand-in, in words."""
-    pattern = FilePattern(files) if files is not None else None
-    real = FileLocator(data_dir=data_dir, pattern=pattern, cache_dir=Path(tempfile.gettempdir()))
+    real = FileLocator(data_dir=data_dir, cache_dir=Path(tempfile.gettempdir()))
     try:
         paths = dataset.files(real)
     except MissingFileError:
-        if data_dir or files or real.n_found or not isinstance(dataset, Synthesizer):
+        if data_dir or real.n_found or not isinstance(dataset, Synthesizer):
             raise
     else:
         real.cache_dir = choose_place().path / "indexes"

@@ -124,7 +124,6 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
             scale=said.get("scale") if request.scale is None else request.scale,
             seed=int(said.get("seed", 0)) or request.seed,
             data_dir=request.data_dir,
-            files=request.files,
             store_dir=request.store_dir,
         )
     except OptionError:

@@ -53,8 +53,7 @@ class Inspection(msgspec.Struct, Generic[Outcome], frozen=True):
     # unlike any other's. Whatever the outcome depends on besides the file is part of it, and a
     # number that changes with the code
     name: str
-    # returns what there is to know of a file. May call its second argument with bytes done
-    inspect: Callable[[Path, Advance], Outcome]
+    inspect: Callable[[Path], Outcome]  # returns what there is to know of a file
     # the structs that its outcomes are made of, besides numbers, texts, tuples, mappings by text,
     # arrays and the file's path
     kinds: tuple[type[msgspec.Struct], ...]
@@ -148,14 +147,8 @@ def _inspect_share(job: tuple[Inspection[Any], Sequence[_Source]], advance: Adva
     inspection, sources = job
     outcomes = []
     for source in sources:
-        told = [0]
-
-        def moved(nbytes: int, told: list[int] = told) -> None:
-            told.append(nbytes)
-            advance(nbytes)
-
-        outcomes.append(inspection.inspect(source.path, moved))
-        advance(source.weight - sum(told))
+        outcomes.append(inspection.inspect(source.path))
+        advance(source.weight)
     return outcomes
 
 

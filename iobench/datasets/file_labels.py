@@ -1,14 +1,12 @@
 """Coordinates of source files: which there are, whether files agree on them, those of samples.
 
-xarray tells which variables of the first file are coordinates, bounds and grid mappings, by the CF
-conventions; they are read where files may differ.
+Which variables of the first file are coordinates, bounds and grid mappings say the attributes of
+the CF conventions that name others; they are read where files may differ.
 """
 
 from __future__ import annotations
 
 import hashlib
-import warnings
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -117,9 +115,11 @@ class CoordinateNames:
             for name, shape in self.shapes.items()
             if name in dims and (shape.keys() == {name} or name in self.of_file)
         ]
-        related = {*file.coordinates, *listed, *places, *self.mappings}
-        if file.kind != "GRIB":
-            related |= _related(self.shapes, self.attributes, described.attributes)
+        # Names, and in formula terms and the like also what each stands for.
+        every = (described.attributes, *self.attributes.values())
+        texts = [own[key] for own in every for key in RELATIONS if isinstance(own.get(key), str)]
+        words = {word for text in texts for word in text.replace(":", " ").split()}
+        related = {*file.coordinates, *listed, *places, *self.mappings, *words}
         self.left_out: dict[str, str] = {}
         self.names = [*axes]
         for name, shape in self.shapes.items():
@@ -146,35 +146,6 @@ class CoordinateNames:
             if self.shapes[name] and name not in {*self.moving, *self.mappings}
         ]
         self.decisive = {*axes, *listed, *places}.intersection(self.fixed) - {*self.parents}
-
-
-def _related(
-    shapes: Mapping[str, Mapping[str, int]],
-    attributes: Mapping[str, Mapping[str, Any]],
-    of_file: Mapping[str, Any],
-) -> set[str]:
-    """Return which variables xarray takes for coordinates, bounds, grid mappings, by attributes."""
-    if all(RELATIONS.isdisjoint(own) for own in (of_file, *attributes.values())):
-        return set()
-    import xarray  # which takes half a second
-
-    variables = {
-        name: xarray.Variable(
-            [*shape],
-            np.broadcast_to(np.int8(0), [*shape.values()]),
-            {key: each for key, each in attributes[name].items() if isinstance(each, str)},
-        )
-        for name, shape in shapes.items()
-    }
-    for related in ("all", "coordinates"):  # the second where a grid mapping is misspelled
-        with warnings.catch_warnings(), suppress(ValueError):
-            warnings.simplefilter("ignore")  # of names that are not there
-            _, _, names = xarray.conventions.decode_cf_variables(
-                variables, of_file, decode_times=False, mask_and_scale=False,
-                concat_characters=False, decode_coords=related,
-            )  # fmt: skip
-            return set(names)
-    return set()
 
 
 def _is_far(files: Sequence[SourceFile]) -> bool:

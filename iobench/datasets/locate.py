@@ -1,8 +1,7 @@
 """Where a dataset's files are, by the URLs they are published under.
 
-Looked in, in order: the folder and the pattern of paths the user gives, which may be URLs, else
-CliMetLab's mirror and cache, else a stand-in. The network is tried only where the user names a
-place on it.
+Looked in, in order: the folder that the user gives, which may be a URL, else CliMetLab's mirror and
+cache, else a stand-in. The network is tried only where the user names a place on it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from iobench.datasets.climetlab_files import cache_folder, cached_files
@@ -20,9 +19,6 @@ from iobench.errors import OptionError, StorageError
 from iobench.files.objects import states_of
 from iobench.files.urls import URL, file_below, range_file
 from iobench.json_files import read_json
-
-if TYPE_CHECKING:
-    from iobench.datasets.patterns import FilePattern
 
 MIRROR_VARIABLE: Final = "CLIMETLAB_MIRROR"
 MANIFEST: Final = "stand-in.json"
@@ -39,7 +35,6 @@ class FileLocator:
         *,
         cache_dir: Path,
         data_dir: Path | None = None,
-        pattern: FilePattern | None = None,
         stand_in: Path | None = None,
         progress: Progress = no_progress,
     ) -> None:
@@ -49,7 +44,6 @@ class FileLocator:
         self.tiny = False
         self.n_found = 0
         self._data_dir = data_dir
-        self._pattern = pattern
         self._stand_in_root = stand_in
         self._mirror = os.environ.get(MIRROR_VARIABLE, "")
         self._there: dict[URL, URL] = {}  # files behind URLs, as they were when first looked for
@@ -82,16 +76,10 @@ class FileLocator:
         """Return where ``find`` looks, in words, for error messages."""
         if self._stand_in_root is not None:
             return f"the stand-in {self._stand_in_root}"
-        places = []
         if self._data_dir is not None:
-            places.append(
-                f"--data-dir {self._data_dir} (as a CliMetLab mirror, a bucket or a flat folder)"
-            )
-        if self._pattern is not None:
-            places.append(f"--files {self._pattern.text}")
+            return f"--data-dir {self._data_dir} (as a CliMetLab mirror, a bucket or a flat folder)"
         mirror = self._mirror or "(not set)"
-        own = f"${MIRROR_VARIABLE} {mirror}, CliMetLab's cache {cache_folder()}"
-        return " and ".join(places) or own
+        return f"${MIRROR_VARIABLE} {mirror}, CliMetLab's cache {cache_folder()}"
 
     @cached_property
     def _cached(self) -> dict[str, Path]:
@@ -103,14 +91,11 @@ class FileLocator:
         path = mirrored.split("/", 3)[3]
         if self._stand_in_root is not None:
             yield f"{self._stand_in_root}/{mirrored}"
-        elif self._data_dir is not None or self._pattern is not None:
+        elif self._data_dir is not None:
             in_bucket = path.partition("/")[2]
             for inside in (mirrored, path, in_bucket, path.rpartition("/")[2]):
-                if inside and self._data_dir is not None:
+                if inside:
                     yield file_below(range_file(self._data_dir), inside)
-            own = self._pattern.find(url) if self._pattern is not None else None
-            if own is not None:
-                yield range_file(own)
         else:
             if self._mirror:
                 yield f"{self._mirror}/{mirrored}"

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from iobench.chunks.source_file import SourceFile
     from iobench.datasets.contract import Locator
-    from iobench.datasets.setup_processes import Advance
 
     Moments = tuple[Any, Any, Any]  # count, mean and sum of squared deviations
 
@@ -69,7 +68,7 @@ def normalisation_of(
 
 
 def _file_moments(
-    names: tuple[str, ...], per_point: tuple[str, ...], path: Path, _: Advance
+    names: tuple[str, ...], per_point: tuple[str, ...], path: Path
 ) -> dict[str, Moments]:
     """Return the moments of each variable of a file."""
     file, moments = inspect_netcdf(path), dict[str, Any]()

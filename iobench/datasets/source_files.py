@@ -158,7 +158,7 @@ def file_kind(path: Path) -> str:
     )
 
 
-def _facts(path: Path, _: Any) -> tuple[str, int, str]:
+def _facts(path: Path) -> tuple[str, int, str]:
     kind = file_kind(path)
     if kind == "Zarr":
         return kind, 0, ""
@@ -200,7 +200,7 @@ def inspect_files(
     return catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
 
 
-def _inspect(path: Path, _: Any, group: str, kind: str) -> SourceFile:
+def _inspect(path: Path, group: str, kind: str) -> SourceFile:
     return inspect_zarr(path) if kind == "Zarr" else inspect_netcdf(path, group)
 
 
@@ -208,7 +208,7 @@ def describe_source(file: SourceFile, *, cache_dir: Path) -> Description:
     """Return what a file says of itself: attributes and texts; of merged ones the first's first."""
     parts = {each.path: each for each in (file, *file.others.values())}
 
-    def describe(path: Path, _: Any = None) -> Description:
+    def describe(path: Path) -> Description:
         return _describe(parts[path])
 
     if file.kind == "NetCDF":
@@ -284,7 +284,7 @@ def whole_variables(
         return merged
     by_path = {file.path: file for file in files}
 
-    def read(path: Path, _: Any = None) -> dict[str, NDArray[Any] | None]:
+    def read(path: Path) -> dict[str, NDArray[Any] | None]:
         file, values = by_path[path], dict[str, Any]()
         for name in names:
             is_remote = isinstance(file.path, URL) and file.kind == "Zarr"

@@ -23,7 +23,6 @@ from iobench.stores.places import make_item
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
-    from iobench.datasets.patterns import FilePattern
     from iobench.stores.contract import Notice
 
 MANIFEST_VERSION: Final = 1
@@ -55,7 +54,6 @@ def locate_files(
     store_root: Path,
     cache_dir: Path,
     data_dir: Path | None = None,
-    pattern: FilePattern | None = None,
     seed: int = 0,
     scale: float | None = None,
     tiny: bool = False,
@@ -68,16 +66,14 @@ def locate_files(
     ``tiny`` asks for one; real files and a stand-in's are never mixed.
     """
     wants_stand_in = tiny or scale is not None
-    own = f"--files {pattern.text}" if pattern else f"--data-dir {data_dir}" if data_dir else ""
+    own = f"--data-dir {data_dir}" if data_dir else ""
     if own and wants_stand_in:
         raise OptionError(
             f"{own}: holds files of your own, --tiny and --scale ask for a stand-in; give one of "
             "them"
         )
     if not wants_stand_in:
-        real = FileLocator(
-            data_dir=data_dir, pattern=pattern, cache_dir=cache_dir, progress=progress
-        )
+        real = FileLocator(data_dir=data_dir, cache_dir=cache_dir, progress=progress)
         try:
             return dataset.files(real), real
         except MissingFileError:

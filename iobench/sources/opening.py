@@ -20,7 +20,6 @@ from iobench.datasets.file_description import likely_sample_dim
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.objects.targets import climetlab_downloads, is_object_target
-from iobench.datasets.patterns import FilePattern
 from iobench.datasets.selection import chosen_splits, gap_of, split_index
 from iobench.datasets.source_files import data_files
 from iobench.datasets.standins import locate_files
@@ -47,7 +46,6 @@ TAKES: Final = {
     "tiny": ("named",),
     "scale": ("named",),
     "data_dir": ("named",),
-    "files": ("named",),
     "download": ("named", "object"),
     "options": ("named", "anemoi", "object"),
     "sample_dim": ("files", "object"),
@@ -86,7 +84,7 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
     if request.download:
         _download(request, kind, targets[0], indexes, screen)
     dataset = _find_dataset(request, kind, targets)
-    if place.notice and kind == "named" and request.data_dir is None and request.files is None:
+    if place.notice and kind == "named" and request.data_dir is None:
         screen.note(place.notice)  # a stand-in may be made there; an index alone is small
     with screen.progress(f"files of {dataset.name}") as move:
         files, locator = locate_files(
@@ -94,7 +92,6 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
             store_root=place.path,
             cache_dir=indexes,
             data_dir=request.data_dir,
-            pattern=None if request.files is None else FilePattern(request.files),
             seed=request.seed,
             scale=request.scale,
             tiny=request.tiny,
@@ -164,7 +161,7 @@ def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:
         elif path is None:
             matches.append(target)
         elif glob.has_magic(target) and not path.exists() and not target.startswith(ANEMOI):
-            names = sorted(glob.glob(target, recursive=True))  # noqa: PTH207 - as `FilePattern`
+            names = sorted(glob.glob(target, recursive=True))  # noqa: PTH207 - without hidden files
             if not names:
                 raise MissingFileError(
                     f"{target}: no file matches, seen from {Path.cwd()}; check the spelling"

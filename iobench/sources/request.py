@@ -37,7 +37,6 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, str] = msgspec.field(default_factory=dict)  # the dataset's own
     data_dir: Path | None = None
     store_dir: Path | None = None  # where the dataset's files lie, and stores and stand-ins
-    files: str | None = None  # pattern of the paths of the user's own layout of a named dataset
     sample_dim: str | None = None
     variables: tuple[str, ...] = ()  # for the user's own files and arrays
     # of the user's own files, which of them a model is trained towards
@@ -54,11 +53,11 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed}: expected 0 or more")
-        elsewhere = self.data_dir or self.files is not None or self.tiny or self.scale is not None
+        elsewhere = self.data_dir or self.tiny or self.scale is not None
         if self.download and elsewhere:
             raise OptionError(
                 "--download: fills CliMetLab's cache; it cannot be combined with --data-dir, "
-                "--files, --tiny and --scale"
+                "--tiny and --scale"
             )
         _ = self.splits_by  # read, to be refused here where one is wrong
 

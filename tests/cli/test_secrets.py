@@ -51,7 +51,6 @@ profile URL
 profile URL --sample-dim time --batches 2 --format zarr,numpy
 profile maelstrom-yr --tiny --option url=URL
 profile maelstrom-yr --tiny --data-dir URL
-profile maelstrom-yr --tiny --files URL
 profile URL --out URL
 profile maelstrom-yr --tiny --limits URL --batches 2 --no-such-option
 profile --no-such-option=URL
@@ -94,7 +93,6 @@ suite quick --out URL --dry-run
 """.splitlines()
 SLOW = """\
 profile maelstrom-yr --tiny --batches 2 --format URL
-profile maelstrom-yr --tiny --batches 2 --files URL
 run -- true URL
 report RUN --darshan URL
 report RUN --trace URL

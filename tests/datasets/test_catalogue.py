@@ -33,16 +33,16 @@ class Seen(msgspec.Struct, frozen=True):
     numbers: np.ndarray[Any, Any]
 
 
-def look(path: Path, advance: Any) -> Seen:
+def look(path: Path) -> Seen:
     content = path.read_bytes()
     return Seen(path, {"size": len(content)}, np.frombuffer(content, np.uint8))
 
 
-def look_noting(path: Path, advance: Any) -> Seen:
+def look_noting(path: Path) -> Seen:
     """Note in a file beside it that the file was inspected: seen from other processes, too."""
     with path.with_suffix(".inspected").open("a") as stream:
         stream.write("x")
-    return look(path, advance)
+    return look(path)
 
 
 LOOK = Inspection("a test's look", look_noting, (Seen,))
@@ -113,8 +113,8 @@ def test_a_changed_file_is_inspected_anew(tmp_path, kept, what):
 
 
 def test_a_file_that_grows_while_it_is_inspected_is_not_kept(tmp_path, kept):
-    def look_slowly(path: Path, advance: Any) -> Seen:
-        seen = look(path, advance)
+    def look_slowly(path: Path) -> Seen:
+        seen = look(path)
         put(path, b"abcdef")
         return seen
 
@@ -147,7 +147,7 @@ def test_other_kinds_or_names_are_other_entries(files, kept):
         path: Path
 
     contents(files, kept)
-    less = Inspection(LOOK.name, lambda path, advance: Less(path), (Less,))
+    less = Inspection(LOOK.name, lambda path: Less(path), (Less,))
     assert catalogued(files, less, cache_dir=kept) == [Less(path) for path in files]
     named = Inspection("another", look_noting, (Seen,))
     catalogued(files, named, cache_dir=kept)
@@ -155,7 +155,7 @@ def test_other_kinds_or_names_are_other_entries(files, kept):
 
 
 def test_what_cannot_be_kept_is_found_each_time(files, kept):
-    odd = Inspection("odd", lambda path, advance: {path.name}, ())
+    odd = Inspection("odd", lambda path: {path.name}, ())
     for _ in range(2):
         assert catalogued(files[:1], odd, cache_dir=kept) == [{"0.bin"}]
 

@@ -107,20 +107,16 @@ class GribIndex(msgspec.Struct, frozen=True, eq=False):
         return f"{file}: the GRIB message at offset {int(self.columns['offset'][row])}"
 
 
-def inspect_messages(path: Path, advance: Callable[[int], None]) -> GribIndex:
-    """Return the index of one file; calls ``advance(nbytes)`` as it goes."""
+def inspect_messages(path: Path) -> GribIndex:
+    """Return the index of one file."""
     opened, codes = open_source_file(path), load_eccodes()
     describer = _Describer(opened)
     rows: list[dict[str, Any]] = []
-    done = 0
     for message in grib_messages(opened, path):
         try:
             rows.append(describer.describe(message))
         except codes.CodesInternalError as error:
             raise damaged(path, message.offset, f"ecCodes says {error}") from error
-        if len(rows) % 64 == 0:
-            advance(message.offset - done)
-            done = message.offset
     opened.check()
     columns = {
         name: np.array([row[name] for row in rows], dtype=None if dtype == "U" else dtype)

@@ -20,7 +20,6 @@ import numpy as np
 
 from iobench.coordinates import SampleLabels
 from iobench.datasets import (
-    Advance,
     Arrays,
     Baseline,
     FileKey,
@@ -84,7 +83,7 @@ class _FileFrames(msgspec.Struct, frozen=True):
     nbytes: int  # of an example with its frame
 
 
-def _inspect(path: Path, advance: Advance) -> _FileFrames:
+def _inspect(path: Path) -> _FileFrames:
     """Return how many examples a TFRecord file has.
 
     The size of the file and the header of the last frame say that all have the size of the first.
