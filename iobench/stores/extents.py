@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 import numpy as np
 
-from iobench.errors import MissingExtraError, OptionError, StoreError
+from iobench.errors import (
+    FileFormatError,
+    MissingExtraError,
+    MissingFileError,
+    OptionError,
+    StoreError,
+)
 from iobench.files.atomic import is_local, storage_errors
-from iobench.files.objects import fill_objects
+from iobench.files.objects import fill_remote
 from iobench.files.open_files import STORE_FILE, FileSet
 from iobench.files.ranges import FileRange, cut_joined, join_ranges
 from iobench.files.urls import URL
@@ -245,19 +251,12 @@ def open_file_size(path: Path, *, expected: int) -> int:
 def read_ranges(extents: Sequence[FileRange[Path]]) -> list[memoryview]:
     """Return the bytes of extents of one store in a bucket, neighbours asked for as one."""
     joined = join_ranges(extents, GAP_NBYTES)
-    files = [cast(URL, whole.file) for whole, _ in joined]
-    starts = [whole.offset for whole, _ in joined]
     buffers = [np.empty(whole.nbytes, dtype=np.uint8).data for whole, _ in joined]
     try:
-        counts = fill_objects(files, starts, buffers)
-    except FileNotFoundError as error:
-        raise StoreError(
-            f"{error.filename} is missing, its store's manifest lists it; convert to a new folder"
-        ) from error
-    for (whole, _), count in zip(joined, counts, strict=True):
-        if count != whole.nbytes:
-            raise StoreError(
-                f"{whole.file}: the object ends at byte {whole.offset + count}, expected "
-                f"{whole.nbytes} bytes from byte {whole.offset}; convert to a new folder"
-            )
+        fill_remote([
+            (cast(URL, whole.file), whole.offset, buffer)
+            for (whole, _), buffer in zip(joined, buffers, strict=True)
+        ])  # fmt: skip
+    except (MissingFileError, FileFormatError) as error:
+        raise StoreError(f"{error}; or convert to a new folder") from error
     return cut_joined(extents, joined, buffers)

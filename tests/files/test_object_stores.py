@@ -168,9 +168,9 @@ def test_extents_are_read_at_once_and_in_order(place):
     ]
     assert list(map(bytes, read_ranges(extents))) == [bytes(range(10, 15)), b"bbb", b"", b"\xc7"]
     for extent, said in (
-        (FileRange(place / "a", 190, 20), "/a: the object ends at byte 200"),
-        (FileRange(place / "c", 0, 1), "/c is missing"),
-        (FileRange(place / "a", 300, 20), "/a: the object ends at byte 300"),
+        (FileRange(place / "a", 190, 20), "/a: ends 10 bytes before offset 210"),
+        (FileRange(place / "c", 0, 1), "/c: no such file any more; or convert"),
+        (FileRange(place / "a", 300, 20), "/a: ends 20 bytes before offset 320"),
     ):
         with pytest.raises(StoreError, match=said):
             read_ranges([extent])

@@ -1,9 +1,9 @@
 """PyTorch's own tests of its DataLoader, run with torch's class and with ours, test by test.
 
-``python tests/torch/compare_upstream.py test_dataloader.py [CLASS ...]``: the file is PyTorch's
-``test/test_dataloader.py``, of the version installed, from its public repository; it is no part of
-this one. Each class runs in a process of its own, once with torch's loader, once with ours
-recording. Exit code 1 if a test ends differently.
+``python tests/benchmarks/torch_loader_tests.py test_dataloader.py [CLASS ...]``: the file is
+PyTorch's ``test/test_dataloader.py``, of the version installed, from its public repository; it is
+no part of this one. Each class runs in a process of its own, once with torch's loader, once with
+ours recording. Exit code 1 if a test ends differently.
 """
 
 from __future__ import annotations
