@@ -22,7 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -62,19 +62,10 @@ class PluginCall(msgspec.Struct, frozen=True):
 
 
 class Downloads(msgspec.Struct, frozen=True):
-    """What a dataset needs from the network."""
+    """What a dataset needs from the network: what its optional method ``downloads()`` returns."""
 
     calls: tuple[PluginCall, ...]  # of plugins
     others: tuple[str, ...] = ()  # URLs of files that are needed, too, and that no plugin fetches
-
-
-@runtime_checkable
-class Downloadable(Protocol):
-    """Optional face of a dataset: ``--download``."""
-
-    def downloads(self) -> Downloads:
-        """Return what to fetch for the files the user's options choose."""
-        ...
 
 
 # ---- the cache

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from iobench.datasets.anemoi_store import AnemoiDataset
-from iobench.datasets.climetlab_files import Downloadable, download_missing
+from iobench.datasets.climetlab_files import download_missing
 from iobench.datasets.file_description import likely_sample_dim
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
@@ -263,7 +263,7 @@ def _download(
         downloads = climetlab_downloads(target, request.options)
     else:
         dataset = find_dataset(target, **request.options)
-        if not isinstance(dataset, Downloadable):
+        if not hasattr(dataset, "downloads"):
             raise OptionError(f"--download: {target} has no CliMetLab plugin that fetches it")
         downloads = dataset.downloads()
     for one in downloads.calls:

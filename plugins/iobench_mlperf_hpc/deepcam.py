@@ -150,20 +150,14 @@ class DeepCam(SplitFolders, Recipe):
     def _read_extremes(self, stats: Path, locator: Locator) -> None:
         """Find out each channel's minimum, and what its distance from there is divided by."""
         (file,) = inspect_files([stats], cache_dir=locator.cache_dir, group=GROUP)
-        extremes = []
-        for name in ("minval", "maxval"):
-            values = whole_variable(file, name) if name in file.variables else np.empty(0)
-            if values.shape != (len(CHANNELS),):
-                raise FileFormatError(
-                    f"{stats}: {GROUP}/{name} has {values.size} numbers, expected one for each of "
-                    f"{len(CHANNELS)} channels; fetch the file again"
-                )
-            extremes.append(values)
-        low, high = extremes
-        if not (high > low).all():
+        low, high = (
+            whole_variable(file, name) if name in file.variables else np.empty(0)
+            for name in ("minval", "maxval")
+        )
+        if not low.shape == high.shape == (len(CHANNELS),) or not (high > low).all():
             raise FileFormatError(
-                f"{stats}: channel {int(np.argmin(high - low))} has no maxval above its minval; "
-                "fetch the file again"
+                f"{stats}: expected {GROUP}/minval and maxval, above it, of {len(CHANNELS)} "
+                "channels; fetch the file again"
             )
         scale = 1.0 / (high - low)  # in the dtype of the file, as upstream
         self._shift, self._scale = low.astype(np.float32), scale.astype(np.float32)

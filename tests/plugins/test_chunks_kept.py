@@ -13,17 +13,14 @@ import numpy as np
 import pytest
 
 from iobench.chunks import boxes
-from iobench.chunks.decoded_chunks import CHUNK_CACHE, forget_decoded, take_decode_counts
+from iobench.chunks.decoded_chunks import forget_decoded, take_decode_counts
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench.loaders.pipeline import dataset_pipeline
-from iobench_maelstrom.downscaling.dataset import DownscalingTier1
 from iobench_maelstrom.ens10.ens5mini import Ens5mini
-from iobench_maelstrom.power.features import PowerFeatures
 from iobench_maelstrom.power.weather import weather_pressure_level
 from iobench_maelstrom.radiation.dataset import Radiation
-from iobench_maelstrom.yr.dataset import Yr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,16 +29,11 @@ if TYPE_CHECKING:
 netCDF4 = pytest.importorskip("netCDF4", reason="writes the files")
 
 CASES: dict[str, Callable[[], Any]] = {
-    "downscaling": DownscalingTier1,
     "ens5mini": Ens5mini,
     "radiation": lambda: Radiation(date="20200101", timestep="0", patch="0"),
-    "yr": lambda: Yr(size="5GB", patch="24"),
-    "power": PowerFeatures,
     "surface": functools.partial(weather_pressure_level, levels="surface"),
-    "clustering": lambda: weather_pressure_level(sample="clustering"),
 }
-QUICK = ("ens5mini", "radiation", "surface")
-"""One of each reader; the other files take seconds to write."""
+"""One of each reader."""
 LONG = ("time", "leadtime", "column")
 """Along these three samples share a chunk."""
 N_SAMPLES = 12
@@ -75,10 +67,7 @@ def in_chunks(path: Path) -> None:
 
 
 @pytest.mark.quick_cases(1)
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in CASES],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_each_chunk_of_a_plugins_file_is_decoded_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -117,13 +106,3 @@ def test_each_chunk_of_a_plugins_file_is_decoded_once(
     counts = take_decode_counts()
     assert counts is not None
     assert len(decodes) == len(set(decodes)) == counts.n_decoded > 0
-    monkeypatch.setenv(CHUNK_CACHE, "0")
-    dataset = CASES[name]()
-    index = dataset.samples(files, locator)
-    take_decode_counts()
-    decodes.clear()
-    for number in numbers:
-        make_sample(dataset, index.where[number])
-    without = take_decode_counts()
-    assert without is not None
-    assert without.n_decoded > 1.5 * counts.n_decoded

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -344,14 +343,15 @@ def _dataset_of(
     opener: Opener, value: Any, sample_dim: str | None, variables: tuple[str, ...]
 ) -> ObjectDataset:
     kind = type(value).__name__
-    xarray = sys.modules.get("xarray")
-    if xarray is not None and isinstance(value, xarray.Dataset | xarray.DataArray):
+    kinds = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(value).__mro__}
+    if not kinds.isdisjoint(("xarray.Dataset", "xarray.DataArray")):
         return LabelledObject(opener, value, sample_dim, variables)
     if sample_dim or variables:
         raise OptionError(
             f"--sample-dim and --variables need an xarray.Dataset; {opener.name} is of type {kind}"
         )
-    if _hands_on_own_batches(value) or _is_of_torch(value, "DataLoader"):
+    is_loader = not kinds.isdisjoint(("iobench.RingLoader", "torch.DataLoader"))
+    if is_loader or "_iobench_loader" in getattr(value, "__dict__", {}):
         raise OptionError(
             f"{opener.name}: is a loader of batches; name its store or dataset (--framework torch "
             "has torch's DataLoader), or measure the script with iobench run"
@@ -359,7 +359,7 @@ def _dataset_of(
     if not isinstance(value, str | bytes | Mapping):
         by_number = hasattr(value, "__getitem__")
         by_number |= all(callable(getattr(value, step, None)) for step in STEPS)
-        if by_number and hasattr(value, "__len__") and not _is_of_torch(value, "IterableDataset"):
+        if by_number and hasattr(value, "__len__") and "torch.IterableDataset" not in kinds:
             return IndexedObject(opener, value)
         if hasattr(value, "__iter__"):
             return IterableObject(opener, value)
@@ -367,22 +367,6 @@ def _dataset_of(
         f"{opener.name}: is of type {kind}; expected a dataset with __len__ and __getitem__, one "
         "with __iter__, or an xarray.Dataset"
     )
-
-
-def _hands_on_own_batches(value: Any) -> bool:
-    """Return whether something is a loader of iobench's, or torch's or TensorFlow's of one."""
-    ring = sys.modules.get("iobench.loaders.ring.loader")
-    if ring is None:
-        return False
-    of_torch = getattr(getattr(value, "dataset", None), "loader", None)
-    of_tensorflow = getattr(value, "__dict__", {}).get("_iobench_loader")
-    return any(isinstance(each, ring.RingLoader) for each in (value, of_torch, of_tensorflow))
-
-
-def _is_of_torch(value: Any, name: str) -> bool:
-    """Return whether it is of a class of torch's, without importing torch."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and isinstance(value, getattr(data, name))
 
 
 def _length(value: Any) -> int:

@@ -406,31 +406,25 @@ def target_ranges(
 ) -> tuple[list[FileRange[str]], tuple[int, ...], str]:
     """Return where ERA5's field of each sample is in its file, which time there, and its dtype."""
     [file], name = inspect_files([path], cache_dir=cache_dir), task.target_variable
-    dims = ("time", "latitude", "longitude")
-    if missing := {name, *dims[:2]} - set(file.variables):
-        raise FileFormatError(f"{path}: has no variable {', '.join(sorted(missing))}")
-    variable = file.variables[name]
+    dims, variable = ("time", "latitude", "longitude"), file.variables.get(name)
+    is_plain = (
+        variable is not None
+        and {*dims[:2]} <= set(file.variables)
+        and variable.dims == dims
+        and variable.shape[1:] == layout.shape
+        and variable.is_contiguous
+        and variable.offset >= 0
+        and variable.packing.scale is None
+        and np.dtype(variable.packing.stored).kind == "f"
+        and whole_variable(file, "latitude")[0] > whole_variable(file, "latitude")[-1]
+    )
+    if variable is None or not is_plain:
+        raise FileFormatError(
+            f"{path}: expected {name} ({', '.join(dims)}) on the forecasts' grid {layout.shape}, "
+            "from north to south, as contiguous floats (xarray: "
+            f"encoding={{{name!r}: {{'dtype': 'float32', 'contiguous': True}}}}){task.or_without}"
+        )
     dtype = np.dtype(variable.packing.stored)
-    is_plain = variable.packing.scale is None and dtype.kind == "f"
-    in_one_piece = variable.is_contiguous and variable.offset >= 0
-    if not (in_one_piece and is_plain and variable.dims[:2] == dims[:2]) or len(variable.dims) != 3:
-        layout_text = f", in pieces of {variable.chunk}" if variable.is_in_chunks else ""
-        raise FileFormatError(
-            f"{path}: expected {name} ({', '.join(dims)}) in one piece, found {dtype} "
-            f"{variable.dims} {variable.shape}{layout_text}; store it as contiguous float32 "
-            f"(xarray: encoding={{{name!r}: {{'dtype': 'float32', 'contiguous': True}}}})"
-            f"{task.or_without}"
-        )
-    if variable.shape[1:] != layout.shape:
-        raise FileFormatError(
-            f"{path}: fields of {variable.shape[1:]}, expected the forecasts' grid {layout.shape}"
-        )
-    latitudes = whole_variable(file, "latitude")
-    if latitudes[0] < latitudes[-1]:
-        raise FileFormatError(
-            f"{path}: latitudes go from south to north, the forecasts' from north to south; "
-            "turn them (cdo invertlat)"
-        )
     [times] = file_times([file], "time", "h")
     rows = []
     for start in layout.starts:
