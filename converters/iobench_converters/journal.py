@@ -177,11 +177,11 @@ class Journal:
 
         Objects appear as a whole: they are written in their place.
         """
-        if not is_local(self.store):
-            return self.store
-        folder = self._work / secrets.token_hex(8)
         with storage_errors(self._work, resumable=True):
-            self._work.mkdir(exist_ok=True)
+            self._work.mkdir(exist_ok=True)  # fails where another process finished the store
+            if not is_local(self.store):
+                return self.store
+            folder = self._work / secrets.token_hex(8)
             folder.mkdir()
         return folder
 
