@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,7 +75,8 @@ class DaliLoader(MeasuredLoader):
             recorder.emit(Kind.OPAQUE, requested_ns, there_ns, label=self._opaque, **numbers)
             named = zip(self._spec, outputs, strict=True)
             placed: dict[str, Any] = {
-                variable.name: _placed(output, variable) for variable, output in named
+                each.name: PlacedArray(out, each.nbytes * len(out), functools.partial(_host, out))
+                for each, out in named
             }
             return Batch(planned, placed, IN_THREADS, on_device=True)
         arrays = [np.array(output.as_array()) for output in outputs]
@@ -86,10 +88,8 @@ class DaliLoader(MeasuredLoader):
         self._pipeline = None  # and its threads with it
 
 
-def _placed(output: Any, variable: Variable) -> PlacedArray:
-    """Return an output on a GPU as a measured loop takes it."""
-    nbytes = variable.nbytes * len(output)
-    return PlacedArray(output, nbytes, lambda: output.as_cpu().as_array())
+def _host(output: Any) -> Any:
+    return output.as_cpu().as_array()
 
 
 def _reason(error: RuntimeError) -> str:
@@ -131,11 +131,14 @@ def _from_examples(
     fn = importlib.import_module("nvidia.dali.fn")
     tfrecord = importlib.import_module("nvidia.dali.tfrecord")
     kinds = feature_kinds(files, spec.names)
+    types = {FeatureKind.FLOAT: (tfrecord.float32, 0.0), FeatureKind.INT64: (tfrecord.int64, 0)}
     features = {}
     for variable in spec:
         kind = kinds[variable.name]
         shape = () if kind is FeatureKind.BYTES else variable.shape
-        features[variable.name] = tfrecord.FixedLenFeature(shape, *_tfrecord_type(tfrecord, kind))
+        features[variable.name] = tfrecord.FixedLenFeature(
+            shape, *types.get(kind, (tfrecord.string, ""))
+        )
 
     def graph() -> Sequence[Any]:
         read = fn.readers.tfrecord(
@@ -147,14 +150,6 @@ def _from_examples(
         return [_typed(fn, read[variable.name], variable, kinds) for variable in spec]
 
     return graph
-
-
-def _tfrecord_type(tfrecord: Any, kind: FeatureKind) -> tuple[Any, Any]:
-    if kind is FeatureKind.FLOAT:
-        return tfrecord.float32, 0.0
-    if kind is FeatureKind.INT64:
-        return tfrecord.int64, 0
-    return tfrecord.string, ""
 
 
 def _typed(fn: Any, values: Any, variable: Variable, kinds: Mapping[str, FeatureKind]) -> Any:

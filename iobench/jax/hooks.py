@@ -20,16 +20,14 @@ from iobench.recording.session import loop_recording
 from iobench.samples import handed_on_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable
 
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
 
 GRAIN: Final = "grain._src.python"
-PASS: Final = "_iobench_pass"
-"""Where an iterator keeps its `GrainPass`."""
-THREADS: Final = "grain-"
-"""How the names of grain's own threads begin."""
+PASS: Final = "_iobench_pass"  # where an iterator keeps its `GrainPass`
+THREADS: Final = "grain-"  # how the names of grain's own threads begin
 LABEL: Final = "grain"
 UNSEEN: Final = (
     "which batch threads and worker processes of grain work on; copies of arrays that compiled "
@@ -41,8 +39,8 @@ _lock: Final = threading.RLock()
 _replaced: Final[dict[tuple[type, str], tuple[Any, Any]]] = {}
 """By class and method, what was there, and what is in its place."""
 _depth = threading.local()
+# By the identity of a pipeline: itself, its recording, what is noted of it, passes so far.
 _known: Final[dict[int, tuple[weakref.ref[Any], Recording, LoaderFacts, list[int]]]] = {}
-"""By the identity of a pipeline: itself, its recording, what is noted of it, passes so far."""
 
 
 def install() -> None:
@@ -207,7 +205,8 @@ def loader_settings(dataset: Any) -> dict[str, Any]:
     part = getattr(dataset, "_dataset", dataset)  # of a DataLoader
     size, workers, threads = None, 0, 0
     while True:  # from the last part of a pipeline on, by the first of several parents
-        name, parents = type(part).__name__, _parents(part)
+        name = type(part).__name__
+        parents: Any = getattr(part, "_datasets", None) or getattr(part, "_parents", ())
         if name in {"BatchMapDataset", "BatchIterDataset"}:
             size = int(part._batch_size) * (size or 1)
         elif name == "InterleaveIterDataset":
@@ -216,13 +215,8 @@ def loader_settings(dataset: Any) -> dict[str, Any]:
             workers = workers or 1
         elif name == "PrefetchIterDataset" and not workers:  # else they are those of a worker
             threads += int(part._read_options.num_threads)
-        if not parents:
+        if not parents or not isinstance(parents, list | tuple):
             break
         part = parents[0]
     name = type(getattr(part, "_source", part)).__name__
     return {"name": name, "batch_size": size, "workers": workers, "threads": threads}
-
-
-def _parents(part: Any) -> Sequence[Any]:
-    parents = getattr(part, "_datasets", None) or getattr(part, "_parents", ())
-    return parents if isinstance(parents, (list, tuple)) else ()

@@ -153,10 +153,7 @@ def _note_samples(run: MeasuredPipeline, digests: DigestLog, batch: Batch) -> in
     recorder, planned = run.recorder, batch.planned
     start_ns = recorder.clock.now_ns()
     arrays = batch.arrays if run.device is None else run.device.fetch(batch.arrays)
-    n_samples = len(planned.samples) or max(
-        (len(array) for array in arrays.values() if array.ndim), default=0
-    )
-    digests.add(planned.batch, planned.epoch, arrays, n_samples)
+    digests.add(planned.batch, planned.epoch, arrays, len(planned.samples))
     recorder.emit(
         Kind.OTHER, start_ns, recorder.clock.now_ns(), batch=planned.batch, epoch=planned.epoch,
         label=recorder.string("digest"),

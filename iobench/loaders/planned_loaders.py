@@ -99,10 +99,6 @@ class PlannedRing(MeasuredLoader):
         source = self._source
         return functools.partial(source.expect, follows=True) if source.is_planned else None
 
-    def worker_pids(self) -> list[int]:
-        """Return the process ids of the workers that were started."""
-        return [] if self._processes is None else self._processes.pids()
-
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
         device = self._device
         run = RingRun(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from span_rows import rows_of
 
 from iobench.datasets.contract import PublishedStep
 from iobench.errors import OptionError
 from iobench.loaders.contract import Batch, PlannedBatch
 from iobench.loaders.measure import Compute, parse_compute
-from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.testing import FakeClock
 
@@ -22,16 +20,6 @@ def batch_of(number, epoch=0):
 
 def parsed(text, published=STEP, batch_size=2, sample_nbytes=100):
     return parse_compute(text, published, batch_size=batch_size, sample_nbytes=sample_nbytes)
-
-
-def test_a_step_takes_exactly_its_time(run):
-    clock = FakeClock(start_ns=1000)
-    with Recorder(run.spans_path, role="consumer", clock=clock) as recorder:
-        Compute(30, 50, "test").run(recorder, batch_of(4, epoch=1))
-    forward, backward = rows_of(run)
-    assert (forward.kind, forward.start_ns, forward.end_ns) == (Kind.FORWARD, 1000, 1030)
-    assert (backward.kind, backward.start_ns, backward.end_ns) == (Kind.BACKWARD, 1030, 1080)
-    assert (forward.batch, forward.epoch, backward.batch) == (4, 1, 4)
 
 
 def test_published_is_scaled_with_batch_and_bytes():
@@ -73,12 +61,3 @@ def test_a_published_step_of_several_batches_is_spread_over_them():
     burning = parse_compute("cpu:30ms", step, batch_size=2, sample_nbytes=1)
     assert burning == Compute(30_000_000, 0, "--compute cpu:30ms", burns=True)
     assert parse_compute("30ms", step, batch_size=2, sample_nbytes=1).forward_ns == 30_000_000
-
-
-def test_a_step_may_burn_a_cpu(run):
-    with Recorder(run.spans_path, role="consumer") as recorder:
-        before_ns = recorder.clock.cpu_ns()
-        Compute(2_000_000, 0, "test", burns=True).run(recorder, batch_of(0))
-        assert recorder.clock.cpu_ns() - before_ns >= 2_000_000
-    (forward,) = rows_of(run)
-    assert forward.end_ns - forward.start_ns >= 2_000_000

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from span_rows import rows_by_kind, rows_of
 
-import iobench.loaders.measure as measured_loop
 from iobench.errors import WorkerError
 from iobench.loaders.contract import Batch
 from iobench.loaders.measure import ROUND_BATCHES, Compute, MeasuredPipeline, measure
@@ -79,24 +78,6 @@ def test_each_wait_says_batch_bytes_and_maker(bench):
     ]  # fmt: skip
     assert {w.end_ns - w.start_ns for w in waits} == {LOAD_NS}
     assert (last.batch, last.label, last.nbytes) == (-1, "shutdown", -1)
-
-
-def test_a_bar_that_is_drawn_is_no_time_of_the_run(bench, monkeypatch):
-    monkeypatch.setattr(measured_loop, "PROGRESS_EVERY_NS", 3 * (LOAD_NS + STEP_NS))
-    run, directory = bench(limit=8)
-    drawn = []
-
-    def draw(told):
-        drawn.append(told.n_batches)
-        told.loader.clock.advance(25)
-
-    measure([run], progress=draw)
-    rows = rows_by_kind(directory)
-    assert drawn == [1, 4, 7]
-    waits = [row.end_ns - row.start_ns for row in rows[Kind.WAIT][:-1]]
-    assert waits == [LOAD_NS] * 8
-    (whole,) = rows[Kind.OTHER]
-    assert whole.end_ns - whole.start_ns == 8 * (LOAD_NS + STEP_NS)
 
 
 def test_several_runs_take_turns(bench):

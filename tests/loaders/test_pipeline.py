@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,37 +10,6 @@ import pytest
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.recording.kinds import Kind
 from iobench.samples import SharedBytes, handed_on_nbytes
-
-
-class Source:
-    def __init__(self, fused=()):
-        self.fused = fused
-
-    def read(self, where):
-        return where
-
-    def decode(self, raw, where):
-        return raw
-
-    preprocess = decode
-
-
-class Index:
-    spec = None
-    where = (1, 2)
-
-
-def kinds(*fused):
-    return [(s.kind, s.label) for s in dataset_pipeline(Source(fused), Index()).steps]
-
-
-def test_a_dataset_has_three_steps():
-    assert kinds() == [(Kind.READ, ""), (Kind.DECODE, ""), (Kind.PREPROCESS, "")]
-
-
-def test_fused_steps_are_one():
-    assert kinds("read", "decode") == [(Kind.FUSED, "read+decode"), (Kind.PREPROCESS, "")]
-    assert kinds("decode", "preprocess") == [(Kind.READ, ""), (Kind.FUSED, "decode+preprocess")]
 
 
 @pytest.mark.parametrize(
@@ -60,3 +29,17 @@ def test_fused_steps_are_one():
 )
 def test_bytes_are_counted_or_unknown(value, nbytes):
     assert handed_on_nbytes(value) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("fused", "expected"),
+    [
+        ((), [(Kind.READ, ""), (Kind.DECODE, ""), (Kind.PREPROCESS, "")]),
+        (("read", "decode"), [(Kind.FUSED, "read+decode"), (Kind.PREPROCESS, "")]),
+        (("decode", "preprocess"), [(Kind.READ, ""), (Kind.FUSED, "decode+preprocess")]),
+    ],
+)
+def test_a_dataset_has_three_steps_and_fused_ones_are_one(fused, expected):
+    dataset = SimpleNamespace(fused=fused, read=len, decode=len, preprocess=len)
+    index = SimpleNamespace(spec=None, where=(1, 2))
+    assert [(step.kind, step.label) for step in dataset_pipeline(dataset, index).steps] == expected

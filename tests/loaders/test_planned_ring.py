@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from itertools import islice
 
-import pytest
 from span_rows import rows_by_kind, rows_of
 from tiny_pipeline import COSTS, ring_of, tiny_pipeline
 
 from iobench.analysis.run import exposure
-from iobench.errors import OptionError, WorkerError
-from iobench.loaders.contract import IN_THREADS
 from iobench.loaders.measure import Compute, MeasuredPipeline, measure
 from iobench.loaders.ring.order import BatchPlan, plan_batches
 from iobench.recording.kinds import Kind
@@ -31,15 +27,6 @@ def planned(n_batches):
     return list(islice(plan_batches(12, 3), n_batches))
 
 
-def test_batches_hold_their_samples_in_order(consumer):
-    with native(consumer) as loader:
-        for plan, batch in zip(planned(9), loader.batches(planned(9)), strict=True):
-            assert (batch.planned, batch.worker) == (plan, IN_THREADS)
-            assert batch.arrays["level"].tolist() == [sample + 1 for sample in plan.samples]
-            assert batch.arrays["field"][:, 0, 0].tolist() == list(plan.samples)
-    assert not [t for t in threading.enumerate() if "iobench-ring" in t.name]
-
-
 def test_waits_are_charged_in_full_to_what_the_threads_did(tmp_path):
     config = {"workers": 0, "prefetch": 2, "batch_size": 3, "unit_costs": dict(COSTS)}
     directory = RunDirectory.create(tmp_path / "native", config)
@@ -54,17 +41,6 @@ def test_waits_are_charged_in_full_to_what_the_threads_did(tmp_path):
     assert {"read", "decode", "preprocess:tiny", "collate"} <= stages
     for stage in whole.stages:
         assert 0 <= stage.exposed_ns <= stage.busy_ns or stage.busy_ns == stage.exposed_ns
-
-
-def test_a_closed_loader_and_impossible_numbers_are_refused(consumer):
-    loader = native(consumer)
-    loader.close()
-    loader.close()
-    with pytest.raises(WorkerError, match="closed"):
-        loader.batches(planned(1))
-    for options in ({"threads": -1}, {"prefetch": 0}, {"workers": 2}):
-        with pytest.raises(OptionError, match=next(iter(options))):
-            native(consumer, **options)
 
 
 def test_without_threads_every_stage_is_of_the_consumer_and_nothing_is_made_ahead(run, consumer):

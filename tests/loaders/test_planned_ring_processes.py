@@ -129,17 +129,6 @@ def test_a_killed_worker_is_named_and_its_spans_stay(run):
     assert sum(row.kind is Kind.READ for row in rows_of(run)) >= 3
 
 
-@pytest.mark.parametrize("n_taken", [1, 4])
-def test_a_worker_killed_after_any_batch_ends_the_round(run, n_taken):
-    with workers_of(run) as loader:
-        batches = loader.batches(planned(40))
-        assert numbers(islice(batches, n_taken)) == list(range(n_taken))
-        os.kill(loader.worker_pids()[0], signal.SIGKILL)
-        with pytest.raises(WorkerError, match="worker-0"):
-            numbers(batches)
-    assert multiprocessing.active_children() == []
-
-
 class Leaving:
     """Ends its process, and leaves another one behind that holds all the pipes it had."""
 

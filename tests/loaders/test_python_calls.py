@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -57,12 +54,3 @@ def test_samples_are_asked_for_one_by_one(file, store, index):
         with pytest.raises(IobenchError, match="expected the number of one sample; take several"):
             samples[index]
         assert samples[np.int64(-1)]["t"].shape == samples[11]["t"].shape == (3, 4)
-
-
-@pytest.mark.parametrize("name", ["stores", "testing", "tracking", "jax"])
-def test_modules_are_there_after_iobench_alone(name):
-    code = f"import iobench; print(iobench.{name}.__name__)"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.strip() == f"iobench.{name}"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
-from span_rows import rows_by_kind
-from tiny_pipeline import SPEC, STEPS, preprocess, ring_of, tiny_pipeline
+from tiny_pipeline import SPEC, STEPS, preprocess, tiny_pipeline
 
 from iobench.errors import OptionError, SampleError
 from iobench.loaders.pipeline import Pipeline, Step, windowed_pipeline, windowed_spec
-from iobench.loaders.ring.order import plan_batches
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.windows import place_windows
@@ -94,16 +90,3 @@ def test_an_item_that_is_not_as_the_spec_says_is_named():
     make(made, 0)
     with pytest.raises(SampleError, match="the item at offset 1 of a window: array 'field'"):
         make(made, 3)
-
-
-def test_workers_load_windows_and_record_their_stages(run):
-    made = windowed(tiny_pipeline())
-    with ring_of(made, 2, workers=2, run_directory=run.path, recorder=None) as loader:
-        for batch in loader.batches(itertools.islice(plan_batches(len(made), 2, seed=1), 6)):
-            centres = np.array(batch.planned.samples) + 1
-            assert (batch.arrays["level"] - 1 == centres[:, None] + [-1, 0]).all()
-            assert (batch.arrays["field_target"][:, 0, 0, 0] == centres + 1).all()
-    rows = rows_by_kind(run, role="worker")
-    assert {row.nbytes for row in rows[Kind.READ]} == {150}
-    assert {row.label for row in rows[Kind.TRANSFORM]} == {"window"}
-    assert {row.nbytes for row in rows[Kind.TRANSFORM]} == {150}

@@ -89,7 +89,8 @@ class RingLoader:
         self._is_resumed = self._is_begun = self._is_over = False
         self._recorded: tuple[Recording, LoaderFacts] | None = None
         # Buffers between two iterations; what does not fit is said here.
-        self.idle: list[BufferPool] = [self._new_pool()]
+        self.idle: list[BufferPool] = []
+        self.idle.append(self._pool())
         self._passes: weakref.WeakSet[RingPass] = weakref.WeakSet()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -97,7 +98,7 @@ class RingLoader:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
-        self.idle, self._passes = [self._new_pool()], weakref.WeakSet()
+        self.idle, self._passes = [], weakref.WeakSet()
 
     @property
     def spec(self) -> SampleSpec:
@@ -225,21 +226,13 @@ class RingLoader:
         return RingRun(
             self.source,
             self._batches(self.epoch, self._n_taken, log),
-            self._idle_pool(),
+            self._pool(),
             threads=self.threads,
             ahead=self.depth,
             present=self._present,
             device=self._device,
             recorder=functools.partial(_recorder_of, log),
         )
-
-    def _idle_pool(self) -> BufferPool:
-        """Return buffers; none where a batch of a parent process may be in them."""
-        with suppress(IndexError):
-            pool = self.idle.pop()
-            if pool.pid == os.getpid():
-                return pool
-        return self._new_pool()
 
     def _batches(self, epoch: int, first: int, log: DeliveryLog | None) -> Iterator[PlannedBatch]:
         order = self.order
@@ -248,10 +241,6 @@ class RingLoader:
             number = epoch * len(order) + place if log is None else log.recording.next_batch()
             yield PlannedBatch(number, epoch, samples, position=place)
 
-    def receive(self, value: Any) -> Any:
-        """Return a batch as the loop gets it."""
-        return value if self._device is None else self._device.receive(value)
-
     def took(self, batch: PlannedBatch | None) -> None:
         """Note which batch the loop got; None at the end."""
         if batch is None:
@@ -259,7 +248,11 @@ class RingLoader:
         elif batch.epoch == self.epoch:
             self._n_taken = batch.position + 1
 
-    def _new_pool(self) -> BufferPool:
+    def _pool(self) -> BufferPool:
+        """Return buffers; none in which a batch of a parent process may be."""
+        with suppress(IndexError):
+            if (pool := self.idle.pop()).pid == os.getpid():
+                return pool
         new_memory = self.source.new_memory if isinstance(self.source, ProcessSource) else None
         prepare = None if self._device is None else self._device.prepare
         return BufferPool(
@@ -391,7 +384,8 @@ class RingPass:
             raise StopIteration
         batch, value = taken
         self._loader.took(batch)
-        return batch, self._loader.receive(value)
+        device = self._loader._device
+        return batch, value if device is None else device.receive(value)
 
     def _started(self) -> RingRun:
         with self._starting:

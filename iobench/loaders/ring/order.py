@@ -240,7 +240,15 @@ class BatchOrder:
             raise IndexError(f"batch {batch} of {self._n_rounds}")
         overall = (batch * self.world_size + self.rank) % self._n_all
         first = overall * self.batch_size
-        return self._ordered(epoch, first, min(first + self.batch_size, self.n_samples))
+        end = min(first + self.batch_size, self.n_samples)
+        if not self.shuffle:
+            return np.arange(first, end)
+        parts = []
+        for number in range(first // BLOCK, (end - 1) // BLOCK + 1):
+            begin = number * BLOCK
+            places = _places(self.n_samples, self._shuffled_block, self.seed, epoch, number)
+            parts.append(places[max(first - begin, 0) : end - begin])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def batches(
         self, epoch: int, first: int = 0, expect: Callable[..., object] | None = None
@@ -256,16 +264,6 @@ class BatchOrder:
                 following = np.concatenate([self.samples(epoch, each) for each in places])
                 expect(following, follows=place > first)
             yield self.samples(epoch, place)
-
-    def _ordered(self, epoch: int, first: int, end: int) -> NDArray[np.int64]:
-        if not self.shuffle:
-            return np.arange(first, end)
-        parts = []
-        for number in range(first // BLOCK, (end - 1) // BLOCK + 1):
-            begin = number * BLOCK
-            places = _places(self.n_samples, self._shuffled_block, self.seed, epoch, number)
-            parts.append(places[max(first - begin, 0) : end - begin])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     @property
     def quality(self) -> str:

@@ -168,8 +168,9 @@ class Presenter:
         if self.transform is not None:
             value = self.transform(arrays)
             if not isinstance(value, (Mapping, tuple, list)):
+                what = "None (return the arrays)" if value is None else f"a {type(value).__name__}"
                 raise OptionError(
-                    f"the transform returned {_named(value)}, expected a dict (or tuple) of arrays"
+                    f"the transform returned {what}, expected a dict (or tuple) of arrays"
                 )
         elif self.cast is not None:
             cast = self.cast.in_place  # nobody else has these arrays
@@ -189,10 +190,6 @@ def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(map_leaves(part, change) for part in value)
     return change(value)
-
-
-def _named(value: Any) -> str:
-    return "None (return the arrays)" if value is None else f"a {type(value).__name__}"
 
 
 # -- mean 0 and deviation 1 ---

@@ -179,10 +179,6 @@ class ProcessSource(BatchSource):
         """Return a buffer that the processes see."""
         return self._memory.new_memory(nbytes)
 
-    def pids(self) -> list[int]:
-        """Return the process ids of the processes there are."""
-        return [each.process.pid or 0 for each in self._processes]
-
     def filler(self) -> Reader:
         """Return a filler whose batches are made in processes."""
         if self._pid != os.getpid():
@@ -191,7 +187,7 @@ class ProcessSource(BatchSource):
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Let a process fill the buffer that these rows are of."""
-        offset = self._memory.offset_of(rows[self.spec.names[0]].ctypes.data)
+        offset = self._memory.offsets[rows[self.spec.names[0]].ctypes.data]
         process = self._take(log.is_ended)
         try:
             parts = tuple(part for part in self._order if part[0] > process.n_heard)
@@ -371,7 +367,7 @@ class SharedFile:
         self._descriptor = os.memfd_create("iobench-ring", os.MFD_CLOEXEC)
         self._pid = os.getpid()
         self._nbytes = 0
-        self._offsets: dict[int, int] = {}  # by address here
+        self.offsets: dict[int, int] = {}  # where in the file buffers are, by address here
         self._unused: list[tuple[int, int]] = []  # size and offset of buffers that are gone
 
     def new_memory(self, nbytes: int) -> BatchMemory:
@@ -394,13 +390,9 @@ class SharedFile:
                 f"no shared memory for a batch of {nbytes} bytes in addition to {self._nbytes} "
                 f"bytes of others ({error.strerror or error}); take a smaller batch_size or depth"
             ) from error
-        self._offsets[np.frombuffer(pages, dtype=np.uint8).ctypes.data] = place[1]
+        self.offsets[np.frombuffer(pages, dtype=np.uint8).ctypes.data] = place[1]
         weakref.finalize(pages, self._unused.append, place).atexit = False
         return BatchMemory(nbytes, pages)
-
-    def offset_of(self, address: int) -> int:
-        """Return where in the file the buffer is that begins at this address."""
-        return self._offsets[address]
 
     def map(self, offset: int, nbytes: int) -> mmap.mmap:
         """Map a buffer, in a process that did not make it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -150,14 +151,12 @@ class CutReader:
     """Boxes of samples that another reader fills whole, some at once."""
 
     def __init__(
-        self, whole: Reader, spec: SampleSpec, patches: PatchPlaces, most_nbytes: int | None = None
+        self, whole: Reader, spec: SampleSpec, patches: PatchPlaces, most_nbytes: int = sys.maxsize
     ) -> None:
         self._whole = whole
         self._cuts = patches.cuts
         self._scratch = ScratchRows(spec)
-        self._at_once: int | None = None
-        if most_nbytes is not None:
-            self._at_once = max(1, most_nbytes // max(1, spec.nbytes))
+        self._at_once = max(1, most_nbytes // max(1, spec.nbytes))
         self.close = whole.close
 
     def fill(
@@ -165,10 +164,9 @@ class CutReader:
     ) -> None:
         """Fill whole samples, each once, then copy their boxes."""
         every, place = np.unique(samples, return_inverse=True)
-        at_once = self._at_once or len(every)
         boxes = corners.tolist()
-        for first in range(0, len(every), at_once):
-            some = every[first : first + at_once]
+        for first in range(0, len(every), self._at_once):
+            some = every[first : first + self._at_once]
             whole = self._scratch.arrays(len(some))
             self._whole.fill(some, whole, log)
             start_ns = log.now_ns()

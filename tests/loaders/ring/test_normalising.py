@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +21,6 @@ from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.windows import place_windows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from iobench.stores.contract import Store
-
-    MakeStore = Callable[..., Store]
 
 N = 6
 PATCH = {"y": 7, "x": 5}

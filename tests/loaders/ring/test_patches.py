@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,13 +20,6 @@ from iobench.samples import SampleSpec, Variable, Window
 from iobench.stores.encoding import Encoding
 from iobench.testing import write_store
 from iobench.windows import place_windows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from iobench.stores.contract import Store
-
-    MakeStore = Callable[..., Store]
 
 N, Y, X = 10, 9, 14
 SPEC = SampleSpec(

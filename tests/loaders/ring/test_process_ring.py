@@ -13,7 +13,6 @@ import pytest
 from ring_sources import (
     Locked,
     NumberSource,
-    doubled,
     endless,
     failing,
     failing_oddly,
@@ -26,9 +25,6 @@ from iobench.errors import OptionError, SampleError, WorkerError
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.process_source import ProcessSource
-from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
-from iobench.runs.reading import open_profile
 
 MEMORY = "iobench-ring"
 
@@ -159,18 +155,3 @@ def test_a_process_that_cannot_be_started_is_one_line(monkeypatch):
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", refuse)
     with pytest.raises(WorkerError, match=r"cannot be started \(AF_UNIX.*TMPDIR a shorter path"):
         list(make())
-
-
-def test_processes_record_what_they_do(tmp_path):
-    directory = RunDirectory.create(tmp_path / "run", {})
-    source = NumberSource(12)
-    processes = ProcessSource(source, 4, transform=doubled, run_directory=directory.path)
-    loader = RingLoader(processes, BatchOrder(12, 4), threads=1)
-    for _ in loader:
-        pass
-    loader.close()
-    profile = open_profile(directory.path)
-    assert [process.role for process in profile.processes] == ["worker"]
-    stages = {Kind.READ, Kind.TRANSFORM, Kind.COLLATE}
-    recorded = {*profile.spans["kind"].tolist()} - {Kind.CPU_WAIT}  # looked at now and then
-    assert recorded == {Kind.STARTUP, Kind.SUBMIT_QUEUE, *stages}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from number_stores import write_numbers
@@ -19,13 +17,6 @@ from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.store_source import StoreSource, open_store
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from iobench.stores.contract import Store
-
-    MakeStore = Callable[..., Store]
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -13,13 +13,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 import pytest
 from ring_sources import NumberReader, NumberSource
 
 from iobench.errors import OptionError, SampleError
 from iobench.loaders.ring import buffers
-from iobench.loaders.ring.buffers import BatchMemory
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
 
@@ -243,28 +241,6 @@ def test_an_interrupt_does_not_wait_for_a_batch_that_is_stuck(monkeypatch):
     go.set()
     reader.join()
     assert numbers(loader) == list(range(50))
-
-
-def test_memory_stays_what_it_is_over_epochs():
-    loader = make(NumberSource(400), shuffle=True)
-    numbers(loader)
-    n_files = psutil.Process().num_fds()
-    n_buffers = n_memories()
-    assert n_buffers >= loader.depth
-    for _ in range(10):
-        for batch in loader:
-            assert batch["number"].shape == (4,)
-        iterator = iter(loader)
-        next(iterator)
-        del iterator
-    del batch
-    assert n_memories() == n_buffers
-    assert psutil.Process().num_fds() == n_files
-
-
-def n_memories():
-    gc.collect()
-    return sum(type(thing) is BatchMemory for thing in gc.get_objects())
 
 
 def test_state_at_the_end_of_an_epoch_is_the_beginning_of_the_next():

@@ -55,20 +55,6 @@ def test_every_epoch_is_a_round_and_every_batch_has_its_reading(tmp_path):
     assert (run.rule, len(run)) == (LoaderRule.THREADS, 9)
 
 
-def test_loaders_of_one_script_share_no_number(tmp_path):
-    with iobench.record(tmp_path / "run"):
-        train, test = ring(), ring(8)
-        for _ in zip(train, test, strict=False):
-            pass
-        for one in (train, test):
-            one.close()
-    profile = iobench.open_profile(tmp_path / "run")
-    waits = waits_of(profile)
-    brought = waits["batch"][waits["batch"] >= 0].tolist()
-    assert len(set(brought)) == len(brought) == 5
-    assert [each.n_batches for each in exposure(profile).loaders] == [3, 2]
-
-
 @pytest.mark.parametrize("how", ["forgotten", "closed"])
 def test_a_pass_that_is_left_ends_its_round(tmp_path, how):
     with iobench.record(tmp_path / "run") as recording:

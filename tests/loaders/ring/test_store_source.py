@@ -206,13 +206,10 @@ def test_rows_are_the_samples_of_any_spec(store_writer, fmt, options, spec, chos
 
 def test_thousands_of_views_are_filled_though_a_call_takes_fewer(tmp_path):
     path = tmp_path / "file"
-    data = np.random.default_rng(0).bytes(5000)
-    path.write_bytes(data)
-    files = FileSet([path], {})
-    memory = bytearray(4990)
+    path.write_bytes(data := np.random.default_rng(0).bytes(5000))
+    files, memory = FileSet([path], {}), bytearray(4990)
     views = [memoryview(memory)[at : at + 2] for at in range(0, 4990, 2)]
     files.opened(0).fill_views(views, 7, 4997)
     assert bytes(memory) == data[7:4997]
     with pytest.raises(StoreError, match="the file ends at byte 5000, 3 bytes more"):
         files.opened(0).fill(memoryview(bytearray(10)), 4993)
-    files.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import signal
 from itertools import islice
 
@@ -23,7 +24,7 @@ def consume(run_directory, method, writer):
     loader = _loader(run_directory, method, tiny_pipeline())
     batches = loader.batches(islice(plan_batches(12, 3), 12))
     next(batches)
-    writer.send(loader.worker_pids())
+    writer.send([child.pid for child in multiprocessing.active_children()])
     signal.pause()
 
 
@@ -34,7 +35,7 @@ def consume_in_vain(run_directory, method, writer, gate):
     with contextlib.suppress(KeyboardInterrupt), _loader(run_directory, method, pipeline) as loader:
 
         def plan():
-            writer.send(loader.worker_pids())
+            writer.send([child.pid for child in multiprocessing.active_children()])
             yield from islice(plan_batches(12, 3), 12)
 
         next(loader.batches(plan()))

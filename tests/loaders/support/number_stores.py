@@ -6,7 +6,6 @@ import gc
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from weakref import WeakSet
 
@@ -19,13 +18,6 @@ from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
 from iobench.testing import write_store
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from iobench.stores.contract import Store
-
 SPEC = SampleSpec(
     (
         Variable("x", (6, 8), "<f4", ("y", "x"), "K"),
@@ -37,7 +29,7 @@ SPEC = SampleSpec(
 )
 
 
-def sample_of(number: int) -> dict[str, NDArray[Any]]:
+def sample_of(number):
     """Return a sample whose every value depends on its number."""
     return {
         "x": (number + np.arange(48).reshape(6, 8) / 64).astype("<f4"),
@@ -48,26 +40,26 @@ def sample_of(number: int) -> dict[str, NDArray[Any]]:
     }
 
 
-def write_numbers(path: Path, n_samples: int = 50, fmt: str = "numpy") -> Store:
+def write_numbers(path, n_samples=50, fmt="numpy"):
     """Write a store of one shard and open it."""
     samples = [sample_of(number) for number in range(n_samples)]
     write_store(path, find_format(fmt), SPEC, samples, shard_n_samples=n_samples)
     return open_store(path)
 
 
-def expected_batch(numbers: list[int]) -> dict[str, NDArray[Any]]:
+def expected_batch(numbers):
     """Return the batch of these samples."""
     samples = [sample_of(number) for number in numbers]
     return {name: np.stack([sample[name] for sample in samples]) for name in SPEC.names}
 
 
-def ring_threads() -> list[str]:
+def ring_threads():
     """Return the reader threads there are in this process."""
     return [thread.name for thread in threading.enumerate() if "iobench-ring" in thread.name]
 
 
 @contextmanager
-def nothing_left() -> Iterator[WeakSet[BatchMemory]]:
+def nothing_left():
     """Yield the set of all buffers made inside; check that nothing of a ring is left afterwards."""
     shared = Path("/dev/shm")
     before = set(shared.glob("*iobench-ring*"))
@@ -76,7 +68,7 @@ def nothing_left() -> Iterator[WeakSet[BatchMemory]]:
     class CountedMemory(BatchMemory):
         __slots__ = ()
 
-        def __init__(self, *given: Any) -> None:
+        def __init__(self, *given):
             super().__init__(*given)
             alive.add(self)
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.cli import main
-
-if TYPE_CHECKING:
-    import pytest
 
 __all__ = ["SIZE", "profile_own_zarr", "write_own_zarr"]
 
@@ -19,7 +15,7 @@ N, SIZE = 10, 1 << 14
 """Of 64 KiB: arrays get a file for each variable."""
 
 
-def write_own_zarr(folder: Path, size: int = SIZE) -> None:
+def write_own_zarr(folder, size=SIZE):
     """Write ten chunks, one sample each."""
     array = {
         "zarr_format": 2, "shape": [N, size], "chunks": [1, size], "dtype": "<f4", "order": "C",
@@ -36,14 +32,7 @@ def write_own_zarr(folder: Path, size: int = SIZE) -> None:
         (folder / "v" / f"{number}.0").write_bytes(np.full(size, number, "<f4").tobytes())
 
 
-def profile_own_zarr(
-    capsys: pytest.CaptureFixture[str],
-    formats: str,
-    framework: str,
-    *,
-    code: int = 0,
-    size: int = SIZE,
-) -> Any:
+def profile_own_zarr(capsys, formats, framework, *, code=0, size=SIZE):
     """Return what ``iobench profile --json`` of it prints, or its error; the folder is the cwd."""
     write_own_zarr(Path("own.zarr"), size)
     command = [

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +13,6 @@ from iobench.errors import SampleError
 from iobench.loaders.contract import BatchSource
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from iobench.loaders.contract import Rows
-    from iobench.loaders.ring.log import BatchLog
 
 SPEC = SampleSpec(
     (
@@ -39,10 +32,10 @@ class NumberSource(BatchSource):
     unopened: bool = False
     spec: SampleSpec = SPEC
 
-    def __len__(self) -> int:
+    def __len__(self):
         return self.n_samples
 
-    def filler(self) -> NumberReader:
+    def filler(self):
         if self.unopened:
             raise SampleError("no folder to open")
         return NumberReader(self)
@@ -52,7 +45,7 @@ class NumberSource(BatchSource):
 class NumberReader:
     source: NumberSource
 
-    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+    def fill(self, samples, rows, log):
         start_ns = log.now_ns()
         for row, sample in enumerate(samples.tolist()):
             if sample == self.source.broken:
@@ -63,11 +56,11 @@ class NumberReader:
             rows["number"][row] = sample
         log.add(Kind.READ, start_ns, log.now_ns())
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
-def doubled(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def doubled(batch):
     return {
         "field": batch["field"].mean(axis=1),
         "number": batch["number"] * 2,
@@ -75,38 +68,38 @@ def doubled(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
     }
 
 
-def in_place(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def in_place(batch):
     batch["field"] += 1
     return batch
 
 
 class OwnError(Exception):
-    def __init__(self, number: int, *, told: str) -> None:
+    def __init__(self, number, *, told):
         super().__init__(f"number {number}: {told}")
 
 
-def failing(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def failing(batch):
     if 9 in batch["number"]:
         raise ZeroDivisionError("nine")
     return batch
 
 
-def failing_oddly(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def failing_oddly(batch):
     if 9 in batch["number"]:
         raise OwnError(3, told="cannot be pickled")
     return batch
 
 
-def forgetful(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def forgetful(batch):
     names = ["field", "number"] if 0 in batch["number"] else ["field"]
     return {name: batch[name] for name in names}
 
 
-def summed(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def summed(batch):
     return {"field": batch["field"].sum(axis=0)}
 
 
-def endless(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def endless(batch):
     if 9 in batch["number"]:
         threading.Event().wait()
     return batch
@@ -115,8 +108,8 @@ def endless(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
 class Locked:
     """A transform that cannot be sent."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.lock = threading.Lock()
 
-    def __call__(self, batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    def __call__(self, batch):
         return batch

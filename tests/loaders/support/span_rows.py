@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
-
-if TYPE_CHECKING:
-    from iobench.recording.run_directory import RunDirectory
 
 
 class Row(NamedTuple):
@@ -33,7 +30,7 @@ class Row(NamedTuple):
     pieces: int
 
 
-def rows_of(run: RunDirectory) -> list[Row]:
+def rows_of(run):
     """Return every span of a run, in order of their starts."""
     rows = []
     for path in run.span_files():
@@ -58,7 +55,7 @@ def rows_of(run: RunDirectory) -> list[Row]:
     return sorted(rows, key=lambda row: row.start_ns)
 
 
-def rows_by_kind(run: RunDirectory, **wanted: object) -> dict[Kind, list[Row]]:
+def rows_by_kind(run, **wanted):
     """Return the spans that are no counters and have these values, by kind."""
     by_kind: dict[Kind, list[Row]] = {}
     for row in rows_of(run):
@@ -67,7 +64,7 @@ def rows_by_kind(run: RunDirectory, **wanted: object) -> dict[Kind, list[Row]]:
     return by_kind
 
 
-def live_rows(run: RunDirectory) -> list[Row]:
+def live_rows(run):
     """Return what can be read of a run that still goes on; files being made are left out."""
     try:
         return [row for row in rows_of(run) if not row.flags & Flag.DETAIL]

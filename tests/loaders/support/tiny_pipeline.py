@@ -6,7 +6,6 @@ import os
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,11 +26,11 @@ SPEC = SampleSpec(
 COSTS = {"light_ns": 1, "full_ns": 2, "io_ns": 1}
 
 
-def read(where: int) -> list[bytes]:
+def read(where):
     return [np.full(12, where, "<f4").tobytes(), np.full(1, where, "<i2").tobytes()]
 
 
-def decode(raw: list[bytes], where: int) -> dict[str, Any]:
+def decode(raw, where):
     # Read-only, and upside down as latitudes often are: what torch does not take as it is.
     return {
         "field": np.frombuffer(raw[0], "<f4").reshape(3, 4)[::-1],
@@ -39,7 +38,7 @@ def decode(raw: list[bytes], where: int) -> dict[str, Any]:
     }
 
 
-def preprocess(arrays: dict[str, Any], where: int) -> dict[str, Any]:
+def preprocess(arrays, where):
     return {**arrays, "level": arrays["level"] + np.int16(1)}
 
 
@@ -50,13 +49,13 @@ STEPS = (
 )
 
 
-def ring_of(pipeline: Pipeline, batch_size: int, *, detail: Any = None, **options: Any) -> Any:
+def ring_of(pipeline, batch_size, *, detail=None, **options):
     """Return the ring of a profile over a pipeline: threads, workers, or neither."""
     source = PipelineSource(pipeline, detail=detail or Detail.SAMPLE, unit_costs=COSTS)
     return PlannedRing(source, batch_size, **options)
 
 
-def tiny_pipeline(n_samples: int = 12, first: Step = STEPS[0]) -> Pipeline:
+def tiny_pipeline(n_samples=12, first=STEPS[0]):
     return Pipeline(SPEC, list(range(n_samples)), (first, *STEPS[1:]))
 
 
@@ -70,7 +69,7 @@ class Breaking:
     gate: Path | None = None
     forever: bool = field(default=False)
 
-    def __call__(self, where: int) -> list[bytes]:
+    def __call__(self, where):
         if self.gate is not None and where != self.at:
             with self.gate.open("rb"):  # a FIFO: opens when the other side does
                 pass
@@ -86,9 +85,9 @@ class SchemaError(FileFormatError):
     """A plugin's own error."""
 
 
-def breaking_pipeline(at: int, **how: Any) -> Pipeline:
+def breaking_pipeline(at, **how):
     return tiny_pipeline(first=Step(Kind.READ, "", Breaking(at, **how)))
 
 
-def killed_pipeline(at: int) -> Pipeline:
+def killed_pipeline(at):
     return breaking_pipeline(at, signal=signal.SIGKILL)
