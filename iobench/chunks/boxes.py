@@ -67,9 +67,13 @@ class Box(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array that is made of it."""
+        return self.shape_of(self.lengths)
+
+    def shape_of(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the array for the box's `lengths`, where they are at hand."""
         if not self.drops_axes:
-            return self.lengths
-        return tuple([n for axis, n in enumerate(self.lengths) if axis not in self.axes])
+            return lengths
+        return tuple([length for axis, length in enumerate(lengths) if axis not in self.axes])
 
 
 def index_box(
@@ -90,11 +94,13 @@ def index_box(
 class _Rows(NamedTuple):
     """Where the rows of a box lie, whichever variable of this shape it is of."""
 
+    dtype: np.dtype[Any]
     strides: Place  # bytes between neighbours along each dimension
     # what is read: where each begins, from the first number of the box on
     starts: tuple[int, ...]
     nbytes: int  # of each
-    shape: Place  # of the numbers that each holds, with others between them or not
+    shape: Place  # of the numbers that each holds
+    is_whole: bool  # whether no others lie between them
 
 
 @functools.lru_cache(maxsize=256)
@@ -105,13 +111,13 @@ def _rows(dtype: str, shape: Place, lengths: Place) -> _Rows:
     along the next one. Short rows are read with what lies between them, along the next dimension
     and those outside of it, as far as the box spans those whole.
     """
-    itemsize = np.dtype(dtype).itemsize
-    strides = [itemsize] * (len(shape) + 1)
+    kind = np.dtype(dtype)
+    strides = [kind.itemsize] * (len(shape) + 1)
     for axis in range(len(shape) - 1, -1, -1):
         strides[axis] = strides[axis + 1] * shape[axis]  # of the next outer dimension
     inner = tuple(strides[1:])
     if 0 in lengths:
-        return _Rows(inner, (), 0, lengths)
+        return _Rows(kind, inner, (), 0, lengths, True)
     first = len(shape)
     while first > 0 and lengths[first - 1] == shape[first - 1]:
         first -= 1
@@ -123,8 +129,9 @@ def _rows(dtype: str, shape: Place, lengths: Place) -> _Rows:
     for outer in range(first):
         starts = [at + n * inner[outer] for at in starts for n in range(lengths[outer])]
     pairs = zip(lengths[first:], inner[first:], strict=True)
-    nbytes = sum((n - 1) * stride for n, stride in pairs) + itemsize
-    return _Rows(inner, tuple(starts), nbytes, lengths[first:])
+    nbytes = sum((n - 1) * stride for n, stride in pairs) + kind.itemsize
+    is_whole = nbytes == math.prod(lengths[first:]) * kind.itemsize
+    return _Rows(kind, inner, tuple(starts), nbytes, lengths[first:], is_whole)
 
 
 def box_ranges(box: Box) -> list[FileRange[str]]:
@@ -146,19 +153,19 @@ def box_ranges(box: Box) -> list[FileRange[str]]:
 
 def _contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
     """Return a box's numbers as stored, from the bytes of its `box_ranges`."""
-    stored = np.dtype(box.variable.packing.stored)
+    lengths, packing = box.lengths, box.variable.packing
     if not buffers:
-        return np.full(box.shape, box.variable.fill, dtype=stored)
-    rows = _rows(stored.str, box.variable.shape, box.lengths)
-    if rows.nbytes == math.prod(rows.shape) * stored.itemsize:
+        return np.full(box.shape_of(lengths), box.variable.fill, dtype=packing.stored)
+    rows = _rows(packing.stored, box.variable.shape, lengths)
+    if rows.is_whole:
         # Joining takes a third less time than copying row by row.
         content = buffers[0] if len(buffers) == 1 else bytearray().join(buffers)
-        return np.frombuffer(content, dtype=stored).reshape(box.shape)
-    values = array_for_one_sample((len(buffers), *rows.shape), stored)
-    strides = rows.strides[len(rows.strides) - len(rows.shape) :]
+        return np.frombuffer(content, rows.dtype).reshape(box.shape_of(lengths))
+    values = array_for_one_sample((len(buffers), *rows.shape), rows.dtype)
+    strides = rows.strides[len(lengths) - len(rows.shape) :]
     for target, buffer in zip(values, buffers, strict=True):
-        target[...] = np.ndarray(rows.shape, stored, buffer, 0, strides)
-    return values.reshape(box.shape)
+        target[...] = np.ndarray(rows.shape, rows.dtype, buffer, 0, strides)
+    return values.reshape(box.shape_of(lengths))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -251,10 +258,8 @@ def _joined(
 def _stored_array(
     box: Box, stored: Sequence[memoryview | None], out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return a box's numbers as stored, from the bytes of its rows or chunks."""
+    """Return a box's numbers as stored, from the bytes of its chunks."""
     variable, contents = box.variable, iter(stored)
-    if variable.is_contiguous:
-        return _contiguous_array(box, [content for content in stored if content is not None])
 
     def decoded(place: Place, to_be: NDArray[Any] | None) -> NDArray[Any] | None:
         if (content := next(contents)) is None:
@@ -267,11 +272,19 @@ def _stored_array(
     return out if out is not None and is_usable else values.reshape(box.shape)
 
 
+def _plain_array(
+    box: Box, stored: Sequence[memoryview], out: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    if box.variable.is_contiguous:
+        return _contiguous_array(box, stored)
+    return _stored_array(box, stored, out)
+
+
 def read_stored_box(box: Box) -> NDArray[Any]:
     """Return the numbers of a box as stored."""
     file, variable = box.file, box.variable
     if variable.is_contiguous:
-        return _stored_array(box, read_extents(box_ranges(box)))
+        return _contiguous_array(box, read_extents(box_ranges(box)))
     places = places_touched(variable.chunk, box.start, box.stop)
     return _stored_array(box, read_chunks([(file, variable, place) for place in places])[0])
 
@@ -326,7 +339,7 @@ def read_boxes(cache: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ..
     for box, part, ranges in zip(boxes, parts, plain, strict=True):
         if part is None:
             stored = [next(rest) for _ in ranges]
-            decoders.append(functools.partial(_stored_array, box, stored))
+            decoders.append(functools.partial(_plain_array, box, stored))
         else:
             own_bundles = {place: held[part.row, place] for place in part.places}
             decoders.append(functools.partial(part.joined, own_bundles))

@@ -42,8 +42,6 @@ SAFE_CODECS: Final = frozenset({
 factor, and nothing else. Never here: ``pickle``, which runs code that is in the data; ``json2``,
 ``msgpack2``, ``vlen-*`` and ``categorize``, which make objects. Others are for us to look at first.
 """
-TEXT_CODECS: Final = frozenset({"vlen-utf8", "vlen-bytes"})
-"""Never made here; a library may make them of a store that we hand to it whole, for its names."""
 CHECKSUMS: Final = frozenset({"adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"})
 CHECKSUM_NBYTES = 4
 DEFLATED: Final = {"zlib": zlib.MAX_WBITS, "gzip": zlib.MAX_WBITS | 16}

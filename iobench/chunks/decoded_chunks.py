@@ -7,6 +7,7 @@ later than all that are kept is not kept at all. Without an order the one unused
 
 from __future__ import annotations
 
+import functools
 import heapq
 import os
 import sys
@@ -90,8 +91,14 @@ def chunk_cache_nbytes() -> int:
     return whole // (max(_n_sharing, n_workers) * n_ranks)
 
 
-def forget_decoded() -> None:
-    """Drop all chunks of the process, so that a replaced file is seen."""
+def forget_decoded(*, in_child: bool = False) -> None:
+    """Drop all chunks of the process, so that a replaced file is seen.
+
+    In a forked child what threads of the parent held and were at is forgotten, too.
+    """
+    global _lock
+    if in_child:
+        _lock = threading.Lock()
     with _lock:
         for cache in _caches:
             cache.reset()
@@ -103,14 +110,7 @@ def reopen_files() -> None:
     forget_decoded()
 
 
-def _forget_in_child() -> None:
-    """Forget, in a forked child, what threads of the parent held and were at."""
-    global _lock
-    _lock = threading.Lock()
-    forget_decoded()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=functools.partial(forget_decoded, in_child=True))
 
 
 class _Claim(threading.Event):
@@ -243,10 +243,7 @@ class SampleOrder:
         self._parts = [*recent, OrderedSamples(first, addresses)]
 
     def ask(self, file: int, indexes: tuple[int, ...]) -> bool:
-        """Note that a sample is asked for, and tell whether it was to come.
-
-        Threads may be a little out of order.
-        """
+        """Note that a sample is asked for, and tell whether it was to come, about now."""
         for part in self._parts:
             place = part.request(file, indexes, self.now - IN_FLIGHT)
             if place is not None:
@@ -269,8 +266,7 @@ class SampleOrder:
             following = int(np.searchsorted(places, self.now - part.first, side="right"))
             if following < len(places):
                 return part.first + int(places[following])
-        length = part.end - part.first
-        return part.end + (int(places[0]) if len(places) else length)
+        return part.end + (int(places[0]) if len(places) else part.end - part.first)
 
 
 class DecodedChunks:
@@ -297,9 +293,7 @@ class DecodedChunks:
         self._rows: dict[ChunkRow, dict[tuple[int, ...], DecodedChunk]] = {}
         self._uses: dict[ChunkRow, int] = {}
         self._farthest: list[tuple[int, ChunkRow]] = []
-        self._making: weakref.WeakValueDictionary[ChunkKey, DecodedChunk] = (
-            weakref.WeakValueDictionary()
-        )
+        self._making = weakref.WeakValueDictionary[ChunkKey, DecodedChunk]()
         self._limit: int | None = None
         self._clock = 0
 
@@ -322,11 +316,11 @@ class DecodedChunks:
         uses = {row: order.next_use(row) for row in known}  # others read meanwhile
         with _lock:
             if self._order is order:
-                self._uses = {row: uses.get(row) or self._next_use(row) for row in self._rows}
-                self._sort_uses()
+                self._sort_uses({n: uses.get(n) or self._next_use(n) for n in self._rows})
 
-    def _sort_uses(self) -> None:
+    def _sort_uses(self, uses: dict[ChunkRow, int]) -> None:
         """Find anew which row is needed last, without what is outdated."""
+        self._uses = uses
         self._farthest = [(-use, row) for row, use in self._uses.items()]
         heapq.heapify(self._farthest)
 
@@ -342,8 +336,7 @@ class DecodedChunks:
             if self._order is not None and not self._order.ask(sample[0], sample[1:]):
                 # Somebody goes another way: what was said of the order is worth nothing any more.
                 self._order = None
-                self._uses = dict.fromkeys(self._rows, 0)
-                self._sort_uses()
+                self._sort_uses(dict.fromkeys(self._rows, 0))
         while True:
             claim, chunks, mine = _Claim(), [], []
             with _lock:
@@ -352,7 +345,7 @@ class DecodedChunks:
                     if row in self._rows:
                         self._note_use(row, self._next_use(row))
                 if len(self._farthest) > 4 * len(self._rows) + 64:
-                    self._sort_uses()
+                    self._sort_uses(self._uses)
                 for key in keys:
                     chunk = self._rows.get(key[0], {}).get(key[1]) or self._making.get(key)
                     if chunk is None or chunk.claim.failed:
@@ -383,6 +376,7 @@ class DecodedChunks:
     def _next_use(self, row: ChunkRow) -> int:
         return -self._clock if self._order is None else self._order.next_use(row)
 
+    @property
     def _limit_nbytes(self) -> int:
         if self._limit is None:
             self._limit = chunk_cache_nbytes()
@@ -390,11 +384,11 @@ class DecodedChunks:
 
     def bundle_nbytes(self) -> int:
         """Return how many bytes of numbers chunks may have that are kept as one."""
-        return min(BUNDLE_NBYTES, self._limit_nbytes() // BUNDLES_KEPT)
+        return min(BUNDLE_NBYTES, self._limit_nbytes // BUNDLES_KEPT)
 
     def _bound_nbytes(self) -> int:
         """Return what it may hold beside the others; nothing where a conversion counts memory."""
-        limit = 0 if is_bounded() else self._limit_nbytes()
+        limit = 0 if is_bounded() else self._limit_nbytes
         return limit - sum(each.nbytes for each in _caches if each is not self)
 
     def keep(self, chunk: DecodedChunk) -> bool:
@@ -450,12 +444,12 @@ class DecodeCounts(NamedTuple):
 
 
 class _Counting(threading.local):
-    def __init__(self) -> None:
-        self.decoded_nbytes = self.used_nbytes = self.n_needed = self.n_decoded = 0
+    """How much each thread decodes of chunks, and how much of that samples take; for reports."""
+
+    decoded_nbytes = used_nbytes = n_needed = n_decoded = 0
 
 
 _counting = _Counting()
-"""How much each thread decodes of chunks, and how much of that samples take; for reports."""
 
 
 def take_decode_counts() -> DecodeCounts | None:

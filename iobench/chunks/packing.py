@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +15,7 @@ from iobench.errors import MissingExtraError
 from iobench.files.memory import array_for_one_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -98,18 +99,12 @@ def _fill_numbers(name: str, value: Any) -> list[Any]:
 def _number_in_text(text: Any) -> int | float | None:
     """Return a number that is spelled, or in base64 as xarray writes ``_FillValue`` to Zarr 3."""
     spelled = str(_text(text))
-    parsers: tuple[Callable[[str], int | float], ...] = (int, float, _in_base64)
-    for parse in parsers:
-        try:
+    for parse in (int, float):
+        with suppress(ValueError):
             return parse(spelled)
-        except (ValueError, struct.error):
-            continue
+    with suppress(ValueError, struct.error):
+        return float(struct.unpack("<d", base64.b64decode(spelled, validate=True))[0])
     return None
-
-
-def _in_base64(text: str) -> float:
-    number: float = struct.unpack("<d", base64.b64decode(text, validate=True))[0]
-    return number
 
 
 def _as_stored(number: Any, stored: np.dtype[Any], packed: np.dtype[Any]) -> Any:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.file_indexes import chosen
 from iobench.conversion.conversion_run import source_nbytes
 from iobench.conversion.preparing import prepare
+from iobench.datasets.positions import chosen
 from iobench.datasets.sample_windows import SampledFiles, requested_samples
 from iobench.errors import StoreError
 from iobench.files.atomic import free_nbytes, is_local

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.file_indexes import FileIndexes
 from iobench.chunks.packing import Packing
 from iobench.chunks.zarr_store import check_held, inspect_zarr
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels, json_attributes
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.contract import SampleIndex
+from iobench.datasets.positions import FileIndexes
 from iobench.datasets.selection import within_dates
 from iobench.datasets.source_files import whole_variable
 from iobench.errors import FileFormatError, MissingFileError, OptionError

@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast, overload
 
 import numpy as np
 
-from iobench.chunks.file_indexes import FileIndexes
 from iobench.coordinates import decode_whole_seconds
 from iobench.datasets.contract import LazySequence, SampleAxis
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 SHORTEST_MONTH_S: Final = 28 * 86400
 NAMED_ZONE: Final = re.compile(r"[\d\s](?!(?:UTC|GMT|Z|T)\b)[A-Za-z][A-Za-z/_]*\s*$")
@@ -265,3 +265,36 @@ def _numbers_of(keys: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
         _, first, row = np.unique(row, return_index=True, return_inverse=True)
         row = np.argsort(np.argsort(first)).astype(np.int64)[row]
     return row
+
+
+class FileIndexes(Sequence[tuple[int, ...]]):
+    """The file of each sample and its indexes there: tuples, made as they are asked for."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: ArrayLike) -> None:
+        self.rows: NDArray[np.int64] = np.asarray(rows, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, ...]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> FileIndexes: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[int, ...] | FileIndexes:
+        if isinstance(index, slice):
+            return FileIndexes(self.rows[index])
+        return tuple(self.rows[index].tolist())
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return map(tuple, self.rows.tolist())
+
+
+def chosen(where: Sequence[Any], numbers: Sequence[int]) -> Sequence[Any]:
+    """Return where some samples are, of whatever kind that is, by their numbers."""
+    if isinstance(where, FileIndexes):
+        return FileIndexes(where.rows[np.fromiter(numbers, np.int64, len(numbers))])
+    return [where[number] for number in numbers]

@@ -24,9 +24,9 @@ import msgspec
 import numpy as np
 
 from iobench.chunks.decoded_chunks import chunk_cache_nbytes
-from iobench.chunks.file_indexes import FileIndexes, chosen
 from iobench.chunks.sampled_variable import row_groups, runs
 from iobench.datasets.contract import sample_steps
+from iobench.datasets.positions import FileIndexes, chosen
 from iobench.errors import OptionError, StorageError
 from iobench.files.atomic import free_nbytes, storage_errors
 from iobench.files.memory import own_pages, pages_used_again

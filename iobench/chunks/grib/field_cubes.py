@@ -196,17 +196,17 @@ class _Describer:
 
     def describe(self, message: GribMessage) -> dict[str, Any]:
         """Return the row of a message."""
-        dated = dated_headers(message)
-        if dated is None or not _is_date(dated.date, dated.time):
+        date, time, others = dated_headers(message) or (0, 0, b"")
+        if not others or not _is_date(date, time):
             return self._described(message)
         own = {"offset": message.offset, "length": message.length}
-        own |= {"dataDate": dated.date, "dataTime": dated.time}
-        if dated.others in self._certain:
-            return self._known[dated.others] | own
+        own |= {"dataDate": date, "dataTime": time}
+        if others in self._certain:
+            return self._known[others] | own
         row = self._described(message)
-        first = self._known.setdefault(dated.others, row)
-        if first["dataDate"] != dated.date and first | own == row:
-            self._certain.add(dated.others)
+        first = self._known.setdefault(others, row)
+        if first["dataDate"] != date and first | own == row:
+            self._certain.add(others)
         return row
 
     def _described(self, message: GribMessage) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -214,16 +214,11 @@ def _message(opened: SourceBytes, path: Path, offset: int, head: bytes) -> GribM
     return GribMessage(offset, length, edition, bytes(headers), grid)
 
 
-class DatedHeaders(NamedTuple):
-    """The reference date of a message, and all else its headers say of what it is."""
+def dated_headers(message: GribMessage) -> tuple[int, int, bytes] | None:
+    """Return the reference date of a message, yyyymmdd, its time, hhmm, and its other headers.
 
-    date: int  # yyyymmdd
-    time: int  # hhmm
-    others: bytes  # without the date, and the numbers that values are packed with
-
-
-def dated_headers(message: GribMessage) -> DatedHeaders | None:
-    """Return the date and the other headers of a message; None where they cannot be told apart."""
+    Those are without the numbers that values are packed with. None where it cannot be told.
+    """
     if len(message.headers) == message.length or len(message.headers) < SHORTEST_NBYTES:
         return None  # with the data, or damaged
     headers, second = bytearray(message.headers), 0
@@ -243,8 +238,7 @@ def dated_headers(message: GribMessage) -> DatedHeaders | None:
         return None
     for start, stop in hidden:
         headers[start:stop] = bytes(stop - start)
-    date = year * 10000 + month * 100 + day
-    return DatedHeaders(date, hour * 100 + minute, bytes(headers))
+    return year * 10000 + month * 100 + day, hour * 100 + minute, bytes(headers)
 
 
 # -- values ------------------------------------------------------------------------------------

@@ -38,12 +38,8 @@ class ClassicVariable(NamedTuple):
     where: dict[str, Any]  # fields of `ChunkedVariable`
 
 
-class ClassicHeader(NamedTuple):
-    """What the header of a classic file says."""
-
-    dims: dict[str, int]
-    variables: list[ClassicVariable]
-    attributes: dict[str, Any]
+ClassicHeader = tuple[dict[str, int], list[ClassicVariable], dict[str, Any]]
+"""Dimensions, variables and attributes of a classic file."""
 
 
 class _EndOfBuffer(Exception):
@@ -164,4 +160,4 @@ def _parsed(path: Path, header: _Header, size: int) -> ClassicHeader:
         else:
             variable.where.update(chunk=shape, offset=begin if nbytes else -1)
     sizes = {name: length or n_records for name, length in dimensions}
-    return ClassicHeader(sizes, [variable for _, _, variable in described], attributes)
+    return sizes, [variable for _, _, variable in described], attributes
