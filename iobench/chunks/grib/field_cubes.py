@@ -140,15 +140,9 @@ class _Keys:
     def __init__(self, codes: Any, handle: int) -> None:
         self._codes, self._handle = codes, handle
 
-    def long(self, key: str) -> int:
-        """Return a key that every message has."""
-        return self._codes.codes_get_long(self._handle, key)  # type: ignore[no-any-return]
-
-    def text(self, key: str) -> str:
-        return self._codes.codes_get_string(self._handle, key)  # type: ignore[no-any-return]
-
-    def double(self, key: str) -> float:
-        return self._codes.codes_get_double(self._handle, key)  # type: ignore[no-any-return]
+    def get(self, key: str, kind: type = int) -> Any:
+        """Return a key that every message has: a number, or a text."""
+        return self._codes.codes_get(self._handle, key, kind)
 
     def array(self, key: str) -> NDArray[Any]:
         return self._codes.codes_get_array(self._handle, key)  # type: ignore[no-any-return]
@@ -160,11 +154,11 @@ class _Keys:
         """Return a key that is -1 where a message lacks it."""
         if not self.has(key) or self._codes.codes_is_missing(self._handle, key):
             return -1
-        return self.long(key)
+        return int(self.get(key))
 
     def hours(self, key: str) -> float:
         """Return an end of the step in hours; ecCodes spells steps under an hour ``"30m"``."""
-        text = self.text(key) if self.has(key) else "0"
+        text = self.get(key, str) if self.has(key) else "0"
         unit = {"s": 1 / 3600, "m": 1 / 60}.get(text[-1])
         return float(text) if unit is None else float(text[:-1]) * unit
 
@@ -218,7 +212,7 @@ class _Describer:
                 parameter = (row["paramId"], row["typeOfLevel"])
                 if parameter not in self._parameters or row["paramId"] == 0:
                     names = ("shortName", "units")
-                    self._parameters[parameter] = {key: keys.text(key) for key in names}
+                    self._parameters[parameter] = {key: keys.get(key, str) for key in names}
                 row |= self._parameters[parameter] | self._grid(keys, message)
                 problem = _problem(row)
             except self._error as error:
@@ -257,16 +251,16 @@ def _problem(row: Mapping[str, Any]) -> str:
 
 
 def _message_keys(keys: _Keys, edition: int) -> dict[str, Any]:
-    row: dict[str, Any] = {key: keys.long(key) for key in ("paramId", "dataDate", "dataTime")}
-    row |= {key: keys.text(key) for key in ("stepType", "dataType")}
+    row: dict[str, Any] = {key: keys.get(key) for key in ("paramId", "dataDate", "dataTime")}
+    row |= {key: keys.get(key, str) for key in ("stepType", "dataType")}
     # Products of satellites and radars have no level, some no step.
     has_level, bottom = keys.has("typeOfLevel"), math.nan
     if has_level and (edition == 1 or keys.number("typeOfSecondFixedSurface") not in (-1, 255)):
-        bottom = float(keys.double("bottomLevel"))
-        if edition == 1 and bottom == keys.double("topLevel"):
+        bottom = float(keys.get("bottomLevel", float))
+        if edition == 1 and bottom == keys.get("topLevel", float):
             bottom = math.nan
-    row["typeOfLevel"] = keys.text("typeOfLevel") if has_level else "unknown"
-    row["level"] = keys.double("level") if has_level else 0.0
+    row["typeOfLevel"] = keys.get("typeOfLevel", str) if has_level else "unknown"
+    row["level"] = keys.get("level", float) if has_level else 0.0
     row |= {"bottomLevel": bottom, "kind": ""}
     row |= {"startStep": keys.hours("startStep"), "step": keys.hours("endStep")}
     row |= {
@@ -277,20 +271,20 @@ def _message_keys(keys: _Keys, edition: int) -> dict[str, Any]:
     if edition == 2:
         names = ["discipline", "parameterCategory", "parameterNumber"]
         # What tells a product from others of its parameter, beside the statistics in time.
-        kinds = [] if has_level else [f"template{keys.long('productDefinitionTemplateNumber')}"]
+        kinds = [] if has_level else [f"template{keys.get('productDefinitionTemplateNumber')}"]
         kinds += [f"{key}{n}" for key in PRODUCTS if (n := keys.number(key)) != -1]
         row["kind"] = "_".join(kinds)
-    row["parameter"] = "_".join(str(keys.long(name)) for name in names)
+    row["parameter"] = "_".join(str(keys.get(name)) for name in names)
     return row
 
 
 def _grid_keys(keys: _Keys, section: bytes) -> dict[str, Any]:
     names = ("Ni", "Nj", "numberOfValues", "scanningMode")
     row: dict[str, Any] = {key: keys.number(key) for key in names}
-    if keys.long("bitmapPresent"):
+    if keys.get("bitmapPresent"):
         # What ecCodes gives back has a value for each point; those that are coded are fewer.
-        row["numberOfValues"] = keys.long("numberOfDataPoints")
-    row["gridType"] = keys.text("gridType")
+        row["numberOfValues"] = keys.get("numberOfDataPoints")
+    row["gridType"] = keys.get("gridType", str)
     row["gridHash"] = hashlib.blake2b(section, digest_size=8).hexdigest()
     return row
 
@@ -537,12 +531,12 @@ def describe_grid(message: memoryview | bytes, dims: Sequence[str]) -> list[Coor
     """Return latitudes and longitudes of a message's points, and its grid mapping."""
     error = load_eccodes().CodesInternalError
     with _opened(message) as keys:
-        grid = keys.text("gridType")
+        grid = keys.get("gridType", str)
         attributes: dict[str, Any] = {}
         if grid in GLOBAL_GRIDS:
             attributes["grid_mapping_name"] = "latitude_longitude"
         if keys.number("radius") > 0:
-            attributes["earth_radius"] = keys.double("radius")
+            attributes["earth_radius"] = keys.get("radius", float)
         attributes["GRIB_gridType"] = grid
         mapping = Coordinate(MAPPING_NAME, (), np.zeros((), np.int32), attributes)
         try:
@@ -571,9 +565,9 @@ def describe_parameter(message: memoryview | bytes) -> dict[str, Any]:
     """Return the attributes of a message's parameter, without units."""
     with _opened(message) as keys:
         said = {
-            "standard_name": keys.text("cfName") if keys.has("cfName") else "unknown",
-            "long_name": keys.text("name") if keys.has("name") else "unknown",
-            "cell_methods": CELL_METHODS.get(keys.text("stepType"), "unknown"),
+            "standard_name": keys.get("cfName", str) if keys.has("cfName") else "unknown",
+            "long_name": keys.get("name", str) if keys.has("name") else "unknown",
+            "cell_methods": CELL_METHODS.get(keys.get("stepType", str), "unknown"),
             "grid_mapping": MAPPING_NAME,
         }
     return {key: text for key, text in said.items() if text != "unknown"}
