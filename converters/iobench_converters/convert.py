@@ -36,7 +36,6 @@ from iobench_converters.shards import write_shards
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iobench.datasets import SampleProducer
     from iobench.samples import SampleSpec
     from iobench.stores import ConversionPlan, Label
 
@@ -61,8 +60,8 @@ class ConversionRun:
         self.tally = tally or Tally()
         self.notice = notice or (lambda _: None)
         self._progress = progress or no_progress
-        self._budget = Budget(self.request.limit_s)
-        self._infos: dict[int, ShardInfo] = {}
+        self.budget = Budget(self.request.limit_s)
+        self.infos: dict[int, ShardInfo] = {}
         self._n_done = 0
         self._mark: PlanMark | None = None
 
@@ -83,23 +82,10 @@ class ConversionRun:
         """Return what names the samples of a stack."""
         return lambda row: f"{self.request.dataset.name} sample {numbers[row]}"
 
-    def producer(self, **more: Any) -> SampleProducer:
-        """Return what makes the samples."""
-        return requested_samples(self.request, tally=self.tally, **more)
-
-    def is_over(self) -> bool:
-        """Whether the time that there was is spent."""
-        return self._budget.spent
-
-    def advance(self, n_samples: int) -> None:
+    def advance(self, n_samples: int = 0) -> None:
         """Take note of samples that were written."""
         self._n_done += n_samples
         self._progress(self._n_done, len(self.plan.samples))
-
-    def finished(self, number: int, info: ShardInfo) -> None:
-        """Take note of a shard that was written."""
-        self._infos[number] = info
-        self.tally.n_written += 1
 
     def is_finished(self) -> bool:
         """Whether the store is there and finished; raise StoreError if it is of another plan."""
@@ -131,7 +117,7 @@ class ConversionRun:
                 f"the range of {', '.join(unknown)} for int16 is not given: all samples are read "
                 "once to find it; --range VAR=LOW:HIGH spares that"
             )
-            with self.producer() as producer:
+            with requested_samples(self.request, tally=self.tally) as producer:
                 stacks = producer.stacks([self.plan.samples])
                 named = ((stack.rows, self.label(stack.numbers)) for stack in stacks)
                 self.encoding = self.encoding.learn(spec, named)
@@ -140,17 +126,17 @@ class ConversionRun:
     def collect(self, numbers: Sequence[int]) -> list[int]:
         """Look for shards that are there already; return the numbers of the others."""
         for number in numbers:
-            if number not in self._infos and (info := self.journal.find(number)) is not None:
-                self._infos[number] = info
-        self._n_done = sum(info.shard.n_samples for info in self._infos.values())
-        return [number for number in numbers if number not in self._infos]
+            if number not in self.infos and (info := self.journal.find(number)) is not None:
+                self.infos[number] = info
+        self._n_done = sum(info.shard.n_samples for info in self.infos.values())
+        return [number for number in numbers if number not in self.infos]
 
     def write(self) -> None:
         """Write the shards of this process that are not there."""
         self.journal.tidy()
         part, n_parts = self.request.part
         missing = self.collect(range(part - 1, self.plan.n_shards, n_parts))
-        if n_there := len(self._infos):
+        if n_there := len(self.infos):
             self.tally.n_resumed += n_there
             self.notice(f"resuming {self.path}: {n_there} of {self.plan.n_shards} shards done")
         n_samples = sum(len(self.plan.shard(number)) for number in missing)
@@ -172,17 +158,17 @@ class ConversionRun:
                 f"{self.path}: shard {number} was written elsewhere and is not here; "
                 "do the workers see this folder?"
             )
-        self._progress(self._n_done, len(self.plan.samples))
+        self.advance()
 
     def finish(self) -> bool:
         """Write checksums and manifest if all shards are there; the lock of the store is held."""
         plan, request = self.plan, self.request
-        is_limited = request.limit_s is not None and bool(self._infos)
+        is_limited = request.limit_s is not None and bool(self.infos)
         if not is_limited and self.collect(range(plan.n_shards)):
             return False
         assert self._mark is not None
         self.journal.check_sources(self._mark)
-        infos = [self._infos[number] for number in sorted(self._infos)]
+        infos = [self.infos[number] for number in sorted(self.infos)]
         statistics, lossy = self.measure.merged(info.moments for info in infos)
         checksums = array("I")
         for info in infos:

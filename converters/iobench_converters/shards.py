@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from iobench.datasets import requested_samples
 from iobench.stores import (
     ALL_SAMPLES,
     EncodedStack,
@@ -43,7 +44,13 @@ def write_shards(run: ConversionRun, numbers: Sequence[int]) -> None:
     written; at most one is waiting for that.
     """
     plan, journal, tally = run.plan, run.journal, run.tally
-    producer = run.producer(finish=_finisher(run), is_over=run.is_over, notice=run.notice)
+    producer = requested_samples(
+        run.request,
+        tally=tally,
+        finish=_finisher(run),
+        is_over=lambda: run.budget.spent,
+        notice=run.notice,
+    )
     closing: Future[None] | None = None
     with producer, ThreadPoolExecutor(1, thread_name_prefix="iobench-close") as closer:
         stacks = producer.stacks([plan.shard(number) for number in numbers])
@@ -57,7 +64,7 @@ def write_shards(run: ConversionRun, numbers: Sequence[int]) -> None:
                         folder, run.stored_spec, shard, plan.request.options
                     )
                     moments: list[ShardMoments] = []
-                    while left and not (moments and run.is_over()):
+                    while left and not (moments and run.budget.spent):
                         figures: StackFigures = next(stacks).figures
                         with tally.timed("write"):
                             writer.append(figures.encoded)
@@ -75,7 +82,7 @@ def write_shards(run: ConversionRun, numbers: Sequence[int]) -> None:
                         writer.abort()
                     journal.clear(folder)
                     raise
-                if run.is_over():
+                if run.budget.spent:
                     break
             if closing is not None:
                 closing.result()
@@ -126,7 +133,8 @@ def _close(
     finally:
         run.journal.clear(folder)
     run.tally.add_nbytes("write", sum(file.nbytes for file in info.shard.files))
-    run.finished(number, info)
+    run.infos[number] = info
+    run.tally.n_written += 1
 
 
 def _move(info: ShardInfo, folder: Path, path: Path) -> None:

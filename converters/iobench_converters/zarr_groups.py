@@ -51,7 +51,6 @@ from iobench_converters.zarr_metadata import (
     group_metadata,
     is_free,
     plan_arrays,
-    renamed_variables,
     shard_box,
 )
 
@@ -150,7 +149,8 @@ class ZarrFormat:
 
     def renamed(self, spec: SampleSpec) -> Mapping[str, str]:
         """Return the array of each variable whose name is none that an array can have."""
-        return renamed_variables(spec)
+        arrays = plan_arrays(spec, ZarrOptions())
+        return {a.variable.name: a.folder for a in arrays if a.folder != a.variable.name}
 
     def describe(self, path: Path, manifest: Manifest, *, n_samples: int) -> tuple[ShardFile, ...]:
         """Write ``zarr.json`` of arrays and coordinates, then that of the group; return all files.

@@ -194,11 +194,6 @@ def is_free(name: str, arrays: Sequence[ArrayLayout]) -> bool:
     return _is_usable(name) and name.casefold() not in folders
 
 
-def renamed_variables(spec: SampleSpec) -> dict[str, str]:
-    """Return the array of each variable whose name is none that an array can have."""
-    return {n: f"variable-{number}" for number, n in enumerate(spec.names) if not _is_usable(n)}
-
-
 def check_folders(path: Path, arrays: Sequence[ArrayLayout]) -> None:
     """Raise StoreError where the file system has one folder for names that differ by case."""
     for one, other in combinations([array.folder for array in arrays], 2):

@@ -18,7 +18,7 @@ from iobench.stores.finished_store import open_store
 from iobench.stores.verification import verify_against, verify_store
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Sequence
 
     from iobench.samples import Sample
     from iobench.sources.request import Screen
@@ -111,11 +111,12 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
                 f"{request.store}: its manifest does not hold the secret in {', '.join(missing)}; "
                 f"give {again} again, as for the conversion"
             )
+        options = {str(name): str(value) for name, value in said.get("options", {}).items()}
         return ConvertRequest(
             targets=request.targets,
             to=manifest.format,
             out=request.store,
-            options={**_texts(said.get("options", {})), **request.options},
+            options={**options, **request.options},
             sample_dim=said.get("sample_dim", manifest.provenance.get("sample_dim")),
             variables=tuple(map(str, said.get("variables", ()))),
             target_variables=tuple(map(str, said.get("target_variables", ()))),
@@ -132,7 +133,3 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
         raise StoreError(
             f"{request.store}: its manifest does not say how ({error}); convert to a new folder"
         ) from error
-
-
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    return {str(name): str(value) for name, value in values.items()}

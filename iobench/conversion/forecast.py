@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,7 +23,6 @@ from iobench.stores.plan import probe_samples
 from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from iobench.conversion.convert_request import ConvertRequest
@@ -87,8 +85,19 @@ def forecast(request: ConvertRequest, screen: Screen) -> tuple[Source, dict[str,
 
 def _measure_probe(store: StoreRequest, screen: Screen) -> dict[str, Any]:
     """Convert a few samples beside the target, and remove them."""
-    with _temporary_folder(_existing_folder(store.path)) as folder:
-        tally, began_ns, last_ns = Tally(), now_ns(), 0
+    folder = _existing_folder(store.path) / f".iobench-probe-{secrets.token_hex(4)}"
+    probed = replace(
+        store,
+        path=folder / "store",
+        samples=_probe_samples(store),
+        files=(),
+        passes=UNLIMITED,
+        limit_s=PROBE_S,
+        part=(1, 1),
+        scheduler=None,
+    )
+    tally, began_ns, last_ns = Tally(), now_ns(), 0
+    try:
         with screen.progress("converting a probe") as move:
 
             def progress(done: int, total: int) -> None:
@@ -96,31 +105,23 @@ def _measure_probe(store: StoreRequest, screen: Screen) -> dict[str, Any]:
                 last_ns = now_ns()
                 move(done, total)
 
-            probed = replace(
-                store,
-                path=folder / "store",
-                samples=_probe_samples(store),
-                files=(),
-                passes=UNLIMITED,
-                limit_s=PROBE_S,
-                part=(1, 1),
-                scheduler=None,
-            )
             made = find_converter()(probed, progress=progress, tally=tally)
         convert_s = (now_ns() - began_ns) / 1e9
         assert made is not None, "a probe has one part"
         made.close()
-        # What more samples add to (a first pass for ranges, too), and what goes before the first
-        # and comes behind the last.
-        growing_s = (last_ns - tally.first_ns) / 1e9
-        return {
-            "n_samples": len(made),
-            "growing_s": growing_s,
-            "start_s": convert_s - growing_s,
-            "nbytes": made.manifest.nbytes,
-            "read_nbytes": source_nbytes(tally),
-            "lossy": made.manifest.lossy,
-        }
+    finally:
+        remove_tree(folder)
+    # What more samples add to (a first pass for ranges, too), and what goes before the first and
+    # comes behind the last.
+    growing_s = (last_ns - tally.first_ns) / 1e9
+    return {
+        "n_samples": len(made),
+        "growing_s": growing_s,
+        "start_s": convert_s - growing_s,
+        "nbytes": made.manifest.nbytes,
+        "read_nbytes": source_nbytes(tally),
+        "lossy": made.manifest.lossy,
+    }
 
 
 def _probe_samples(store: StoreRequest) -> list[int]:
@@ -146,13 +147,3 @@ def _existing_folder(out: Path) -> Path:
 
 def _nbytes_below(folder: Path) -> int:
     return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
-
-
-@contextmanager
-def _temporary_folder(parent: Path) -> Iterator[Path]:
-    """Yield the name of a new folder, and remove it with all that is in it."""
-    folder = parent / f".iobench-probe-{secrets.token_hex(4)}"
-    try:
-        yield folder
-    finally:
-        remove_tree(folder)

@@ -17,8 +17,7 @@ from iobench.loaders.contract import (
     refuse_below_one,
 )
 from iobench.recording.kinds import Kind
-from iobench.stores.example import FeatureKind
-from iobench.stores.tfrecord import feature_kinds
+from iobench.stores.tfrecord import FeatureKind, feature_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.decoded_chunks import ChunkKey, DecodedChunk, Stored
-    from iobench.stores.fields import SharedChunkDecoder
+    from iobench.stores.fields import ChunkedDecoder
 
 
 class ChunkedStore(ExtentStore):
@@ -34,10 +34,10 @@ class ChunkedStore(ExtentStore):
     _last: tuple[int, dict[str, NDArray[Any]]] = (-1, {})
 
     @property
-    def chunk_decoder(self) -> SharedChunkDecoder:
+    def chunk_decoder(self) -> ChunkedDecoder:
         """What decodes its chunks."""
         decoder: Any = self._decode
-        shared: SharedChunkDecoder = decoder
+        shared: ChunkedDecoder = decoder
         return shared
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:

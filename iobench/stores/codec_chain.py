@@ -22,7 +22,7 @@ from iobench.chunks.chunk_codecs import DamagedChunkError, decode_bytes, stated_
 from iobench.errors import MissingExtraError, OptionError, StoreError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -81,7 +81,8 @@ class CodecChain(NamedTuple):
         On the main one Blosc may use threads of its own, which lay a chunk's blocks down in the
         order they finish in: the bytes would differ from run to run.
         """
-        if self.has_threads and threading.current_thread() is threading.main_thread():
+        is_threaded = any(codec.name == "blosc" for codec in self.codecs)
+        if is_threaded and threading.current_thread() is threading.main_thread():
             with ThreadPoolExecutor(1) as pool:
                 return pool.submit(self.encode, chunk).result()
         content: Any = _plain(chunk)
@@ -96,11 +97,6 @@ class CodecChain(NamedTuple):
         """Tell whether a chunk of so many bytes has whole elements of each shuffle."""
         sizes = [codec.configuration(itemsize).get("elementsize", 1) for codec in self.codecs]
         return not any(nbytes % size for size in sizes)
-
-    @property
-    def has_threads(self) -> bool:
-        """Whether a codec may use threads of its own."""
-        return any(codec.name == "blosc" for codec in self.codecs)
 
     def decoder(self, itemsize: int) -> Decode:
         """Return what writes the bytes of a chunk's numbers; it raises StoreError of damage."""
@@ -141,17 +137,12 @@ def parse_codecs(text: str) -> CodecChain:
     """Return the chain that ``--codec`` spells, without its rounding; ``none`` is an empty one."""
     if text == "none":
         return NO_CODECS
-    codecs: list[Codec] = []
-    for place, (name, given) in enumerate(_pieces(text)):
-        if name == BITROUND:
-            if place:
-                raise OptionError(f"--codec {text}: {BITROUND} rounds values; name it first")
-            kept_bits(text)
-        else:
-            if name == SHUFFLE and any(codec.name != SHUFFLE for codec in codecs):
-                raise OptionError(f"--codec {text}: {SHUFFLE} sorts numbers; name it before others")
-            codecs.append(_codec(text, SPELLED.get(name, name), given))
-    chain = CodecChain(tuple(codecs))
+    kept_bits(text)
+    pieces = [each for each in _pieces(text) if each[0] != BITROUND]
+    sorts = [name == SHUFFLE for name, _ in pieces]
+    if sorts != sorted(sorts, reverse=True):
+        raise OptionError(f"--codec {text}: {SHUFFLE} sorts numbers; name it before others")
+    chain = CodecChain(tuple(_codec(text, SPELLED.get(n, n), given) for n, given in pieces))
     try:
         chain.encode(np.zeros(64, dtype=np.float32))
     except ERRORS as error:
@@ -162,33 +153,34 @@ def parse_codecs(text: str) -> CodecChain:
 
 def kept_bits(text: str | None) -> int | None:
     """Return the bits of the mantissa that a chain keeps; None where it does not round."""
-    for name, given in _pieces(text or "none"):
-        if name == BITROUND:
-            bits = given.get("keepbits", "")
-            if set(given) != {"keepbits"} or not bits.isdecimal() or int(bits) > 52:
-                raise OptionError(f"--codec {text}: expected {BITROUND}:keepbits=N, N from 0 to 52")
-            return int(bits)
+    for place, (name, given) in enumerate(_pieces(text or "none")):
+        if name != BITROUND:
+            continue
+        bits = given.get("keepbits", "")
+        if place:
+            raise OptionError(f"--codec {text}: {BITROUND} rounds values; name it first")
+        if set(given) != {"keepbits"} or not bits.isdecimal() or int(bits) > 52:
+            raise OptionError(f"--codec {text}: expected {BITROUND}:keepbits=N, N from 0 to 52")
+        return int(bits)
     return None
 
 
-def _pieces(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield names and parameters: ``a:x=1,y=2,b`` are two, for a name has no ``=`` before it."""
-    name = ""
-    given: dict[str, str] = {}
+def _pieces(text: str) -> list[tuple[str, dict[str, str]]]:
+    """Return names and parameters: ``a:x=1,y=2,b`` are two, for a name has no ``=`` before it."""
+    found: list[tuple[str, dict[str, str]]] = []
     for piece in text.split(","):
         before, colon, after = piece.partition(":")
         if not before.strip():
             raise OptionError(f"--codec {text}: expected the name of a codec, got nothing")
-        if "=" not in before:
-            if name:
-                yield name, given
-            name, given, piece = before.strip(), {}, after
-        if colon or "=" in piece:
-            key, equals, value = piece.partition("=")
-            if not (equals and key and value) or key in given:
+        if "=" not in before or not found:
+            found.append((before.strip(), {}))
+            piece = after
+        if colon or piece:
+            key, equals, value = map(str.strip, piece.partition("="))
+            if not (equals and key and value) or key in found[-1][1]:
                 raise OptionError(f"--codec {text}: expected NAME:PARAMETER=VALUE,...; got {piece}")
-            given[key.strip()] = value.strip()
-    yield name, given
+            found[-1][1][key] = value
+    return found
 
 
 def _codec(text: str, name: str, given: Mapping[str, str]) -> Codec:
@@ -206,7 +198,7 @@ def _codec(text: str, name: str, given: Mapping[str, str]) -> Codec:
             values[key] = value
         elif value in SHUFFLES and key == "shuffle":
             values[key] = SHUFFLES.index(value)
-        elif value.isdecimal() or value.removeprefix("-").isdecimal():
+        elif value.removeprefix("-").isdecimal():
             values[key] = int(value)
         else:
             raise OptionError(f"--codec {text}: {key}={value}: expected a whole number")

@@ -7,7 +7,7 @@ group ``iobench.formats``; see ``converters/README.md`` for how to write one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from iobench.stores.extents import ExtentStore
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Progress
     from iobench.samples import SampleSpec
-    from iobench.stores.manifest import Manifest, ShardFile
+    from iobench.stores.manifest import Manifest
     from iobench.stores.plan import StoreRequest
     from iobench.stores.shard_writer import Encode, ShardPlan, ShardWriter
     from iobench.stores.tally import Tally
@@ -48,6 +48,9 @@ class Format(Protocol):
         Takes the spec, and returns what variables are called whose names the container cannot have.
     chunk_samples : callable, optional
         Takes the options, and returns how many samples a chunk holds: shards begin at multiples.
+    describe : callable, optional
+        Takes the store's folder, its manifest and ``n_samples`` of a full shard; writes files that
+        describe all shards together, such as ``zarr.json``, and returns them (`ShardFile`).
     """
 
     name: str
@@ -69,20 +72,6 @@ class Format(Protocol):
         self, path: Path, spec: SampleSpec, plan: ShardPlan, options: Mapping[str, str]
     ) -> ShardWriter:
         """Return a writer of a shard of the store at ``path``, for what the encoder returns."""
-        ...
-
-
-@runtime_checkable
-class DescribedFormat(Format, Protocol):
-    """A format whose shards need files of metadata beside them, such as Zarr's ``zarr.json``."""
-
-    def describe(self, path: Path, manifest: Manifest, *, n_samples: int) -> tuple[ShardFile, ...]:
-        """Write the metadata of a store whose shards are all there; return the files.
-
-        Called once, just before the manifest is written, which then lists them. Files appear
-        complete or not at all, and the same store gets the same bytes. ``n_samples`` are those of
-        a full shard.
-        """
         ...
 
 

@@ -145,6 +145,12 @@ class ChunkedArray(msgspec.Struct, frozen=True):
 class ChunkedDecoder(Protocol):
     """A decoder of samples in chunks, each to be had without the others."""
 
+    chunk_samples: int  # that share a chunk
+
+    def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
+        """Return the arrays of all samples of some chunks, side by side."""
+        ...
+
     def chunked_arrays(self) -> tuple[ChunkedArray, ...]:
         """Return the variables of a sample."""
         ...
@@ -156,16 +162,6 @@ class ChunkedDecoder(Protocol):
         """
         ...
 
-
-class SharedChunkDecoder(ChunkedDecoder, Protocol):
-    """A decoder of chunks that several samples share."""
-
-    chunk_samples: int
-
-    def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
-        """Return the arrays of all samples of some chunks, side by side."""
-        ...
-
     def decode_array(self, name: str, chunks: Sequence[memoryview]) -> NDArray[Any]:
-        """Return one of these arrays, from its own chunks."""
+        """Return one of the arrays of samples that share chunks, from its own."""
         ...

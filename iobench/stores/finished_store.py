@@ -15,7 +15,6 @@ from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.crc32c import crc32c
 from iobench.files.urls import URL, as_path
 from iobench.registry import find_format, installed_versions
-from iobench.stores.contract import DescribedFormat
 from iobench.stores.index_file import write_index
 from iobench.stores.manifest import ShardFile, read_manifest, write_manifest
 
@@ -52,8 +51,8 @@ def finish_store(
         manifest = replace(manifest, index=described)
         files.append(file)
     manifest = replace(manifest, metadata=(*manifest.metadata, *files))
-    if isinstance(fmt, DescribedFormat):
-        own = fmt.describe(path, manifest, n_samples=n_samples)
+    if (describe := getattr(fmt, "describe", None)) is not None:
+        own = describe(path, manifest, n_samples=n_samples)
         manifest = replace(manifest, metadata=(*manifest.metadata, *own))
     if dataset is not None:
         versions = installed_versions(dataset, fmt)

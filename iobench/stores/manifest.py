@@ -23,12 +23,16 @@ from iobench.files.crc32c import crc32c
 from iobench.json_files import parse_json, read_json, read_small_file
 from iobench.masking import mask_urls
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.sample_numbers import count_runs, numbers_of_runs, sample_numbers
+from iobench.stores.sample_numbers import (
+    SampleNumbers,
+    count_runs,
+    numbers_of_runs,
+    sample_numbers,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iobench.stores.sample_numbers import SampleNumbers
 
 MANIFEST_NAME: Final = "iobench.json"
 MANIFEST_VERSION: Final = 2
@@ -65,7 +69,7 @@ class Manifest(msgspec.Struct, frozen=True, eq=False):
     """What ``iobench.json`` says."""
 
     format: str
-    format_version: int
+    format_version: Count
     spec: SampleSpec
     shards: tuple[Shard, ...]
     samples: SampleNumbers  # of the dataset, in the order of the store; given as any sequence
@@ -150,25 +154,18 @@ def _check_names(files: Sequence[ShardFile]) -> None:
         raise ValueError("a file name occurs in two shards")
 
 
-class _Document(msgspec.Struct, kw_only=True):
-    """The manifest as its file has it."""
-
-    n_samples: Count
-    samples: list[tuple[Count, Count]]  # first number and count of each stretch
-    variables: tuple[Variable, ...]
-    shards: tuple[Shard, ...]
-    format: str
-    format_version: Count
-    dataset: str
-    plan: str
-    options: dict[str, str]
-    provenance: dict[str, Any]
-    normalisation: dict[str, Any]
-    lossy: dict[str, Any]
-    statistics: dict[str, Any]
-    index: dict[str, Any]
-    metadata: tuple[ShardFile, ...]
-    sample_grid: list[tuple[str, Count]]
+_OWN: Final = ("spec", "samples", "sample_grid")
+_Document: Any = msgspec.defstruct(
+    "_Document",
+    [
+        ("n_samples", Count),
+        ("samples", list[tuple[Count, Count]]),  # first number and count of each stretch
+        ("variables", tuple[Variable, ...]),
+        ("sample_grid", list[tuple[str, Count]]),
+        *((own.name, own.type) for own in msgspec.structs.fields(Manifest) if own.name not in _OWN),
+    ],
+)
+"""The manifest as its file has it."""
 
 
 def canonical_json(values: Any) -> str:

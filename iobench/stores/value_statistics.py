@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -184,56 +185,49 @@ class SampleMeasure:
         found += [] if encoded is None else [encoded]
         return np.concatenate(found) if found else np.empty((0, N_MOMENTS))
 
-    def described(self, moments: NDArray[np.float64]) -> dict[str, Any]:
-        """Return what moments of all groups say, by variable, as JSON-ready values."""
-        found = {}
-        at = 0
+    def merged(self, shards: Iterable[ShardMoments]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the statistics of a store from those of its shards, in order; JSON-ready.
+
+        For all samples (`ALL_SAMPLES`) and for each split, by variable: ``n`` values,
+        ``n_missing`` (NaN or infinite), ``mean``, ``std`` (of these values: the population's,
+        divided by ``n``), ``min``, ``max``; ``None`` where there is no value or float64 does not
+        hold it; and ``by`` level or channel lists of the same.
+
+        Behind them, by encoded variable, what became of its values: statistics ``before`` and
+        ``after``, ``bias`` (the mean of what is stored less what came), ``rmse`` and the largest
+        errors; relative ones are over the values that are not 0.
+        """
+        sums = merge_shard_moments(shards)
+        statistics = {n: found for n, each in sums.items() if (found := self._described(each))}
+        errors: dict[str, Any] = {}
+        encoded = sums.get(ALL_SAMPLES, no_moments(self.n_own))[self.n_own :]
+        rows = encoded.reshape(-1, N_ENCODED, N_MOMENTS)
+        for name, (before, error_moments, relative) in zip(self._encoded, rows, strict=False):
+            error, after = _figures(error_moments), statistics[ALL_SAMPLES][name]
+            mean, std = error["mean"], error["std"]
+            errors[name] = {
+                "before": _figures(before),
+                "after": {key: value for key, value in after.items() if key != "by"},
+                "bias": mean,
+                "rmse": None if mean is None or std is None else math.hypot(mean, std),
+                "max_absolute_error": float(max(0.0, -error_moments[LOW], error_moments[HIGH])),
+                "max_relative_error": float(max(0.0, relative[HIGH])),
+            }
+        return statistics, errors
+
+    def _described(self, moments: NDArray[np.float64]) -> dict[str, Any]:
+        """Return what moments of all groups say, by variable."""
+        found, at = {}, 0
         for variable, dim, shape in self._variables:
             groups = moments[at : at + shape[1]]
             at += shape[1]
-            whole = no_moments(1)[0]
-            for group in groups:
-                whole = merge_moments(whole, group)
+            whole = reduce(merge_moments, groups, no_moments(1)[0])
             values = _figures(whole)
             if dim is not None:
                 each = list(map(_figures, groups))
                 values["by"] = {dim: {key: [one[key] for one in each] for key in each[0]}}
             found[variable.name] = values
         return found
-
-    def errors_described(self, moments: NDArray[np.float64]) -> dict[str, Any]:
-        """Return what moments say of each encoded variable: values before, after, and the error."""
-        after = self.described(moments)
-        encoded = moments[self.n_own :].reshape(-1, N_ENCODED, N_MOMENTS)
-        found = {}
-        for name, (before, error_moments, relative) in zip(self._encoded, encoded, strict=True):
-            error = _figures(error_moments)
-            found[name] = {
-                "before": _figures(before),
-                "after": {key: value for key, value in after[name].items() if key != "by"},
-                "bias": error["mean"],
-                "rmse": _root(error["mean"], error["std"]),
-                "max_absolute_error": float(max(0.0, -error_moments[LOW], error_moments[HIGH])),
-                "max_relative_error": float(max(0.0, relative[HIGH])),
-            }
-        return found
-
-    def merged(self, shards: Iterable[ShardMoments]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the statistics of a store from those of its shards, in order; JSON-ready.
-
-        Behind them, by encoded variable, what became of its values: statistics ``before`` and
-        ``after``, ``bias`` (the mean of what is stored less what came), ``rmse`` and the largest
-        errors; relative ones are over the values that are not 0.
-
-        For all samples (`ALL_SAMPLES`) and for each split, by variable: ``n`` values,
-        ``n_missing`` (NaN or infinite), ``mean``, ``std`` (of these values: the population's,
-        divided by ``n``), ``min``, ``max``; ``None`` where there is no value or float64 does not
-        hold it; and ``by`` level or channel lists of the same.
-        """
-        sums = merge_shard_moments(shards)
-        statistics = {n: found for n, each in sums.items() if (found := self.described(each))}
-        errors = self.errors_described(sums[ALL_SAMPLES]) if ALL_SAMPLES in sums else {}
-        return statistics, errors
 
 
 def split_members(
@@ -249,10 +243,6 @@ def split_members(
             found[name] = np.zeros(n_samples, dtype=bool)
             found[name][np.asarray(numbers, dtype=np.int64)] = True
     return found
-
-
-def _root(mean: float | None, deviation: float | None) -> float | None:
-    return None if mean is None or deviation is None else math.hypot(mean, deviation)
 
 
 def _figures(moments: NDArray[np.float64]) -> dict[str, Any]:

@@ -20,8 +20,7 @@ from iobench.loaders.contract import (
 )
 from iobench.loaders.planned_loaders import IterableLoader
 from iobench.recording.kinds import Kind
-from iobench.stores.example import FeatureKind
-from iobench.stores.tfrecord import feature_kinds
+from iobench.stores.tfrecord import FeatureKind, feature_kinds
 from iobench.tensorflow.host_tracer import HostTracer
 from iobench.tensorflow.tensors import as_array
 

@@ -57,15 +57,13 @@ def numbers(n: int, dtype: str = "f4", row: tuple[int, ...] = ROW):
     return np.random.default_rng(n).integers(0, 100, (n, *row)).astype(dtype)
 
 
-def write(
-    name: str, times, values, *, chunks=None, fill=None, zlib=True, units=HOURS, **attributes
-) -> str:
+def write(name: str, times, values, *, chunks=None, fill=None, zlib=True, **attributes) -> str:
     """Write one variable as its numbers are stored."""
     with netCDF4.Dataset(name, "w") as ds:
         for dim, length in zip(("time", "y", "x"), values.shape, strict=True):
             ds.createDimension(dim, length)
         time = ds.createVariable("time", "f8", ("time",))
-        time.units, time[:] = units, times
+        time.units, time[:] = HOURS, times
         variable = ds.createVariable(
             "t", values.dtype, ("time", "y", "x"), chunksizes=chunks, fill_value=fill, zlib=zlib
         )
@@ -134,19 +132,8 @@ def test_packings_and_fill_values_that_differ(converts) -> None:
     assert_holds("out", *names)
 
 
-def test_dates_that_are_there_twice_are_told_and_kept(converts) -> None:
-    once = [write("a.nc", range(3), numbers(3)), write("b.nc", range(3, 6), numbers(3))]
-    assert converts(*once, out="once") == []
-    within = write("c.nc", [0, 1, 1, 2], numbers(4))
-    members = [write("d.nc", range(3), numbers(3)), write("e.nc", range(3), numbers(3) + 1)]
-    for out, files in (("within", [within]), ("across", members)):
-        [line] = converts(*files, out=out)
-        assert "same time" in line
-        assert_holds(out, *files)
-
-
 def test_units_that_differ_are_told(converts) -> None:
-    kelvin = [write(f"{n}.nc", [n], numbers(1), units=HOURS) for n in range(2)]
+    kelvin = [write(f"{n}.nc", [n], numbers(1)) for n in range(2)]
     assert converts(*kelvin, out="alike") == []
     for name, units in zip(kelvin, ("K", "degC"), strict=True):
         with netCDF4.Dataset(name, "a") as ds:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.example import FeatureKind, parse_example
-from iobench.stores.tfrecord import FRAME_NBYTES, scan_frames
+from iobench.stores.tfrecord import FRAME_NBYTES, FeatureKind, parse_example, scan_frames
 from iobench.testing import EVERY_DTYPE, StoreTests, flip_bit, random_sample, write_store
 from iobench_converters import tfrecord
 from iobench_converters.tfrecord import FORMAT, ExampleDecoder

@@ -13,8 +13,7 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, OptionError
 from iobench.files.crc32c import crc32c
-from iobench.stores.example import FeatureKind, encode_example
-from iobench.stores.tfrecord import frame_footer, frame_header
+from iobench.stores.tfrecord import FeatureKind, encode_example, frame_footer, frame_header
 from iobench_maelstrom.radiation.tf_dataset import FEATURES, RadiationTf
 
 EXAMPLE_NBYTES = 20_576

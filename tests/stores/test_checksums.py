@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-import struct
-
 import pytest
 
 from iobench.errors import StoreError
 from iobench.files.crc32c import PIECE_NBYTES, crc32c, crc32c_of_file
-from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import CHECKSUMS_NAME, read_checksums
-from iobench.testing import random_sample, write_store
-from iobench_converters.numpy_records import FORMAT
 
 
 def test_it_is_castagnoli_and_goes_on():
@@ -23,16 +18,6 @@ def test_of_a_file_longer_than_a_piece(tmp_path):
     assert crc32c_of_file(tmp_path / "a") == crc32c(data)
 
 
-def test_file_is_uint32_little_endian_of_each_extent_sample_by_sample(tmp_path):
-    # Two variables of 64 KiB or more: two files, two extents a sample.
-    spec = SampleSpec(tuple(Variable(name, (1 << 14,), "f4", ("x",)) for name in "ab"))
-    samples = [random_sample(spec, seed) for seed in range(3)]
-    write_store(tmp_path, FORMAT, spec, samples)
-    expected = [crc32c(sample[name].tobytes()) for sample in samples for name in "ab"]
-    assert (tmp_path / CHECKSUMS_NAME).read_bytes() == struct.pack("<6I", *expected)
-
-
-@pytest.mark.parametrize("nbytes", [0, 7, 12])
 def test_another_number_of_checksums_is_refused(tmp_path, nbytes):
     (tmp_path / CHECKSUMS_NAME).write_bytes(bytes(nbytes))
     with pytest.raises(StoreError, match=f"{nbytes} bytes, expected 8"):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import StoreError
-from iobench.stores.example import FeatureKind, encode_example, encode_varint, parse_example
+from iobench.stores.tfrecord import FeatureKind, encode_example, encode_varint, parse_example
 
 
 def delimited(number, data):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import StoreError
-from iobench.stores.example import (
+from iobench.stores.tfrecord import (
     decode_varint_rows,
     decode_varints,
     encode_varint,

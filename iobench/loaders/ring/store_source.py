@@ -27,11 +27,11 @@ from iobench.loaders.ring.reads import (
 from iobench.loaders.ring.sample_patches import BoxReader, CutReader, find_arrays
 from iobench.recording.kinds import Kind
 from iobench.stores.chunked_store import ChunkedStore
-from iobench.stores.example import decode_varint_rows
 from iobench.stores.extents import ExtentStore
 from iobench.stores.finished_store import open_store as open_finished
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.rounding import unpack
+from iobench.stores.tfrecord import decode_varint_rows
 
 if TYPE_CHECKING:
     import os
