@@ -18,6 +18,7 @@ def test_of_a_file_longer_than_a_piece(tmp_path):
     assert crc32c_of_file(tmp_path / "a") == crc32c(data)
 
 
+@pytest.mark.parametrize("nbytes", [0, 7, 12])
 def test_another_number_of_checksums_is_refused(tmp_path, nbytes):
     (tmp_path / CHECKSUMS_NAME).write_bytes(bytes(nbytes))
     with pytest.raises(StoreError, match=f"{nbytes} bytes, expected 8"):
