@@ -62,6 +62,7 @@ class ChunkedSamples:
     name: str
     chunk_cache: DecodedChunks | None = None  # where it helps to know the order of samples
     shared_chunks: Mapping[str, Any] | None = None  # of the variable that most samples share
+    _are_indexes = False  # whether samples are whole but for their indexes
 
     def __init__(self) -> None:
         self.fused: tuple[str, ...] = ()
@@ -77,6 +78,8 @@ class ChunkedSamples:
         """Keep what reading needs: it travels to the workers."""
         self.opened, self._dims = tuple(files), tuple(dims)
         self._known, self._sampled = {}, {}
+        own = type(self).ranges, type(self).hyperslabs
+        self._are_indexes = own == (ChunkedSamples.ranges, ChunkedSamples.hyperslabs)
         every = [each for file in files for each in file.variables.values()]
         self.fused = ("read", "decode") if any(each.only_library for each in every) else ()
         in_chunks = [each for each in every if each.is_in_chunks]
@@ -123,16 +126,12 @@ class ChunkedSamples:
 
     def _places(self, where: Any) -> list[_Place] | None:
         """Return where the variables are that a sample takes at an index; None where it is less."""
-        kind, number = type(self), where[0]
-        is_index = kind.ranges is ChunkedSamples.ranges
-        if not is_index or kind.hyperslabs is not ChunkedSamples.hyperslabs:
-            return None
-        if number not in self._known:
-            self._known[number] = [
+        if (found := self._known.get(where[0])) is None and self._are_indexes:
+            found = self._known[where[0]] = [
                 _Place(each.array, *_located(file, each.variable, self._dims))
                 for each, file in self._slabs(where)
             ]
-        return self._known[number]
+        return found
 
     # ---- the steps
 
