@@ -18,7 +18,6 @@ from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.positions import FileIndexes
-from iobench.datasets.selection import within_dates
 from iobench.datasets.source_files import whole_variable
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
     from iobench.samples import Sample
 
-OPTIONS = ("start", "end", "select", "drop")
 DIMS = ("time", "variable", "ensemble", "cell")
 PLACES = {
     "latitudes": {"standard_name": "latitude", "units": "degrees_north"},
@@ -58,14 +56,13 @@ class AnemoiDataset(ChunkedSamples):
         super().__init__()
         self._path = Path(path)
         self.name = f"anemoi:{self._path.name}"
-        if unknown := sorted(options.keys() - {*OPTIONS}):
+        if unknown := sorted(options.keys() - {"select"}):
             raise OptionError(
-                f"anemoi:{path}: unknown option {unknown[0]}: there is {', '.join(OPTIONS)}"
+                f"anemoi:{path}: unknown option {unknown[0]}: there is select, names of variables; "
+                "dates are chosen with --split-by time=FIRST/LAST"
             )
-        self._choice: dict[str, Any] = {name: options.get(name) or None for name in OPTIONS}
-        for name in ("select", "drop"):
-            parts = dict.fromkeys(part.strip() for part in options.get(name, "").split(","))
-            self._choice[name] = tuple(part for part in parts if part) or None
+        parts = (part.strip() for part in options.get("select", "").split(","))
+        self._select = tuple(dict.fromkeys(part for part in parts if part))
         self._columns: list[int] | None = None
 
     def files(self, locator: Locator) -> list[Path]:
@@ -91,16 +88,19 @@ class AnemoiDataset(ChunkedSamples):
                 f"{self._path}: attribute variables names {len(names)}, array 'data' has "
                 f"{data.shape[1]}; finish the store with anemoi-datasets"
             )
-        columns = self._chosen_columns(names)
+        for name in self._select:
+            if name not in names:
+                raise OptionError(
+                    f"select={name}: {self._path} has no such variable: it has {', '.join(names)}"
+                )
+        columns = [names.index(name) for name in self._select or names]
         self._columns = None if columns == list(range(len(names))) else columns
-        first, last = (self._choice[name] or "" for name in ("start", "end"))
-        inside = within_dates(dates, first, last, f"start={first}, end={last}")
         is_listed = np.isin(dates, listed)
-        left, missing = (np.flatnonzero(inside & own).tolist() for own in (~is_listed, is_listed))
+        left, missing = (np.flatnonzero(own).tolist() for own in (~is_listed, is_listed))
         if not left:
-            raise OptionError(
-                f"{self._path}: no date left; it has {dates[0]} to {dates[-1]}, "
-                f"{len(missing)} of those asked for are listed as missing"
+            raise FileFormatError(
+                f"{self._path}: all of its {len(dates)} dates are listed as missing; finish the "
+                "store with anemoi-datasets"
             )
         locator.progress(len(left), len(left))
         spec = Variable(
@@ -119,7 +119,7 @@ class AnemoiDataset(ChunkedSamples):
             provenance={
                 "schema": "anemoi-1",
                 "store": {"name": self._path.name, "fingerprint": store.fingerprint},
-                "options": self._choice,
+                "options": {"select": self._select or None},
                 "missing_dates": [str(dates[number]) for number in missing],
                 "field_shape": store.attributes.get("field_shape"),
                 "frequency": store.attributes.get("frequency"),
@@ -127,28 +127,13 @@ class AnemoiDataset(ChunkedSamples):
             meteorology=_labels(store, data.shape[-1], dates[left]),
         )
 
-    def _chosen_columns(self, names: Sequence[str]) -> list[int]:
-        select, drop = (self._choice[option] or () for option in ("select", "drop"))
-        for option, chosen in (("select", select), ("drop", drop)):
-            for name in chosen:
-                if name not in names:
-                    raise OptionError(
-                        f"{option}={name}: {self._path} has no such variable: it has "
-                        f"{', '.join(names)}"
-                    )
-        columns = [names.index(name) for name in select or names if name not in drop]
-        if not columns:
-            raise OptionError(f"{self._path}: select and drop leave no variable; drop fewer")
-        return columns
-
     def read(self, where: tuple[int, ...]) -> Raw:
         """Return the bytes of a date's chunks."""
         raw = super().read(where)
         if raw.is_absent:
             raise FileFormatError(
                 f"{self._path}: a chunk of array 'data', date number {where[1]}, is not there, and "
-                "the date is not listed in missing_dates; copy the store again, or choose others "
-                "with --option start=DATE or end=DATE"
+                "the date is not listed in missing_dates; copy the store again"
             )
         return raw
 

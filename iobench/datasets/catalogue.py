@@ -13,7 +13,7 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -106,41 +106,34 @@ def catalogued(
         if state == source.state:
             values[number] = _value(msgspec.msgpack.decode(row), kinds, source.path)
     missing = [number for number in range(len(sources)) if number not in values]
+    # Many files, or large ones, are inspected in processes.
+    weight = sum(sources[number].weight for number in missing)
+    is_much = weight > MANY_NBYTES or len(missing) > MANY_FILES
+    length = FILES_PER_JOB if len(missing) > MANY_FILES else 1
+    shares = [missing[start : start + length] for start in range(0, len(missing), length)]
     total = sum(source.weight for source in sources)
-    known = total - sum(sources[number].weight for number in missing)
-    progress(known, total)
+    progress(total - weight, total)
+    outcomes = run_jobs(
+        _inspect_share,
+        [(inspection, [sources[number] for number in share]) for share in shares],
+        processes=None if is_much and inspection.in_processes else 1,
+        progress=lambda done, _: progress(total - weight + done, total),
+    )
     try:
-        for number, value in _inspected(
-            [sources[number] for number in missing],
-            inspection,
-            lambda done, _: progress(known + done, total),
-        ):
-            values[missing[number]] = value
-            source = sources[missing[number]]
-            # One behind a URL is known by what it was when it was looked up.
-            if source.state is None or _source(source.path, b"").state != source.state:
-                continue
-            # An attribute that is neither number nor text, or is beyond 64 bits: it is not kept.
-            with suppress(TypeError, OverflowError):
-                row = msgspec.msgpack.encode(_row(value, kinds, source.path))
-                new[source.key] = source.state, row
+        for job, own in outcomes:
+            for number, value in zip(shares[job], own, strict=True):
+                values[number], source = value, sources[number]
+                # One behind a URL is known by what it was when it was looked up.
+                if source.state is None or _source(source.path, b"").state != source.state:
+                    continue
+                # An attribute that is no number or text, or is beyond 64 bits: it is not kept.
+                with suppress(TypeError, OverflowError):
+                    row = msgspec.msgpack.encode(_row(value, kinds, source.path))
+                    new[source.key] = source.state, row
     finally:
         if new:
             _write(catalogue, rows | new, {source.key for source in sources})
     return [values[number] for number in range(len(sources))]
-
-
-def _inspected(
-    sources: Sequence[_Source], inspection: Inspection[Outcome], progress: Progress
-) -> Iterator[tuple[int, Outcome]]:
-    """Yield number and outcome of files, in any order; of many, or large ones, in processes."""
-    is_much = sum(each.weight for each in sources) > MANY_NBYTES or len(sources) > MANY_FILES
-    length = FILES_PER_JOB if len(sources) > MANY_FILES else 1
-    shares = [sources[start : start + length] for start in range(0, len(sources), length)]
-    processes = None if is_much and inspection.in_processes else 1
-    jobs = [(inspection, share) for share in shares]
-    for job, outcomes in run_jobs(_inspect_share, jobs, processes=processes, progress=progress):
-        yield from enumerate(outcomes, job * length)
 
 
 def _inspect_share(job: tuple[Inspection[Any], Sequence[_Source]], advance: Advance) -> list[Any]:

@@ -14,7 +14,6 @@ from iobench.datasets.file_variables import (
     check_not_in_groups,
     helper_names,
     holds_times,
-    units_of,
 )
 from iobench.datasets.source_files import file_kind, index_grib, inspect_files
 
@@ -79,8 +78,7 @@ def likely_sample_dim(
     """Return the dimension that most likely counts samples, and what tells so, in words.
 
     The one along which times lie, by CF's units ("hours since ..."); of GRIB the times of the
-    forecasts, else their steps; without times the one that is named so, else the one that comes
-    first in all variables, is longer than any other and none of a grid.
+    forecasts, else their steps; without times the one that is named so.
     """
     file = _inspected(files, cache_dir, group)
     helpers = helper_names(file)
@@ -108,13 +106,6 @@ def likely_sample_dim(
             return of_file[0], "of which each file has one time"
         if set(file.dims) <= GRID and variables:
             return EACH_FILE, "as none of their dimensions counts samples"
-    shapes = [[(dim, file.dims[dim]) for dim in each.dims] for each in variables if each.dims]
-    firsts = {each[0][0] for each in shapes}
-    longest = all(length < each[0][1] for each in shapes for _, length in each[1:])
-    if not times and len(firsts) == 1 and longest and firsts <= several:
-        (first,) = firsts
-        if first.lower() not in GRID and units_of(file, first) in ("", "1"):
-            return first, "the first and longest dimension of all variables"
     return None
 
 

@@ -132,7 +132,6 @@ class UserFiles(ChunkedSamples):
         joined, differ = self._joined(inspected, dims, cache_dir)
         first = joined[0]
         names, provenance["skipped"] = choose_variables(first, self._selection, dims)
-        self.notes += tuple(_mixed_units(joined, names))
         for file in joined if first.kind == "Zarr" else ():
             for name in names:
                 check_held(file.path, file.variables[name])
@@ -208,7 +207,7 @@ class UserFiles(ChunkedSamples):
                 if not own
             )
             pairs = [(file, own) for file, own in pairs if own]
-        _check_same_schema(pairs, dims)
+        self.notes += _check_same_schema(pairs, dims)
         files = [file for file, _ in pairs]
         if len(files) == 1:
             return files, {}
@@ -265,8 +264,10 @@ def _zarr_facts(store: SourceFile) -> dict[str, Any]:
     }
 
 
-def _check_same_schema(files: _FileVariables, sample_dims: Sequence[str]) -> None:
-    """Raise FileFormatError if a variable of a file differs from the first one in more than length.
+def _check_same_schema(files: _FileVariables, sample_dims: Sequence[str]) -> tuple[str, ...]:
+    """Return notes on variables that have other units in other files.
+
+    Raises FileFormatError if one differs from that of the first file in more than length.
 
     ``files`` are given with the variables that are taken of each.
     """
@@ -277,6 +278,7 @@ def _check_same_schema(files: _FileVariables, sample_dims: Sequence[str]) -> Non
         return f"{variable.packing.dtype} ({', '.join(each)})"
 
     firsts: dict[str, SourceFile] = {}
+    notes: dict[str, str] = {}
     for file, names in files:
         for dim in sample_dims:
             if dim not in file.dims:
@@ -292,19 +294,14 @@ def _check_same_schema(files: _FileVariables, sample_dims: Sequence[str]) -> Non
                     f"{first.path}; give files of one kind at a time, write it again with "
                     "xarray's astype, or leave the variable out with --variables"
                 )
-
-
-def _mixed_units(files: Sequence[SourceFile], names: Sequence[str]) -> list[str]:
-    """Return a line for each variable that another file has in other units than the first."""
-    notes = []
-    for name in names:
-        units = [(units_of(file, name), file.path.name) for file in files if name in file.variables]
-        if other := next((each for each in units if each[0] != units[0][0]), None):
-            notes.append(
-                f"variable {name!r} has other units in {other[1]} ({other[0]!r}) than in "
-                f"{units[0][1]} ({units[0][0]!r}): numbers are kept as they are"
-            )
-    return notes
+            units, expected = units_of(file, name), units_of(first, name)
+            if units != expected:
+                note = (
+                    f"variable {name!r} has other units in {file.path.name} ({units!r}) than in "
+                    f"{first.path.name} ({expected!r}): numbers are kept as they are"
+                )
+                notes.setdefault(name, note)
+    return tuple(notes.values())
 
 
 def _merged_files(

@@ -66,26 +66,10 @@ def test_missing_dates_are_gaps_and_listed(path, open_anemoi):
 
 
 @pytest.mark.parametrize(
-    ("options", "left"),
-    [
-        ({"start": "2020-01-02T12:00:00"}, range(6, 12)),
-        ({"end": "2020-01-01"}, range(4)),
-        ({"start": "2020-01-02", "end": "2020-01-02"}, range(6, 8)),
-        ({"start": "2019", "end": "2020"}, [0, 1, 2, 3, *range(6, 12)]),
-        ({"start": "2020-01-01T05:00"}, [1, 2, 3, *range(6, 12)]),
-    ],
-)
-def test_dates_are_chosen(path, open_anemoi, options, left):
-    _, index = open_anemoi(path, **options)
-    assert [number for _, number in index.where] == list(left)
-
-
-@pytest.mark.parametrize(
     ("options", "columns"),
     [
         ({"select": "msl, 10u"}, [2, 0]),
-        ({"drop": "2t"}, [0, 2, 3]),
-        ({"select": "lsm,2t,10u", "drop": "2t"}, [3, 0]),
+        ({"select": "lsm,10u"}, [3, 0]),
     ],
 )
 def test_variables_are_chosen(path, open_anemoi, options, columns):
@@ -121,15 +105,9 @@ def test_a_date_without_its_chunk_is_no_sample_of_nans(path, open_anemoi):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"frequency": "6h"}, "unknown option frequency: there is start, end, select, drop"),
-        ({"normalise": "mean-std"}, "unknown option normalise: there is start, end"),
-        ({"start": "yesterday"}, "start=yesterday, end=: 'yesterday' is no date"),
-        ({"end": "120%"}, "end=120%: '120%' is no date"),
+        ({"frequency": "6h"}, "unknown option frequency: there is select"),
+        ({"start": "2020"}, "dates are chosen with --split-by time=FIRST/LAST"),
         ({"select": "2tt"}, "select=2tt: .* has no such variable: it has 10u, 2t"),
-        ({"drop": "q"}, "drop=q: .* has no such variable: it has 10u, 2t, msl, lsm"),
-        ({"drop": "10u,2t,msl,lsm"}, "leave no variable"),
-        ({"start": "2021"}, "no date left; it has 2020-01-01T00:00:00 to 2020-01-03T18:00:00"),
-        ({"start": "2020-01-02T00:00", "end": "2020-01-02T06:00"}, "2 of those asked for are"),
     ],
 )
 def test_wrong_options(path, open_anemoi, options, said):
@@ -144,6 +122,10 @@ def test_stores_of_another_layout(tmp_path, path, open_anemoi):
         ({"layout": "tabular"}, "is an anemoi-datasets store of layout tabular"),
         ({"variables": ["10u"]}, "variables names 1, array 'data' has 4"),
         ({"missing_dates": ["soon"]}, "attribute missing_dates"),
+        (
+            {"missing_dates": [str(START + np.timedelta64(6 * n, "h")) for n in range(12)]},
+            "all of its 12 dates",
+        ),
     ]:
         whole = (path / ".zattrs").read_text()
         edit(path / ".zattrs", **changes)

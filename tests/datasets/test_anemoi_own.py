@@ -68,17 +68,6 @@ def test_select_is_open_datasets(path, order):
     assert_same(path, {"select": ",".join(order)}, {"select": order})
 
 
-def test_drop_is_open_datasets(path):
-    assert_same(path, {"drop": "msl,10u"}, {"drop": ["msl", "10u"]})
-
-
-@pytest.mark.parametrize("start", ["", "2020", "2020-01-03", "2020-01-02T05:00:00"])
-@pytest.mark.parametrize("end", ["", "2020-01", "2020-01-03T17:30:00", "2021"])
-def test_start_and_end_are_open_datasets(path, start, end):
-    given = {name: value for name, value in (("start", start), ("end", end)) if value}
-    assert_same(path, given, given)
-
-
 def test_the_store_as_any_zarr_store(path, tmp_path):
     """Missing dates apart, its path alone gives the same numbers."""
     dataset = user_files([path], sample_dim="time", variables=["data"])

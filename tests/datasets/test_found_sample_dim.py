@@ -56,15 +56,10 @@ TIMES = {"valid": HOURS, "number": {"units": "1"}}
     [
         ("a.nc", [{"number": 2, "valid": 5, **GRID}], TIMES, [], "valid", 5),
         ("a.zarr", [{"number": 2, "valid": 5, **GRID}], TIMES, [], "valid", 5),
-        ("a.nc", [{"column": 9, "level": 3}, {"column": 9}], {}, [], "column", 9),
         ("a.nc", [{"level": 2, "sample": 5, "y": 8, "x": 9}], {}, [], "sample", 5),
-        (
-            "a.nc", [{"column": 9, "level": 3}, {"profile": 7, "level": 3}], {},
-            ["--variables", "v1"], "profile", 7,
-        ),
     ],
 )  # fmt: skip
-def test_times_then_a_name_then_the_longest_dimension_count_samples(
+def test_times_then_a_name_count_samples(
     write, capsys, name: str, variables, attributes, more, dim: str, n_samples: int
 ) -> None:
     write(name, *variables, **attributes)
@@ -79,7 +74,7 @@ def test_times_then_a_name_then_the_longest_dimension_count_samples(
         ({"y": 3, "x": 9}, {}),
         ({"row": 9, "column": 9}, {}),
         ({"y": 9, "x": 3}, {}),
-        ({"place": 9, "lat": 3}, {"place": {"units": "degrees_east"}}),
+        ({"column": 9, "level": 3}, {}),
         ({"time": 1, **GRID}, {"time": HOURS}),
     ],
 )
