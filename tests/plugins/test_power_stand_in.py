@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import functools
 
 import numpy as np
 import pytest
@@ -11,38 +10,18 @@ import pytest
 from iobench_maelstrom.power.weather import weather_pressure_level
 
 BUCKET = "url/https/object-store.os-api.cci1.ecmwf.int/maelstrom-ap6"
-MAKERS = {
-    "ml": functools.partial(weather_pressure_level, levels="model"),
-    "pl": weather_pressure_level,
-    "sfc": functools.partial(weather_pressure_level, levels="surface"),
-}
 
 
-@pytest.fixture(scope="session")
-def root_of(tiny_root):
-    """The tiny stand-in of a dataset, shared with the other tests."""
-
-    return tiny_root
-
-
-@pytest.fixture(scope="module")
-def stored():
-    """A file's variables as they are stored."""
+@pytest.mark.parametrize(
+    ("prefix", "levels"), [("ml", "model"), ("pl", "pressure"), ("sfc", "surface")]
+)
+def test_weather_is_laid_out_as_grib_to_netcdf_writes(tiny_root, prefix, levels):
     import netCDF4
 
-    def opened(path):
-        file = netCDF4.Dataset(path)
-        file.set_auto_maskandscale(False)
-        return file
-
-    return opened
-
-
-@pytest.mark.parametrize("prefix", ["ml", "pl", "sfc"])
-def test_weather_is_laid_out_as_grib_to_netcdf_writes(root_of, stored, prefix):
-    dataset = MAKERS[prefix]()
+    dataset = weather_pressure_level(levels=levels)
     level_type = dataset.level_type
-    with stored(root_of(dataset) / BUCKET / f"{prefix}_20190102_12.nc") as file:
+    with netCDF4.Dataset(tiny_root(dataset) / BUCKET / f"{prefix}_20190102_12.nc") as file:
+        file.set_auto_maskandscale(False)
         assert (file.data_model, file.Conventions) == ("NETCDF3_64BIT_OFFSET", "CF-1.6")
         since = datetime.datetime(2019, 1, 2, 12) - datetime.datetime(1900, 1, 1)
         first = since // datetime.timedelta(hours=1)

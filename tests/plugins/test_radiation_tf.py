@@ -12,8 +12,7 @@ from iobench.chunks.decoded_chunks import reopen_files
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, OptionError
-from iobench.files.crc32c import crc32c
-from iobench.stores.tfrecord import FeatureKind, encode_example, frame_footer, frame_header
+from iobench.stores import FeatureKind, frame_example
 from iobench_maelstrom.radiation.tf_dataset import FEATURES, RadiationTf
 
 EXAMPLE_NBYTES = 20_576
@@ -42,12 +41,8 @@ def spoil(file, offset):
 
 
 def write_examples(path, examples):
-    with path.open("wb") as stream:
-        for features in examples:
-            data = b"".join(
-                encode_example([(name, FeatureKind.FLOAT, v) for name, v in features.items()])
-            )
-            stream.write(frame_header(len(data)) + data + frame_footer(crc32c(data)))
+    named = ([(name, FeatureKind.FLOAT, v) for name, v in each.items()] for each in examples)
+    path.write_bytes(b"".join(bytes(part) for each in named for part in frame_example(each)))
 
 
 def example(seed=0, **more):

@@ -104,16 +104,13 @@ class ObjectDataset:
 
 
 class IndexedObject(ObjectDataset):
-    """A map-style dataset; in steps where it has methods ``read``, ``decode``, ``preprocess``."""
+    """A map-style dataset."""
 
     kind = "map-style dataset"
+    title = "a map-style dataset, its steps cannot be separated"
 
     def __init__(self, opener: Opener, value: Any) -> None:
         super().__init__(opener, value)
-        self._in_steps = all(callable(getattr(value, step, None)) for step in STEPS)
-        self.fused = () if self._in_steps else STEPS
-        separable = "its own steps" if self._in_steps else "its steps cannot be separated"
-        self.title = f"a {self.kind}, {separable}"
         self._spec: SampleSpec | None = None
 
     def _samples(self) -> tuple[SampleIndex, NamedArrays]:
@@ -124,33 +121,17 @@ class IndexedObject(ObjectDataset):
             raise OptionError(f"{self.name}: its length is {length}; give one that has samples")
         where = f"{self.name}[0]"
         with in_one_line(f"{where} raised"):
-            sample = value.preprocess(value.decode(value.read(0))) if self._in_steps else value[0]
-            first = named_arrays(sample, where=where, skipped=self._skipped)
-            is_both = self._in_steps and hasattr(value, "__getitem__")
-            whole = named_arrays(value[0], where=where) if is_both else first
+            first = named_arrays(value[0], where=where, skipped=self._skipped)
         self._spec = spec_of(first, where=where, skipped=self._skipped)
-        self._spec.check(whole, where=f"{where}, beside read, decode and preprocess")
         return SampleIndex(self._spec, range(length)), first
 
-    def read(self, where: int) -> Any:
-        """Return what the dataset's ``read`` does, or the whole sample."""
-        value = self._object
-        return value.read(where) if self._in_steps else self._checked(value[where], where)
-
-    def decode(self, raw: Any, where: int) -> Any:
-        """Return what the dataset's ``decode`` does."""
-        return self._object.decode(raw)
-
-    def preprocess(self, arrays: Any, where: int) -> Any:
-        """Return the sample as the dataset's ``preprocess`` makes it."""
-        return self._checked(self._object.preprocess(arrays), where)
-
-    def _checked(self, value: Any, number: int) -> NamedArrays:
+    def read(self, where: int) -> NamedArrays:
+        """Return the whole sample."""
         if self._spec is None:
             raise SampleError(f"{self.name}: call samples() before read()")
-        where = f"{self.name}[{number}]"
-        arrays = named_arrays(value, where=where)
-        self._spec.check(arrays, where=where)
+        place = f"{self.name}[{where}]"
+        arrays = named_arrays(self._object[where], where=place)
+        self._spec.check(arrays, where=place)
         return arrays
 
 
@@ -357,9 +338,8 @@ def _dataset_of(
             "has torch's DataLoader), or measure the script with iobench run"
         )
     if not isinstance(value, str | bytes | Mapping):
-        by_number = hasattr(value, "__getitem__")
-        by_number |= all(callable(getattr(value, step, None)) for step in STEPS)
-        if by_number and hasattr(value, "__len__") and "torch.IterableDataset" not in kinds:
+        is_indexed = hasattr(value, "__getitem__") and hasattr(value, "__len__")
+        if is_indexed and "torch.IterableDataset" not in kinds:
             return IndexedObject(opener, value)
         if hasattr(value, "__iter__"):
             return IterableObject(opener, value)

@@ -25,24 +25,6 @@ class Squares:
     def __getitem__(self, i):
         return {"x": np.full((2, 3), i * self.scale, "f4"), "y": i * i, "name": f"number {i}"}
 
-class Steps:
-    def __len__(self):
-        return 4
-    def read(self, i):
-        return [np.arange(3, dtype="<i4").tobytes(), bytes([i])]
-    def decode(self, raw):
-        return {"a": np.frombuffer(raw[0], "<i4"), "n": np.uint8(raw[1][0])}
-    def preprocess(self, arrays):
-        return {"a": arrays["a"] * arrays["n"]}
-
-class Stepped(Steps):
-    def __getitem__(self, i):
-        return self.preprocess(self.decode(self.read(i)))
-
-class OtherSteps(Steps):
-    def __getitem__(self, i):
-        return {"b": np.zeros(3)}
-
 class Growing(Squares):
     def __getitem__(self, i):
         return np.zeros(1 + i // 3)

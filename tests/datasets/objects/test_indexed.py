@@ -21,16 +21,6 @@ class TestSquares(DatasetTests):
         return dataset.files(locator)
 
 
-class TestSteps(DatasetTests):
-    @pytest.fixture
-    def dataset(self, own_module):
-        return object_dataset("mydata:Stepped")
-
-    @pytest.fixture
-    def files(self, dataset, locator):
-        return dataset.files(locator)
-
-
 def test_samples_are_fused_and_strings_left_out(own_module, opened):
     dataset, index = opened("mydata:Squares", options={"scale": "0.5"})
     assert dataset.fused == ("read", "decode", "preprocess")
@@ -39,18 +29,6 @@ def test_samples_are_fused_and_strings_left_out(own_module, opened):
     sample = make_sample(dataset, index.where[3])
     assert sample["y"] == 9
     np.testing.assert_array_equal(sample["x"], np.full((2, 3), 1.5, "f4"))
-
-
-@pytest.mark.parametrize("name", ["Steps", "Stepped"])
-def test_steps_of_our_names_are_told_apart(own_module, opened, name):
-    dataset, index = opened(f"mydata:{name}")
-    assert dataset.fused == ()
-    assert make_sample(dataset, index.where[2])["a"].tolist() == [0, 2, 4]
-
-
-def test_steps_that_make_something_else_than_the_dataset_are_an_error(own_module, opened):
-    with pytest.raises(SampleError, match=r"OtherSteps\[0\], beside read, decode"):
-        opened("mydata:OtherSteps")
 
 
 def test_a_sample_that_differs_is_named(own_module, opened):
