@@ -27,11 +27,6 @@ class TestThreadsOverSharedChunks(TestThreadsOverZarr):
     format_options = MappingProxyType({"chunk-samples": "4", "codec": "shuffle,zstd"})
 
 
-class TestOneThread(TestThreads):
-    def open_loader(self, store, batch_size, **options):
-        return iobench.loader(store, batch_size, threads=1, depth=3, **options)
-
-
 class TestProcesses(LoaderTests):
     forks = False
 

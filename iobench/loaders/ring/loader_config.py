@@ -33,8 +33,8 @@ class LoaderConfig:
     framework : {"numpy", "torch", "tensorflow"}, optional
         Of the arrays in a batch. By default NumPy; torch where ``device`` is given.
     shuffle : bool or str
-        Random order over all samples, another one each epoch. ``"blocks:N"``, for cold or remote
-        storage, keeps N neighbours together; `BatchOrder.quality` tells how random that is.
+        Random order over all samples, another one each epoch, by ``seed``. ``"blocks:N"``, for cold
+        or remote storage, keeps N neighbours together.
     seed : int
         What that order depends on.
     transform : callable, optional
@@ -70,12 +70,10 @@ class LoaderConfig:
     patch : mapping of str to int, optional
         Samples are patches of so many places along each dimension, as ``{"y": 256, "x": 256}``,
         cut at one place of all variables that have these, and of all items of a window. No more
-        is read of a store than a patch touches, where that is cheaper and nothing (``verify``, an
-        encoding of whole samples) needs all.
+        is read of a store than a patch touches, where that is cheaper.
     patch_at : {"random", "tiles", "centre"}
-        ``"random"``: one patch of each sample, at another place each epoch; by seed, epoch and
-        sample alone, so the same for any threads, ranks and in a run that goes on. ``"tiles"``,
-        for validation: all that cover the sample, one after another; ``"centre"``: its middle.
+        ``"random"``: one patch of each sample, at a place by seed, epoch and sample alone.
+        ``"tiles"``, for validation: all that cover the sample; ``"centre"``: its middle.
         `RingLoader.coordinates` tells where each was.
     normalise : bool, sequence of str, or mapping of str to (mean, std)
         ``(values - mean) / std`` in float32 of all floating-point variables, inputs and targets,

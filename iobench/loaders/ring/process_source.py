@@ -308,15 +308,11 @@ class _Process:
         how = f"exited ({code})"
         if code is not None and code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
-        why = (
-            "look for the out-of-memory killer if this was SIGKILL, or load without processes "
-            "(--workers 0, processes=False) to see the failure itself"
-        )
+        why = "look for the out-of-memory killer if this was SIGKILL, or load without processes "
+        why += "(--workers 0, processes=False) to see the failure itself"
         if not self._has_answered:
-            why = (
-                "it imports the script that started it, whose own work has to be under "
-                "if __name__ == '__main__':"
-            )
+            why = "it imports the script that started it, whose own work has to be under "
+            why += "if __name__ == '__main__':"
         return WorkerError(
             f"{self.process.name} (pid {self.process.pid}) {how} with batch {batch} unfinished; "
             f"{why}"

@@ -1,8 +1,7 @@
 """Patches of samples: all variables cut at one place, drawn at random or laid out as tiles.
 
-Of a store no more is read or decoded than a patch touches. Numbers are copied from mappings of
-files; rows of a patch that the page cache does not have are asked for before. From a bucket a patch
-is read from its first byte to its last, unless what lies between two rows is worth a request.
+Of a store no more is read or decoded than a patch touches: from mappings of files, after asking
+for rows that are not in the page cache, or from a bucket by ranges.
 """
 
 from __future__ import annotations
