@@ -56,7 +56,7 @@ UNAVAILABLE: Final = 69
 """Exit code of what a package or a device is missing for, as sysexits.h has it."""
 _FLAGS: Final = {"download", "tiny"}
 _PARAMETERS: Final = {
-    "data_dir", "files", "option", "sample_dim", "scale", "seed", "split", "split_by", "store_dir",
+    "data_dir", "option", "sample_dim", "scale", "seed", "split", "split_by", "store_dir",
     "target_variables", "variables", "window",
 }  # fmt: skip
 _OPTION: Final = re.compile(

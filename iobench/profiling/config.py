@@ -25,7 +25,7 @@ OF_STORES: Final = {"tensorflow", "dali"}
 """Frameworks whose own readers are measured: they know stores, not a dataset's files."""
 AUTO_PIPELINES: Final = ("auto",)
 """Of users' own files our reader and a plain xarray loop in turns, else our reader alone."""
-OF_SOURCES: Final = ("data_dir", "files", "sample_dim", "variables", "download", "tiny")
+OF_SOURCES: Final = ("data_dir", "sample_dim", "variables", "download", "tiny")
 """Fields that say how samples are made, beside formats, options and pipelines."""
 CACHES: Final = ("as-is", "warm", "cold")
 DEFAULT_BATCHES: Final = 200

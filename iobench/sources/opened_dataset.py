@@ -124,7 +124,7 @@ def open_dataset(
     options : mapping of str to str, optional
         The dataset's own.
     **where
-        ``data_dir``, ``store_dir``, ``files``, ``sample_dim``, ``variables``,
+        ``data_dir``, ``store_dir``, ``sample_dim``, ``variables``,
         ``target_variables``, ``split_by``, ``tiny``, ``scale``, ``seed``, ``download``: see
         `SourceRequest`.
 
