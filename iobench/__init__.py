@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from iobench.analysis.run import exposure
     from iobench.errors import IobenchError
-    from iobench.loaders.ring.framework_loader import loader
+    from iobench.loaders.ring.factory import loader
     from iobench.loaders.ring.store_source import open_store
     from iobench.recording.session import metric, record
     from iobench.recording.stages import stage
@@ -48,7 +48,7 @@ _HOMES = {
     "Variable": "iobench.samples",
     "exposure": "iobench.analysis.run",
     "open_dataset": "iobench.sources.opened_dataset",
-    "loader": "iobench.loaders.ring.framework_loader",
+    "loader": "iobench.loaders.ring.factory",
     "metric": "iobench.recording.session",
     "open_profile": "iobench.runs.reading",
     "open_store": "iobench.loaders.ring.store_source",

@@ -99,8 +99,8 @@ ROOMS = {
 AGAINST_THE_ARROW = {
     ("iobench.sources.opened_dataset", "OpenDataset.loader", "loaders"),
     ("iobench.stores.index_file", "read_index", "datasets"),
-    ("iobench.loaders.ring.framework_loader", "loader", "torch"),
-    ("iobench.loaders.ring.framework_loader", "loader", "tensorflow"),
+    ("iobench.loaders.ring.factory", "loader", "torch"),
+    ("iobench.loaders.ring.factory", "loader", "tensorflow"),
 }
 """One-line conveniences: (module, method, room that it imports from)."""
 EVERYBODYS = {"errors", "lazy_face", "masking"}

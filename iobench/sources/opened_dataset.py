@@ -89,7 +89,7 @@ class OpenDataset:
 
     def loader(self, batch_size: int, **options: Any) -> Any:
         """Return ``iobench.loader(self, batch_size, ...)``: batches made in threads, ahead."""
-        from iobench.loaders.ring.framework_loader import loader
+        from iobench.loaders.ring.factory import loader
 
         return loader(self, batch_size, **options)
 

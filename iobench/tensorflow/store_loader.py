@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.loaders.contract import BatchSource
-    from iobench.loaders.ring.framework_loader import NumberedSamples
+    from iobench.loaders.ring.sample_facts import NumberedSamples
     from iobench.stores.contract import Store
 
 HELD: Final = 2

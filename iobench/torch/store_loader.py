@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.loaders.contract import BatchSource, PlannedBatch
-    from iobench.loaders.ring.framework_loader import NumberedSamples
     from iobench.loaders.ring.ring_run import RingRun
+    from iobench.loaders.ring.sample_facts import NumberedSamples
     from iobench.recording.delivery_log import DeliveryLog
     from iobench.stores.contract import Store
 

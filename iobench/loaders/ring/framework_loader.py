@@ -1,97 +1,37 @@
-"""``iobench.loader``: batches of a store or dataset, for any framework."""
+"""What the options of `iobench.loader` make of a store or dataset: a loader in its parts."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.positions import coordinate_times
 from iobench.datasets.selection import place_index_windows, select_samples, select_split
-from iobench.errors import OptionError, StoreError, parameters_named
+from iobench.errors import OptionError, parameters_named
 from iobench.loaders.contract import HELD_BY_LOOP, BatchSource
 from iobench.loaders.pipeline import dataset_pipeline
-from iobench.loaders.ring.loader import DEPTH, RingLoader, usual_threads
-from iobench.loaders.ring.loader_config import LoaderConfig, check_whole, with_options
+from iobench.loaders.ring.loader import DEPTH, usual_threads
+from iobench.loaders.ring.loader_config import LoaderConfig, check_whole
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.ring.presenting import ChannelStack, Presenter, float_cast, means_of
+from iobench.loaders.ring.presenting import ChannelStack, Presenter, means_of
 from iobench.loaders.ring.process_source import ProcessSource
+from iobench.loaders.ring.sample_facts import NumberedSamples, SampleFacts
 from iobench.loaders.ring.sample_patches import PatchPlaces
 from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.ring.store_source import REMOTE_THREADS, open_store, source_of_store
 from iobench.samples import Window
-from iobench.stores.sample_numbers import places_among
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Dataset, SampleIndex
-    from iobench.stores.contract import Store
 
 logger = logging.getLogger("iobench")
-
-
-@runtime_checkable
-class NumberedSamples(Protocol):
-    """Samples of a dataset by number, as `iobench.open_dataset` returns them."""
-
-    dataset: Dataset
-    index: SampleIndex
-    numbers: Sequence[int]
-
-
-@with_options
-def loader(
-    store: Store | BatchSource | NumberedSamples | str | os.PathLike[str],
-    batch_size: int,
-    **options: Any,
-) -> RingLoader:
-    """Load batches of a store in threads, ahead of the training loop, into memory used again.
-
-    A batch is valid as long as anyone holds it, or a view of it. Iterating again is the next
-    epoch; `RingLoader.state_dict` tells where in it the loop is. ``print(loader)`` shows what a
-    batch holds.
-
-    Parameters
-    ----------
-    store : Store or path
-        An open store, or its folder; or what `iobench.open_dataset` returns.
-    batch_size : int
-        Samples a batch.
-    **options
-        The fields of `LoaderConfig`.
-
-    Returns
-    -------
-    RingLoader
-        An iterable of batches with a length.
-
-    Raises
-    ------
-    StoreError
-        If the store is unfinished or damaged.
-    OptionError
-        If an option has a value that cannot be, or buffers do not fit into memory.
-    MissingExtraError
-        If the framework is not installed.
-    """
-    config = LoaderConfig.of(options)
-    framework = config.framework or ("numpy" if config.device is None else "torch")
-    if framework == "torch":
-        from iobench.torch.store_loader import StoreLoader
-
-        return StoreLoader(store, batch_size, **options)
-    if framework == "tensorflow":
-        from iobench.tensorflow.store_loader import TFStoreLoader
-
-        return TFStoreLoader(store, batch_size, **options)
-    return RingLoader(**resolve_options(store, batch_size, config, cast=float_cast))
 
 
 def resolve_options(
@@ -250,50 +190,3 @@ def find_rank(rank: int | None = None, world_size: int | None = None) -> tuple[i
             f"the environment says RANK={own} and WORLD_SIZE={count}, expected two whole "
             "numbers; set both, or pass rank= and world_size="
         ) from None
-
-
-class SampleFacts:
-    """What a store or dataset knows of its samples besides their arrays."""
-
-    def __init__(self, owner: Any) -> None:
-        self._owner = owner
-        self._index: SampleIndex | None = None
-        is_store = not isinstance(owner, NumberedSamples)
-        # Which samples of the index they are, and of the dataset, whose windows somebody placed.
-        self._n_samples = len(owner)
-        self._numbers: NDArray[np.int64] | None = None  # those of all
-        if not is_store and owner.numbers != range(len(owner)):
-            self._numbers = np.asarray(owner.numbers, dtype=np.int64)
-        self.placed: Sequence[int] = owner.manifest.samples if is_store else owner.numbers
-        self.manifest = owner.manifest if is_store else None
-
-    def index(self) -> SampleIndex:
-        """Return the index they are in; raise StoreError where a store keeps none."""
-        if self._index is None:
-            index = self._owner.index
-            self._index = index() if callable(index) else index
-        return self._index
-
-    def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return which of these samples have those numbers of the index, -1 where none has."""
-        if self._numbers is None:
-            return np.where(numbers < self._n_samples, numbers, -1)
-        return places_among(self._numbers.tolist(), numbers)
-
-    def coordinates(self, places: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """Return what their coordinates are that each sample has for itself; times as such."""
-        try:
-            index = self.index()
-        except StoreError:  # it keeps none
-            return {}
-        numbers = places if self._numbers is None else self._numbers[places]
-        found = {}
-        for each in index.meteorology.coordinates:
-            if each.of_samples:
-                values = each.values[numbers]
-                try:
-                    times = coordinate_times(values, each.attributes)
-                except ImportError:  # xarray decodes what is out of the usual
-                    times = None
-                found[each.name] = values if times is None else times
-        return found
