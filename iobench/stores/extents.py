@@ -14,9 +14,7 @@ import numpy as np
 
 from iobench.errors import (
     FileFormatError,
-    MissingExtraError,
     MissingFileError,
-    OptionError,
     StoreError,
 )
 from iobench.files.atomic import is_local, storage_errors
@@ -219,17 +217,15 @@ class ExtentStore:
         return read_index(self.path, self.manifest)
 
     def to_xarray(self) -> Any:
-        """Return a Zarr store as ``xarray.open_zarr`` opens it, its variables lazy."""
-        if self.manifest.format != "zarr" or not is_local(self.path):
-            raise OptionError(
-                f"{self.path}: to_xarray() is for local Zarr stores; index() has the times, names "
-                "and coordinates of the samples of any"
-            )
-        try:
-            import xarray
-        except ImportError as error:
-            raise MissingExtraError("to_xarray(): pip install 'iobench[netcdf,zarr]'") from error
-        return xarray.open_dataset(self.path, engine="zarr", decode_timedelta=False)
+        """Return the store as an ``xarray.Dataset`` that reads samples as they are asked for.
+
+        Dimensions, coordinates and attributes are those that the store's source has, times are
+        decoded; ``attrs["splits"]`` has the numbers of each split's samples. Raises
+        MissingExtraError where xarray is not installed.
+        """
+        from iobench.stores.xarray_view import store_dataset
+
+        return store_dataset(self)
 
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""
