@@ -144,7 +144,7 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
         """Return the same of one finished store alone."""
         return replace(
             self, targets=(), stores=(store,), formats=(), pipelines=("own",), data_dir=None,
-            files=None, options={}, sample_dim=None, variables=(), target_variables=(),
+            options={}, sample_dim=None, variables=(), target_variables=(),
             download=False, tiny=False, scale=None,
         )  # fmt: skip
 
