@@ -8,6 +8,7 @@ ours recording. Exit code 1 if a test ends differently.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -61,9 +62,13 @@ def ends_of(folder: Path, name: str, loader: str) -> dict[str, str]:
     return json.loads(result.read_text()) if result.exists() else {"": "did not end"}
 
 
-def main(path: str, *classes: str) -> int:
+def main() -> int:
     """Print each test that ends differently."""
-    text, n_different = Path(path).read_text("utf-8"), 0
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("path", type=Path, help="PyTorch's test_dataloader.py")
+    parser.add_argument("classes", nargs="*", metavar="CLASS")
+    arguments = parser.parse_args()
+    text, classes, n_different = arguments.path.read_text("utf-8"), arguments.classes, 0
     with tempfile.TemporaryDirectory(prefix="iobench-upstream-") as scratch:
         folder = Path(scratch)
         (folder / "test_dataloader.py").write_text(text, "utf-8")
@@ -78,4 +83,4 @@ def main(path: str, *classes: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())
