@@ -218,13 +218,14 @@ def _shard_index(array: str, path: str, version: int | str, keys: ChunkKeys) -> 
     Of shape ``(*chunks_per_shard, 2)``; both are 2**64 - 1 of chunks that were never written.
     """
     nbytes = math.prod(keys.chunks_per_shard) * 16
-    content = memoryview(bytearray(nbytes + 4 * keys.index_checksum))
+    stored_nbytes = nbytes + 4 * keys.index_checksum
     opened = cached_source_file(path)
-    if opened.nbytes < len(content):
+    if opened.nbytes < stored_nbytes:  # before memory is asked for it
         raise FileFormatError(
             f"{array}: shard {path} is cut short: {opened.nbytes} bytes, its index alone has "
-            f"{len(content)}; fetch the store again"
+            f"{stored_nbytes}; fetch the store again"
         )
+    content = memoryview(bytearray(stored_nbytes))
     opened.fill(content, opened.nbytes - len(content) if keys.index_at_end else 0)
     if keys.index_checksum:
         stored, actual = int.from_bytes(content[nbytes:], "little"), crc32c(content[:nbytes])
