@@ -28,7 +28,7 @@ def drop_values(words: Sequence[str], *, of_text: bool = False) -> list[str]:
     Python or a launcher. A word with spaces is read as a shell's text; ``of_text``: these are of
     one.
     """
-    found: list[str] = []
+    result: list[str] = []
     program = ""  # whose own options these are: python, shell or launcher
     value = ""  # what the next word is, if it is no option
     for word in words:
@@ -36,24 +36,24 @@ def drop_values(words: Sequence[str], *, of_text: bool = False) -> list[str]:
         is_option = word.startswith("-") and len(word) > 1 and not word[1].isdigit()
         kind = "" if text else _program(word.rpartition("/")[2])
         if value == "code" or (value == "value" and (word[:1] == "-" and not is_option)):
-            found.append(MASK)
+            result.append(MASK)
             value, program = "", "" if value == "code" else program
         elif value == "module":
-            found.append(word)
+            result.append(word)
             value = program = ""
         elif is_option and value != "text":
-            found.append(_option(word))
+            result.append(_option(word))
             value = _next(word, program)
         elif value == "value" and not kind and not (word.endswith(SCRIPTS) and not text):
-            found.append(MASK)
+            result.append(MASK)
             value = ""
         else:
             is_command = value == "text" or (len(words) == 1 and not of_text)
-            found.append(
+            result.append(
                 _shell_text(word) if text and (is_command or not _is_set(word)) else _word(word)
             )
             value, program = "", kind
-    return found
+    return result
 
 
 def _program(name: str) -> str:

@@ -155,16 +155,16 @@ def read_fields(kind: type[T], told: Mapping[str, Any], *, lenient: bool = False
     TypeError
         If a field without default is not there.
     """
-    found = {}
+    result = {}
     for name in field_names(kind):
         if name in told:
             hint = _hints(kind)[name]
             try:
-                found[name] = _typed(told[name], hint, name, lenient)
+                result[name] = _typed(told[name], hint, name, lenient)
             except (TypeError, ValueError):
                 if not lenient:
                     raise
-    return kind(**found)
+    return kind(**result)
 
 
 def _typed(value: Any, hint: Any, name: str, lenient: bool) -> Any:

@@ -123,20 +123,20 @@ def note_secrets(words: Iterable[str]) -> None:
     for word, masked in zip(given, mask_words(given), strict=True):
         if word == masked or len(word) > _LONGEST:
             continue
-        found = re.fullmatch("(.+?)".join(map(re.escape, masked.split(MASK))), word, re.DOTALL)
-        for secret in found.groups() if found else ():
+        result = re.fullmatch("(.+?)".join(map(re.escape, masked.split(MASK))), word, re.DOTALL)
+        for secret in result.groups() if result else ():
             _known.update(_spellings(secret))
 
 
 def _spellings(secret: str) -> set[str]:
     """Return a secret and, of ``user:password``, the password, as they may be spelled."""
     _, colon, password = secret.partition(":")
-    found = {password} if colon and password else {secret}
+    result = {password} if colon and password else {secret}
     if colon:
-        found.add(secret)
-        found.add(base64.b64encode(unquote(secret).encode()).decode())
-    found |= {unquote(each) for each in found} | {quote(each, safe="") for each in found}
-    return {each for each in found if len(each) >= _SHORTEST}
+        result.add(secret)
+        result.add(base64.b64encode(unquote(secret).encode()).decode())
+    result |= {unquote(each) for each in result} | {quote(each, safe="") for each in result}
+    return {each for each in result if len(each) >= _SHORTEST}
 
 
 def mask_text(text: str) -> str:
@@ -216,30 +216,30 @@ def mask_words(words: Iterable[str]) -> list[str]:
     command if it is the only one or follows ``-c``.
     """
     given = list(words)
-    found: list[str] = []
+    result: list[str] = []
     secret_follows = False
     for place, word in enumerate(given):
         if secret_follows and not word.startswith("-"):
-            found.append(MASK)
+            result.append(MASK)
             secret_follows = bool(_SECRET_NEXT.search(word))  # --auth Bearer abc
             continue
         for_shell = len(given) == 1 or bool(place and _FOR_SHELL.fullmatch(given[place - 1]))
         name, equals, value = word.partition("=")
         is_secret = _is_secret_name(name)
         if place and _USER_OPTION.fullmatch(given[place - 1]) and _USER_AND_SECRET.fullmatch(word):
-            found.append(_USER_AND_SECRET.sub(rf"\1{MASK}", word))
+            result.append(_USER_AND_SECRET.sub(rf"\1{MASK}", word))
         elif equals and _USER_OPTION.fullmatch(name) and _USER_AND_SECRET.fullmatch(value):
-            found.append(name + equals + _USER_AND_SECRET.sub(rf"\1{MASK}", value))
+            result.append(name + equals + _USER_AND_SECRET.sub(rf"\1{MASK}", value))
         elif for_shell and any(map(str.isspace, word)):
-            found.append(_of_shell(word))
+            result.append(_of_shell(word))
         elif is_secret and equals and value:
-            found.append(f"{name}={MASK}")
+            result.append(f"{name}={MASK}")
         else:
-            found.append(_mask_text(word))
+            result.append(_mask_text(word))
         secret_follows = (is_secret and not equals and name.startswith("-")) or bool(
             _SECRET_NEXT.search(word)
         )
-    return found
+    return result
 
 
 def mask_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -281,12 +281,12 @@ def _mask_text(text: str) -> str:
     document = tail if option else text
     if document[:1] in ("{", "["):
         try:
-            told = json.loads(document)
+            payload = json.loads(document)
         except (ValueError, RecursionError):
-            told = None
-        if told is not None:
-            masked = _mask_value(told)
-            return text if masked == told else option + json.dumps(masked, ensure_ascii=False)
+            payload = None
+        if payload is not None:
+            masked = _mask_value(payload)
+            return text if masked == payload else option + json.dumps(masked, ensure_ascii=False)
     header = _HEADER.fullmatch(text)
     if header is not None:
         return f"{header[1] or ''}{header[2]}{MASK}{header[3]}"

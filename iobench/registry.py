@@ -79,8 +79,8 @@ def find_format(name: str) -> Format:
     UnknownNameError
         If there is none; the message lists the nearest names.
     """
-    found: Format = _load("iobench.formats", name, "format", [SOURCE, *format_names()])
-    return found
+    result: Format = _load("iobench.formats", name, "format", [SOURCE, *format_names()])
+    return result
 
 
 def find_converter() -> Converter:
@@ -91,8 +91,8 @@ def find_converter() -> Converter:
     UnknownNameError
         If no converter is installed, which a complete installation never shows.
     """
-    found: Converter = _load("iobench.converters", "convert", "converter", [])
-    return found
+    result: Converter = _load("iobench.converters", "convert", "converter", [])
+    return result
 
 
 def installed_findings() -> tuple[Finding[Any], ...]:
@@ -117,10 +117,10 @@ def _findings_on(path: tuple[str, ...]) -> tuple[Finding[Any], ...]:
     points: dict[str, list[EntryPoint]] = {}
     for point in _points("iobench.findings"):
         points.setdefault(point.name, []).append(point)
-    found: list[Finding[Any]] = [
+    result: list[Finding[Any]] = [
         _loaded("finding", name, claimed) for name, claimed in points.items()
     ]
-    return tuple(sorted(found, key=lambda finding: (finding.order, finding.name)))
+    return tuple(sorted(result, key=lambda finding: (finding.order, finding.name)))
 
 
 def renderer_names() -> list[str]:
@@ -179,8 +179,8 @@ def _points(group: str) -> EntryPoints:
 
 @functools.cache
 def _points_on(path: tuple[str, ...], group: str) -> EntryPoints:
-    found: EntryPoints = _every_point_on(path).select(group=group)
-    return found
+    result: EntryPoints = _every_point_on(path).select(group=group)
+    return result
 
 
 @functools.cache
@@ -190,10 +190,10 @@ def _every_point_on(path: tuple[str, ...]) -> Any:
 
 
 def _load(group: str, name: str, what: str, names: list[str]) -> Any:
-    found = tuple(_points(group).select(name=name))
-    if not found:
+    result = tuple(_points(group).select(name=name))
+    if not result:
         raise unknown_name(what, name, names)
-    return _loaded(what, name, found)
+    return _loaded(what, name, result)
 
 
 def _loaded(what: str, name: str, claimed: Sequence[EntryPoint]) -> Any:

@@ -91,12 +91,12 @@ class ConversionRun:
         """Whether the store is there and finished; raise StoreError if it is of another plan."""
         if not (self.path / MANIFEST_NAME).exists():
             return False
-        found = read_manifest(self.path)
-        if found.plan != self.plan.digest:
+        result = read_manifest(self.path)
+        if result.plan != self.plan.digest:
             raise StoreError(
                 f"{self.path} holds a store made from something else (source files, samples or "
-                f"options differ): {found.dataset} as {found.format}; remove it or choose another "
-                "folder"
+                f"options differ): {result.dataset} as {result.format}; remove it or choose "
+                "another folder"
             )
         return True
 

@@ -190,8 +190,8 @@ def _data_start(path: Path, file: ShardFile, *, dtype: np.dtype[Any], n_samples:
     name = path / file.name
     nbytes, header = open_file_size(name, expected=file.nbytes), npy_header(dtype, n_samples)
     with storage_errors(name), name.open("rb") as stream:
-        found = stream.read(len(header))
-    if found != header or len(header) + n_samples * dtype.itemsize != nbytes:
+        result = stream.read(len(header))
+    if result != header or len(header) + n_samples * dtype.itemsize != nbytes:
         raise StoreError(
             f"{name}: not an .npy file of {n_samples} samples of {dtype} as iobench writes it; "
             "convert to a new folder"

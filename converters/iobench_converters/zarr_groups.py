@@ -106,12 +106,12 @@ class ZarrFormat:
             names = shard_names(arrays, number, [*manifest.sample_grid.values()], box)
             if [file.name for file in shard.files] != names:
                 raise StoreError(f"{path}: shard {number} is not one file for each array")
-            found = [
+            result = [
                 _read_extents(path, file, array, n_samples=shard.n_samples, room=math.prod(box))
                 for file, array in zip(shard.files, arrays, strict=True)
             ]
-            offsets.append(np.concatenate([offset for offset, _ in found], axis=1))
-            lengths.append(np.concatenate([length for _, length in found], axis=1))
+            offsets.append(np.concatenate([offset for offset, _ in result], axis=1))
+            lengths.append(np.concatenate([length for _, length in result], axis=1))
         of_arrays = [a.n_chunks if a.is_encoded else 1 for a in arrays]
         files = np.repeat(np.arange(len(arrays)), of_arrays)
         table = ExtentTable.of_shards(
@@ -341,17 +341,17 @@ class ChunkDecoder:
 
     def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
         """Return the arrays; raise StoreError where the bytes are not those of a sample."""
-        found: dict[str, NDArray[Any]] = {}
+        result: dict[str, NDArray[Any]] = {}
         for (name, some), array, is_view in zip(
             self._slices.items(), self.arrays, self._are_views, strict=True
         ):
             if is_view:
                 data = _sized(array, raw[some.start])
-                found[name] = np.frombuffer(data, array.dtype).reshape(array.shape)
+                result[name] = np.frombuffer(data, array.dtype).reshape(array.shape)
             else:
                 rows = self.decode_array(name, raw[some])
-                found[name] = rows if array.n_samples > 1 else rows[0]
-        return found
+                result[name] = rows if array.n_samples > 1 else rows[0]
+        return result
 
     def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
         """Return where the arrays lie, None where chunks are encoded or several a sample."""

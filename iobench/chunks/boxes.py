@@ -325,9 +325,9 @@ def read_boxes(cache: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ..
     def read(keys: Sequence[ChunkKey]) -> list[Stored]:
         chunks = [part_of[key].chunks_in(key[1]) for key in keys]
         wanted = list(itertools.chain.from_iterable(chunks))
-        found, more = read_chunks(wanted, also=() if buffers else beside)
+        result, more = read_chunks(wanted, also=() if buffers else beside)
         buffers.extend(more)  # neighbours at once, whichever variable they are of
-        contents = iter(found)
+        contents = iter(result)
         return [list(itertools.islice(contents, len(some))) for some in chunks]
 
     bundles, own = cache.take(list(part_of), sample, read) if part_of else ([], [])

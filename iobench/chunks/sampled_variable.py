@@ -81,8 +81,8 @@ class SampledVariable:
         """Return the row of chunks that samples lie in, and which samples; each row once."""
         rows = self.chunk_rows(indexes)
         order, starts = row_groups(rows)
-        found = rows[order[starts]].tolist()
-        return list(zip(map(tuple, found), np.split(order, starts[1:]), strict=True))
+        result = rows[order[starts]].tolist()
+        return list(zip(map(tuple, result), np.split(order, starts[1:]), strict=True))
 
     def places(self, start: Place, stop: Place) -> list[Place]:
         """Return the chunks that a box of a sample's array touches, as the row of them counts."""
@@ -90,10 +90,10 @@ class SampledVariable:
 
     def place(self, row: Place, inner: Place) -> Place:
         """Return the place of a chunk of a row in the grid of all."""
-        found = [0] * len(self._order)
+        result = [0] * len(self._order)
         for axis, number in zip(self._order, (*row, *inner), strict=True):
-            found[axis] = number
-        return tuple(found)
+            result[axis] = number
+        return tuple(result)
 
     def read(self, places: Sequence[Place]) -> list[memoryview | None]:
         """Return what is stored of some chunks; None of one that was never written."""
@@ -187,13 +187,13 @@ def chunks_of_sample(
 ) -> list[tuple[SampledVariable, Place]]:
     """Return the chunks that a sample takes of each variable, by its index along each dimension."""
     at = np.array([indexes], dtype=np.int64)
-    found = []
+    result = []
     for each in variables:
         row = tuple(each.chunk_rows(at)[0].tolist())
         zero = (0,) * len(each.shape)
         inner = each.places(zero, each.shape) or [zero]  # a variable without values has no chunks
-        found += [(each, each.place(row, place)) for place in inner]
-    return found
+        result += [(each, each.place(row, place)) for place in inner]
+    return result
 
 
 def runs(positions: NDArray[np.intp], indexes: NDArray[np.int64]) -> Iterator[Any]:

@@ -91,10 +91,10 @@ def _compare(store: Store, request: VerifyRequest, screen: Screen) -> StoreCompa
         return samples_in_order(dataset, index, numbers, workers=again.n_workers)
 
     with screen.progress(f"comparing with {dataset.name}") as move:
-        found = verify_against(store, index, make, share=request.share, progress=move)
-    if not found.same:
-        raise StoreError(f"{store.path}: not as {dataset.name} has it: {found}")
-    return found
+        result = verify_against(store, index, make, share=request.share, progress=move)
+    if not result.same:
+        raise StoreError(f"{store.path}: not as {dataset.name} has it: {result}")
+    return result
 
 
 def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:

@@ -105,5 +105,5 @@ def resident_nbytes(key: str) -> int | None:
         lines = STATUS.read_text().splitlines()
     except OSError:
         return None
-    found = [line.split() for line in lines if line.startswith(f"{key}:")]
-    return int(found[0][1]) * 1024 if found else None
+    result = [line.split() for line in lines if line.startswith(f"{key}:")]
+    return int(result[0][1]) * 1024 if result else None

@@ -126,12 +126,12 @@ class ChunkedSamples:
 
     def _places(self, where: Any) -> list[_Place] | None:
         """Return where the variables are that a sample takes at an index; None where it is less."""
-        if (found := self._known.get(where[0])) is None and self._are_indexes:
-            found = self._known[where[0]] = [
+        if (result := self._known.get(where[0])) is None and self._are_indexes:
+            result = self._known[where[0]] = [
                 _Place(each.array, *_located(file, each.variable, self._dims))
                 for each, file in self._slabs(where)
             ]
-        return found
+        return result
 
     # ---- the steps
 

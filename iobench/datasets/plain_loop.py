@@ -142,10 +142,10 @@ def open_plainly(path: str, **options: Any) -> Any:
             check_for_library(Path(path))
             # To look for what is not there leaves an error, which zarr keeps, and a batch with it.
             names = (".zmetadata", "zarr.json")
-            found = [each for each in names if (Path(path) / each).exists()]
+            result = [each for each in names if (Path(path) / each).exists()]
             is_consolidated = any(
                 name == names[0] or b'"consolidated_metadata"' in (Path(path) / name).read_bytes()
-                for name in found
+                for name in result
             )
             options = {"engine": "zarr", "consolidated": is_consolidated, **options}
         else:

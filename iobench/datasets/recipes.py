@@ -436,7 +436,7 @@ def file_times(
     every = decode_parts(stored, *map(list, zip(*attributes, strict=True)))
     if every is None:  # of which file is what follows
         every = [decode_times(own, *each) for own, each in zip(stored, attributes, strict=True)]
-    found: list[NDArray[np.datetime64]] = []
+    result: list[NDArray[np.datetime64]] = []
     for file, times, (units, calendar) in zip(files, every, attributes, strict=True):
         if times is None or times.dtype.kind != "M" or np.isnat(times).any():
             of_calendar = f" of the calendar {calendar!r}" if calendar else ""
@@ -446,9 +446,9 @@ def file_times(
                 "zone as +01:00"
             )
         exact = (times + np.timedelta64(500, "ms")).astype("M8[s]")
-        found.append(exact.astype(f"M8[{unit}]"))
-        if (odd := exact[found[-1] != exact]).size:
+        result.append(exact.astype(f"M8[{unit}]"))
+        if (odd := exact[result[-1] != exact]).size:
             raise FileFormatError(
                 f"{file.path}: time {odd[0]} is not on a whole {UNITS.get(unit, unit)}"
             )
-    return found
+    return result

@@ -183,9 +183,9 @@ def plan_windows(
     ``least``. It ends where the fewest bytes are shared: at a cut within the part it begins in, or,
     if it begins where a part does, at the end of any part.
     """
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     bounds, places = np.asarray([0, *ends]), np.asarray(cuts)
-    while (start := found[-1][1] if found else 0) < bounds[-1]:
+    while (start := result[-1][1] if result else 0) < bounds[-1]:
         first, last = np.searchsorted(places, [start, start + most], side="right")
         stops = places[first : max(first + 1, last)]
         is_within = stops <= bounds[np.searchsorted(bounds, start, side="right")]
@@ -194,8 +194,8 @@ def plan_windows(
         stops = stops[is_within]
         cost = across[stops]
         enough = stops[(cost == 0) & (stops - start >= least)]
-        found.append((start, int((enough if len(enough) else stops[cost == cost.min()][::-1])[0])))
-    return found
+        result.append((start, int((enough if len(enough) else stops[cost == cost.min()][::-1])[0])))
+    return result
 
 
 class WindowPlan(msgspec.Struct, frozen=True):
@@ -501,9 +501,9 @@ class SampleProducer:
 
         def planned(nbytes: int) -> tuple[list[tuple[int, int]], float]:
             most, least = nbytes // one, max(1, LEAST_WINDOW // one)
-            found = plan_windows(across, ends, cuts, most=most, least=least)
-            again = int(across[[stop for _, stop in found[:-1]]].sum()) if found[1:] else 0
-            return found, 1 + again / max(1, total)
+            result = plan_windows(across, ends, cuts, most=most, least=least)
+            again = int(across[[stop for _, stop in result[:-1]]].sum()) if result[1:] else 0
+            return result, 1 + again / max(1, total)
 
         windows, times = planned(window_nbytes)
         halves, halves_times = planned(max(one, window_nbytes // 2))

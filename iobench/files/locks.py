@@ -167,14 +167,14 @@ class _LockObject:
     def acquire(self) -> bool:
         self._state = objects.create(self._url, self._content())
         if self._state is None:
-            (found,) = objects.states_of([self._url])
-            if found is None:
+            (result,) = objects.states_of([self._url])
+            if result is None:
                 return False
-            if found.etag != self._etag:
-                self._etag, self._patience = found.etag, Budget(STALE_S)
+            if result.etag != self._etag:
+                self._etag, self._patience = result.etag, Budget(STALE_S)
             if lock_holder(self._url) and not self._patience.spent:
                 return False
-            self._state = objects.update(self._url, self._content(), found)
+            self._state = objects.update(self._url, self._content(), result)
         if self._state is not None:
             self._thread.start()
         return self._state is not None

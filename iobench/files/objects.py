@@ -234,11 +234,11 @@ async def _web_state(url: URL, may_hide: bool) -> ObjectStat | None:
     is_metadata = url.name in _METADATA
     errors = (library(url).exceptions.BaseError, FileNotFoundError)
     refusal: BaseException | None = None
-    found = None
+    result = None
     try:
-        found, is_page = await _web_file(url)
+        result, is_page = await _web_file(url)
         if is_metadata or not is_page:
-            return found
+            return result
     except errors as error:
         refusal = error
         if not is_metadata and "HttpError" in str(error):
@@ -249,7 +249,7 @@ async def _web_state(url: URL, may_hide: bool) -> ObjectStat | None:
             if not is_page:
                 return msgspec.structs.replace(marker, st_size=0, kind="directory")
     if refusal is None:
-        return found
+        return result
     if (is_metadata or may_hide) and status_of(refusal).startswith("403"):
         return None
     raise refusal

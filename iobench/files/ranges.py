@@ -81,13 +81,13 @@ def cut_joined(
     buffers: Sequence[memoryview],
 ) -> list[memoryview]:
     """Return what was read of each range from what was read of those that they were joined to."""
-    found: list[memoryview] = [memoryview(b"")] * len(ranges)
+    result: list[memoryview] = [memoryview(b"")] * len(ranges)
     for (whole, members), buffer in zip(joined, buffers, strict=True):
         for number in members:
             _, offset, nbytes = ranges[number]
             start = offset - whole[1]
-            found[number] = buffer if len(members) == 1 else buffer[start : start + nbytes]
-    return found
+            result[number] = buffer if len(members) == 1 else buffer[start : start + nbytes]
+    return result
 
 
 class RemoteBytes:
@@ -180,17 +180,17 @@ def read_whole_files(paths: Sequence[str]) -> list[memoryview | None]:
     if paths and is_url(paths[0]):
         contents = read_objects([cast(URL, as_path(path)) for path in paths])
         return [each if each is None else memoryview(each) for each in contents]
-    found: list[memoryview | None] = []
+    result: list[memoryview | None] = []
     for path in paths:
         try:
             opened = open_source_file(path)
         except MissingFileError:
-            found.append(None)
+            result.append(None)
             continue
         buffer = for_one_sample(opened.nbytes).data
         opened.fill(buffer, 0)
-        found.append(buffer)
-    return found
+        result.append(buffer)
+    return result
 
 
 def file_nbytes(folder: str, name: str) -> int:

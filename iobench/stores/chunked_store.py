@@ -103,12 +103,12 @@ class StoredSamples:
         numbers = [range(len(extents))[self._extents[row.variable]] for row, _ in keys]
         raw = self._store.read([extents[number] for some in numbers for number in some])
         contents = iter(raw)
-        found = [[next(contents) for _ in some] for some in numbers]
-        for some, stored in zip(numbers, found, strict=True) if self._verify else ():
+        result = [[next(contents) for _ in some] for some in numbers]
+        for some, stored in zip(numbers, result, strict=True) if self._verify else ():
             for number, content in zip(some, stored, strict=True):
                 if crc32c(content) != self._known(len(extents))[first, number]:
                     raise StoreError(wrong_extent(self._store, first, number))
-        return found
+        return result
 
     def _known(self, n_extents: int) -> NDArray[np.uint32]:
         if self._checksums is None:

@@ -107,9 +107,9 @@ class CodecChain(NamedTuple):
         def decode(data: memoryview, out: NDArray[np.uint8]) -> None:
             try:
                 if one is None:
-                    found = decode_bytes(data, texts, out.size, 0, out)
-                    if found is not out:
-                        out[...] = found
+                    result = decode_bytes(data, texts, out.size, 0, out)
+                    if result is not out:
+                        out[...] = result
                     return
                 # As `decode_bytes` does, in a third of its time: small chunks feel it.
                 if (stated := stated_nbytes(name, data, out.size)) != out.size:
@@ -167,20 +167,20 @@ def kept_bits(text: str | None) -> int | None:
 
 def _pieces(text: str) -> list[tuple[str, dict[str, str]]]:
     """Return names and parameters: ``a:x=1,y=2,b`` are two, for a name has no ``=`` before it."""
-    found: list[tuple[str, dict[str, str]]] = []
+    result: list[tuple[str, dict[str, str]]] = []
     for piece in text.split(","):
         before, colon, after = piece.partition(":")
         if not before.strip():
             raise OptionError(f"--codec {text}: expected the name of a codec, got nothing")
-        if "=" not in before or not found:
-            found.append((before.strip(), {}))
+        if "=" not in before or not result:
+            result.append((before.strip(), {}))
             piece = after
         if colon or piece:
             key, equals, value = map(str.strip, piece.partition("="))
-            if not (equals and key and value) or key in found[-1][1]:
+            if not (equals and key and value) or key in result[-1][1]:
                 raise OptionError(f"--codec {text}: expected NAME:PARAMETER=VALUE,...; got {piece}")
-            found[-1][1][key] = value
-    return found
+            result[-1][1][key] = value
+    return result
 
 
 def _codec(text: str, name: str, given: Mapping[str, str]) -> Codec:

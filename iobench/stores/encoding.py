@@ -95,10 +95,10 @@ class Encoding(msgspec.Struct, frozen=True):
         ranges = dict(self.ranges)
         for rows, label in stacks:
             for name in unknown:
-                found = _finite_range(rows[name], name, label)
-                known = ranges.get(name, found)
-                if found is not None and known is not None:
-                    ranges[name] = (min(found[0], known[0]), max(found[1], known[1]))
+                result = _finite_range(rows[name], name, label)
+                known = ranges.get(name, result)
+                if result is not None and known is not None:
+                    ranges[name] = (min(result[0], known[0]), max(result[1], known[1]))
         return replace(self, ranges={**dict.fromkeys(unknown, (0.0, 0.0)), **ranges})
 
     def stored_spec(self, spec: SampleSpec, *, guess: bool = False) -> SampleSpec:
@@ -174,8 +174,8 @@ class Encoder:
         """
         encoded, moments = dict(rows), []
         for name in self.names:
-            encoded[name], found = self._encode(rows[name], self.stored[name], label)
-            moments.append(found)
+            encoded[name], result = self._encode(rows[name], self.stored[name], label)
+            moments.append(result)
         return encoded, np.concatenate(moments)
 
     def _encode(
@@ -184,8 +184,8 @@ class Encoder:
         packed, keepbits, name = stored.packed, self._encoding.keepbits, stored.name
         if packed is not None:
             low, high = self._encoding.ranges[name]
-            found = _finite_range(values, name, label)
-            if found is not None and not low <= found[0] <= found[1] <= high:
+            result = _finite_range(values, name, label)
+            if result is not None and not low <= result[0] <= result[1] <= high:
                 _refuse(
                     values, (values < low) | (values > high), name, label,
                     f"is beyond the range {low} to {high} of its int16 numbers; convert to a new "

@@ -52,11 +52,11 @@ class FieldLayout(msgspec.Struct, frozen=True):
         if not all(map(len, raw)):
             return None
         octets = [np.frombuffer(data, dtype=np.uint8) for data in raw]
-        found: list[list[FieldPart]] = [[] for _ in raw]
+        result: list[list[FieldPart]] = [[] for _ in raw]
         for name, array in arrays.items():
             if not array.nbytes:
                 continue
-            for data, parts in zip(octets, found, strict=True):
+            for data, parts in zip(octets, result, strict=True):
                 start = array.ctypes.data - data.ctypes.data
                 if array.flags.c_contiguous and 0 <= start <= data.size - array.nbytes:
                     parts.append(FieldPart(name, start, array.nbytes))
@@ -64,7 +64,7 @@ class FieldLayout(msgspec.Struct, frozen=True):
             else:
                 return None
         extents = []
-        for data, parts in zip(octets, found, strict=True):
+        for data, parts in zip(octets, result, strict=True):
             tiled = _tiled(parts, data.size)
             if tiled is None:
                 return None

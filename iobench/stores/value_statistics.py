@@ -119,8 +119,8 @@ def group_moments(values: NDArray[Any]) -> NDArray[np.float64]:
     while len(parts) > 1:  # neighbours, all pairs at once
         merged = merge_moments(parts[: len(parts) // 2 * 2 : 2], parts[1::2])
         parts = np.concatenate([merged, parts[len(merged) * 2 :]])
-    found: NDArray[np.float64] = parts[0]
-    return found
+    result: NDArray[np.float64] = parts[0]
+    return result
 
 
 def _piece_moments(piece: NDArray[Any]) -> NDArray[np.float64]:
@@ -175,15 +175,15 @@ class SampleMeasure:
         self, rows: Mapping[str, NDArray[Any]], encoded: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
         """Return the moments of samples side by side, before those of encoded variables."""
-        found = []
+        result = []
         for variable, _, (before, groups, after) in self._variables:
             values = rows[variable.name]
             values = values.reshape(len(values) * before, groups, after)
             if variable.packed is not None:
                 values = unpack(values, variable.packed)
-            found.append(group_moments(values))
-        found += [] if encoded is None else [encoded]
-        return np.concatenate(found) if found else np.empty((0, N_MOMENTS))
+            result.append(group_moments(values))
+        result += [] if encoded is None else [encoded]
+        return np.concatenate(result) if result else np.empty((0, N_MOMENTS))
 
     def merged(self, shards: Iterable[ShardMoments]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the statistics of a store from those of its shards, in order; JSON-ready.
@@ -198,7 +198,7 @@ class SampleMeasure:
         errors; relative ones are over the values that are not 0.
         """
         sums = merge_shard_moments(shards)
-        statistics = {n: found for n, each in sums.items() if (found := self._described(each))}
+        statistics = {n: result for n, each in sums.items() if (result := self._described(each))}
         errors: dict[str, Any] = {}
         encoded = sums.get(ALL_SAMPLES, no_moments(self.n_own))[self.n_own :]
         rows = encoded.reshape(-1, N_ENCODED, N_MOMENTS)
@@ -217,7 +217,7 @@ class SampleMeasure:
 
     def _described(self, moments: NDArray[np.float64]) -> dict[str, Any]:
         """Return what moments of all groups say, by variable."""
-        found, at = {}, 0
+        result, at = {}, 0
         for variable, dim, shape in self._variables:
             groups = moments[at : at + shape[1]]
             at += shape[1]
@@ -226,8 +226,8 @@ class SampleMeasure:
             if dim is not None:
                 each = list(map(_figures, groups))
                 values["by"] = {dim: {key: [one[key] for one in each] for key in each[0]}}
-            found[variable.name] = values
-        return found
+            result[variable.name] = values
+        return result
 
 
 def split_members(
@@ -237,12 +237,12 @@ def split_members(
 
     One that is called as all samples are (`ALL_SAMPLES`) has no statistics of its own.
     """
-    found = {}
+    result = {}
     for name, numbers in splits.items():
         if name != ALL_SAMPLES:
-            found[name] = np.zeros(n_samples, dtype=bool)
-            found[name][np.asarray(numbers, dtype=np.int64)] = True
-    return found
+            result[name] = np.zeros(n_samples, dtype=bool)
+            result[name][np.asarray(numbers, dtype=np.int64)] = True
+    return result
 
 
 def _figures(moments: NDArray[np.float64]) -> dict[str, Any]:

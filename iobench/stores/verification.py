@@ -213,26 +213,26 @@ def verify_against(
         raise StoreError(f"{store.path}: its manifest's lossy errors are damaged") from error
     _check_same_kind(store, index, allowed)
     chosen = sorted(probe_samples(len(store), math.ceil(len(store) * share)))
-    found = StoreComparison(len(store), len(chosen), allowed)
+    result = StoreComparison(len(store), len(chosen), allowed)
     numbers = [int(store.manifest.samples[position]) for position in chosen]
     with closing(make(numbers)) as samples:
         for done, (position, number, source) in enumerate(
             zip(chosen, numbers, samples, strict=True), 1
         ):
-            stored, n_before = store[position], found.n_values
+            stored, n_before = store[position], result.n_values
             for name in store.spec.names:
-                said = found.add(name, stored[name], np.asarray(source[name]))
-                if said is not None and found.first is None:
+                said = result.add(name, stored[name], np.asarray(source[name]))
+                if said is not None and result.first is None:
                     names = index.coordinate
                     named = f" ({names[number]})" if number < len(names) else ""
-                    found.first = (
+                    result.first = (
                         f"shard {_shard_of(store, position)}, sample {position}, which is {number} "
                         f"of the source{named}: {said}"
                     )
-            found.n_differing_samples += found.n_values > n_before
+            result.n_differing_samples += result.n_values > n_before
             if progress is not None:
                 progress(done, len(chosen))
-    return found
+    return result
 
 
 def _check_same_kind(store: Store, index: SampleIndex, allowed: Mapping[str, float]) -> None:

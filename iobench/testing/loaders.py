@@ -83,15 +83,15 @@ class LoaderTests:
 
     def numbers(self, batches: Iterable[Any]) -> list[list[int]]:
         """Return the numbers of the samples of each batch, whose arrays are compared as well."""
-        found = []
+        result = []
         for batch in batches:
             numbers = np.asarray(batch["number"]).tolist()
             for name in SPEC.names:
                 expected = np.stack([self.sample(number)[name] for number in numbers])
                 assert np.asarray(batch[name]).dtype == expected.dtype
                 assert np.array_equal(np.asarray(batch[name]), expected), name
-            found.append(numbers)
-        return found
+            result.append(numbers)
+        return result
 
     def test_batches_in_order_are_the_samples(self, store: Store) -> None:
         expected = [[*range(first, min(first + SIZE, N_SAMPLES))] for first in range(0, 23, SIZE)]
@@ -183,8 +183,8 @@ class LoaderTests:
                 loader.set_epoch(0)
             return self.numbers(loader)
 
-        found = answer_of_fork(first_epoch)
-        assert found == expected if self.forks else isinstance(found, str)
+        result = answer_of_fork(first_epoch)
+        assert result == expected if self.forks else isinstance(result, str)
 
     @pytest.mark.parametrize(
         "options", [{"no_such_option": 1}, {"batch_size": 0}, {"rank": 2, "world_size": 2}], ids=str

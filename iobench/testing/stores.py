@@ -160,8 +160,8 @@ class StoreTests:
             assert_same_bits(store[index], {"scaled": scaled, "plain": sample["plain"]})
 
     def test_many_at_once_are_the_same(self, store: Store) -> None:
-        for found, index in zip(store.__getitems__([4, 0, 4]), [4, 0, -1], strict=True):
-            assert_same_bits(found, store[index])
+        for result, index in zip(store.__getitems__([4, 0, 4]), [4, 0, -1], strict=True):
+            assert_same_bits(result, store[index])
         with pytest.raises(IndexError):
             store[len(store)]
 
@@ -201,8 +201,8 @@ class StoreTests:
     def test_threads_read_the_same(self, store: Store) -> None:
         expected = [store[index] for index in range(len(store))]
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda step: store[step % len(store)], range(40)))
-        for step, sample in enumerate(found):
+            result = list(pool.map(lambda step: store[step % len(store)], range(40)))
+        for step, sample in enumerate(result):
             assert_same_bits(sample, expected[step % len(store)])
 
     @pytest.mark.timeout(60)

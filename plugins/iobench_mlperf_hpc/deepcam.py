@@ -122,10 +122,10 @@ class DeepCam(SplitFolders, Recipe):
         shape = (*(() if first is None else first.shape[:2]), len(CHANNELS))
         expected = {DATA: shape, LABELS: shape[:2]}
         for file in every:
-            found = {name: each.shape for name, each in file.variables.items() if name in expected}
-            if found != expected:
+            result = {name: each.shape for name, each in file.variables.items() if name in expected}
+            if result != expected:
                 raise FileFormatError(
-                    f"{file.path}: {GROUP} has {found}, expected {expected}; fetch the file again"
+                    f"{file.path}: {GROUP} has {result}, expected {expected}; fetch the file again"
                 )
         self.keep([only_variables(file, (DATA, LABELS)) for file in every])
         self._read_extremes(stats, locator)

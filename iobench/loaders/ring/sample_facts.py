@@ -62,7 +62,7 @@ class SampleFacts:
         except StoreError:  # it keeps none
             return {}
         numbers = places if self._numbers is None else self._numbers[places]
-        found = {}
+        result = {}
         for each in index.meteorology.coordinates:
             if each.of_samples:
                 values = each.values[numbers]
@@ -70,5 +70,5 @@ class SampleFacts:
                     times = coordinate_times(values, each.attributes)
                 except ImportError:  # xarray decodes what is out of the usual
                     times = None
-                found[each.name] = values if times is None else times
-        return found
+                result[each.name] = values if times is None else times
+        return result
