@@ -65,6 +65,8 @@ _MODULES = frozenset(
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("iobench")
     if name in _MODULES:
         return import_module(f"iobench.{name}")
     if name not in _HOMES:

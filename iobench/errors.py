@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from iobench.extras import install_command
 from iobench.masking import mask_text, printable
 
 __all__ = [
@@ -125,9 +126,15 @@ class MissingDeviceError(OptionError):
 
 
 class MissingExtraError(IobenchError, ImportError):
-    """An optional library is missing; the message is the line that installs it."""
+    """An optional library is missing; the message ends with the line that installs it.
+
+    ``extra`` names the extra of iobench that the library belongs to.
+    """
 
     exit_code = UNAVAILABLE
+
+    def __init__(self, text: str, *, extra: str = "") -> None:
+        super().__init__(f"{text} (extra {extra}): {install_command(extra)}" if extra else text)
 
 
 class MissingFileError(IobenchError, FileNotFoundError):

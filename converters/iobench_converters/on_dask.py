@@ -32,9 +32,7 @@ def write_on_dask(run: ConversionRun, missing: Sequence[int], scheduler: str) ->
         from distributed import Client, KilledWorker, as_completed
         from distributed.protocol.pickle import dumps  # also what pickle alone cannot
     except ImportError as error:
-        raise MissingExtraError(
-            "--scheduler needs dask.distributed: pip install 'iobench[cluster]'"
-        ) from error
+        raise MissingExtraError("--scheduler needs dask.distributed", extra="cluster") from error
     try:
         client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:

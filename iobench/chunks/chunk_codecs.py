@@ -286,9 +286,7 @@ def _numcodecs() -> Any:
         with warnings.catch_warnings(record=True):
             import numcodecs
     except ImportError as error:
-        raise MissingExtraError(
-            "compressed chunks need numcodecs: pip install 'iobench[zarr]'"
-        ) from error
+        raise MissingExtraError("compressed chunks need numcodecs", extra="zarr") from error
     return numcodecs
 
 

@@ -138,7 +138,7 @@ def _dtype_by_xarray(stored: np.dtype[Any], known: Mapping[str, Any]) -> np.dtyp
         import xarray
         from xarray.core.indexing import LazilyIndexedArray
     except ImportError as error:
-        raise MissingExtraError("NetCDF needs xarray: pip install 'iobench[netcdf]'") from error
+        raise MissingExtraError("NetCDF needs xarray", extra="netcdf") from error
     # As a backend of xarray's has them: of an array it would ask dask and others whether it is
     # theirs, whose import takes 0.4 s.
     zero = LazilyIndexedArray(np.zeros(1, stored))

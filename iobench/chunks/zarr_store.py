@@ -253,8 +253,7 @@ def _packed(
             packing = packing_of(dtype, attributes)
         except MissingExtraError as error:
             raise MissingExtraError(
-                f"{path}: array {array.name!r} is packed, which needs xarray: "
-                "pip install 'iobench[zarr]'"
+                f"{path}: array {array.name!r} is packed, which needs xarray", extra="zarr"
             ) from error
     fill = np.zeros(1, dtype.newbyteorder("="))[0] if array.fill is None else array.fill
     return replace(array, packing=packing, fill=fill)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Iterable
 from importlib import metadata
 from typing import Final
 
 from iobench.cli.documents import print_answer
+from iobench.extras import extra_requirements, install_command
 from iobench.report.document import Command, Section, properties
 from iobench.storage.darshan_setup import find_runtime
 
@@ -30,11 +32,14 @@ PLUGINS: Final = {
 def doctor(*, json: bool) -> None:
     """Print which optional libraries, plugins and Darshan runtime are here."""
     rows = []
-    for extra, packages in sorted(_packages().items()):
+    for extra, requirements in sorted(extra_requirements().items()):
+        if extra in UNIONS:
+            continue
+        packages = _packages(requirements)
         present = {name: _version(name) for name in packages}
         lacking = ", ".join(filter(None, map(_lacks, present.items(), packages.values())))
         state = lacking or ", ".join(map(" ".join, present.items()))
-        rows.append((extra, state, f"pip install 'iobench[{extra}]'" if lacking else ""))
+        rows.append((extra, state, install_command(extra) if lacking else ""))
     for name, pinned in PLUGINS.items():
         install = "" if _version(name) else f"pip install --no-deps {name}=={pinned}"
         rows.append((name, _version(name) or "not installed", install))
@@ -51,16 +56,10 @@ def doctor(*, json: bool) -> None:
     )
 
 
-def _packages() -> dict[str, dict[str, str]]:
-    """Return the packages of each extra, with their versions."""
-    packages: dict[str, dict[str, str]] = {}
-    for line in metadata.requires("iobench") or []:
-        requirement, _, marker = line.partition(";")
-        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
-        parts = re.match(r"\s*([\w.-]+)(?:\[[^\]]*\])?\s*(.*?)\s*$", requirement)
-        if extra and parts:
-            packages.setdefault(extra[1], {})[parts[1].lower()] = parts[2].strip("()")
-    return {extra: each for extra, each in packages.items() if extra not in UNIONS}
+def _packages(requirements: Iterable[str]) -> dict[str, str]:
+    """Return the versions that requirements ask for, by package."""
+    found = (re.match(r"([\w.-]+)(?:\[[^\]]*\])?(.*)", each) for each in requirements)
+    return {each[1].lower(): each[2] for each in found if each}
 
 
 def _version(name: str) -> str:

@@ -15,9 +15,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in ("nvidia", "nvidia.dali"):
         raise
-    raise MissingExtraError(
-        "this needs NVIDIA DALI, which is not installed: pip install 'iobench[dali]'"
-    ) from None
+    raise MissingExtraError("this needs NVIDIA DALI", extra="dali") from None
 
 from iobench.dali.instrument import instrument
 from iobench.dali.store_pipelines import DaliLoader

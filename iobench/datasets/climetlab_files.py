@@ -29,13 +29,13 @@ import msgspec
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
+from iobench.extras import install_command
 from iobench.files.atomic import EXIT_RESUMABLE
 from iobench.json_files import parse_json
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Locator
 
-INSTALL: Final = "pip install 'iobench[climetlab]'"
 TIMEOUT_S: Final = 3600.0
 LEAST_S: Final = 0.2
 REASON_LIMIT: Final = 500
@@ -55,7 +55,7 @@ class PluginCall(msgspec.Struct, frozen=True):
     arguments: Mapping[str, Any]  # its keyword arguments; JSON-ready
     # of the files it needs; empty where that is not known: then it is always called
     urls: tuple[str, ...] = ()
-    install: str = INSTALL  # what installs the plugin
+    install: str = ""  # the line that installs the plugin; empty where the extra climetlab does
     terms_of_use: str = ""
     citation: str = ""  # to be shown before; may be empty
     to_xarray: bool = False  # whether to call ``to_xarray``, too: some plugins fetch only then
@@ -166,7 +166,7 @@ def download_through_plugin(call: PluginCall, *, timeout_s: float) -> None:
     short goes on where it stopped, where the server can.
     """
     if importlib.util.find_spec("climetlab") is None:
-        raise MissingExtraError(f"--download goes through CliMetLab: {INSTALL}")
+        raise MissingExtraError("--download goes through CliMetLab", extra="climetlab")
     request = json.dumps([sys.path, call.name, dict(call.arguments), call.to_xarray])
     try:
         child = subprocess.run(
@@ -190,7 +190,8 @@ def download_through_plugin(call: PluginCall, *, timeout_s: float) -> None:
     last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
     last = last.strip()[:REASON_LIMIT]
     if last.startswith(("NameError: Cannot find dataset", "ModuleNotFoundError")):
-        raise MissingExtraError(f"{call.name} needs its CliMetLab plugin: {call.install} ({last})")
+        install = call.install or install_command("climetlab")
+        raise MissingExtraError(f"{call.name} needs its CliMetLab plugin: {install} ({last})")
     ended = f"was ended by signal {-child.returncode}" if child.returncode < 0 else "failed"
     advice = "see whether this machine reaches the host, or copy the files and give --data-dir"
     if "404 " in last:
@@ -235,7 +236,7 @@ def climetlab_offline(user: str) -> Iterator[Any]:
         import climetlab
         from climetlab.core import caching
     except ImportError as error:
-        raise MissingExtraError(f"{user} needs CliMetLab: {INSTALL}") from error
+        raise MissingExtraError(f"{user} needs CliMetLab", extra="climetlab") from error
     if not caching.CACHE.is_alive():  # after a fork: its calls would wait for ever
         caching.CACHE = caching.Cache()
         caching.CACHE.start()

@@ -117,9 +117,7 @@ def make_plain_loop(
         Of ``xarray.open_dataset``.
     """
     if find_spec("xarray") is None:
-        raise MissingExtraError(
-            "--pipeline upstream: a plain loop needs xarray: pip install 'iobench[netcdf]'"
-        )
+        raise MissingExtraError("--pipeline upstream: a plain loop needs xarray", extra="netcdf")
     loop, where = XarrayLoop(select, preprocess, **options), index.where[0]
     try:
         sample = loop.preprocess(loop.read(where), where)

@@ -151,6 +151,4 @@ def writing_library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise MissingExtraError(
-            f"a stand-in needs {name}: pip install 'iobench[netcdf]'"
-        ) from error
+        raise MissingExtraError(f"a stand-in needs {name}", extra="netcdf") from error

@@ -186,7 +186,7 @@ def library(url: URL, module: str = "obstore") -> Any:
         return import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f"{url} needs what is not installed: obstore: pip install 'iobench[cloud]'"
+            f"{url} needs what is not installed: obstore", extra="cloud"
         ) from error
 
 

@@ -59,7 +59,7 @@ def load_xxhash() -> Any:
     try:
         return importlib.import_module("xxhash")
     except ImportError as error:
-        raise MissingExtraError("digests need xxhash: pip install 'iobench[digest]'") from error
+        raise MissingExtraError("digests need xxhash", extra="digest") from error
 
 
 def batch_digest(batch: Any) -> bytes:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from iobench.extras import install_command
 from iobench.recording.machine_head import EnergySource, UnreadableEnergy
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def _add_nvidia(
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:
-        needs = "the energy of GPUs needs nvidia-ml-py: pip install 'iobench[gpu]'"
+        needs = f"the energy of GPUs needs nvidia-ml-py (extra gpu): {install_command('gpu')}"
         return result.refuse(GPU, needs if has_driver else none)
     result.refusals += (nvml.NVMLError,)
     handles = {}

@@ -44,7 +44,7 @@ def read_log(path: Path, complaints: Callable[[], str]) -> ProcessTrace:
         import darshan
     except ImportError as error:
         raise MissingExtraError(
-            f"Darshan logs are read by PyDarshan ({error}): pip install 'iobench[darshan]'"
+            f"Darshan logs are read by PyDarshan ({error})", extra="darshan"
         ) from None
     try:
         with darshan.DarshanReport(str(path), read_all=False) as report:

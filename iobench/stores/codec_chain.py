@@ -220,5 +220,5 @@ def load_numcodecs() -> Any:
     try:
         import numcodecs
     except ImportError as error:
-        raise MissingExtraError("--codec needs numcodecs: pip install 'iobench[zarr]'") from error
+        raise MissingExtraError("--codec needs numcodecs", extra="zarr") from error
     return numcodecs

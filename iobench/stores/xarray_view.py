@@ -25,9 +25,7 @@ def store_dataset(store: ExtentStore) -> Any:
     try:
         import xarray
     except ImportError as error:
-        raise MissingExtraError(
-            "to_xarray() needs xarray: pip install 'iobench[netcdf]'"
-        ) from error
+        raise MissingExtraError("to_xarray() needs xarray", extra="netcdf") from error
     manifest = store.manifest
     index = read_index(store.path, manifest) if has_index(manifest) else None
     known = SampleLabels() if index is None else index.meteorology

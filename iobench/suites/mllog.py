@@ -54,8 +54,8 @@ def _log(run: RankRun, figures: Mapping[str, float], given: Mapping[str, Any]) -
     try:
         from mlperf_logging.mllog.mllog import MLLogger
     except ImportError as error:
-        needs = "MLPerf's logs need mlperf-logging: pip install 'iobench[mlperf]'"
-        raise MissingExtraError(needs) from error
+        needs = "MLPerf's logs need mlperf-logging"
+        raise MissingExtraError(needs, extra="mlperf") from error
     text, logger = io.StringIO(), logging.Logger("iobench")
     logger.addHandler(logging.StreamHandler(text))
     mllogger = MLLogger(logger, root_dir=str(Path(__file__).parents[2]))

@@ -13,9 +13,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "tensorflow":
         raise
-    raise MissingExtraError(
-        "this needs TensorFlow, which is not installed: pip install 'iobench[tensorflow]'"
-    ) from None
+    raise MissingExtraError("this needs TensorFlow", extra="tensorflow") from None
 
 del _tensorflow
 

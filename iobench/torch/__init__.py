@@ -13,9 +13,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise MissingExtraError(
-        "this needs PyTorch, which is not installed: pip install 'iobench[torch]'"
-    ) from None
+    raise MissingExtraError("this needs PyTorch", extra="torch") from None
 
 del _torch
 

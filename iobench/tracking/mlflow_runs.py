@@ -48,9 +48,7 @@ class MlflowRuns:
         try:
             from mlflow import MlflowClient
         except ImportError as error:
-            raise MissingExtraError(
-                "--mlflow needs MLflow, which is not installed: pip install 'iobench[track]'"
-            ) from error
+            raise MissingExtraError("--mlflow needs MLflow", extra="track") from error
         with self._errors():
             self._client = MlflowClient(tracking_uri=self.server)
 

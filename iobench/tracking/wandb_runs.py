@@ -42,9 +42,7 @@ class WandbRuns:
         try:
             import wandb
         except ImportError as error:
-            raise MissingExtraError(
-                "--wandb needs wandb, which is not installed: pip install 'iobench[track]'"
-            ) from error
+            raise MissingExtraError("--wandb needs wandb", extra="track") from error
         self._wandb = wandb
 
     def log(self, contents: RunContents, page: str) -> str:

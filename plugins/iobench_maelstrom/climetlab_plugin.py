@@ -7,12 +7,17 @@ from typing import Any, ClassVar
 
 from iobench.datasets import Downloads, FileKey, PluginCall, PublishedFiles
 from iobench.errors import OptionError
+from iobench.extras import install_command
 
 
 class PluginFiles(PublishedFiles):
-    """Files that a CliMetLab plugin publishes; ``example`` is an option that chooses some."""
+    """Files that a CliMetLab plugin publishes; ``example`` is an option that chooses some.
 
-    install: ClassVar[str] = "pip install 'iobench[climetlab]'"
+    ``package`` is the plugin where it is installed without its dependencies, beside ``extras``.
+    """
+
+    extras: ClassVar[tuple[str, ...]] = ("climetlab",)
+    package: ClassVar[str] = ""
     example: ClassVar[str] = ""
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
@@ -24,8 +29,10 @@ class PluginFiles(PublishedFiles):
     ) -> PluginCall:
         """Return a call of the plugin that needs the files of these keys."""
         urls = tuple(map(self.file_url, keys))
-        name = name or self.name
-        return PluginCall(name, arguments, urls, self.install, self.terms_of_use, self.citation)
+        name, install = name or self.name, install_command(*self.extras)
+        if self.package:
+            install += f" && pip install --no-deps {self.package}"
+        return PluginCall(name, arguments, urls, install, self.terms_of_use, self.citation)
 
     def downloads(self) -> Downloads:
         if not self.is_chosen:

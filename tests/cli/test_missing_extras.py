@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from iobench.extras import install_command
+
 DATA = Path(__file__).parents[1] / "data"
 TINY = ("maelstrom-ens10", "--tiny", "--store-dir", "stores")
 HIDE = """\
@@ -48,6 +50,6 @@ def test_the_line_that_installs_it(
         shutil.copy(DATA / name, tmp_path)
     done = iobench("profile", *arguments, env=os.environ | {"PYTHONPATH": str(tmp_path / "hide")})
     assert done.returncode == 69
-    assert done.stderr.splitlines()[-1].endswith(f"pip install 'iobench[{extra}]'")
+    assert done.stderr.splitlines()[-1].endswith(install_command(extra))
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "iobench-runs").exists()

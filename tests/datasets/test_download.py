@@ -165,7 +165,7 @@ def test_a_plugin_that_is_not_installed_is_named_with_what_installs_it(send_requ
 
 def test_climetlab_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr(climetlab_files.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match="pip install 'iobench\\[climetlab\\]'"):
+    with pytest.raises(MissingExtraError, match="pip install 'climetlab"):
         download_through_plugin(PluginCall("maelstrom-yr", {}), timeout_s=1)
 
 

@@ -16,7 +16,7 @@ from iobench.errors import MissingExtraError
 try:
     import iobench.{package}
 except MissingExtraError as error:
-    assert "pip install 'iobench[{package}]'" in str(error)
+    assert "(extra {package}): pip install '" in str(error)
 else:
     raise SystemExit("no error")
 """

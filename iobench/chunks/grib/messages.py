@@ -51,7 +51,7 @@ def load_eccodes() -> ModuleType:
     try:
         import eccodes
     except ImportError as error:
-        raise MissingExtraError("GRIB files need ecCodes: pip install 'iobench[grib]'") from error
+        raise MissingExtraError("GRIB files need ecCodes", extra="grib") from error
     return eccodes  # type: ignore[no-any-return]
 
 

@@ -378,7 +378,5 @@ def _libraries() -> tuple[Any, Any]:
         import h5netcdf
         import h5py
     except ImportError as error:
-        raise MissingExtraError(
-            "NetCDF files need h5py and h5netcdf: pip install 'iobench[netcdf]'"
-        ) from error
+        raise MissingExtraError("NetCDF files need h5py and h5netcdf", extra="netcdf") from error
     return h5py, h5netcdf

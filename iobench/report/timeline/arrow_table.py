@@ -80,9 +80,7 @@ def _pyarrow(name: str = "pyarrow") -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise MissingExtraError(
-            "a table of spans needs pyarrow, which is not installed; pip install 'iobench[parquet]'"
-        ) from error
+        raise MissingExtraError("a table of spans needs pyarrow", extra="parquet") from error
 
 
 def _table(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> pa.Table:

@@ -39,8 +39,6 @@ CONSTANTS_FILE = "ECMWF_AB137.nc"
 PRODUCTION_FILE = "production_data/wind_turbine_{}.nc"
 HALF_LEVELS = 138
 """Coefficients of the bounds of the 137 model levels."""
-PACKAGE = "climetlab-maelstrom-power-production"
-INSTALL = f"pip install 'iobench[climetlab,netcdf]' dask && pip install --no-deps {PACKAGE}==0.2.2"
 RUNS = ("00", "12")
 """Hours at which forecasts start."""
 HOURS_PER_RUN = 12

@@ -59,7 +59,8 @@ class PowerFiles(PluginFiles, Recipe):
     Without days chosen it is those at hand; a day at hand only in part is an error.
     """
 
-    install = archive.INSTALL
+    extras = ("climetlab", "netcdf", "convert")  # the plugin opens its files with dask
+    package = "climetlab-maelstrom-power-production==0.2.2"
     example = "date=2019-01-01,2019-01-02"
     prefixes: tuple[str, ...]
     others: tuple[FileKey, ...] = ()

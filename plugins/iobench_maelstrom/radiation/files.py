@@ -186,8 +186,6 @@ def smooth_pressure(n_columns: int, key: Sequence[int | str]) -> NDArray[np.floa
 
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap3"
 LICENCE = "CC BY 4.0, https://apps.ecmwf.int/datasets/licences/general/"
-PACKAGE = "climetlab-maelstrom-radiation"
-INSTALL = f"pip install 'iobench[climetlab]' && pip install --no-deps {PACKAGE}==0.7.5"
 DATES_2020 = tuple(
     f"{datetime.date(2020, 1, 1) + datetime.timedelta(days=30 * number):%Y%m%d}"
     for number in range(13)
@@ -211,7 +209,7 @@ HR_UNITS = Option("hr_units", "Units of heating rates.", "K d-1", tuple(HR_SCALE
 class RadiationFiles(PluginFiles):
     """Files of A3, by radiation scheme and ``keys``, all of which are required."""
 
-    install = INSTALL
+    package = "climetlab-maelstrom-radiation==0.7.5"
 
     published: PublishedStep | None = PublishedStep(
         forward_ns=42_000_000,

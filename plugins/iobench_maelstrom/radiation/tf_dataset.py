@@ -172,8 +172,7 @@ def import_tensorflow() -> Any:
         import tensorflow
     except ImportError as error:
         raise MissingExtraError(
-            "maelstrom-radiation-tf --pipeline upstream needs TensorFlow: pip install "
-            "'iobench[tensorflow]'"
+            "maelstrom-radiation-tf --pipeline upstream needs TensorFlow", extra="tensorflow"
         ) from error
     # Fails where TensorFlow has run in this process: then it has what it was given.
     with contextlib.suppress(RuntimeError):
@@ -209,7 +208,7 @@ class RadiationTf(archive.RadiationFiles):
 
     name = "maelstrom-radiation-tf"
     title = "Atmospheric columns and their radiative fluxes, TFRecord (MAELSTROM A3)"
-    install = f"{archive.INSTALL} && pip install 'iobench[tensorflow]'"
+    extras = ("climetlab", "tensorflow")
     keys = (
         Key("timestep", (*archive.TIMESTEPS, *(f"{day}00" for day in archive.SPLITS_2019))),
         Key("filenum", IN_2019),

@@ -1,0 +1,24 @@
+"""What the extras of iobench need, as its metadata say, and the line that installs it."""
+
+from __future__ import annotations
+
+import re
+
+
+def extra_requirements() -> dict[str, tuple[str, ...]]:
+    """Return the requirements of each extra, such as ``("eccodes>=2.42", "cfgrib>=0.9.15")``."""
+    from importlib import metadata  # 20 ms, and only messages need it
+
+    extras: dict[str, tuple[str, ...]] = {}
+    for line in metadata.requires("iobench") or []:
+        requirement, _, marker = line.partition(";")
+        if extra := re.search(r"extra == ['\"]([\w-]+)['\"]", marker):
+            extras[extra[1]] = (*extras.get(extra[1], ()), requirement.replace(" ", ""))
+    return extras
+
+
+def install_command(*extras: str) -> str:
+    """Return the line that installs what extras need, wherever iobench itself came from."""
+    known = extra_requirements()
+    needed = sorted({each for extra in extras for each in known[extra]})
+    return " ".join(["pip install", *(f"'{each}'" for each in needed)])
