@@ -27,6 +27,7 @@ OURS = {
 ROOMS = {
     "command_words": set(),
     "masking": set(),
+    "extras": set(),
     "lazy_face": set(),
     "errors": set(),
     "command_options": set(),
@@ -103,7 +104,7 @@ AGAINST_THE_ARROW = {
     ("iobench.loaders.ring.factory", "loader", "tensorflow"),
 }
 """One-line conveniences: (module, method, room that it imports from)."""
-EVERYBODYS = {"errors", "lazy_face", "masking"}
+EVERYBODYS = {"errors", "extras", "lazy_face", "masking"}
 LIGHT_ROOMS = {
     "recording", "runs", "analysis", "samples", "windows", "errors", "masking", "registry",
     "command_words", "coordinates", "cpus", "json_files",

@@ -55,7 +55,8 @@ class PluginCall(msgspec.Struct, frozen=True):
     arguments: Mapping[str, Any]  # its keyword arguments; JSON-ready
     # of the files it needs; empty where that is not known: then it is always called
     urls: tuple[str, ...] = ()
-    install: str = ""  # the line that installs the plugin; empty where the extra climetlab does
+    extras: tuple[str, ...] = ("climetlab",)  # of iobench, that the plugin needs
+    package: str = ""  # the plugin, where it is installed apart and without its dependencies
     terms_of_use: str = ""
     citation: str = ""  # to be shown before; may be empty
     to_xarray: bool = False  # whether to call ``to_xarray``, too: some plugins fetch only then
@@ -190,7 +191,9 @@ def download_through_plugin(call: PluginCall, *, timeout_s: float) -> None:
     last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
     last = last.strip()[:REASON_LIMIT]
     if last.startswith(("NameError: Cannot find dataset", "ModuleNotFoundError")):
-        install = call.install or install_command("climetlab")
+        install = install_command(*call.extras)
+        if call.package:
+            install += f" && pip install --no-deps {call.package}"
         raise MissingExtraError(f"{call.name} needs its CliMetLab plugin: {install} ({last})")
     ended = f"was ended by signal {-child.returncode}" if child.returncode < 0 else "failed"
     advice = "see whether this machine reaches the host, or copy the files and give --data-dir"

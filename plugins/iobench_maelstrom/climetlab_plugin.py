@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from iobench.datasets import Downloads, FileKey, PluginCall, PublishedFiles
 from iobench.errors import OptionError
-from iobench.extras import install_command
 
 
 class PluginFiles(PublishedFiles):
@@ -29,10 +28,15 @@ class PluginFiles(PublishedFiles):
     ) -> PluginCall:
         """Return a call of the plugin that needs the files of these keys."""
         urls = tuple(map(self.file_url, keys))
-        name, install = name or self.name, install_command(*self.extras)
-        if self.package:
-            install += f" && pip install --no-deps {self.package}"
-        return PluginCall(name, arguments, urls, install, self.terms_of_use, self.citation)
+        return PluginCall(
+            name or self.name,
+            arguments,
+            urls,
+            self.extras,
+            self.package,
+            self.terms_of_use,
+            self.citation,
+        )
 
     def downloads(self) -> Downloads:
         if not self.is_chosen:

@@ -158,8 +158,8 @@ def test_a_plugin_that_takes_too_long_is_ended(cache):
 
 def test_a_plugin_that_is_not_installed_is_named_with_what_installs_it(send_requests_to, cache):
     send_requests_to("http://127.0.0.1:1")
-    call = PluginCall("no-such-dataset", {}, install="pip install that-one")
-    with pytest.raises(MissingExtraError, match=r"plugin: pip install that-one \(NameError"):
+    call = PluginCall("no-such-dataset", {}, package="that-one")
+    with pytest.raises(MissingExtraError, match=r"&& pip install --no-deps that-one \(NameError"):
         download_through_plugin(call, timeout_s=100)
 
 
