@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,6 @@ from hypothesis import HealthCheck, Phase, settings
 from iobench.cli import main
 from iobench.datasets.contract import Progress, make_sample, no_progress
 from iobench.datasets.user_files import user_files
-from tests.support.what_ran import WhatRan, leave_out_passed
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Completed = subprocess.CompletedProcess[str]
 RunIobench = Callable[..., Completed]
 
-# Where a test does not say how many examples it tries. More: pytest --hypothesis-profile=thorough.
+# Where a test does not say how many examples it tries.
 # .ci/run takes ci: as many, the same each time, so that what fails is of the change; and an
 # example that fails is told as it was found, since to shrink one takes minutes: it is printed with
 # what makes it fail again, here, where it is shrunk. .ci/run --all takes full: more, and new ones.
@@ -46,7 +46,6 @@ settings.register_profile(
     derandomize=True,
     database=None,
 )
-settings.register_profile("thorough", _unhurried, max_examples=500)
 settings.load_profile(os.environ.get("IOBENCH_TESTS_PROFILE", "quick"))
 
 # Hundreds of processes are started: each would compile what it imports of iobench once more, and
@@ -59,28 +58,17 @@ sys.dont_write_bytecode = False
 os.register_at_fork(after_in_child=gc.freeze)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Look at what runs and what does not, where that is asked for."""
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(WhatRan(), "what-ran")
-
-
 @pytest.hookimpl(tryfirst=True)  # before -m looks at marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the cases after the quick ones, and leave out what passed before."""
-    families: dict[str, list[pytest.Item]] = {}
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases after the quick ones."""
+    n_cases = Counter[str]()
     for item in items:
-        if item.get_closest_marker("quick_cases") and not item.get_closest_marker("long"):
-            families.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for cases in families.values():
-        mark = cases[0].get_closest_marker("quick_cases")
-        assert mark is not None
-        others, n_kept = cases[mark.args[0] :], mark.kwargs.get("thorough", 2)
-        # Evenly among them, the last one too: it has the last value of each parameter.
-        kept = {round((n + 1) * len(others) / n_kept) - 1 for n in range(n_kept)}
-        for number, item in enumerate(others):
-            item.add_marker("thorough" if number in kept else "long")
-    leave_out_passed(config, items)
+        mark = item.get_closest_marker("quick_cases")
+        if mark is not None:
+            test = item.nodeid.partition("[")[0]
+            n_cases[test] += 1
+            if n_cases[test] > mark.args[0]:
+                item.add_marker("long")
 
 
 def pytest_collection_finish() -> None:

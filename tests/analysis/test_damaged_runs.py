@@ -154,7 +154,7 @@ def test_of_ten_thousand_damaged_span_files_as_well(runs):
     assert sum(profile.lost_spans > 0 for profile in answered) > 0.3 * N_ALL
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_documents_that_say_what_cannot_be(runs):
     documents = [
         file for path, _ in runs for file in (path / "run.json", *path.glob("processes/*.json"))

@@ -126,7 +126,7 @@ def test_kept_workers_take_what_they_are_replayed_to_take(shape):
     assert replayed.sum() == kept.wall_ns
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @given(st.fixed_dictionaries(SHAPES), st.tuples(*[st.integers(0, 100)] * 2))
 @settings(max_examples=15, deadline=None)
 def test_no_bound_is_exceeded_where_workers_restart(shape, left):

@@ -72,7 +72,6 @@ def test_what_is_of_one_run_says_in_a_line_what_to_do(
     assert f"iobench report {folder}" in line
 
 
-@pytest.mark.thorough
 def test_which_runs_took_turns_is_in_their_run_json(tmp_path: Path) -> None:
     def are_one(*configs: dict[str, object]) -> bool:
         parent = tmp_path / str(len(list(tmp_path.iterdir())))

@@ -69,7 +69,7 @@ def test_a_probe_is_reused(tiny, tmp_path: Path, iobench_here, store_dir: Path) 
     assert json.loads((tmp_path / "again/run.json").read_text())["store"]["reused"] is True
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.timeout(110)
 def test_a_store_cut_short_is_refused_until_it_is_removed(
     tiny, iobench_here, tmp_path: Path
@@ -148,7 +148,7 @@ def going(tmp_path: Path):
         process.communicate()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.timeout(110)
 def test_ctrl_c_ends_everything_and_the_report_still_works(
     iobench_here, going, tmp_path: Path

@@ -241,7 +241,7 @@ def server(tmp_path_factory):
         yield server
 
 
-@pytest.mark.quick_cases(1, thorough=0)
+@pytest.mark.quick_cases(1)
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_read_through_a_right_url_is_done_and_tells_no_secret(
@@ -302,7 +302,7 @@ def test_a_run_of_an_older_iobench_tells_its_secrets_to_nobody(place, capsys):
         assert leaked == [], line
 
 
-@pytest.mark.quick_cases(1, thorough=0)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ["password", "query"])
 def test_the_program_itself_tells_no_secret_in_messages_or_tracebacks(place, name):
     pytest.importorskip("obstore", reason="asks web servers")

@@ -85,7 +85,7 @@ def in_a_child(function, *args):
     return process.exitcode
 
 
-@pytest.mark.quick_cases(1, thorough=0)
+@pytest.mark.quick_cases(1)
 def test_a_store_has_the_bytes_it_has_on_disk(place, fmt, tmp_path, begun_uploads):
     with pytest.raises(StoreError, match="not a finished store"):
         iobench.open_store(str(place))

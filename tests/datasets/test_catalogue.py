@@ -213,7 +213,7 @@ def test_a_folder_or_a_pipe_in_place_of_a_catalogue_is_none(files, kept, make):
     assert contents(files, kept) == [file.read_bytes() for file in files]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_processes_find_what_one_finds(tmp_path, kept, monkeypatch):
     monkeypatch.setattr(catalogue, "MANY_FILES", 2)
     monkeypatch.setattr(catalogue, "FILES_PER_JOB", 2)

@@ -93,7 +93,7 @@ def with_encoding(made, chunks, container):
     return made
 
 
-@pytest.mark.quick_cases(0, thorough=1)
+@pytest.mark.quick_cases(0)
 @pytest.mark.parametrize("container", ["netcdf", "zarr"])
 @SEVERAL
 @given(layout=layouts(), memory_nbytes=st.sampled_from([20_000, 40_000, 1 << 30]))

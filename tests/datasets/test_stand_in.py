@@ -26,7 +26,7 @@ socket.getaddrinfo = socket.create_connection = socket.socket.connect = refuse
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_ctrl_c_leaves_it_unfinished_and_the_next_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,7 +95,7 @@ def test_the_climetlab_mirror_is_found_and_no_network_is_tried(
     assert f"{mirror}/url" in json.loads((tmp_path / "run/run.json").read_text())["files_hint"]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.timeout(110)
 def test_a_home_directory_is_not_filled_silently(iobench, tmp_path: Path) -> None:
     environment = {

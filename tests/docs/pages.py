@@ -10,7 +10,7 @@ beginning alone; ``@`` or ``@12`` in its place stands for an output that is not 
 of ``bash`` are parsed by bash and not run.
 
 Comments of a page: ``<!-- continues FILE -->`` (in the folder of that page, after it),
-``<!-- needs: torch, mlflow -->`` (modules), ``<!-- long -->``.
+``<!-- needs: torch, mlflow -->`` (modules).
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILIN
 INCLUDE = re.compile(r"^--8<-- \"([^\"]+)\"$", re.MULTILINE)
 CONTINUES = re.compile(r"<!-- continues (\S+) -->")
 NEEDS = re.compile(r"<!-- needs: ([^>]+) -->")
-LONG = "<!-- long -->"
 TIMEOUT_S = 240
 
 

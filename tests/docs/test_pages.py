@@ -11,7 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))
 
-from pages import CONTINUES, DOCS, LONG, chain, commands, needs, pages, run_page
+from pages import CONTINUES, DOCS, chain, commands, needs, pages, run_page
 
 CONTINUED = {
     (page.parent / found[1]).resolve()
@@ -20,17 +20,12 @@ CONTINUED = {
 }
 
 
-def _cases() -> list[object]:
-    marks = {True: [pytest.mark.long], False: [pytest.mark.thorough]}
-    return [
-        pytest.param(page, id=page.stem, marks=marks[LONG in page.read_text()])
-        for page in pages()
-        if page.is_relative_to(DOCS) and page.resolve() not in CONTINUED
-    ]
+WHOLE = [p for p in pages() if p.is_relative_to(DOCS) and p.resolve() not in CONTINUED]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", _cases())
+@pytest.mark.parametrize("page", WHOLE, ids=lambda page: page.stem)
 def test_the_snippets_of_a_page_run(page: Path) -> None:
     for module in needs(page):
         pytest.importorskip(module, reason=f"the page needs {module}")

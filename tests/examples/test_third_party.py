@@ -116,7 +116,7 @@ def test_the_options_of_a_recipe_are_told_and_checked(iobench_here: RunIobench) 
         find_dataset("north-sea", year="2019")
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_iobench_profiles_both(iobench: RunIobench) -> None:
     told = iobench(

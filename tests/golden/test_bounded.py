@@ -12,7 +12,6 @@ import pytest
 from iobench.cli import main
 from tests.golden.bounded import PLACE, lanes_of, true_sums, unpacked
 
-pytestmark = pytest.mark.thorough
 NAMES = sorted(path.stem for path in PLACE.glob("*.json"))
 WORK = ("read", "collate", "fused", "serialise", "unpickle", "sampler")
 

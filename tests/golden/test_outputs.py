@@ -26,7 +26,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.quick_cases(2, thorough=20)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", CASES)
 def test_commands_say_of_recorded_runs_what_is_stored(name: str, cases: Path) -> None:
     assert [*(STORED / name).glob("*.json")]

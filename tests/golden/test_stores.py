@@ -7,7 +7,7 @@ import pytest
 from tests.golden.stores import cases, compare
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_conversions_write_what_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path))

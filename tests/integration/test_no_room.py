@@ -97,7 +97,7 @@ def test_a_recording_that_stopped_midway_says_so_beside_its_verdict(tmp_path, mo
     assert document["lost_spans"] > 3000
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.timeout(60)
 def test_a_command_whose_recording_has_no_room_ends_as_it_would(tmp_path):
     script = tmp_path / "train.py"

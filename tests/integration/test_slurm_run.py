@@ -39,7 +39,7 @@ if sys.argv[1:]:
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_the_tasks_of_a_step_record_into_one_run(slurm: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     command = ["srun", "-n", "3", *IOBENCH, "run", "--", sys.executable, "train.py"]

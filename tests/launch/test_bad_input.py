@@ -78,7 +78,7 @@ def test_a_killed_launcher_leaves_a_run_that_is_read(tmp_path, script, cli):
         assert (profile.spans["kind"] == Kind.READ).sum() == 4
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_report_that_fails_costs_no_exit_code(tmp_path, script, plainly, cli):
     path = script(
         f"{READS}\nimport os; os.remove(os.environ['IOBENCH_RUN'] + '/run.json')\nexit(3)"

@@ -86,7 +86,7 @@ def test_what_sleeps_in_tasks_side_by_side_is_waited_for_once(launch, script, tm
     assert (read.n_spans, read.nbytes) == (N_SAMPLES * N_TIMES, N_SAMPLES * N_TIMES * NBYTES)
 
 
-@pytest.mark.quick_cases(1, thorough=0)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("engine", ["zarr", "netcdf4", "h5netcdf"])
 def test_every_engine_shows_what_it_reads(launch, script, tmp_path, engine):
     found = launch(sys.executable, script(SCRIPT), engine, 1, "threads", tmp_path / f"x.{engine}")

@@ -42,7 +42,7 @@ TRAINING = """
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_copies_are_spans_of_their_batches_and_the_script_is_the_same(script, launch, plainly):
     train = script(TRAINING)
     alone = plainly(sys.executable, train, "meta")

@@ -49,7 +49,7 @@ def job_of(found):
     return {each["part"]: each["ns"] for each in job["parts"]}, job, run
 
 
-@pytest.mark.quick_cases(0, thorough=1)
+@pytest.mark.quick_cases(0)
 @pytest.mark.parametrize(
     ("n_files", "seconds", "end", "code"), [(12, 0.1, "", 0), (3, 0.4, "_exit", 3)]
 )
@@ -80,7 +80,7 @@ BESIDE = """
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_reading_that_no_library_shows_is_told_by_the_system_and_not_counted(
     script, launch, monkeypatch, tmp_path
 ):
@@ -131,7 +131,7 @@ TRAIN = """
 """
 
 
-@pytest.mark.quick_cases(0, thorough=2)
+@pytest.mark.quick_cases(0)
 @pytest.mark.parametrize("end", ["", "SIGKILL", "SIGINT", "_exit"])
 def test_a_validation_is_apart_from_the_training_however_it_ends(
     script, launch, monkeypatch, tmp_path, end
@@ -299,7 +299,7 @@ LAZY = """
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_imports_while_the_training_goes_on_are_a_part_of_it(launch, script, packages):
     pytest.importorskip("torch", reason="the script loads with PyTorch")
     names = ("before", "in_wait", "in_loop", "after")
@@ -340,7 +340,7 @@ ALL_KINDS = """
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_every_import_of_the_main_thread_is_counted_once(launch, script, packages, tmp_path):
     slow = SLEEPS.format(0.1)
     environment = packages({

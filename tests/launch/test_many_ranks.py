@@ -62,7 +62,7 @@ def test_one_launcher_and_many_ranks(launch, script):
     assert told == [(0, 2), (0, 1), (1, 2)]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @no_mpi
 def test_many_launchers_make_one_run_and_the_first_prints(tmp_path, script, plainly, cli):
     found = plainly(*MPIRUN, *cli, "--", sys.executable, script(RANK), cwd=tmp_path)

@@ -63,7 +63,7 @@ subprocess.run(f"cd . && {sys.executable} -c 'import sys'", shell=True, check=Tr
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_children_that_do_not_record_are_listed(launch, script):
     found = launch(sys.executable, script(CHILDREN))
     assert (found.code, found.out, found.err) == (0, "", "")

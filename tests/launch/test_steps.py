@@ -40,7 +40,7 @@ WGAN = """
 STEP_NS = (5 * 4 + 10) * 1_000_000
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_loop_without_an_optimiser_has_steps_of_so_many_batches_or_none(script, launch, tmp_path):
     train = script(WGAN)
     given = launch(sys.executable, train, batches_per_step=6)

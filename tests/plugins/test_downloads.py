@@ -95,7 +95,7 @@ class Answer:
         yield b"some bytes"
 
 
-@pytest.mark.quick_cases(5, thorough=5)
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("case", CHOSEN, ids=ids)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_real_plugin_asks_for_exactly_these_urls(case, tmp_path):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.quick_cases(3, thorough=0)
+@pytest.mark.quick_cases(3)
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("name", dataset_names())
 def test_a_name_alone_is_profiled_described_and_planned(name, iobench_here, store_dir: Path):

@@ -56,7 +56,7 @@ def training_samples(file, patch, *, crop=None, predict_diff=False):
                 yield inputs[inside], targets[inside]
 
 
-@pytest.mark.quick_cases(0, thorough=1)
+@pytest.mark.quick_cases(0)
 @pytest.mark.parametrize(
     ("options", "crop"),
     [

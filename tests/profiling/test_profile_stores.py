@@ -70,7 +70,7 @@ def profiled(iobench_here, tmp_path: Path) -> Callable[..., list[dict[str, Any]]
     return run
 
 
-@pytest.mark.quick_cases(0, thorough=1)
+@pytest.mark.quick_cases(0)
 @pytest.mark.parametrize("container", ["zarr", "tfrecord", "numpy"])
 def test_a_finished_store_is_profiled_as_it_is(converted, profiled, container: str) -> None:
     store = converted("mine", "--to", container)
@@ -144,7 +144,7 @@ def test_splits_and_windows_of_a_store_alone(
     assert {run["n_samples"] for run in runs} == {6}
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_layouts_are_compared_in_one_table_with_their_bytes_on_disk(
     profiled, own_file: Path, iobench_here, tmp_path: Path
 ) -> None:
@@ -158,7 +158,6 @@ def test_layouts_are_compared_in_one_table_with_their_bytes_on_disk(
     assert "on disk" in table
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["a store", "./-new"])
 def test_a_conversion_ends_with_the_command_that_profiles_it(
     own_file: Path, iobench_here, tmp_path: Path, name: str

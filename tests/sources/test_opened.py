@@ -143,7 +143,7 @@ def test_a_script_without_a_main_guard_loads_in_threads(tmp_path: Path) -> None:
     assert "processes=True asks for them" in done.stderr
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_processes_that_are_asked_for_need_a_main_guard(tmp_path: Path) -> None:
     done = run_script(tmp_path, ", processes=True, threads=1")
     assert done.returncode == 1

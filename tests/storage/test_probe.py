@@ -58,7 +58,7 @@ def by_way(found):
     return {each.way: each for each in found.reads}
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @settings(deadline=None, max_examples=8)
 @given(
     request_nbytes=st.integers(1, 700 * KIB),
@@ -211,7 +211,7 @@ def test_what_cannot_be_probed_is_said(tmp_path, files, path, error, words):
         probe_run(where, 64 * KIB, 1, duration_s=1.0)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_slow_storage_gives_what_it_is_made_to_give(slow_storage):
     folder = slow_storage(latency_s=0.002, nbytes_per_s=200e6)
     (folder / "data.bin").write_bytes(os.urandom(8 * MIB))

@@ -83,7 +83,7 @@ def test_inodes_that_go_meanwhile_are_told_from_a_full_disk(
     assert "disk is full" not in error
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_quota_that_is_used_up_is_one_line_and_goes_on_later(
     slow_storage: Any, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,7 +40,7 @@ def _files(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(each): (each.stat().st_size, each.stat().st_mtime_ns) for each in found}
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_store_of_another_is_profiled_verified_and_reported(shared: Path) -> None:
     before = _files(shared)
     quick = ("--batches", "4", "--compute", "none", "--out", "own")

@@ -87,7 +87,7 @@ def lines_of(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_the_open_division_misses_evaluations_and_nothing_else(
     suite: Path, tmp_path: Path, check: Check
 ) -> None:

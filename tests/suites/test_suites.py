@@ -162,7 +162,7 @@ def test_a_killed_suite_goes_on_where_it_was(write_recipe: Any, tmp_path: Path) 
         pytest.param("extra", "not available", 0, "pip install rain", marks=pytest.mark.long),
     ],
 )
-@pytest.mark.thorough
+@pytest.mark.long
 def test_cells_that_fail_are_rows_until_they_are_measured_again(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch, broken: str, status: str, code: int, reason: str,
@@ -178,7 +178,7 @@ def test_cells_that_fail_are_rows_until_they_are_measured_again(
     assert shown(capsys, recipe, "--out", out, "--again")["cells"][0]["status"] == MEASURED
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_run_that_takes_too_long_is_ended(
     write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

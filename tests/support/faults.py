@@ -176,11 +176,10 @@ class Copy:
             "FAULTS_PACKAGES": " ".join(PACKAGES),
             "TMPDIR": str(self._plugin),
         }
-        for name in ("IOBENCH_TESTS_PASSED", "IOBENCH_TESTS_SKIPS", "PYTEST_ADDOPTS"):
-            environment.pop(name, None)
+        environment.pop("PYTEST_ADDOPTS", None)
         command = [
             sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "faults_report",
-            "-m", "not long and not thorough", *(["-x"] if first_only else []), *tests,
+            "-m", "not long", *(["-x"] if first_only else []), *tests,
         ]  # fmt: skip
         process = subprocess.Popen(
             command,

@@ -52,7 +52,7 @@ def one(spans, batch, flags=0):
     return int(chosen["start_ns"][0]), int(chosen["end_ns"][0])
 
 
-@pytest.mark.quick_cases(0, thorough=1)
+@pytest.mark.quick_cases(0)
 @pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"in_order": False}],
                          ids=str)  # fmt: skip
 def test_every_batch_has_all_its_spans_in_order(tmp_path, options):
@@ -187,7 +187,7 @@ def test_hooks_see_every_loader_and_can_be_taken_out(tmp_path):
     assert len(facts.loaders) == 3
 
 
-@pytest.mark.quick_cases(1, thorough=1)
+@pytest.mark.quick_cases(1)
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("dataset", [parts.Plain, parts.Stream])

@@ -95,7 +95,7 @@ class TestLightning:
             assert self.fit(lightning, store, tmp_path) == epochs_of(store, 2)
         assert not [w for w in caught if "many workers" in str(w.message)]
 
-    @pytest.mark.quick_cases(1, thorough=1)
+    @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize("save_after", [2, 6, 8])
     def test_a_checkpoint_goes_on_in_the_middle_of_an_epoch(
         self, lightning, store, tmp_path, save_after

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MS = 1_000_000
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_the_error_that_is_printed_is_not_smaller_than_what_is_obtained():
     changes = [STAGES[:1], STAGES[1:3], STAGES]
     found = [each for seed in range(24) for each in held(seed, changes, n_batches=120)]

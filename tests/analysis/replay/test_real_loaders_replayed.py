@@ -94,7 +94,7 @@ def test_a_ring(tmp_path, config, options, rule, tolerance):
     assert {*run.stages} >= {"read", "preprocess", "collate"}
 
 
-@pytest.mark.quick_cases(0, thorough=1)
+@pytest.mark.quick_cases(0)
 @pytest.mark.parametrize(
     "options",
     [

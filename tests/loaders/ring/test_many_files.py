@@ -28,7 +28,7 @@ def write_netcdf(folder, count):
     return str(folder)
 
 
-@pytest.mark.quick_cases(1, thorough=0)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("way", ["threads", pytest.param("processes", marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["netcdf", "zarr"])
 def test_more_files_than_descriptors(tmp_path, make_store, kind, way):

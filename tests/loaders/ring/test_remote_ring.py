@@ -51,7 +51,7 @@ def batches(source, **order):
     return found
 
 
-@pytest.mark.quick_cases(2, thorough=2)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("fmt", "options", "packed"),
     [
