@@ -168,7 +168,7 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_SKIP_SIGNATURE"):
         monkeypatch.delenv(name, raising=False)
-    from iobench.files.object_requests import forget_stores
+    from iobench.files.objects import forget_stores
 
     forget_stores()  # of other environments
     name = f"iobench-{next(_BUCKETS)}"

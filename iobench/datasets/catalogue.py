@@ -23,7 +23,7 @@ import numpy as np
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.setup_processes import Advance, run_jobs
 from iobench.files.atomic import write_atomically
-from iobench.files.open_files import open_files
+from iobench.files.open_files import expect_files
 from iobench.files.urls import URL
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.stores.places import make_item
@@ -71,7 +71,7 @@ class _Source(msgspec.Struct, frozen=True):
     key: bytes
     state: bytes | None = None
     weight: int = 1
-    identity: tuple[int, int] | None = None  # of a local file, what `OpenFiles.expect` takes
+    identity: tuple[int, int] | None = None  # of a local file, what `expect_files` takes
 
 
 def catalogued(
@@ -98,7 +98,7 @@ def catalogued(
     catalogue = cache_dir / f"{_digest(about).hex()}{SUFFIX}"
     sources = [_source(path, _digest(name)) for path, name in zip(files, names, strict=True)]
     # What is found holds for the files as they are now: a reader of another one fails.
-    open_files.expect({str(each.path): each.identity for each in sources if each.identity})
+    expect_files({str(each.path): each.identity for each in sources if each.identity})
     rows, new = _read(catalogue), dict[bytes, tuple[bytes, bytes]]()
     values: dict[int, Outcome] = {}
     for number, source in enumerate(sources):

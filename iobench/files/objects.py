@@ -1,29 +1,89 @@
-"""Objects behind URLs: their states, listings, ranges of their bytes, and putting them there.
+"""Objects behind URLs, through obstore (https://developmentseed.org/obstore/).
 
-Times are the server's. A request names one version of an object where its `URL` was looked up.
+Who asks is one event loop in a thread of each process, so that who waits can be interrupted.
+Endpoints, regions and credentials are those of the environment, as obstore reads it; a profile and
+the role of an instance are found by boto3. Redirects are followed, ten at most; user and password
+go to the first host alone. Times are the server's. A request names one version of an object where
+its `URL` was looked up.
 """
 
 from __future__ import annotations
 
+import atexit
+import base64
 import io
+import os
 import re
+import sys
+import threading
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import lru_cache
+from importlib import import_module
+from importlib.machinery import ExtensionFileLoader, PathFinder
+from importlib.util import module_from_spec, spec_from_loader
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from iobench.errors import FileFormatError, MissingFileError, StorageError
+from iobench.errors import (
+    FileFormatError,
+    IobenchError,
+    MissingExtraError,
+    MissingFileError,
+    OptionError,
+    StorageError,
+)
 from iobench.files.atomic import EXIT_RESUMABLE
-from iobench.files.object_requests import WEB, WHOLE, ask, library, status_of, store_of
+from iobench.masking import mask_line, note_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import asyncio
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from iobench.files.urls import URL
 
+WEB: Final = ("http", "https")
+_STORES: Final = {
+    "s3": "S3Store", "s3a": "S3Store", "gs": "GCSStore", "az": "AzureStore", "azure": "AzureStore",
+    "abfs": "AzureStore", "abfss": "AzureStore", "adl": "AzureStore",
+}  # fmt: skip
+AT_ONCE: Final = 64
+"""Requests under way: enough to hide what one takes, and no burden to a server."""
+READ_TIMEOUT = "30s"
+"""Without a byte of an answer; then it is tried again."""
+TRIES = {"web": 2, "bucket": 10}
+"""Again, where a server fails: of a bucket that is too busy, for about a minute."""
+CREDENTIALS: Final = (
+    "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)  # fmt: skip
+"""By these obstore itself finds who asks."""
+_EXACT: Final = re.compile(r"(?:.*/$|.*(?://|%2f|%[0189a-f]|/\.\.?(?=/|$))[^/]*)?", re.I | re.S)
+"""What of a path is sent as it is spelled; the rest is a name, which obstore spells."""
+WHOLE: Final = "the server hands out files only whole; copy the file here first"
+_NO_CREDENTIALS: Final = (
+    "no credentials found (AWS_ACCESS_KEY_ID, AWS_PROFILE; AWS_SKIP_SIGNATURE=true for public ones)"
+)
+_NO_OTHER_CREDENTIALS: Final = (
+    "no credentials found (GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, ...)"
+)
+_REASONS: Final = {
+    "NoSuchBucket": "there is no such bucket; make it, or name another one",
+    "TimedOut": "no answer in time",
+    "UnexpectedEof": "the answer ends early; try again",
+    "non-partial": WHOLE,
+    "InvalidCertificate": "its certificate is not trusted; name a PEM file as SSL_CERT_FILE",
+    "without LOCATION": "the bucket is in another region; name it as AWS_REGION",
+    "MissingAccount": "no account; name it as AZURE_STORAGE_ACCOUNT_NAME",
+    "metadata.google": _NO_OTHER_CREDENTIALS,
+    "169.254.169.254": _NO_OTHER_CREDENTIALS,
+}
+MAX_REASON_LENGTH: Final = 300
+LONGEST_END_MS: Final = 1000
 N_PARTS: Final = 16
 """A range becomes so many requests: one connection does not fill the line."""
 PART_NBYTES: Final = (1 << 20, 4 << 20)
@@ -33,31 +93,240 @@ PAGE_NBYTES: Final = 1 << 16
 N_PAGES: Final = 128
 UPLOAD_NBYTES = 8 << 20
 """Of each part of an upload; what is not larger is put as a whole."""
-MOST_PARTS = 10_000
-"""Of an upload to S3, which hold 78 GiB."""
 UPLOADS_AT_ONCE: Final = 4
 """Parts under way, and so in memory."""
 WEB_STORES: Final = ("zarr.json", ".zmetadata", ".zgroup")
 """What says on a web server that a folder is a Zarr store, the first that hold all metadata."""
 _METADATA: Final = (*WEB_STORES, ".zarray", ".zattrs")
 _LINK: Final = re.compile(rb"""href=["']?(?:\./)?([\w%][^"'/?#:<>]*)/["' >]""", re.IGNORECASE)
+_LIBRARY: Final = "obstore._obstore"
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_is_forked = False
 
 
-class ObjectStat(msgspec.Struct, frozen=True):
-    """Size, and when it was written last in ns of its server's clock (0 where it does not tell).
+def _forget() -> None:
+    """Start anew in a forked child: threads stay with the parent."""
+    global _lock, _loop, _is_forked
+    _lock, _loop, _is_forked = threading.Lock(), None, True
+    forget_stores()
 
-    Named as `os.stat_result` names them; ``kind`` is ``"file"`` or ``"directory"``, ``etag`` and
-    ``generation`` what the server calls this version of it, if it does.
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def ask(
+    urls: Sequence[URL],
+    request: Callable[..., Coroutine[Any, Any, Any]],
+    *arguments: Sequence[Any],
+    or_none: bool = False,
+) -> list[Any]:
+    """Return what a request of each URL returns, with its part of the arguments; many at once.
+
+    The first that failed raises, in the words of `_error`; with ``or_none`` what is not there is
+    None.
     """
+    import asyncio
 
-    st_size: int
-    st_mtime_ns: int
-    kind: str = "file"
-    etag: str = ""
-    generation: str = ""
+    async def run_all() -> list[Any]:
+        limit = asyncio.Semaphore(AT_ONCE)
+
+        async def run(*job: Any) -> Any:
+            async with limit:
+                return await request(*job)
+
+        return await asyncio.gather(*map(run, urls, *arguments), return_exceptions=True)
+
+    running = asyncio.run_coroutine_threadsafe(run_all(), _requests_loop())
+    try:
+        answers = running.result()
+    finally:
+        running.cancel()
+    for number, (url, one) in enumerate(zip(urls, answers, strict=True)):
+        if isinstance(one, BaseException):
+            error = _error(url, one)
+            if not or_none or not isinstance(error, FileNotFoundError):
+                raise error from None  # its cause may hold secrets
+            answers[number] = None
+    return answers
 
 
-FOLDER: Final = ObjectStat(0, 0, "directory")
+def _requests_loop() -> asyncio.AbstractEventLoop:
+    import asyncio
+
+    global _loop
+    with _lock:
+        if _loop is None:
+            if _is_forked and _LIBRARY in sys.modules:
+                _load_copy()
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="iobench-requests", daemon=True).start()
+            atexit.register(_await_answers)
+    return _loop
+
+
+def _await_answers() -> None:
+    """Let obstore's own threads leave Python before it ends: it would end them within Rust."""
+    pause = threading.Event()
+    for _ in range(LONGEST_END_MS):
+        ours = {each.ident for each in threading.enumerate()}
+        if not set(sys._current_frames()) - ours:
+            return
+        pause.wait(0.001)
+
+
+def _load_copy() -> None:
+    """Load obstore from a copy: a library starts its threads once, and those stayed behind."""
+    library_spec = PathFinder.find_spec(_LIBRARY, sys.modules["obstore"].__path__)
+    assert library_spec is not None
+    assert library_spec.origin is not None
+    for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
+        del sys.modules[name]
+    with open(os.memfd_create("obstore"), "wb") as copy:  # noqa: PTH123
+        copy.write(Path(library_spec.origin).read_bytes())
+        copy.flush()
+        loader = ExtensionFileLoader(_LIBRARY, f"/proc/self/fd/{copy.fileno()}")
+        spec = spec_from_loader(_LIBRARY, loader)
+        assert spec is not None
+        sys.modules[_LIBRARY] = module_from_spec(spec)
+        loader.exec_module(sys.modules[_LIBRARY])
+
+
+# -- stores ------------------------------------------------------------------------------------
+
+
+def library(url: URL, module: str = "obstore") -> Any:
+    """Return a module of obstore, by which a URL is asked."""
+    if url.protocol not in WEB and url.protocol not in _STORES:
+        raise OptionError(
+            f"{url}: {url.protocol}:// is not read (expected s3://, gs://, az://, abfss://, "
+            "http:// or https://); copy the file here first, or mount its file system"
+        )
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{url} needs what is not installed: obstore", extra="cloud"
+        ) from error
+
+
+def store_of(url: URL) -> tuple[Any, str]:
+    """Return the obstore store that a URL is of, one for each bucket, and the name in it."""
+    stores = library(url, "obstore.store")
+    if url.protocol not in WEB:
+        bucket, _, key = url.path.partition("/")
+        return _bucket_store(stores, url.protocol, bucket), key
+    parts = urlsplit(url.with_secrets())
+    exact = _EXACT.match(parts.path)
+    assert exact is not None
+    try:
+        _ = parts.port
+    except ValueError:  # a password with a slash ends the host too early
+        raise OptionError(
+            "its host and port cannot be identified; write / in a user or password as %2F"
+        ) from None
+    base = parts._replace(path=exact[0] or "/", fragment="").geturl()
+    return _web_store(stores, base), unquote(parts.path[exact.end() :]).removeprefix("/")
+
+
+def forget_stores() -> None:
+    """Make the stores anew, of what the environment says then."""
+    _bucket_store.cache_clear()
+    _web_store.cache_clear()
+
+
+@lru_cache(maxsize=64)
+def _bucket_store(stores: Any, protocol: str, bucket: str) -> Any:
+    note_secrets([f"{protocol}://{bucket}"])
+    kind = _STORES[protocol]
+    if "@" in bucket and kind != "AzureStore":
+        raise StorageError("user and password are read from the environment; leave them out")
+    options = _options("bucket", allow_http=True)
+    if bundle := os.environ.get("AWS_CA_BUNDLE"):
+        options["client_options"]["root_certificate"] = Path(bundle).read_bytes()
+    if kind == "S3Store":
+        # No digest of what is put is signed: 0.6 of 0.9 s of CPU a GB.
+        options |= {"unsigned_payload": True, "credential_provider": _credentials()}
+    return getattr(stores, kind).from_url(f"{protocol}://{bucket}", **options)
+
+
+def _credentials() -> Any:
+    """Return what finds credentials in profiles and of instances; None where obstore does."""
+    unsigned = os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("true", "1", "yes", "on")
+    if unsigned or any(os.environ.get(name) for name in CREDENTIALS):
+        return None
+    try:
+        return import_module("obstore.auth.boto3").Boto3CredentialProvider()
+    except ImportError:
+        raise StorageError(
+            f"{_NO_CREDENTIALS}; profiles and roles of instances need boto3: pip install boto3"
+        ) from None
+    except ValueError:
+        raise StorageError(_NO_CREDENTIALS) from None
+    except import_module("botocore.exceptions").BotoCoreError as error:
+        raise StorageError(mask_line(str(error))) from None
+
+
+@lru_cache(maxsize=1024)  # making one takes 5 ms; a signed URL has its own
+def _web_store(stores: Any, base: str) -> Any:
+    note_secrets([base])
+    parts = urlsplit(base)
+    user, _, host = parts.netloc.rpartition("@")
+    options = _options("web", allow_http=parts.scheme == "http")  # https leads to no http
+    if user:
+        words = base64.b64encode(unquote(user).encode()).decode()
+        options["client_options"]["default_headers"] = {"authorization": f"Basic {words}"}
+    return stores.HTTPStore(parts._replace(netloc=host).geturl(), **options)
+
+
+def _options(kind: str, allow_http: bool) -> dict[str, Any]:
+    times = {"connect_timeout": "10s", "read_timeout": READ_TIMEOUT, "timeout": "1h"}
+    retries = {"max_retries": TRIES[kind], "retry_timeout": timedelta(minutes=3)}
+    return {"client_options": {**times, "allow_http": allow_http}, "retry_config": retries}
+
+
+# -- errors ------------------------------------------------------------------------------------
+
+
+def _error(url: URL, error: BaseException) -> BaseException:
+    """Return what a request raised as an error of one line that names the URL and no secret.
+
+    A missing object stays a FileNotFoundError: what it means depends on the caller.
+    """
+    text = str(error)
+    if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text:
+        return FileNotFoundError(2, "no such object", str(url))
+    if type(error).__name__ == "PreconditionError":
+        return FileFormatError(f"{url}: was rewritten since it was indexed; open the dataset again")
+    if isinstance(error, MissingExtraError) or text.startswith(f"{url}: "):
+        return error
+    if isinstance(error, IobenchError):
+        return type(error)(f"{url}: {error}")
+    if isinstance(error, OSError | ValueError) or type(error).__module__ == "obstore.exceptions":
+        return StorageError(f"{url}: {_reason(error)}")
+    return error
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a request failed, without the URL, which obstore repeats with its secrets."""
+    text, status = str(error), status_of(error)
+    if known := [reason for name, reason in _REASONS.items() if name in text]:
+        return known[0]
+    if status:
+        message = re.search("<Message>([^<]*)</Message>", text)
+        reason = f"{status}: {message[1]}" if message else status
+        reason = f"not permitted ({reason})" if status[:3] in ("401", "403") else reason
+    else:
+        cause = re.search(r'(?:message|error): "([^"]*)"', text)
+        first = text.partition("\n")[0]
+        reason = f"cannot be read ({cause[1] if cause else first.rpartition(': ')[2]})"
+    return mask_line(reason)[:MAX_REASON_LENGTH]
+
+
+def status_of(error: BaseException) -> str:
+    """Return such as ``403 Forbidden``; empty if no status was answered."""
+    status = re.search(r"status code: (\d{3}[\w -]*)", str(error))
+    return status[1].strip() if status else ""
 
 
 # -- bytes -------------------------------------------------------------------------------------
@@ -95,54 +364,40 @@ async def _fill(url: URL, start: int, buffer: memoryview) -> int:
     return len(data)
 
 
-def fill_objects(
-    urls: Sequence[URL], starts: Sequence[int], buffers: Sequence[memoryview]
-) -> list[int]:
-    """Read ranges of objects; return the bytes of each, fewer where the object ends.
+def fill_remote(ranges: Sequence[tuple[URL, int, memoryview]]) -> None:
+    """Fill buffers from (URL, offset), many at once; an object that ends before is an error.
 
     Of a `URL` that was looked up it is the version that was there then. Long ranges are several
     requests, side by side.
     """
     least, most = PART_NBYTES
-    longest = min(most, max(least, sum(map(len, buffers)) // N_PARTS))
+    longest = min(most, max(least, sum(len(buffer) for *_, buffer in ranges) // N_PARTS))
     parts = []
-    for number, (start, buffer) in enumerate(zip(starts, buffers, strict=True)):
+    for url, start, buffer in ranges:
         count = -(-len(buffer) // longest)  # none where nothing is wanted
         edges = [len(buffer) * part // count for part in range(count + 1)] if count else []
-        parts += [(number, start + a, buffer[a:b]) for a, b in pairwise(edges)]
-    counts = ask(
-        [urls[number] for number, _, _ in parts],
-        _fill,
-        [begin for _, begin, _ in parts],
-        [part for _, _, part in parts],
-    )
-    filled = [0] * len(urls)
-    for (number, _, _), count in zip(parts, counts, strict=True):
-        filled[number] += count
-    return filled
-
-
-def fill_remote(ranges: Sequence[tuple[URL, int, memoryview]]) -> None:
-    """Fill buffers from (URL, offset), many at once."""
-    urls, starts = [url for url, _, _ in ranges], [start for _, start, _ in ranges]
+        parts += [(url, start + a, buffer[a:b]) for a, b in pairwise(edges)]
+    urls, starts, buffers = zip(*parts, strict=True) if parts else ((), (), ())
     try:
-        filled = fill_objects(urls, starts, [buffer for _, _, buffer in ranges])
+        counts = ask(urls, _fill, starts, buffers)
     except FileNotFoundError as error:
         raise MissingFileError(f"{error.filename}: no such file any more") from error
-    for (url, start, buffer), count in zip(ranges, filled, strict=True):
+    for (url, start, buffer), count in zip(parts, counts, strict=True):
         if count < len(buffer):
             raise FileFormatError(
-                f"{url}: ends {len(buffer) - count} bytes before offset {start + len(buffer)}: it "
-                "is cut short or has changed since it was indexed; fetch it again"
+                f"{url}: ends before offset {start + len(buffer)}: it is cut short or has changed "
+                "since it was indexed; fetch it again"
             )
 
 
 def fetched(ranges: Sequence[tuple[URL, int, int]]) -> list[bytes]:
-    """Return ranges of objects, (URL, offset, length), fewer bytes where they end."""
-    urls, starts = [url for url, _, _ in ranges], [start for _, start, _ in ranges]
-    buffers = [memoryview(bytearray(nbytes)) for _, _, nbytes in ranges]
-    filled = fill_objects(urls, starts, buffers)
-    return [bytes(each[:count]) for each, count in zip(buffers, filled, strict=True)]
+    """Return ranges of objects, (URL, offset, length)."""
+    buffers = [bytearray(nbytes) for _, _, nbytes in ranges]
+    fill_remote([
+        (url, start, memoryview(buffer))
+        for (url, start, _), buffer in zip(ranges, buffers, strict=True)
+    ])  # fmt: skip
+    return list(map(bytes, buffers))
 
 
 def read_objects(urls: Sequence[URL]) -> list[Any]:
@@ -169,20 +424,14 @@ class ObjectReader(io.RawIOBase):
         """Return True."""
         return True
 
-    def tell(self) -> int:
-        """Return the position."""
-        return self._place
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move the position and return it."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._nbytes}
-        self._place = start[whence] + offset
+        self._place = (0, self._place, self._nbytes)[whence] + offset
         return self._place
 
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer from here on, as far as the object goes; return how many bytes."""
-        view = memoryview(buffer).cast("B")
-        view = view[: max(0, self._nbytes - self._place)]
+        view = memoryview(buffer).cast("B")[: max(0, self._nbytes - self._place)]
         done = 0
         if len(view) > PAGE_NBYTES:
             fill_remote([(self._url, self._place, view)])
@@ -195,14 +444,29 @@ class ObjectReader(io.RawIOBase):
         self._place += done
         return done
 
-    def _read(self, number: int) -> memoryview:
+    def _read(self, number: int) -> bytes:
         start = number * PAGE_NBYTES
-        page = memoryview(bytearray(min(PAGE_NBYTES, self._nbytes - start)))
-        fill_remote([(self._url, start, page)])
-        return page
+        return fetched([(self._url, start, min(PAGE_NBYTES, self._nbytes - start))])[0]
 
 
 # -- states and listings -----------------------------------------------------------------------
+
+
+class ObjectStat(msgspec.Struct, frozen=True):
+    """Size, and when it was written last in ns of its server's clock (0 where it does not tell).
+
+    Named as `os.stat_result` names them; ``kind`` is ``"file"`` or ``"directory"``, ``etag`` and
+    ``generation`` what the server calls this version of it, if it does.
+    """
+
+    st_size: int
+    st_mtime_ns: int
+    kind: str = "file"
+    etag: str = ""
+    generation: str = ""
+
+
+FOLDER: Final = ObjectStat(0, 0, "directory")
 
 
 def states_of(urls: Sequence[URL], *, may_hide: bool = False) -> list[ObjectStat | None]:
@@ -278,7 +542,7 @@ async def _listed(url: URL) -> dict[str, ObjectStat]:
     obstore = library(url)
     if url.protocol in WEB:
         try:
-            page = bytes(await _get(url.as_folder()))
+            page = bytes(await _get(url.with_path(f"{url.path.rstrip('/')}/")))
         except (obstore.exceptions.BaseError, FileNotFoundError):
             return {}
         return {unquote(link.decode()): FOLDER for link in _LINK.findall(page)}
@@ -381,32 +645,19 @@ class Upload:
 
     def __init__(self, path: URL) -> None:
         self.path = path
-        self._part = _part_memory()
-        self._n_held = self._n_parts = 0
+        self._part = bytearray()
         self._writer: Any = None
 
     def write(self, data: Any) -> None:
         """Append all of a buffer."""
         view = memoryview(data).cast("B")
         while len(view):
-            if self._n_held == UPLOAD_NBYTES:
-                self._send_part()
-            some = view[: UPLOAD_NBYTES - self._n_held]
-            self._part[self._n_held : self._n_held + len(some)] = some
-            self._n_held += len(some)
+            if len(self._part) == UPLOAD_NBYTES:
+                with _resumable():
+                    ask([self.path], self._send)
+            some = view[: UPLOAD_NBYTES - len(self._part)]
+            self._part += some
             view = view[len(some) :]
-
-    def _send_part(self) -> None:
-        self._n_parts += 1
-        if self._n_parts == MOST_PARTS:
-            raise StorageError(
-                f"{self.path}: is longer than the {MOST_PARTS:,} parts of {UPLOAD_NBYTES >> 20} "
-                "MiB that an upload may have; choose a smaller --shard-size"
-            )
-        with _resumable():
-            ask([self.path], self._send)
-        # The part is held as long as it is on its way: that memory serves a later one.
-        self._part, self._n_held = _part_memory(), 0
 
     async def _send(self, url: URL) -> None:
         if self._writer is None:
@@ -414,7 +665,8 @@ class Upload:
             self._writer = library(url).open_writer_async(
                 store, key, buffer_size=UPLOAD_NBYTES, max_concurrency=UPLOADS_AT_ONCE
             )
-        await self._writer.write(self._part[: self._n_held])
+        part, self._part = self._part, bytearray()
+        await self._writer.write(part)
 
     def rewind(self) -> None:
         """Raise StorageError: what was sent cannot be rewritten."""
@@ -428,7 +680,7 @@ class Upload:
         try:
             with _resumable():
                 if self._writer is None:
-                    put(self.path, self._part[: self._n_held])
+                    put(self.path, self._part)
                 else:
                     ask([self.path], self._end)
                     self._writer = None
@@ -449,12 +701,6 @@ class Upload:
     async def _drop(self, url: URL) -> None:
         with suppress(library(url).exceptions.BaseError, OSError):
             await self._writer.__aexit__(StorageError, StorageError("dropped"), None)
-
-
-def _part_memory() -> memoryview:
-    from iobench.files.memory import for_one_sample  # loads numpy
-
-    return for_one_sample(UPLOAD_NBYTES).data
 
 
 @contextmanager

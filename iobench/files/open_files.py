@@ -1,8 +1,6 @@
-"""Files of this machine, and the one table of descriptors of this process.
+"""Files of this machine: opened once, as long as this process has descriptors for them.
 
-They stay open as long as there is room for them. Stores and source files, reading threads and
-mappings share the table, so that it is as large as the process may have it. A file that somebody
-reads from is closed once they let go of it.
+A file that somebody reads from is closed once they let go of it.
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ import itertools
 import mmap
 import os
 import resource
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -30,11 +28,10 @@ from iobench.errors import (
 )
 from iobench.json_files import open_regular
 
-T = TypeVar("T")
 MAX_VIEWS: Final = 1024
 """What ``preadv`` takes at once (``IOV_MAX`` of Linux)."""
-SHARE: Final = 1 / 2
-"""Of the descriptors that this process may have; the training script needs some as well."""
+SHARE: Final = 3 / 8
+"""Of the descriptors that this process may have, and as many mappings: a script needs some, too."""
 MAX_DESCRIPTORS: Final = 1 << 15
 """Linux allows a process 65,530 mappings."""
 NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -73,12 +70,12 @@ SOURCE_FILE: Final = FileKind(
 class OpenFile:
     """A file of this machine; its descriptor closes when nobody holds it any more."""
 
-    __slots__ = ("descriptor", "kind", "mapping", "nbytes", "path", "version")
+    __slots__ = ("_mapping", "descriptor", "kind", "nbytes", "path", "version")
 
     def __init__(self, path: str, kind: FileKind) -> None:
         self.descriptor = -1
         self.path, self.kind = path, kind
-        self.mapping: mmap.mmap | None = None
+        self._mapping: mmap.mmap | None = None
         self.descriptor = open_regular(path)
         status = os.fstat(self.descriptor)
         self.nbytes, self.version = status.st_size, status.st_mtime_ns
@@ -87,11 +84,6 @@ class OpenFile:
         # Bound early: where Python ends, modules are emptied before the table is.
         if self.descriptor >= 0:
             close(self.descriptor)
-
-    @property
-    def identity(self) -> FileIdentity:
-        """Its size, and when it was modified, in ns."""
-        return self.nbytes, self.version
 
     def check(self) -> None:
         """Check that the file is as it was: one that shrinks under a mapping ends the process."""
@@ -132,6 +124,15 @@ class OpenFile:
             raise refused(self.path, error) from error
         if at < end:
             raise self.ends_early(at, end)
+
+    def mapped(self) -> mmap.mmap:
+        """Return a mapping of the file, which holds a descriptor of its own."""
+        if self._mapping is None:
+            try:
+                self._mapping = mmap.mmap(self.descriptor, self.nbytes, prot=mmap.PROT_READ)
+            except OSError as error:
+                raise not_opened(self.path, self.kind, error) from error
+        return self._mapping
 
     def ends_early(self, at: int, end: int) -> IobenchError:
         """Return the error for a file that ends at byte ``at``, before ``end``."""
@@ -195,129 +196,67 @@ FileIdentity = tuple[int, int]
 FileKey = tuple[str, FileKind, int]
 """Path, kind, and number of the set that the file is of, 0 without one: two stores that lay at the
 same place one after the other have nothing in common."""
+_expected: Final[dict[FileKey, FileIdentity]] = {}
 
 
-def descriptor_limit() -> int:
-    """Return how many descriptors the table may hold: a share of ``ulimit -n``, as it is now."""
+def _open(path: str, kind: FileKind, number: int) -> OpenFile:
+    """Open a file, which is held to what it was when it was first opened."""
+    file = OpenFile(path, kind)
+    identity = _expected.setdefault((path, kind, number), (file.nbytes, file.version))
+    file.nbytes, file.version = identity
+    return file
+
+
+def _descriptor_limit() -> int:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    most = MAX_DESCRIPTORS if limit == resource.RLIM_INFINITY else int(limit * SHARE)
-    return max(2, min(MAX_DESCRIPTORS, most))
+    return MAX_DESCRIPTORS if limit == resource.RLIM_INFINITY else int(limit * SHARE)
 
 
-class OpenFiles:
-    """Files by path; those opened longest ago are closed when there is no room for another one.
+_opened = lru_cache(maxsize=max(1, min(MAX_DESCRIPTORS, _descriptor_limit())))(_open)
 
-    For threads and forked children: ``preadv`` moves no position.
-    """
 
-    def __init__(self) -> None:
-        # Looked up without the lock; whoever finds a file holds it by that.
-        self._files: dict[FileKey, OpenFile] = {}
-        self.find = self._files.get
-        self._mapped: set[FileKey] = set()
-        self._expected: dict[FileKey, FileIdentity] = {}
-        self._lock = threading.RLock()  # a finalizer may close files in a thread that holds it
-
-    def opened(self, key: FileKey, nbytes: int | None = None) -> OpenFile:
-        """Return a file as it was when it was first opened, or as is expected of it."""
-        file = self._files.get(key)
-        if file is None:
-            fresh = self._with_descriptor(key, lambda: OpenFile(key[0], key[1]))
-            with self._lock:
-                file = self._files.setdefault(key, fresh)  # another thread may have been faster
-                if file is fresh:
-                    file.nbytes, file.version = self._expected.get(key, file.identity)
-                    file.nbytes = file.nbytes if nbytes is None else nbytes
-        file.check()
-        return file
-
-    def mapped(self, key: FileKey, nbytes: int | None = None) -> mmap.mmap:
-        """Return a file's mapping, which holds a descriptor of its own; raise as `opened` does."""
-        file = self.opened(key, nbytes)
-        if file.mapping is None:
-            fresh = self._with_descriptor(
-                key, lambda: mmap.mmap(file.descriptor, file.nbytes, prot=mmap.PROT_READ)
-            )
-            with self._lock:
-                file.mapping = file.mapping or fresh
-                if self._files.get(key) is file:
-                    self._mapped.add(key)
-        return file.mapping
-
-    def _with_descriptor(self, key: FileKey, make: Callable[[], T]) -> T:
-        """Return what takes a descriptor, for which others are closed."""
-        self.keep(descriptor_limit() - 1)
+def open_file(path: str, kind: FileKind = SOURCE_FILE, number: int = 0) -> OpenFile:
+    """Return a file as it was when it was first opened, or as is expected of it."""
+    try:
         try:
-            try:
-                return make()
-            except OSError as error:
-                if error.errno not in NO_DESCRIPTORS:
-                    raise
-                self.keep(0)  # others hold more than their part of the limit
-                return make()
+            file = _opened(path, kind, number)
         except OSError as error:
-            raise not_opened(key[0], key[1], error) from error
-
-    def keep(self, n_left: int) -> None:
-        """Close the oldest files but so many; it is expected that they stay what they were."""
-        old = []  # let go once the lock is free again: closing may take a while
-        with self._lock:
-            for key in list(self._files):
-                if len(self._files) + len(self._mapped) <= n_left:
-                    break
-                old.append(self._close(key))
-
-    def _close(self, key: FileKey) -> OpenFile | None:
-        file = self._files.pop(key, None)
-        self._mapped.discard(key)
-        if file is not None:
-            self._expected.setdefault(key, file.identity)
-        return file
-
-    def close(self, keys: Iterable[FileKey]) -> None:
-        """Close files, and expect nothing of them any more."""
-        with self._lock:
-            for key in keys:
-                self._close(key)
-                self._expected.pop(key, None)
-
-    def expect(self, identities: Mapping[str, FileIdentity]) -> None:
-        """Hold source files to what they were when they were looked into."""
-        with self._lock:
-            for path, identity in identities.items():
-                key = (path, SOURCE_FILE, 0)
-                file = self._files.get(key)
-                if file and (file.identity != identity or not os.fstat(file.descriptor).st_nlink):
-                    self._close(key)
-                self._expected[key] = identity
-
-    def expected(self) -> dict[str, FileIdentity]:
-        """Return what source files were when they were looked into, or first read."""
-        with self._lock:
-            opened = {key: file.identity for key, file in self._files.items()}
-            known = {**opened, **self._expected}
-            return {path: each for (path, kind, _), each in known.items() if kind is SOURCE_FILE}
-
-    def forget(self, paths: Iterable[str] | None = None) -> None:
-        """Close source files and expect nothing of them: these and what is in these, or all."""
-        chosen = None if paths is None else set(paths)
-        with self._lock:
-            keys = [key for key in {**self._files, **self._expected} if key[1] is SOURCE_FILE]
-        self.close([key for key in keys if chosen is None or _is_in(key[0], chosen)])
+            if error.errno not in NO_DESCRIPTORS:
+                raise
+            close_files()  # others hold more than their part of the limit
+            file = _opened(path, kind, number)
+    except OSError as error:
+        raise not_opened(path, kind, error) from error
+    file.check()
+    return file
 
 
-def _is_in(path: str, chosen: set[str]) -> bool:
-    while path and path not in chosen:
-        path = path.rpartition("/")[0]
-    return bool(path)
+def close_files() -> None:
+    """Close all files that nobody is reading; it is expected that they stay what they were."""
+    _opened.cache_clear()
 
 
-open_files: Final = OpenFiles()
-os.register_at_fork(
-    before=open_files._lock.acquire,  # the table is whole in the child
-    after_in_parent=open_files._lock.release,
-    after_in_child=open_files._lock.release,
-)
+def expect_files(identities: Mapping[str, FileIdentity]) -> None:
+    """Hold source files to what they were when they were looked into."""
+    for path, identity in identities.items():
+        key = (path, SOURCE_FILE, 0)
+        if _expected.get(key, identity) != identity:
+            close_files()
+        _expected[key] = identity
+
+
+def expected_files() -> dict[str, FileIdentity]:
+    """Return what source files were when they were looked into, or first read."""
+    return {path: each for (path, kind, _), each in [*_expected.items()] if kind is SOURCE_FILE}
+
+
+def forget_files(paths: Iterable[str] | None = None) -> None:
+    """Expect nothing of source files any more: of these and what is in these, or of all."""
+    chosen = None if paths is None else set(paths)
+    for path in expected_files():
+        if chosen is None or not chosen.isdisjoint([path, *map(str, Path(path).parents)]):
+            _expected.pop((path, SOURCE_FILE, 0), None)
+    close_files()
 
 
 class FileIdentities:
@@ -327,11 +266,11 @@ class FileIdentities:
     """
 
     def __reduce__(self) -> tuple[Callable[..., FileIdentities], tuple[object]]:
-        return _expecting, (open_files.expected(),)
+        return _expecting, (expected_files(),)
 
 
 def _expecting(identities: dict[str, FileIdentity]) -> FileIdentities:
-    open_files.expect(identities)
+    expect_files(identities)
     return FileIdentities()
 
 
@@ -344,23 +283,17 @@ class FileSet:
         one_set = next(self._counted)
         self._numbers = {path: number for number, path in enumerate(paths)}
         self._keys = [(str(path), STORE_FILE, one_set) for path in paths]
-        self._nbytes = [nbytes.get(path) for path in paths]
+        for path, key in zip(paths, self._keys, strict=True):
+            if path in nbytes:
+                _expected[key] = (nbytes[path], 0)
 
     def opened(self, number: int) -> OpenFile:
-        """Return a file, which is as it was; raise as `OpenFiles.opened`."""
-        key = self._keys[number]
-        file = open_files.find(key)  # as `OpenFiles.opened`, without a call more for each use
-        if file is None:
-            return open_files.opened(key, self._nbytes[number])
-        file.check()
-        return file
+        """Return a file, which is as it was and as the store's manifest has it."""
+        return open_file(*self._keys[number])
 
     def mapped(self, number: int) -> mmap.mmap:
-        """Return a file's mapping; raise as `OpenFiles.opened`."""
-        mapping = self.opened(number).mapping
-        if mapping is None:
-            return open_files.mapped(self._keys[number], self._nbytes[number])
-        return mapping
+        """Return a file's mapping."""
+        return self.opened(number).mapped()
 
     def read(self, ranges: Sequence[tuple[Path, int, int]]) -> list[memoryview]:
         """Return the bytes of ranges of the files, in buffers of their own."""
@@ -377,7 +310,9 @@ class FileSet:
 
     def close(self) -> None:
         """Close them, once no thread reads from them any more."""
-        open_files.close(self._keys)
+        close_files()
 
-    def __del__(self, close: Callable[[Iterable[FileKey]], None] = open_files.close) -> None:
-        close(self._keys)
+    def __del__(self, close: Callable[[], None] = close_files) -> None:
+        for key in self._keys:
+            _expected.pop(key, None)
+        close()

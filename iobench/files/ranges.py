@@ -16,7 +16,7 @@ import numpy as np
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.files.memory import for_one_sample
 from iobench.files.objects import ObjectReader, fetched, fill_remote, read_objects, remote_sizes
-from iobench.files.open_files import SOURCE_FILE, OpenFile, not_opened, open_files
+from iobench.files.open_files import SOURCE_FILE, OpenFile, forget_files, not_opened, open_file
 from iobench.files.urls import URL, as_path, is_url, range_file
 
 if TYPE_CHECKING:
@@ -163,12 +163,12 @@ def cached_source_file(path: str) -> SourceBytes:
     """Return a source file as it was when it was looked into; opened once, if there is room."""
     if is_url(path):
         return _cached_remote(cast(URL, as_path(path)))
-    return open_files.opened((path, SOURCE_FILE, 0))
+    return open_file(path)
 
 
 def forget_source_files(below: str = "") -> None:
     """Forget what files were, those of a folder or all, so that a replaced one is seen."""
-    open_files.forget([below] if below else None)
+    forget_files([below] if below else None)
     _cached_remote.cache_clear()
 
 
@@ -216,9 +216,7 @@ def read_extents(extents: Sequence[FileRange[str]]) -> list[memoryview]:
             for (path, start, _), buffer in zip(reads, buffers, strict=True)
         ])  # fmt: skip
     else:
-        files = {
-            path: open_files.opened((path, SOURCE_FILE, 0)) for path in {p for p, _, _ in reads}
-        }
+        files = {path: open_file(path) for path in {p for p, _, _ in reads}}
         for path, start, nbytes in reads if len(reads) > 2 else ():  # of two it costs more
             if 0 < nbytes < ADVISED_NBYTES:
                 files[path].announce(start, nbytes)

@@ -17,8 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from iobench.files import objects
 from iobench.files.atomic import TEMPORARY_SUFFIX, AtomicFile
-from iobench.files.object_requests import WEB
-from iobench.files.objects import WEB_STORES, ObjectReader, ObjectStat
+from iobench.files.objects import WEB, WEB_STORES, ObjectReader, ObjectStat
 from iobench.masking import mask_urls, note_secrets, shown_url
 
 if TYPE_CHECKING:
@@ -105,10 +104,6 @@ class URL(_Base):
         url._head, url._path, url._tail = self._head, path, self._tail
         url._state, url._listing = state, self._listing
         return url
-
-    def as_folder(self) -> URL:
-        """Return the URL with a slash at the end, as web servers list folders."""
-        return self.with_path(f"{self._path.rstrip('/')}/")
 
     def with_state(self, state: ObjectStat) -> URL:
         """Return the URL as it was when it was asked for."""
@@ -299,17 +294,10 @@ class URL(_Base):
                 if exact.fullmatch(place._path.rpartition("/")[2]) and (not rest or place.is_dir()):
                     yield from place.glob(rest) if rest else [place]
 
-    def below(self) -> list[str]:
-        """Return the paths from here of all files below, sorted."""
-        return list(objects.find_below(self))
-
     def mkdir(self, mode: int = 0, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing; raise FileNotFoundError if the folder it would be in has gone."""
         if not parents and not self.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, "no such folder", str(self.parent))
-
-    def rmdir(self) -> None:
-        """Do nothing: a folder goes with the last of what is in it."""
 
     def open(self, mode: str = "r", *_: Any, **__: Any) -> IO[Any]:  # type: ignore[override]
         """Return a reader of the bytes, which asks for ranges of them."""
@@ -368,7 +356,7 @@ def new_file(path: Path, *, folder: Path | None = None) -> AtomicFile | objects.
 def remove_tree(folder: Path) -> None:
     """Remove a folder and all in it, as far as that can be done."""
     if isinstance(folder, URL):
-        objects.remove([folder / name for name in folder.below()])
+        objects.remove([*folder.rglob("*")])
     else:
         shutil.rmtree(folder, ignore_errors=True)
 

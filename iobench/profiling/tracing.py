@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from iobench.errors import ProfileError, StorageError
-from iobench.files.open_files import open_files
+from iobench.files.open_files import close_files
 from iobench.recording.span_reader import read_head
 from iobench.storage.darshan_setup import (
     DarshanSetup,
@@ -67,7 +67,7 @@ class ProfileTracing:
             return
         self._screen.note(setup.line())
         self._setup, self._runs = setup, runs
-        open_files.keep(0)  # what is open already is not seen
+        close_files()  # what is open already is not seen
         self._stack.enter_context(tracing(setup))
         for run in runs:
             run.update(darshan=setup.document(run.path))

@@ -25,7 +25,7 @@ from iobench.datasets.source_files import data_files
 from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import user_files
 from iobench.errors import MissingFileError, OptionError
-from iobench.files.open_files import open_files
+from iobench.files.open_files import forget_files
 from iobench.files.urls import URL, as_path, is_url
 from iobench.registry import dataset_names, find_dataset
 from iobench.stores.places import choose_place, user_folder
@@ -102,7 +102,7 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
         screen.note(f"no files of {dataset.name} found: running on a stand-in in {place.path}")
     elif locator.stand_in:
         screen.note(f"the files of {dataset.name} in {files[0].parent} are a stand-in's")
-    open_files.forget(str(file) for file in files if not isinstance(file, URL))
+    forget_files(str(file) for file in files if not isinstance(file, URL))
     with screen.progress(f"indexing {dataset.name}") as move:
         locator.progress = move
         index = dataset.samples(files, locator)

@@ -122,14 +122,14 @@ class Iobench:
 
     def read(self, ranges: Sequence[Range]) -> int:
         """Read ranges, all at once."""
-        from iobench.files.objects import fill_objects
+        from iobench.files.objects import fill_remote
 
-        urls, views, at = [], [], 0
-        for key, _, nbytes in ranges:
-            urls.append(self._url(key))
-            views.append(self._memory[at : at + nbytes])
+        filled, at = [], 0
+        for key, start, nbytes in ranges:
+            filled.append((self._url(key), start, self._memory[at : at + nbytes]))
             at += nbytes
-        return sum(fill_objects(urls, [start for _, start, _ in ranges], views))
+        fill_remote(filled)
+        return at
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object in parts, as they are made."""
@@ -149,7 +149,7 @@ class Iobench:
 @contextmanager
 def serving(code: str, folder: str) -> Iterator[None]:
     """Start a server and let the environment lead to it."""
-    from iobench.files.object_requests import forget_stores
+    from iobench.files.objects import forget_stores
 
     server = subprocess.Popen(
         [sys.executable, "-c", code],

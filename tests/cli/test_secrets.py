@@ -17,6 +17,7 @@ import pytest
 
 from iobench.cli import main
 from iobench.cli.app import make_app
+from iobench.files.objects import find_below
 from iobench.files.urls import URL, as_path
 from tests.support.http_files import serve
 from tests.support.page_runs import write_run
@@ -253,7 +254,7 @@ def test_what_is_read_through_a_right_url_is_done_and_tells_no_secret(
         made = next(map(str, Path("iobench-runs").glob("*")), "")
         line = line.replace("MADE", made).replace("BUCKET", f"s3://{bucket}")
         found = told(place, capsys, url, line, is_right=True)
-        found |= {path: (store / path).read_bytes() for path in store.below()}
+        found |= {path: (store / path).read_bytes() for path in find_below(store)}
         assert leaks(found) == [], line
 
 

@@ -75,7 +75,7 @@ def content(path):
     if isinstance(path, Path):
         files = [file for file in path.rglob("*") if file.is_file()]
         return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
-    return {name: (path / name).read_bytes() for name in path.below()}
+    return {name: (path / name).read_bytes() for name in objects.find_below(path)}
 
 
 def in_a_child(function, *args):
@@ -153,7 +153,7 @@ def test_an_error_leaves_whole_shards_and_nothing_else(place, tmp_path, begun_up
     with pytest.raises(InterruptedRun):
         run(place, tfrecord.FORMAT, dataset=Acting(LARGE, 3, interrupt))
     assert begun_uploads() == []
-    names = place.below()
+    names = objects.find_below(place)
     assert "iobench.journal/shard-00000.json" in names
     assert not [name for name in names if "lock" in name or name.count("/") > 1]
     run(place, tfrecord.FORMAT)

@@ -16,7 +16,7 @@ from iobench.errors import (
     OptionError,
     StorageError,
 )
-from iobench.files import object_requests
+from iobench.files import objects
 from tests.support.http_files import serve
 
 pytest.importorskip("obstore", reason="asks web servers")
@@ -92,7 +92,7 @@ def test_a_password_is_not_sent_where_a_redirect_leads(start_server, open_grib):
 def test_what_a_server_refuses_is_said_in_one_line(
     start_server, open_grib, monkeypatch, manner, error, said
 ):
-    monkeypatch.setattr(object_requests, "READ_TIMEOUT", "200ms")
+    monkeypatch.setattr(objects, "READ_TIMEOUT", "200ms")
     server = start_server(manner)
     with pytest.raises(error) as caught:
         open_grib(f"http://me:{SECRET}@{server.at}/dir/x.grib?sig={SECRET}")

@@ -191,9 +191,9 @@ def test_an_object_that_changes_or_goes_in_the_middle(months, bucket, tmp_path):
 @pytest.fixture
 def few_tries(monkeypatch, bucket):
     """Let the libraries try what failed three times, not ten with long waits between."""
-    from iobench.files import object_requests
+    from iobench.files import objects
 
-    monkeypatch.setitem(object_requests.TRIES, "bucket", 2)
+    monkeypatch.setitem(objects.TRIES, "bucket", 2)
 
 
 def test_a_server_that_is_too_busy_at_first(few_tries, months, tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from iobench.chunks.packing import CODING, packing_of, unpack
 from iobench.chunks.source_file import SourceFile
 from iobench.coordinates import json_attributes
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
-from iobench.files.open_files import OpenFile, open_files
+from iobench.files.open_files import OpenFile, expect_files
 from iobench.files.ranges import open_source_file
 from iobench.files.urls import URL
 
@@ -67,7 +67,7 @@ def inspect_netcdf(path: Path, group: str = "") -> SourceFile:
     """Return what a NetCDF file holds: NetCDF-4 (HDF5) or classic, told by its first bytes."""
     opened = open_source_file(path)
     if isinstance(opened, OpenFile):
-        open_files.expect({opened.path: (opened.nbytes, opened.version)})
+        expect_files({opened.path: (opened.nbytes, opened.version)})
     magic = opened.read_at(0, 8)
     if magic == HDF5_MAGIC:
         with _hdf5(path, opened, group) as (file, raw):
