@@ -13,16 +13,15 @@ and of steps, it is of the batch that its thread was handed last. All else is la
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import threading
 from collections import OrderedDict
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import Parameter
+from torch.utils._pytree import tree_leaves
 
 from iobench.recording import activation
 from iobench.recording.device_lane import DeviceLane, DeviceRegion
@@ -33,7 +32,7 @@ from iobench.torch import training_hooks
 from iobench.torch.device import TorchAccelerator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from types import FrameType
 
     from iobench.recording.recorder import Recorder
@@ -52,8 +51,6 @@ ON_BEHALF: Final = "__torch_function__"
 MOST_LYING: Final = 256
 """Tensors of the latest batches of which it is known where they lie."""
 MOST_FRAMES: Final = 16
-MOST_LOOKED_INTO: Final = 256
-"""Parts of a batch among which its tensors are looked for."""
 
 H2D, PIN = int(Kind.H2D), int(Kind.PIN)  # of an enumeration each look-up takes as long as a call
 _own_names: Final = globals()
@@ -295,8 +292,9 @@ def look() -> None:
 def deliver(data: Any, batch: int, epoch: int) -> None:
     """Note where a batch lies that a training loop was handed."""
     position = POSITION.pack(-1, batch, epoch)
-    for tensor in _tensors(data):
-        _lie(tensor, position)
+    for leaf in tree_leaves(data):
+        if isinstance(leaf, torch.Tensor):
+            _lie(leaf, position)
 
 
 def _lie(tensor: Any, position: bytes) -> None:
@@ -315,26 +313,3 @@ def _address(tensor: torch.Tensor) -> int:
         return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):  # a sparse one, or one that a transform stands for
         return 0
-
-
-def _tensors(data: Any) -> list[Any]:
-    """Return the tensors of a batch, in what can be looked into without a method of its own."""
-    tensors: list[Any] = []
-    todo = [data]
-    for each in todo:  # which grows
-        within: Iterable[Any] = ()
-        if isinstance(each, torch.Tensor):
-            tensors.append(each)
-        elif isinstance(each, dict):
-            within = dict.values(each)
-        elif isinstance(each, list):
-            within = list.__iter__(each)
-        elif isinstance(each, tuple):
-            within = tuple.__iter__(each)
-        elif not isinstance(each, (str, bytes, int, float, type, ModuleType, torch.nn.Module)):
-            try:
-                within = (object.__getattribute__(each, "__dict__"),)
-            except AttributeError:
-                continue
-        todo.extend(itertools.islice(within, max(0, MOST_LOOKED_INTO - len(todo))))
-    return tensors

@@ -6,19 +6,20 @@ what it does is imported when the first loader is iterated over.
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
 import threading
 from typing import Any, Final
 
+from iobench.adapters.patches import Patches
 from iobench.recording.clocks import now_ns
 from iobench.recording.session import loop_recording
 
 STATEFUL: Final = "torchdata.stateful_dataloader"
 
 _lock: Final = threading.RLock()
-_replaced: Final[dict[type, Any]] = {}
+_patches: Final = Patches()
+_patched: Final[set[type]] = set()
 
 
 def install() -> None:
@@ -29,9 +30,10 @@ def install() -> None:
     device_moves.install()
     stateful = getattr(sys.modules.get(STATEFUL), "StatefulDataLoader", None)
     with _lock:
-        _replace(sys.modules["torch.utils.data"].DataLoader)
-        if stateful is not None:
-            _replace(stateful)
+        for kind in (sys.modules["torch.utils.data"].DataLoader, stateful):
+            if kind is not None and kind not in _patched:
+                _patched.add(kind)
+                _patches.put(kind, "__iter__", _observed)
 
 
 def uninstall() -> None:
@@ -41,23 +43,16 @@ def uninstall() -> None:
     device_moves.uninstall()
     training_hooks.uninstall()
     with _lock:
-        for kind, original in _replaced.items():
-            type.__setattr__(kind, "__iter__", original)
-        _replaced.clear()
+        _patches.take_back()
+        _patched.clear()
 
 
-def _replace(kind: type) -> None:
-    if kind in _replaced:
-        return
-    original: Any = vars(kind)["__iter__"]
-
-    @functools.wraps(original)
+def _observed(original: Any) -> Any:
     def __iter__(self: Any) -> Any:
         return _observing().observed_iter(self, original)
 
     __iter__._iobench_original = original  # type: ignore[attr-defined]
-    _replaced[kind] = original
-    type.__setattr__(kind, "__iter__", __iter__)
+    return __iter__
 
 
 def _observing() -> Any:

@@ -6,10 +6,10 @@ import contextlib
 import functools
 import signal
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.recording.run_directory import RunDirectory
 
-T = TypeVar("T")
 JOIN_S: Final = 5.0
-DYING_S: Final = 1.0
 REASON_LIMIT: Final = 500
 SHARED_MEMORY: Final = (
     "if /dev/shm is full, take a smaller --batch-size, fewer --workers, or --framework workers, "
@@ -62,6 +60,7 @@ class TorchLoader(MeasuredLoader):
     ) -> None:
         refuse_below_one(prefetch=prefetch, batch_size=batch_size)
         super().__init__(workers=workers, prefetch=prefetch if workers else 0)
+        _accept_read_only()
         self._recording = MeasuredRecording(
             run, recorder, detail=detail.value, unit_costs=unit_costs
         )
@@ -88,10 +87,11 @@ class TorchLoader(MeasuredLoader):
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
         self._plan = plan
         self._drawn.clear()
-        with self._recording.in_force():
-            self._iterator = self._answer(lambda: iter(self._loader))
+        with self._naming_deaths(), self._recording.in_force():
+            self._iterator = iter(self._loader)
         while True:
-            tensors = self._answer(self._next)
+            with self._naming_deaths():
+                tensors = self._next()
             if tensors is None:
                 return
             # As in a plain loop only the consumer holds a batch, so that freeing it is not waiting.
@@ -99,6 +99,19 @@ class TorchLoader(MeasuredLoader):
             ready = [Batch(self._drawn.popleft(), arrays, self._last_worker())]
             del tensors, arrays
             yield ready.pop()
+
+    @contextlib.contextmanager
+    def _naming_deaths(self) -> Iterator[None]:
+        """Close, and say what to look for, where workers have died."""
+        try:
+            yield
+        except (RuntimeError, OSError, EOFError) as error:
+            # Of the half-sent batch of a dead worker come errors of other types than torch's own.
+            is_half_sent = self.workers > 0 and isinstance(error, (OSError, EOFError))
+            if isinstance(error, IobenchError) or not (_is_death(error) or is_half_sent):
+                raise
+            self.close()
+            raise _death(error) from error
 
     def _next(self) -> Any:
         try:
@@ -118,49 +131,6 @@ class TorchLoader(MeasuredLoader):
         """Return the worker that made the batch delivered last; -1 for the consumer."""
         maker = self._recording.delivered[2]
         return int(maker.removeprefix("worker-")) if maker.startswith("worker-") else -1
-
-    def _answer(self, ask: Callable[[], T]) -> T:
-        """Return what is asked for; name workers that have died meanwhile."""
-        # Torch raises RuntimeError for a dead worker; its half-sent batch may fail in other ways.
-        try:
-            return ask()
-        except (RuntimeError, OSError, EOFError) as error:
-            death = self._death(error)
-            if death is None:
-                raise
-            raise death from error
-
-    def _death(self, error: BaseException) -> WorkerError | None:
-        """Return the error that names dead workers and close; None if none has died."""
-        if isinstance(error, WorkerError):
-            return None
-        try:
-            dead = self._dead()
-        except RuntimeError:  # torch's SIGCHLD handler raises once, wherever the consumer is
-            dead = self._dead()
-        if not dead:
-            return None
-        numbers = [planned.batch for planned in self._drawn]
-        unfinished = f" with batches {numbers} not delivered" if numbers else ""
-        self.close()
-        return WorkerError(
-            f"{', '.join(dead)}{unfinished}: its spans are kept; look for the out-of-memory killer "
-            f"if this was SIGKILL, at /dev/shm if SIGBUS, or run with --workers 0 to "
-            "see the failure itself"
-        )
-
-    def _dead(self) -> list[str]:
-        """Return which workers have ended, and how."""
-        dead, processes = [], list(getattr(self._iterator, "_workers", ()))
-        # A process that is killed closes its connections, and its sentinel, before it has ended.
-        ending = wait([process.sentinel for process in processes], DYING_S)
-        for number, process in enumerate(processes):
-            process.join(None if process.sentinel in ending else 0)
-            code = process.exitcode
-            if code is not None:
-                how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited ({code})"
-                dead.append(f"worker-{number} (pid {process.pid}) {how}")
-        return dead
 
     def _let_go(self) -> None:
         """End the workers, killing those that do not end in time."""
@@ -186,11 +156,22 @@ class TorchLoader(MeasuredLoader):
                 process.join()
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        # Torch's SIGCHLD handler raises wherever the consumer is: in its compute stage, too.
-        death = self._death(error) if isinstance(error, RuntimeError) else None
+        # torch's SIGCHLD handler raises wherever the consumer is: in its compute stage, too.
         self.close()
-        if death is not None:
-            raise death from error
+        if _is_death(error):
+            raise _death(error) from error
+
+
+def _is_death(error: BaseException | None) -> bool:
+    return isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker (")
+
+
+def _death(error: BaseException | None) -> WorkerError:
+    return WorkerError(
+        f"{str(error).strip().partition(chr(10))[0]}; spans of its workers are kept; look for the "
+        "out-of-memory killer if it was killed, at /dev/shm if there was a bus error, or run with "
+        "--workers 0 to see the failure itself"
+    )
 
 
 def _run_quietly(shutdown: Callable[[], None]) -> None:
@@ -278,23 +259,18 @@ def _run_named(name: str, run: Callable[..., Any], *given: Any) -> Any:
 
 
 def _acceptable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array as torch takes it: no negative strides, and writable."""
+    """Return the array as torch takes it: without negative strides."""
     array = np.asarray(array)
-    if any(stride < 0 for stride in array.strides):
-        return array.copy()
-    return array if array.flags.writeable else np.asarray(_Writable(array))
+    return array.copy() if any(stride < 0 for stride in array.strides) else array
 
 
-class _Writable:
-    """Shows read-only memory as writable, so that torch does not warn: nobody writes to samples."""
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        interface = array.__array_interface__
-        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
-        self._array = array
+def _accept_read_only() -> None:
+    """Let torch not warn of read-only memory: nobody writes to samples."""
+    warnings.filterwarnings("ignore", "The given NumPy array is not writ")
 
 
 def start_worker(worker: int) -> None:
     """Prepare a worker: it ends with its consumer, and leaves Ctrl-C to it."""
+    _accept_read_only()
     end_with_consumer()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

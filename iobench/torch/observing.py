@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import multiprocessing
-import sys
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -46,7 +45,6 @@ TORCHS: Final = dataloader._BaseDataLoaderIter
 TORCH: Final = dataloader.DataLoader
 """torch's own class, whatever a script puts in its place later."""
 
-STATEFUL: Final = "torchdata.stateful_dataloader"
 CONTEXT: Final = "_DataLoader__multiprocessing_context"
 MAKER: Final = "_get_iterator"
 
@@ -197,15 +195,13 @@ def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, Ob
         detail=recording.detail,
         unit_costs=dict(recording.facts.unit_costs),
         batches=_makes_batches(loader),
-        stateful=_is_stateful(loader),
         digests=recording.digests,
         started_ns=recording.clock.now_ns(),
         keep_nbytes=recording.recorder.rotation.keep_nbytes,
         loop=recording.recorder.path,
     )
     drawn = "batch_sampler" if spec.batches else "sampler"
-    # That of a stateful loader is asked for its state, that of an iterable dataset for its class.
-    if not spec.stateful and not isinstance(state[drawn], dataloader._InfiniteConstantSampler):
+    if not isinstance(state[drawn], dataloader._InfiniteConstantSampler):  # asked for its class
         state[drawn] = _Sampler(state[drawn], observation)
     state["collate_fn"] = WorkerCollate(state["collate_fn"])
     state["worker_init_fn"] = WorkerStarter(spec, state["worker_init_fn"])
@@ -226,18 +222,12 @@ def _makes_batches(loader: Any) -> bool:
 
 def _misfit(loader: Any) -> str | None:
     """Return why this loader cannot be hooked into, None if it can."""
-    if not isinstance(loader, TORCH):
-        return f"{type(loader).__qualname__} is no DataLoader"
-    stock = sys.modules[STATEFUL].StatefulDataLoader if _is_stateful(loader) else TORCH
     kind = type(loader)
-    if MAKER in loader.__dict__ or getattr(kind, MAKER, None) is not getattr(stock, MAKER, None):
+    if not isinstance(loader, TORCH):
+        return f"{kind.__qualname__} is no DataLoader"
+    if MAKER in loader.__dict__ or getattr(kind, MAKER, None) is not getattr(TORCH, MAKER, None):
         return f"{kind.__qualname__} makes iterators of its own"
     return None
-
-
-def _is_stateful(loader: Any) -> bool:
-    module = sys.modules.get(STATEFUL)
-    return module is not None and isinstance(loader, module.StatefulDataLoader)
 
 
 def _pins(loader: Any) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import weakref
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import DataLoader, IterableDataset, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.ring.framework_loader import resolve_options
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from iobench.loaders.contract import BatchSource, PlannedBatch
+    from iobench.loaders.contract import BatchSource
     from iobench.loaders.ring.ring_run import RingRun
     from iobench.loaders.ring.sample_facts import NumberedSamples
     from iobench.recording.delivery_log import DeliveryLog
@@ -36,8 +34,9 @@ class StoreLoader(RingLoader):
     rank by itself: make it after ``torch.distributed`` is initialised, under Lightning in the hooks
     of a DataModule. Lightning keeps its state in checkpoints. With accelerate, pass
     ``device=accelerator.device``, and have ``accelerator.register_for_checkpointing(loader)`` keep
-    its state; ``accumulate`` sees where an epoch ends. Where a real ``DataLoader`` is asked for
-    (``Fabric.setup_dataloaders``), take `data_loader`.
+    its state. Where a real ``DataLoader`` is asked for (``Fabric.setup_dataloaders``, or
+    ``Accelerator.prepare`` so that ``accumulate`` takes a step where an epoch ends), take
+    `data_loader`.
 
     Parameters
     ----------
@@ -82,14 +81,13 @@ class StoreLoader(RingLoader):
         batch_size: int,
         **options: Any,
     ) -> None:
-        self._place: EpochPlace | None = None
         config = LoaderConfig.of({**options, "framework": "torch"})
         parts = resolve_options(store, batch_size, config, cast=TensorCast, convert=as_tensor)
         check_tensors(parts["source"].spec)
         super().__init__(device=_copies(config.device), **parts)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_device": None, "_place": None}
+        return {**super().__getstate__(), "_device": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_device": _copies(state["config"].device)})
@@ -108,17 +106,7 @@ class StoreLoader(RingLoader):
         run = super().begin(log)
         if log is not None and current_recording() is not None:
             device_moves.install()
-        self._place = EpochPlace.announced(run)
         return run
-
-    def took(self, batch: PlannedBatch | None) -> None:
-        """Note which batch the loop got; None at the end."""
-        super().took(batch)
-        if self._place is not None:
-            if batch is None:
-                self._place.withdraw()
-            else:
-                self._place.end_of_dataloader = self._n_taken == len(self)
 
     @property
     def drop_last(self) -> bool:
@@ -126,18 +114,22 @@ class StoreLoader(RingLoader):
         return self.order.drop_last
 
     @property
-    def batch_sampler(self) -> EpochBatches:
-        """Sample numbers of each batch, in the order of the epoch."""
-        return EpochBatches(self)
-
-    @property
     def sampler(self) -> EpochSampler:
         """Sample numbers in the order of the epoch."""
-        return self.batch_sampler.sampler
+        return EpochSampler(self)
+
+    @property
+    def batch_sampler(self) -> BatchSampler:
+        """Sample numbers of each batch.
+
+        A stock loader with the same batches: ``DataLoader(store,
+        batch_sampler=loader.batch_sampler, collate_fn=iobench.torch.collate)``.
+        """
+        return BatchSampler(self.sampler, self.batch_size, self.drop_last)
 
 
-class EpochSampler(Sampler):  # type: ignore[misc]
-    """Sample numbers of one rank's epoch, in the order of a loader."""
+class EpochSampler(SequentialSampler):  # type: ignore[misc]
+    """Sample numbers of one rank's epoch, which Lightning sets."""
 
     def __init__(self, loader: RingLoader) -> None:
         self._loader = loader
@@ -147,84 +139,13 @@ class EpochSampler(Sampler):  # type: ignore[misc]
         return last * self._loader.batch_size + len(self._loader.order.samples(0, last))
 
     def __iter__(self) -> Iterator[int]:
-        for batch in EpochBatches(self._loader):
-            yield from batch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the loader's next iteration is of."""
-        self._loader.set_epoch(epoch)
-
-
-class InOrderSampler(EpochSampler, SequentialSampler):  # type: ignore[misc]
-    """The same, of a loader that does not shuffle: Lightning asks which it is."""
-
-
-class EpochBatches(Sampler):  # type: ignore[misc]
-    """Sample numbers of each batch of one rank's epoch.
-
-    A stock loader with the same batches: ``DataLoader(store, batch_sampler=loader.batch_sampler,
-    collate_fn=iobench.torch.collate)``.
-    """
-
-    def __init__(self, loader: RingLoader) -> None:
-        self._loader = loader
-        self.batch_size = loader.batch_size
-        self.drop_last = loader.order.drop_last
-
-    @property
-    def sampler(self) -> EpochSampler:
-        """The samples of all batches."""
-        order = self._loader.order
-        return (EpochSampler if order.shuffle else InOrderSampler)(self._loader)
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[list[int]]:
         order, epoch = self._loader.order, self._loader.epoch
         for batch in range(len(order)):
-            yield order.samples(epoch, batch).tolist()
+            yield from order.samples(epoch, batch).tolist()
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the loader's next iteration is of."""
         self._loader.set_epoch(epoch)
-
-
-class EpochPlace:
-    """Tells accelerate whether the batch at hand is the last one of an epoch.
-
-    ``Accelerator.accumulate`` takes a step then, however few batches there were since the last one.
-    accelerate asks the innermost loader that is iterated; those of its own say so themselves.
-    """
-
-    remainder = -1
-    end_of_dataloader = False
-
-    @classmethod
-    def announced(cls, run: object) -> EpochPlace | None:
-        """Say that a loader is iterated until ``run`` dies; None where accelerate is not in use."""
-        state = _gradient_state()
-        if state is None:
-            return None
-        place = cls()
-        state._add_dataloader(place)
-        weakref.finalize(run, place.withdraw)
-        return place
-
-    def withdraw(self) -> None:
-        """Say that it no longer is; may be said twice."""
-        state = _gradient_state()
-        if state is not None:
-            state._remove_dataloader(self)
-
-
-def _gradient_state() -> Any:
-    # Where nobody has imported it, nobody accumulates: so nothing is imported here.
-    known = getattr(sys.modules.get("accelerate.state"), "GradientState", None)
-    if known is None or not getattr(known, "_shared_state", None):
-        return None  # no Accelerator was made
-    state = known()
-    return state if hasattr(state, "_add_dataloader") else None
 
 
 def _copies(device: Any) -> DeviceCopies | None:

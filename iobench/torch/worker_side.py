@@ -62,7 +62,6 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     unit_costs: Mapping[str, int | None]
     batches: bool  # whether the loader makes batches of samples
-    stateful: bool  # whether it is a StatefulDataLoader
     digests: bool
     started_ns: int
     keep_nbytes: int
@@ -109,7 +108,6 @@ class WorkerSide:
     def __init__(self, spec: WorkerSpec, number: int) -> None:
         began_ns = now_ns()
         self.number = number
-        self.stateful = spec.stateful
         self.recorder: Recorder = RunDirectory.open(spec.run).recorder(
             role="worker",
             worker=number,
@@ -159,26 +157,19 @@ class WorkerSide:
             activate(recording)
         if tag.is_recorded:
             recorder.emit(Kind.SUBMIT_QUEUE, tag.submitted_ns, taken_ns, -1, -1, *tag[:2])
-        snapshot = None
-        if self.stateful:
-            index, snapshot = index
         self._taken_ns = self.begun_ns = taken_ns
         self.maker.theirs_ns = 0
-        index = self.maker.begin(tag, index)
-        return (index, snapshot) if self.stateful else index
+        return self.maker.begin(tag, index)
 
     def finish(self, number: int, result: Any) -> tuple[Any, ...]:
         """End the batch of this task; return what is to travel."""
-        data, self.begun_ns = result[0] if self.stateful else result, 0
-        if isinstance(data, ExceptionWrapper):
-            data.exc_msg = without_own_frames(data.exc_msg)
-        maker, put_ns = self.maker, now_ns()
-        ended_ns, nbytes = maker.ended_ns, maker.nbytes
-        tag = maker.finish()
+        self.begun_ns = 0
+        if isinstance(result, ExceptionWrapper):
+            result.exc_msg = without_own_frames(result.exc_msg)
+        maker = self.maker
+        nbytes, tag = maker.nbytes, maker.finish()
         if tag is None:
             return number, result
-        if self.stateful and ended_ns >= 0:  # it notes where it is
-            maker.theirs_ns += put_ns - ended_ns
         sent = number, _Sent(result, self.recorder, nbytes, tag), nbytes
         self.recorder.own_ns += now_ns() - self._taken_ns - maker.theirs_ns
         return sent

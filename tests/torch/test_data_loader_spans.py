@@ -187,35 +187,6 @@ def test_hooks_see_every_loader_and_can_be_taken_out(tmp_path):
     assert len(facts.loaders) == 3
 
 
-@pytest.mark.quick_cases(1)
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("dataset", [parts.Plain, parts.Stream])
-def test_a_stateful_loader_goes_on_where_it_was(tmp_path, workers, dataset):
-    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata")
-
-    def use():
-        options = {"batch_size": 2, "num_workers": workers, "snapshot_every_n_steps": 2}
-        torch.manual_seed(1)
-        loader = stateful.StatefulDataLoader(dataset(16), **options)
-        seen = [str(batch) for batch in itertools.islice(loader, 3)]
-        state = loader.state_dict()
-        again = stateful.StatefulDataLoader(dataset(16), **options)
-        again.load_state_dict(state)
-        return seen + [str(batch) for batch in again] + [str(batch) for batch in again]
-
-    expected = use() if dataset is parts.Plain else None
-    hooks.install()
-    try:
-        seen = []
-        profile, facts = recorded(tmp_path / "run", lambda: seen.extend(use()))
-    finally:
-        hooks.uninstall()
-    assert expected is None or seen == expected
-    assert len(waits(profile)) == len(seen)
-    assert not workers or facts.loaders[0].unseen == []
-
-
 def test_a_fork_that_trains_is_a_training_process_with_workers_of_its_own(tmp_path):
     loader = DataLoader(parts.Plain(12), batch_size=3, num_workers=1)
     with iobench.record(tmp_path / "run"):

@@ -139,27 +139,6 @@ class TestAccelerate:
         rest = self.train(store, range(1, 2), folder=tmp_path / "state")
         assert begun + rest == epochs_of(store, 2)
 
-    def test_an_epoch_ends_what_is_accumulated(self, store):
-        """Of six batches four make a step and the last two another one, as with its own loaders."""
-        accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
-        accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=4)
-        stock = torch.utils.data.DataLoader(list(range(24)), batch_size=4)
-        inner = loader_of(store)
-        steps = {}
-        for loader in accelerator.prepare(loader_of(store), stock):
-            seen = []
-            for _ in range(2):
-                for _ in loader:
-                    assert (
-                        sum(1 for _ in inner) == 6
-                    )  # a validation in between is another loader's end
-                    with accelerator.accumulate():
-                        seen.append(accelerator.sync_gradients)
-            steps[type(loader).__name__] = seen
-            assert not accelerator.gradient_state.in_dataloader
-        ours, theirs = steps.values()
-        assert ours == [False, False, False, True, False, True] * 2 == theirs
-
 
 class TestFabric:
     def test_a_real_data_loader_hands_our_batches_on(self, store):
