@@ -18,7 +18,7 @@ FILES = {
     TF: ("triplecloud0.0.tfrecord", rf"at byte {255 * EXAMPLE_NBYTES}: .*cut short"),
     "maelstrom-ens10": ("output.sfc.20180104", r"message at offset \d+ is cut short"),
     "maelstrom-power": ("sfc_20190102_00.nc", r"cut short: .*ends at byte \d+"),
-    "maelstrom-ens5mini": ("ens5mini.07.nc", r"truncated file: eof = \d+"),
+    "maelstrom-downscaling-tier1": ("downscaling_tier1_2020-05.nc", r"truncated file: eof = \d+"),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from iobench.cli import main
 from iobench.datasets.standins import ensure_stand_in
-from iobench_maelstrom.ens10.ens5mini import Ens5mini
+from iobench_maelstrom.downscaling.dataset import DownscalingTier1
 from tests.support.http_files import serve
 
 
@@ -39,7 +39,8 @@ def store(tmp_path_factory):
     places = ["--store-dir", str(folder / "stores"), "--out", str(folder / "run"), "--tiny"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        code = main(["profile", "maelstrom-ens5mini", *arguments, *places, "--compute", "none"])
+        arguments = ["maelstrom-downscaling-tier1", *arguments, *places, "--compute", "none"]
+        code = main(["profile", *arguments])
     assert code == 0
     [manifest] = (folder / "stores").rglob("iobench.json")
     return manifest.parent
@@ -49,30 +50,30 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(
     told, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "stores"))
-    answer = told("maelstrom-ens5mini")
+    answer = told("maelstrom-downscaling-tier1")
     assert answer["stand_in"]
     assert "tiny" in answer["told_from"]
-    assert answer["n_samples"] == 8
-    dims = ["number", "isobaricInhPa", "latitude", "longitude"]
-    assert [each["dims"] for each in answer["sample"]["variables"]] == [dims] * 7
-    assert [option["name"] for option in answer["options"]] == ["date", "dtype"]
+    assert answer["n_samples"] == 182
+    dims = ["channel", "lat", "lon"]
+    assert [each["dims"] for each in answer["sample"]["variables"]] == [dims] * 2
+    assert [option["name"] for option in answer["options"]] == ["months", "dataset"]
     assert answer["pipelines"] == ["own", "upstream"]
-    assert answer["terms_of_use"].endswith("ENS10_LICENCE.txt")
+    assert answer["terms_of_use"].endswith("/LICENSE")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dataset_with_files_is_told_from_them(told, tmp_path):
-    root = ensure_stand_in(Ens5mini(), tmp_path / "own", tiny=True)
-    answer = told("maelstrom-ens5mini", "--data-dir", root, "--option", "date=07")
-    assert answer["files"]["names"] == ["ens5mini.07.nc"]
-    assert answer["coordinate"] == ["1998-07-02", "2005-07-16"]
+    root = ensure_stand_in(DownscalingTier1(), tmp_path / "own", tiny=True)
+    answer = told("maelstrom-downscaling-tier1", "--data-dir", root, "--option", "months=2020-04")
+    assert answer["files"]["names"] == ["downscaling_tier1_2020-04.nc"]
+    assert answer["coordinate"] == ["2020-04-01T00", "2020-04-30T12"]
 
 
 @pytest.mark.quick_cases(1)
 def test_a_store(told, store):
     answer = told(store)
     assert (answer["kind"], answer["format"]) == ("store", "numpy")
-    assert answer["dataset"] == "maelstrom-ens5mini"
+    assert answer["dataset"] == "maelstrom-downscaling-tier1"
     assert answer["n_shards"] > 0
     assert answer["n_files"] > 0
     names = {each["name"] for each in answer["sample"]["variables"]}

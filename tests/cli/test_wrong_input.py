@@ -92,7 +92,7 @@ WRONG = {
     """,
     "info": """
         empty | GRIB
-        maelstrom-ens5mini --data-dir empty | ens5mini.01.nc
+        maelstrom-downscaling-tier1 --data-dir empty | tier1_2016-04.nc
         own.nc --option day=1 | --option
     """,
     "limits": """

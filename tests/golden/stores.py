@@ -59,7 +59,7 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
 )
 NAMES: tuple[tuple[str, ...], ...] = (
     ("maelstrom-yr",), ("maelstrom-radiation",), ("maelstrom-radiation-tf",), ("maelstrom-ens10",),
-    ("maelstrom-ens5mini",), ("maelstrom-downscaling-tier1",), ("maelstrom-downscaling-tier2",),
+    ("maelstrom-downscaling-tier1",), ("maelstrom-downscaling-tier2",),
     ("maelstrom-power",), ("maelstrom-weather-pressure-level",),
     ("maelstrom-ens10", "--stage", "decoded"),
     ("maelstrom-ens10", "--split", "train"),

@@ -18,7 +18,7 @@ from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench.loaders.pipeline import dataset_pipeline
-from iobench_maelstrom.ens10.ens5mini import Ens5mini
+from iobench_maelstrom.downscaling.dataset import DownscalingTier1
 from iobench_maelstrom.power.weather import weather_pressure_level
 from iobench_maelstrom.radiation.dataset import Radiation
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 netCDF4 = pytest.importorskip("netCDF4", reason="writes the files")
 
 CASES: dict[str, Callable[[], Any]] = {
-    "ens5mini": Ens5mini,
+    "downscaling": DownscalingTier1,
     "radiation": lambda: Radiation(date="20200101", timestep="0", patch="0"),
     "surface": functools.partial(weather_pressure_level, levels="surface"),
 }

@@ -23,7 +23,6 @@ CHOSEN = [
     ("maelstrom-radiation-tf", {"norm": "true", "input_fields": "sca_inputs,hl_inputs"}),
     ("maelstrom-ens10", {"date": "0101,20180104", "target": "none"}),
     ("maelstrom-ens10", {"date": "0104", "dtype": "pl", "target": "t850"}),
-    ("maelstrom-ens5mini", {"date": "01,1224"}),
     ("maelstrom-downscaling", {"months": "2016-04-01"}),
     ("maelstrom-downscaling-tier1", {"dataset": "validation"}),
     ("maelstrom-downscaling-tier2", {"dataset": "testing"}),
@@ -36,7 +35,6 @@ MODULES = {
     "maelstrom-radiation": "climetlab_maelstrom_radiation.radiation",
     "maelstrom-radiation-tf": "climetlab_maelstrom_radiation.radiation_tf",
     "maelstrom-ens10": "climetlab_maelstrom_ens10.ens10",
-    "maelstrom-ens5mini": "climetlab_maelstrom_ens10.toy",
     "maelstrom-downscaling-tier1": "climetlab_maelstrom_downscaling.downscaling_tier1",
     "maelstrom-downscaling-tier2": "climetlab_maelstrom_downscaling.downscaling_tier2",
 }

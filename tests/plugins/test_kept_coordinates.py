@@ -11,7 +11,6 @@ KEPT = {
     "cosmoflow": set(),
     "deepcam": set(),
     "maelstrom-ens10": {"time", "valid_time", "step", "latitude", "longitude", "crs"},
-    "maelstrom-ens5mini": {"time", "step", "number", "isobaricInhPa", "latitude", "longitude"},
     "maelstrom-power": {"time", "level", "latitude", "longitude"},
     "maelstrom-radiation": {"lat", "lon"},
     "maelstrom-radiation-tf": set(),

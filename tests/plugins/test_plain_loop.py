@@ -31,7 +31,6 @@ SAMPLES = [
     ("maelstrom-ens10", {}, "cfgrib"),
     ("maelstrom-ens10", {"target": "none"}, "cfgrib"),
     ("maelstrom-ens10", {"dtype": "pl", "target": "z500"}, "cfgrib"),
-    ("maelstrom-ens5mini", {}, "netCDF4"),
     ("maelstrom-downscaling-tier1", {}, "netCDF4"),
     ("maelstrom-downscaling-tier2", {"variant": "published"}, "netCDF4"),
     ("maelstrom-power", {}, "netCDF4"),

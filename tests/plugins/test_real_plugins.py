@@ -109,7 +109,6 @@ DAY = {"date": "2019-01-01"}
 SAMPLES = [
     ("maelstrom-yr", {"size": "5GB", "dates": "2020-03-01", "normalize": "false"}, YR),
     ("maelstrom-radiation", {"patch": "10", "raw_inputs": "true"}, RADIATION),
-    ("maelstrom-ens5mini", {"date": "07"}, ENS10),
     ("maelstrom-downscaling-tier1", {"months": "2019-04"}, DOWNSCALING),
     ("maelstrom-downscaling-tier2", {"months": "2017-01"}, DOWNSCALING),
     ("maelstrom-power", DAY, POWER),

@@ -23,7 +23,6 @@ CASES = {
     "maelstrom-radiation-tf": "b3aa32a7256ca3f2",
     "maelstrom-ens10 dtype=sfc": "0f7034a7b3004069",
     "maelstrom-ens10 dtype=pl": "05f316a8b6a3adb9",
-    "maelstrom-ens5mini": "7a8cc78486cbab43",
     "maelstrom-downscaling-tier1": "8f1c7912c0af75e7",
     "maelstrom-downscaling-tier2": "74db7a2477851530",
     "maelstrom-power": "195ffe0af9f36b07",

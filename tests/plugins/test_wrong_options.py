@@ -29,10 +29,6 @@ WRONG = {
         ({"dtype": "pl", "target": "none"}, "of dtype pl, expected z500 or t850"),
         ({"target": "z500"}, "of dtype sfc, expected era5 or none"),
     ),
-    "ens5mini": (
-        ({"date": "13"}, "one of 01, 02, 03"),
-        ({"date": "2020-01-01"}, "one of 01, 02, 03"),
-    ),
     "downscaling": (
         ({"tier": "3"}, "expected 1 or 2"),
         ({"tier": "1", "variant": "x"}, "tier1 knows months, dataset$"),

@@ -1,4 +1,4 @@
-"""What the files of ENS-10 and of its toy hold and where they are; stand-ins of ENS-10."""
+"""What the files of ENS-10 hold and where they are; stand-ins of ENS-10."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from iobench.datasets import (
 
 BUCKET_URL = "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
 TERMS = "https://github.com/spcl/climetlab-maelstrom-ens10/blob/main/ENS10_LICENCE.txt"
-"""Of use, as the plugin prints them; they hold for ens5mini, too."""
+"""Of use, as the plugin prints them."""
 CITATION = "https://arxiv.org/abs/2005.08748"
 """What the plugin's documentation points to; it asks for no other."""
 LEAD_HOURS = 48
@@ -84,7 +84,6 @@ class PressureVariable(NamedTuple):
     name: str
     param_id: int
     units: str
-    long_name: str
     ranges: Sequence[tuple[float, float]]
     noise: tuple[float, float]
 
@@ -99,33 +98,33 @@ def _low_and_high(
 # 850 and 500 hPa: normalisation table of spcl/ens10. The other levels are assumptions, after the
 # standard atmosphere.
 PRESSURE_VARIABLES = (
-    PressureVariable("z", 129, "m**2 s**-2", "Geopotential", (
+    PressureVariable("z", 129, "m**2 s**-2", (
         (-1500, 3500), (4500, 9500), (10000, 15500), (26000, 31500), (48200, 58000),
         (64000, 75000), (82000, 95500), (106000, 122000), (148000, 164000), (189000, 205000),
         (285000, 310000),
     ), (0.45, 0.43)),
-    PressureVariable("t", 130, "K", "Temperature", (
+    PressureVariable("t", 130, "K", (
         (245, 310), (243, 304), (240, 299), (235, 288), (230, 269), (222, 258), (212, 244),
         (200, 233), (190, 228), (188, 230), (200, 260),
     ), (0.48, 0.44)),
-    PressureVariable("q", 133, "kg kg**-1", "Specific humidity", tuple(
+    PressureVariable("q", 133, "kg kg**-1", tuple(
         (0.0, high)
         for high in (22e-3, 19e-3, 15e-3, 1e-2, 4e-3, 2e-3, 8e-4, 15e-5, 5e-6, 4e-6, 5e-6)
     ), (0.49, 0.24)),
     PressureVariable(
-        "w", 135, "Pa s**-1", "Vertical velocity", _low_and_high((-1.2, 1.8), (-0.7, 1.4)),
+        "w", 135, "Pa s**-1", _low_and_high((-1.2, 1.8), (-0.7, 1.4)),
         (0.54, 0.57),
     ),
     PressureVariable(
-        "d", 155, "s**-1", "Divergence", _low_and_high((-1.9e-4, 1.6e-4), (-5e-5, 8e-5)),
+        "d", 155, "s**-1", _low_and_high((-1.9e-4, 1.6e-4), (-5e-5, 8e-5)),
         (0.53, 0.58),
     ),
     PressureVariable(
-        "u", 131, "m s**-1", "U component of wind", _low_and_high((-16, 17.5), (-7, 27)),
+        "u", 131, "m s**-1", _low_and_high((-16, 17.5), (-7, 27)),
         (0.55, 0.56),
     ),
     PressureVariable(
-        "v", 132, "m s**-1", "V component of wind", _low_and_high((-10, 16), (-7, 7)),
+        "v", 132, "m s**-1", _low_and_high((-10, 16), (-7, 7)),
         (0.55, 0.52),
     ),
 )  # fmt: skip
@@ -192,7 +191,6 @@ TASKS: Mapping[str, Mapping[str, Task]] = {
 _DAYS = (datetime.date(2018, 1, 1) + datetime.timedelta(days=number) for number in range(365))
 ALL_DATES = tuple(f"{day:%m%d}" for day in _DAYS if day.weekday() in (0, 3))
 """The 105 start dates (``MMDD``): Mondays and Thursdays of 2018, after which files are named."""
-ALL_MONTHS = tuple(f"{month:02}" for month in range(1, 13))
 
 
 def valid_time(start: str) -> np.datetime64:
@@ -204,11 +202,6 @@ def valid_time(start: str) -> np.datetime64:
 def start_date(text: str) -> str:
     """Return the start date (``MMDD``) of ``MMDD`` or ``YYYYMMDD``: the year is ignored."""
     return text[4:] if len(text) == 8 else text
-
-
-def start_month(text: str) -> str:
-    """Return the month (``MM``) of ``MM``, ``MMDD`` or ``YYYYMMDD``: only it counts."""
-    return start_date(text)[:2] if len(text) in (4, 8) else text
 
 
 STAND_IN_VERSION = 3
