@@ -39,7 +39,6 @@ RUNS_DATA = re.compile(
 UNPICKLES = {
     "iobench/datasets/setup_processes.py",
     "iobench/storage/darshan_reader.py", "iobench/storage/darshan_log.py",
-    "iobench/torch/measured_loaders.py",
     "iobench/testing/datasets.py",
     "iobench/testing/loaders.py", "iobench/testing/stores.py",
     "iobench/loaders/ring/process_source.py",
