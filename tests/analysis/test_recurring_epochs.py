@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from epochs import epochs_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from schedules import epochs_of
 
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.replay.changes import Change

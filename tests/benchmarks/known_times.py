@@ -2,7 +2,7 @@
 
 Samples take known times: a batch is one sample, read in 12 ms, decoded in 6, collated in 2, most
 of it asleep. The truth per step is a simulation of the same loader without noise, hand-over or
-start (`tests/analysis/support`: a pool of workers, and the chain rule by plain loops). For threads
+start (`tests/analysis/support`: a pool of workers, and attribution by plain loops). For threads
 of one stage each (tf.data) the slowest stage less the step is the wait, and all of it. Measured is
 what iobench says of the steady state, per step, by stage: the median of runs that take turns.
 
@@ -166,7 +166,7 @@ def found_tf_ms(path: Path) -> list[float]:
 
 def truth_ms(workers: int) -> list[float]:
     """Return the truth of a pool of workers, or of none, by a simulation without noise."""
-    from chain_rule import chain_rule
+    from reference import reference
     from schedules import pool
 
     durations = [[round(ms * MS) for ms in (READ_MS, DECODE_MS, COLLATE_MS)]]
@@ -175,7 +175,7 @@ def truth_ms(workers: int) -> list[float]:
 
     def total(n_batches: int) -> dict[str, Any]:
         step_ns = round(STEP_MS[workers] * MS)
-        return chain_rule(pool(durations * n_batches, workers=workers, step_ns=step_ns))
+        return reference(pool(durations * n_batches, workers=workers, step_ns=step_ns).data())
 
     # What further batches add to a run that is long under way, in whole turns of the workers.
     longer, shorter = total(400), total(200)

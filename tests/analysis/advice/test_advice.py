@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from epochs import StartingLoader
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schedules import STAGES, pool
-from scripts import LOOP, Script, script_sketch
+from schedules import STAGES, Script, pool
 
 from iobench.analysis.exposure_figures import DecodedChunkFigures
 from iobench.analysis.replay.runs import recorded_runs
@@ -29,7 +27,6 @@ from iobench.findings.advice.proposals import (
     Reason,
 )
 from iobench.findings.faster_stages import predicted
-from iobench.recording.facts import LoaderFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from tests.support.sketched_runs import CONSUMER, SketchedRun
@@ -378,28 +375,16 @@ def validated(*, kept: bool, anew: bool) -> RunData:
     script = Script()
     train, check = script.loader(stages=(1, 1, 1)), None
     for number in range(4):
-        train.iter()
-        for _ in range(10):
-            train.next()
-            script.compute(40)
-        span = Kind.OTHER, script.now, script.now
-        script.sketch.add(LOOP, *span, label="trains", sample=train.round, flags=Flag.DETAIL)
+        script.train(train, 10, 40, end=False)
+        script.spend(Kind.OTHER, 0, label="trains", sample=train.round, flags=Flag.DETAIL)
         train.end()
         began = script.now
         if check is None or anew:
-            script.loader(2, 2, start_ns=900)
-            facts = script.sketch.loaders
-            facts[-1] = replace(facts[-1], name="Fields")
-            check = StartingLoader(
-                script, len(facts) - 1, 2, 2, (30, 20, 10), 900, kept=kept, open_ns=400, batches=8
-            )
-            script.loaders[-1] = check
-        check.iter()
-        for _ in range(8):
-            check.next()
-            script.compute(5)
+            how = {"kept": kept, "open_ns": 400, "batches": 8, "restarts": True}
+            check = script.loader(2, 2, start_ns=900, name="Fields", **how)
+        script.train(check, 8, 5, end=False)
         check.end(0 if kept and number < 3 else 100)
-        script.sketch.add(LOOP, Kind.EVALUATE, began, script.now)
+        script.add(CONSUMER, Kind.EVALUATE, began, script.now)
     return script.data()
 
 
@@ -421,29 +406,22 @@ def chunked_script(per_used: int, *, shuffles: bool = False) -> RunData:
 
     Chunks that were decoded hold ``per_used`` times the 1000 bytes that each batch uses.
     """
-    sketch, now = script_sketch(), 0
-    sketch.config["command"] = "python train.py --epochs 1"
-    facts = {"framework": "torch", "kind": "DataLoader", "name": "Fields", "batch_size": 4}
-    sketch.loaders.append(LoaderFacts(0, **facts, shuffles=shuffles))
-    sketch.round(0, 40 * 79 * MS, lane=LOOP)
+    script = Script()
+    script.config["command"] = "python train.py --epochs 1"
+    script.loader(name="Fields")
+    script.loaders[0] = replace(script.loaders[0], shuffles=shuffles)
+    script.round(0, 40 * 79 * MS)
     for batch in range(40):
-        begin = now
-        for kind, label, ms in (
-            (Kind.FUSED, "read+decode", 64),
-            (Kind.PREPROCESS, "", 6),
-            (Kind.COLLATE, "", 4),
-        ):
-            fields = {"label": label, "batch": batch, "cpu_ns": ms * MS, "nbytes": 1000}
-            sketch.add(LOOP, kind, now, now + ms * MS, **fields)
-            now += ms * MS
-        sketch.add(
-            LOOP, Kind.DECODE, now, now, batch=batch, nbytes=1000 * per_used, cpu_ns=1000,
-            label="time", detail="a b.nc:/t2m", flags=Flag.IO | Flag.DECODED,
-        )  # fmt: skip
-        sketch.wait(batch, begin, now, "consumer", lane=LOOP)
-        now += 5 * MS
-    sketch.shutdown(now, now, lane=LOOP)
-    return sketch.data()
+        begin, of = script.now, {"batch": batch, "nbytes": 1000}
+        script.spend(Kind.FUSED, 64 * MS, label="read+decode", cpu_ns=64 * MS, **of)
+        script.spend(Kind.PREPROCESS, 6 * MS, cpu_ns=6 * MS, **of)
+        script.spend(Kind.COLLATE, 4 * MS, cpu_ns=4 * MS, **of)
+        looks = {"label": "time", "detail": "a b.nc:/t2m", "flags": Flag.IO | Flag.DECODED}
+        script.spend(Kind.DECODE, 0, batch=batch, nbytes=1000 * per_used, cpu_ns=1000, **looks)
+        script.wait(batch, begin, script.now, "consumer")
+        script.compute(5 * MS)
+    script.shutdown(script.now, script.now)
+    return script.data()
 
 
 def test_chunks_of_many_samples_are_the_first_cause_with_what_decoding_once_saves() -> None:

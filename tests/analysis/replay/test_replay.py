@@ -1,0 +1,244 @@
+"""Replay against schedules whose truth is known: as they were, and with something changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drawn_schedules import SHAPES, STAGES, held
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from schedules import pool
+
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.replay import Machine, replay, replay_error
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import exposure
+from iobench.errors import ProfileError
+from iobench.findings.faster_stages import FINDING, faster_stages, payoffs
+from iobench.recording.kinds import Kind
+from tests.support.sketched_runs import CONSUMER, SketchedRun
+
+MS = 1_000_000
+TIMES = st.integers(0, 1000)
+SPENT = st.integers(1, 1000)
+SCHEDULES = st.fixed_dictionaries(
+    {
+        "durations": st.lists(st.tuples(SPENT, SPENT, SPENT), min_size=1, max_size=20),
+        "workers": st.integers(0, 8),
+        "prefetch": st.integers(1, 4),
+        "step_ns": TIMES,
+        "handover_ns": st.integers(0, 50),
+        "drain_ns": st.integers(0, 50),
+    }
+)
+
+
+def run_of(sketch):
+    (run,) = recorded_runs(sketch.open().of_rank())
+    return run
+
+
+def truth(schedule):
+    """Return the wall time and the wait of a schedule, as the analysis measures them."""
+    whole = exposure(pool(**schedule).data()).whole
+    return whole.wall_ns, whole.wait_ns
+
+
+def figures(replayed):
+    return replayed.wall_ns, replayed.wait_ns
+
+
+@given(SCHEDULES)
+@settings(max_examples=15, deadline=None)
+def test_a_run_is_replayed_as_it_was(schedule):
+    run = run_of(pool(**schedule))
+    replayed = replay(run)
+    assert figures(replayed) == (run.wall_ns, run.wait_ns) == truth(schedule)
+    assert replay_error(run) == 0 or not run.wall_ns
+    assert tuple(replayed.waits_ns.tolist()) == exposure(pool(**schedule).data()).waits_ns
+
+
+@given(SCHEDULES, st.sampled_from(STAGES), st.sampled_from([2, 3, 10]))
+@settings(max_examples=20, deadline=None)
+def test_a_stage_that_takes_other_times_is_a_schedule_with_those(schedule, stage, factor):
+    times = np.array(schedule["durations"])
+    times[:, STAGES.index(stage)] *= factor
+    schedule["handover_ns"] = 0  # of batches that nobody waited for it was not seen
+    replayed = replay(run_of(pool(**schedule)), Change(stage_factors={stage: factor}))
+    assert figures(replayed) == truth({**schedule, "durations": times.tolist()})
+
+
+@given(SCHEDULES, st.integers(1, 8), st.integers(1, 4))
+@settings(max_examples=30, deadline=None)
+def test_other_workers_and_prefetch_are_a_schedule_with_those(schedule, workers, prefetch):
+    schedule |= {"workers": max(schedule["workers"], 1), "handover_ns": 0}
+    other = {"workers": workers, "prefetch": prefetch}
+    assert figures(replay(run_of(pool(**schedule)), Change(**other))) == truth(
+        {**schedule, **other}
+    )
+
+
+def threads_run(durations, *, n_threads, ahead, step_ns):
+    """Return the run of threads that take the next batch while fewer than ``ahead`` are ready."""
+    sketch = SketchedRun(workers=0, threads=n_threads, prefetch=ahead, framework="native")
+    names = ("MainThread", *(f"iobench-ring-{number}" for number in range(n_threads)))
+    sketch.process = {"threads": names}
+    free, held_ns, clock = [0] * n_threads, [], 0
+    for batch, spent in enumerate(durations):
+        thread = free.index(min(free))
+        room = held_ns[batch - ahead] if batch >= ahead else 0
+        where = {"thread": thread + 1, "batch": batch}
+        begin = max(room, free[thread])
+        if room >= free[thread]:
+            sketch.add(CONSUMER, Kind.SUBMIT_QUEUE, room, begin, detail="consumer", **where)
+        free[thread] = sketch.work(CONSUMER, begin, {Kind.READ: spent}, nbytes=spent, **where)
+        delivered = max(clock, free[thread])
+        sketch.wait(batch, clock, delivered, "threads", epoch=0)
+        held_ns.append(delivered)
+        clock = delivered + step_ns
+    sketch.shutdown(clock, clock)
+    sketch.round(0, clock)
+    return run_of(sketch)
+
+
+@given(
+    st.lists(SPENT, min_size=1, max_size=40), st.integers(1, 4), st.integers(0, 3), TIMES,
+)  # fmt: skip
+@settings(max_examples=20, deadline=None)
+@example([1, 1, 1, 2, 1], 2, 0, 0)  # several taken at one instant: none is known to make room
+def test_threads_take_the_next_batch(durations, n_threads, more, step_ns):
+    how = {"n_threads": n_threads, "ahead": n_threads + more, "step_ns": step_ns}
+    run = threads_run(durations, **how)
+    assert run.rule is LoaderRule.THREADS
+    assert figures(replay(run)) == (run.wall_ns, run.wait_ns)
+    doubled = threads_run([2 * spent for spent in durations], **how)
+    if run.prefetch == how["ahead"]:
+        assert replay(run, Change(stage_factors={"read": 2})).wall_ns == doubled.wall_ns
+
+
+def test_how_far_threads_were_ahead_is_seen_where_they_waited_for_room():
+    assert threads_run([10] * 30, n_threads=2, ahead=5, step_ns=50).prefetch == 5
+
+
+def waits_alone():
+    """Return batches that nobody saw being made."""
+    sketch = SketchedRun(workers=0)
+    for batch in range(5):
+        sketch.wait(batch, 20 * batch, 20 * batch + 5)
+    sketch.round(0, 100)
+    return sketch
+
+
+ODD = [(10 + 90 * (number % 7 == 0), 20, 0) for number in range(40)]
+LOST = pool([(60, 30, 10)] * 30, workers=2, step_ns=15).without(("worker", 1))
+
+
+@pytest.mark.parametrize(
+    ("sketch", "reason"),
+    [
+        (pool(ODD, workers=3, step_ns=15, in_order=False), "taken as they came, not in order"),
+        (LOST, "15 of 30 batches were not seen being made"),
+        (waits_alone(), "does not report which workers make its batches"),
+    ],
+    ids=["out of order", "a worker's spans lost", "unknown makers"],
+)
+def test_what_cannot_be_replayed_says_why(sketch, reason):
+    run = run_of(sketch)
+    assert run.rule is LoaderRule.OPAQUE
+    assert reason in run.reason
+    with pytest.raises(ProfileError):
+        replay(run)
+    gains = faster_stages(sketch.open().of_rank())
+    assert (gains.error_fraction, gains.gains, gains.reason) == (None, {}, run.reason)
+
+
+def test_only_the_first_batches_are_taken_where_so_many_are_enough():
+    rank = pool([(60, 30, 10)] * 30, workers=2, step_ns=15).open().of_rank()
+    (run,), (whole,) = (recorded_runs(rank, max_batches=n) for n in (12, 30))
+    assert (len(run), run.is_part, len(whole), whole.is_part) == (12, True, 30, False)
+    assert run.wall_ns == replay(run).wall_ns < whole.wall_ns
+    assert np.array_equal(run.work_ns, whole.work_ns[:12])
+
+
+def test_cpus_and_storage_are_caps():
+    # Four workers need 100 ns of a CPU for each batch, and read 60 bytes.
+    run = run_of(pool([(60, 30, 10)] * 100, workers=4, step_ns=5))
+    free, n = replay(run).judged_ns.sum(), int(run.judged.sum())
+    assert replay(run, None, Machine(cores=100.0)).judged_ns.sum() == free
+    least = (run.work_ns.sum(axis=1) + run.gap_ns + run.pickup_ns)[run.judged].sum()
+    one_cpu = replay(run, Change(workers=8), Machine(cores=1.0)).judged_ns.sum()
+    assert one_cpu == pytest.approx(least, abs=n)
+    storage = Machine(read_nbytes_per_s=1e9)
+    assert replay(run, None, storage).judged_ns.sum() == pytest.approx(60 * n, abs=n)
+
+
+def saved(gains):
+    return {stage: each.saved_fraction for stage, each in gains.gains.items()}
+
+
+@given(
+    st.lists(st.tuples(*[TIMES] * 3), min_size=1, max_size=20), st.integers(0, 4), TIMES,
+)  # fmt: skip
+@settings(max_examples=20, deadline=None)
+def test_gains_are_those_of_replays_with_a_stage_faster_and_with_all(durations, workers, step_ns):
+    run = run_of(pool(durations, workers=workers, step_ns=step_ns))
+    if not run.wall_ns:
+        return
+    gains = payoffs(run)
+    before = replay(run).judged_ns.sum()
+
+    def shorter(stages):
+        after = replay(run, Change(stage_factors=dict.fromkeys(stages, 0.5))).judged_ns.sum()
+        return (before - after) / before if before else 0.0
+
+    *alone, together = gains.gains
+    assert together == "all"
+    timed = np.array(durations).sum(axis=0) > 0
+    assert {*alone} == {stage for stage, some in zip(STAGES, timed, strict=True) if some}
+    expected = {stage: shorter([stage]) for stage in alone} | {"all": shorter(alone)}
+    assert saved(gains) == pytest.approx(expected, abs=1e-12)
+    assert alone == sorted(alone, key=lambda each: -saved(gains)[each])
+
+
+def test_two_workers_whose_batches_alternate_gain_only_by_both_stages():
+    # Section 4 of the definition: all the wait falls on one stage, and neither alone gains.
+    even, odd = (100 * MS, 0, 0), (0, 100 * MS, 0)
+    gains = faster_stages(pool([even, odd] * 100, workers=2, step_ns=5 * MS).open().of_rank())
+    assert saved(gains) == pytest.approx({"decode": 0, "read": 0, "all": 0.5}, abs=0.02)
+    assert "No single stage will help" in str(FINDING.section(gains))
+
+
+def test_what_halving_gains_has_no_upper_bound_where_workers_wait_for_locks_of_each_other():
+    free, locked = (pool([(20 * MS, 10 * MS, 0)] * 100, workers=2, step_ns=MS) for _ in range(2))
+    for span in [each for each in locked.spans if each["kind"] == Kind.READ]:
+        half_ns = (span["end_ns"] - span["start_ns"]) // 2
+        locked.spans.append({**span, "kind": Kind.LOCK, "end_ns": span["start_ns"] + half_ns})
+        span["start_ns"] += half_ns
+    for sketch, bounded in ((free, True), (locked, False)):
+        gains = faster_stages(sketch.open().of_rank()).gains.values()
+        assert {each.high_fraction is not None for each in gains} == {bounded}
+        assert all(each.low_fraction is not None for each in gains)
+
+
+def test_a_replay_that_is_far_off_is_withheld():
+    # It says that batches were less far ahead than they were, and would have taken longer.
+    bursts = ([(MS, MS, MS)] * 8 + [(80 * MS, 20 * MS, 20 * MS)] * 4) * 10
+    sketch = pool(bursts, workers=2, step_ns=15 * MS, prefetch=8)
+    assert faster_stages(sketch.open().of_rank()).gains
+    sketch.config["prefetch"] = 1
+    gains = faster_stages(sketch.open().of_rank())
+    assert gains.error_fraction > 0.1
+    assert not gains.gains
+    assert faster_stages(SketchedRun(workers=0).open().of_rank()) is None
+
+
+def test_the_interval_that_is_printed_holds_what_other_batches_obtain():
+    changes = [STAGES[:1], STAGES[1:3], STAGES]
+    every = [each for seed in range(18) for each in held(seed, changes, n_batches=120)]
+    assert {each.shape for each in every} == {*SHAPES}
+    known = [each for each in every if each.predicted.low is not None]
+    assert len(known) > 0.9 * len(every)
+    assert sum(each.holds for each in known) >= 0.9 * len(known)
+    # Nor is it so large that it says nothing: half of them are within a quarter of the time.
+    assert np.median([each.predicted.high - each.predicted.low for each in known]) < 0.25
