@@ -1,5 +1,6 @@
 """Single waits, written down by hand: what each is given to, and what is summed beside it."""
 
+import numpy as np
 import pytest
 from drawn_runs import graph_of
 from invariants import check
@@ -386,10 +387,14 @@ def pieces_of(*rows):
 
 
 def test_nested_spans_in_pieces():
-    table, pieces = pieces_of(work(OPEN, 0, 10), work(READ, 0, 10))
-    kinds = table["kind"][pieces.span].tolist()
-    lengths = dict(zip(kinds, pieces.duration_ns.tolist(), strict=True))
-    assert lengths == {OPEN: 10, READ: 0}  # of two alike the one written first is inside
+    for rows, expected in (
+        ([work(OPEN, 1, 2), work(DECODE, 1, 3), work(READ, 0, 8)], {OPEN: 1, DECODE: 1, READ: 6}),
+        # Of two alike the one written first is inside.
+        ([work(OPEN, 0, 10), work(READ, 0, 10)], {OPEN: 10, READ: 0}),
+    ):
+        table, pieces = pieces_of(*rows)
+        ns = np.bincount(table["kind"][pieces.span], pieces.duration_ns)
+        assert {kind: ns[kind] for kind in expected} == expected
     _, pieces = pieces_of(work(OPEN, 2, 5, -1), work(READ, 0, 10, 7))
     assert pieces.batch.tolist() == [7, 7, 7]  # one without a batch is of that around it,
     _, pieces = pieces_of(
