@@ -6,25 +6,17 @@ import ast
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.support.faults import missing_tests, planted, read_table
+from tests.support.source_files import ROOT, SOURCES, nodes_of, project, text_of
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("iobench", "plugins", "converters")
-SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 TOP_LEVEL = {
     ".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CONTRIBUTING.md",
     "LICENSE", "README.md", "converters", "iobench", "notebooks", "plugins", "pyproject.toml",
     "tests",
-}  # fmt: skip
-EXTRAS = {
-    "grib", "netcdf", "zarr", "convert", "parquet", "torch", "tensorflow", "jax", "dali",
-    "darshan", "climetlab", "track", "mlperf", "cluster", "cloud", "digest", "gpu", "all", "test",
-    "test-all",
 }  # fmt: skip
 CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "perf_counter_ns", "time_ns"}
 CPU_COUNT = re.compile(r"\b(?:process_)?cpu_count\b")
@@ -50,20 +42,16 @@ The table of adapters names the module alone, as it times how long threads wait 
 """
 
 
-BOOT = ROOT / "iobench" / "launch" / "boot" / "iobench_boot.py"
-"""Times imports before any module of iobench could be one of them."""
-
-
-def _is_recording(path: Path) -> bool:
-    return path == BOOT or path.is_relative_to(ROOT / "iobench" / "recording")
+MAY_READ_CLOCKS = ("iobench/recording/", "iobench/launch/boot/iobench_boot.py")
+"""The last one times imports before any module of iobench could be one of them."""
 
 
 def test_the_clock_is_read_in_recording_only() -> None:
     wrong = []
     for path in SOURCES:
-        if _is_recording(path):
+        if path.relative_to(ROOT).as_posix().startswith(MAY_READ_CLOCKS):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 read = not {alias.name for alias in node.names}.isdisjoint({"time", "timeit"})
             elif isinstance(node, ast.ImportFrom):
@@ -78,21 +66,17 @@ def test_the_clock_is_read_in_recording_only() -> None:
 
 
 def test_nothing_counts_the_cpus_of_the_machine() -> None:
-    wrong = [path for path in SOURCES if CPU_COUNT.search(path.read_text())]
+    wrong = [path for path in SOURCES if CPU_COUNT.search(text_of(path))]
     assert wrong == []
 
 
 def test_nothing_that_data_say_is_run() -> None:
-    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in SOURCES}
+    texts = {path.relative_to(ROOT).as_posix(): text_of(path) for path in SOURCES}
     found = {name for name, text in texts.items() if RUNS_DATA.search(text)}
     assert found == set()
     unpickle = ("pickle.load", "multiprocessing.connection")
     unpickles = {name for name, text in texts.items() if any(each in text for each in unpickle)}
     assert unpickles == UNPICKLES
-
-
-def test_no_folder_of_tests_is_a_package() -> None:
-    assert list((ROOT / "tests").rglob("__init__.py")) == []
 
 
 def test_test_data_is_small_and_says_where_it_is_from() -> None:
@@ -103,20 +87,9 @@ def test_test_data_is_small_and_says_where_it_is_from() -> None:
         assert [path.name for path in files if path.name not in told + "README.md"] == []
 
 
-def test_tests_read_nothing_outside_the_repository() -> None:
-    texts = {path: path.read_text() for path in (ROOT / "tests").rglob("*.py")}
-    assert [path for path, text in texts.items() if "shared/" + "real-data" in text] == []
-
-
-def test_extras_are_those_of_the_design() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert set(project["optional-dependencies"]) == EXTRAS
-    assert project["requires-python"] == ">=3.11"
-
-
 def test_the_base_sets_no_upper_bounds() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert [line for line in project["dependencies"] if re.search(r"[<=]=|<|~=|!=", line)] == []
+    told = project()["project"]
+    assert [line for line in told["dependencies"] if re.search(r"[<=]=|<|~=|!=", line)] == []
 
 
 def test_no_module_is_named_like_one_of_the_standard_library() -> None:
@@ -125,8 +98,7 @@ def test_no_module_is_named_like_one_of_the_standard_library() -> None:
 
 
 def test_every_import_package_says_that_it_is_typed() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+    for package in project()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
         assert (ROOT / package / "py.typed").exists()
 
 

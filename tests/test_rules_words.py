@@ -12,10 +12,8 @@ from pathlib import Path
 from iobench.cli.app import COMMANDS as TEXTS
 from iobench.cli.app import make_app
 from iobench.command_options import OPTIONS
+from tests.support.source_files import ROOT, SOURCES, nodes_of, text_of
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("iobench", "plugins", "converters")
-SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 DOCS = ROOT / "iobench" / "docs"
 REFERENCE = DOCS / "reference"
 READMES = ("README.md", "CONTRIBUTING.md", "plugins/README.md", "converters/README.md")
@@ -86,9 +84,9 @@ SENTENCE = 3
 """Words from which on a text is taken for a sentence, and not for a key or a name."""
 
 
-def _names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _names(path: Path) -> Iterator[tuple[int, str]]:
     """Yield every name a module gives to something, with its line."""
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):
@@ -105,17 +103,12 @@ def _words(name: str) -> set[str]:
     return words | {word.removesuffix("s") for word in words}
 
 
-def _public_classes() -> Iterator[str]:
-    for path in SOURCES:
-        yield from re.findall(r"^class ([A-Za-z]\w*)", path.read_text(), re.MULTILINE)
-
-
 def test_names_keep_to_our_words() -> None:
     wrong = []
     for path in SOURCES:
         place = path.relative_to(ROOT).as_posix()
         allowed = {word for word, places in ELSEWHERE.items() if place.startswith(places)}
-        named = [(1, path.stem), *_names(ast.parse(path.read_text()))]
+        named = [(1, path.stem), *_names(path)]
         refused = NOT_OURS - allowed
         wrong += [f"{place}:{line}: {name}" for line, name in named if _words(name) & refused]
     assert wrong == []
@@ -123,9 +116,9 @@ def test_names_keep_to_our_words() -> None:
 
 def _sentences(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the texts of a module that may reach a user, with their lines: no docstrings."""
-    tree = ast.parse(path.read_text())
-    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = nodes_of(path)
+    alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             alone |= {id(value) for value in node.values}
             texts = [each.value for each in node.values if isinstance(each, ast.Constant)]
@@ -155,17 +148,11 @@ def test_sentences_that_users_read_use_the_words_of_the_field() -> None:
     assert wrong == []
 
 
-def test_the_words_of_the_field_are_held_to_real_sentences() -> None:
-    assert len(list(_sentences(ROOT / "iobench" / "report" / "sentences.py"))) > 30
-    assert _not_said("A step waits 2 ms in the mean; what it waits for cannot be told") == [
-        "'in the mean', say on average, mean",
-        "'cannot be told', say is not recorded, is unknown",
-    ]
-    assert _not_said("A step waits 2 ms on average; the records tell what it waits for") == []
-
-
 def test_a_class_name_stands_for_one_class() -> None:
-    several = {name for name, count in Counter(_public_classes()).items() if count > 1}
+    names = Counter(
+        name for path in SOURCES for name in re.findall(r"(?m)^class ([A-Za-z]\w*)", text_of(path))
+    )
+    several = {name for name, count in names.items() if count > 1}
     assert several == {"CPUGPUTimer"}  # Deep500's name in each framework's module
 
 
