@@ -229,6 +229,19 @@ def _reached(imports: dict[str, set[str]], module: str) -> set[str]:
     return found
 
 
+@pytest.mark.parametrize("hooked", ["iobench.torch.observing", "iobench.tensorflow.hooks"])
+def test_recording_a_script_imports_no_dataset_and_no_store(hooked: str) -> None:
+    at_the_top: dict[str, set[str]] = {module: set() for module in MODULES}
+    for each in among_us():
+        if not each.function:
+            at_the_top[each.module].add(each.name)
+    found = _reached(at_the_top, hooked) | _reached(at_the_top, "iobench.launch.hooks")
+    assert "iobench.recording.session" in found
+    not_needed = ("iobench.datasets", "iobench.stores", "iobench.loaders.ring", "iobench.files")
+    assert sorted(name for name in found if name.startswith(not_needed)) == []
+    assert len(found) < 60
+
+
 def test_core_imports_no_plugin_and_no_converter() -> None:
     core = [found for found in among_us() if found.module.split(".")[0] == "iobench"]
     assert [str(found) for found in core if found.name.split(".")[0] != "iobench"] == []

@@ -93,6 +93,24 @@ def plainly() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture
+def same(
+    launch: Callable[..., Launched], plainly: Callable[..., subprocess.CompletedProcess[str]]
+) -> Callable[..., Launched]:
+    """Run a command without and with the launcher: exit code, output and errors are the same."""
+
+    def run(
+        *command: object, environment: Mapping[str, str] | None = None, **options: Any
+    ) -> Launched:
+        alone = plainly(*command, env=environment)
+        found = launch(*command, environment=environment, **options)
+        assert (found.code, found.out) == (alone.returncode, alone.stdout)
+        assert found.err == alone.stderr
+        return found
+
+    return run
+
+
+@pytest.fixture
 def cli() -> list[str]:
     """``iobench run`` as a process of its own."""
     return [sys.executable, "-c", "from iobench.cli import main; raise SystemExit(main())", "run"]

@@ -67,6 +67,7 @@ def box(tmp_path):
     return command, data, inside
 
 
+@pytest.mark.long
 def test_a_run_of_a_container_has_one_report_in_it_and_outside(box, tmp_path, script, plainly, cli):
     command, _, inside = box
     run = tmp_path / "run"

@@ -16,7 +16,7 @@ from iobench.analysis.run import Run
 for package in ("dask.array", "distributed", "h5netcdf", "netCDF4", "torch", "xarray", "zarr"):
     pytest.importorskip(package, reason="what the script loads with")
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 
 N_SAMPLES, N_TIMES, NBYTES = 8, 4, 16 * 16 * 4
 SLEEP_NS = 20_000_000
@@ -69,7 +69,6 @@ def stages_of(found):
     return {row.stage: row for row in window.stages}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 0, 2])
 def test_what_sleeps_in_tasks_side_by_side_is_waited_for_once(launch, script, tmp_path, workers):
     found = launch(sys.executable, script(SCRIPT), "netcdf4", workers, "threads", tmp_path / "x.nc")
@@ -86,7 +85,6 @@ def test_what_sleeps_in_tasks_side_by_side_is_waited_for_once(launch, script, tm
     assert (read.n_spans, read.nbytes) == (N_SAMPLES * N_TIMES, N_SAMPLES * N_TIMES * NBYTES)
 
 
-@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("engine", ["zarr", "netcdf4", "h5netcdf"])
 def test_every_engine_shows_what_it_reads(launch, script, tmp_path, engine):
     found = launch(sys.executable, script(SCRIPT), engine, 1, "threads", tmp_path / f"x.{engine}")
@@ -99,7 +97,7 @@ def test_every_engine_shows_what_it_reads(launch, script, tmp_path, engine):
         assert stages["fused:read+decode"].cpu_ns is not None
 
 
-@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("processes", [False, True])
 def test_a_cluster_is_waited_for_and_said_to_be_unseen(launch, script, tmp_path, *, processes):
     pytest.importorskip("distributed", reason="is the cluster")
     cluster = f"n_workers=1, threads_per_worker=2, processes={processes}, dashboard_address=None"

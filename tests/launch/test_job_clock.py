@@ -68,29 +68,6 @@ def test_a_script_that_ends_in_its_initial_load(
     assert bool(job["unknown"]) == bool(end)
 
 
-BESIDE = """
-    import os, sys
-    with open("big", "wb") as file:
-        file.truncate(500_000_000)
-    import numpy
-    file = os.open("big", os.O_RDONLY)
-    room = bytearray(2**24)
-    while os.readv(file, [room]):
-        pass
-"""
-
-
-@pytest.mark.long
-def test_reading_that_no_library_shows_is_told_by_the_system_and_not_counted(
-    script, launch, monkeypatch, tmp_path
-):
-    monkeypatch.chdir(tmp_path)
-    found = launch(sys.executable, script(BESIDE))
-    parts, job, _ = job_of(found)
-    assert parts["initial_load"] < parts["between"]  # that the file was opened is seen
-    assert any("how long it took to read at least" in text for text in job["unknown"])
-
-
 SAMPLES = """
     import os, signal, sys, time
     import torch
@@ -189,80 +166,6 @@ def test_what_passes_are_for_by_names_and_gradients(script, launch):
     assert [each["role"] for each in run["loaders"]] == [
         "training", "validation", "test", "evaluation", None,
     ]  # fmt: skip
-
-
-RANKS = """
-    import os, sys, time
-    from pathlib import Path
-    import numpy as np
-    import torch
-    import torch.distributed as dist
-
-    folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-    dist.init_process_group("gloo")
-    for k in range(3):
-        np.save(folder / f"{rank}-{k}.npy", np.zeros(20_000))
-    for k in range(3):
-        np.load(folder / f"{rank}-{k}.npy")
-        time.sleep([0.01, 1.0][rank])
-    dist.barrier()
-    data = torch.utils.data.TensorDataset(torch.zeros(8, 3))
-    for (x,) in torch.utils.data.DataLoader(data, batch_size=4):
-        dist.all_reduce(x)
-    dist.destroy_process_group()
-"""
-
-
-@pytest.mark.long
-def test_the_times_of_a_job_are_those_of_the_rank_that_others_wait_for(script, launch, tmp_path):
-    pytest.importorskip("torch", reason="torchrun is torch's")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    found = launch(*torchrun, script(RANKS), tmp_path)
-    assert found.code == 0, found.err
-    document = to_json([Run(found.run)])
-    ranks = [{each["part"]: each["ns"] for each in run["job"]["parts"]} for run in document["runs"]]
-    for run, parts in zip(document["runs"], ranks, strict=True):
-        assert sum(parts.values()) == run["job"]["wall_ns"]
-    assert ranks[1]["between"] >= 2_000_000_000
-    # The other one waited as long outside of its loops, and may have ended later.
-    assert {each["part"]: each["ns"] for each in document["job"]["parts"]} == ranks[1]
-
-
-ANEW = """
-    import sys, time
-    from pathlib import Path
-    import numpy as np
-    import torch
-
-    folder, epochs = Path(sys.argv[1]), int(sys.argv[2])
-    net = torch.nn.Linear(10_000, 1)
-    optimizer = torch.optim.SGD(net.parameters(), 0.01)
-    for k in range(3):
-        np.save(folder / f"{k}.npy", np.zeros((8, 10_000), "f4"))
-    for _ in range(epochs):
-        parts = []
-        for k in range(3):
-            parts.append(np.load(folder / f"{k}.npy"))
-            time.sleep(0.1)
-        data = torch.utils.data.TensorDataset(torch.from_numpy(np.concatenate(parts)))
-        for (x,) in torch.utils.data.DataLoader(data, batch_size=8):
-            optimizer.zero_grad()
-            net(x).mean().backward()
-            optimizer.step()
-"""
-
-
-@pytest.mark.long
-def test_a_dataset_that_is_read_anew_for_each_epoch_is_not_hidden(script, launch, tmp_path):
-    pytest.importorskip("torch", reason="the script trains with PyTorch")
-    found = launch(sys.executable, script(ANEW), tmp_path, 3)
-    parts, job, run = job_of(found)
-    assert parts["initial_load"] > 0
-    assert parts["between"] >= max(job["reload_ns"], 3 * 3 * 100_000_000)
-    assert job["reload_ns"] > 0
-    told = next(each for each in job["parts"] if each["part"] == "between")
-    assert told["nbytes"] == 2 * 3 * 320_000
-    assert [(each["batches"], each["complete"]) for each in run["epochs"]] == [(3, True)] * 3
 
 
 MS = 1_000_000

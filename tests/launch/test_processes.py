@@ -114,6 +114,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_recordings_of_a_script_and_its_processes_are_of_the_run(
     launch, script, tmp_path, monkeypatch

@@ -14,7 +14,7 @@ from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 
 SCRIPT = """
 import random

@@ -27,15 +27,10 @@ SELF_COMMANDS = {
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("form", SELF_COMMANDS)
-def test_a_script_sees_itself_as_it_is(launch, plainly, script, form, tmp_path, monkeypatch):
+def test_a_script_sees_itself_as_it_is(same, script, form, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script(SELF, "inside.py")
-    expected, found = plainly(*SELF_COMMANDS[form]), launch(*SELF_COMMANDS[form])
-    assert (found.code, found.out, found.err) == (
-        expected.returncode,
-        expected.stdout,
-        expected.stderr,
-    )
+    found = same(*SELF_COMMANDS[form])
     assert [facts.role for facts in found.facts] == ["consumer", "launcher"]
     assert found.launcher.unseen == []
 
@@ -51,14 +46,8 @@ ENDS = {
 
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("end", ENDS)
-def test_it_ends_as_it_would(launch, plainly, script, end):
-    path = script(f"import numpy\n{ENDS[end]}\n")
-    expected, found = plainly(sys.executable, path), launch(sys.executable, path)
-    assert (found.code, found.out, found.err) == (
-        expected.returncode,
-        expected.stdout,
-        expected.stderr,
-    )
+def test_it_ends_as_it_would(same, script, end):
+    found = same(sys.executable, script(f"import numpy\n{ENDS[end]}\n"))
     told = f"exit {found.code}" if found.code >= 0 else signal.Signals(-found.code).name
     assert found.launcher.ended == told
 
