@@ -14,8 +14,8 @@ from iobench.extras import extra_requirements, install_command
 from iobench.report.document import Command, Section, properties
 from iobench.storage.darshan_setup import find_runtime
 
-UNIONS: Final = {"all", "test", "test-all"}
-"""Extras made of other ones."""
+UNION: Final = "all"
+"""The extra made of other ones."""
 ALTERNATIVES: Final = {"tensorflow-cpu": "tensorflow", "mlflow-skinny": "mlflow"}
 """Packages that bring the same modules under another name."""
 # No dependencies: those of power-production forbid the climetlab the others need, and yr's hold
@@ -33,7 +33,7 @@ def doctor(*, json: bool) -> None:
     """Print which optional libraries, plugins and Darshan runtime are here."""
     rows = []
     for extra, requirements in sorted(extra_requirements().items()):
-        if extra in UNIONS:
+        if extra == UNION:
             continue
         packages = _packages(requirements)
         present = {name: _version(name) for name in packages}
