@@ -1,8 +1,8 @@
 """Everything that never ran on a GPU, in one go: python tests/benchmarks/gpu_day.py --minutes 30.
 
 On a machine with a GPU and a torch for it, in a clone of this repository, beside what is installed:
-``pip install -e . --group test-all`` (``'.[dali]'`` and ``kvikio-cu12`` for the peers). Each row of the
-table is a process of its own with a time limit, so that what goes wrong in one takes no other
+``pip install -e . --group test-all`` (``'.[dali]'`` and ``kvikio-cu12`` for the peers). Each row of
+the table is a process of its own with a time limit, so that what goes wrong in one takes no other
 along, and says
 
 * ``measured``, with figures, where it ran, and whether its own check held;
