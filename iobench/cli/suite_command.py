@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.cli.documents import print_answer, print_document, shown_as, write_document
 from iobench.cli.profile_command import checked_config
 from iobench.cli.screen import TerminalScreen
-from iobench.datasets.objects.targets import CLIMETLAB, is_object_target
+from iobench.datasets.python_objects import CLIMETLAB, is_object_target
 from iobench.errors import IobenchError, OptionError
 from iobench.files.urls import URL, as_path
 from iobench.masking import mask_words

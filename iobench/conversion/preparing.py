@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.datasets.objects.source import IterableObject
+from iobench.datasets.python_objects import IterableObject
 from iobench.datasets.selection import chosen_splits, select_split
 from iobench.errors import OptionError, SampleError
 from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors

@@ -46,7 +46,6 @@ from iobench.datasets.recipes import file_times as file_times
 from iobench.datasets.sample_windows import SampleProducer as SampleProducer
 from iobench.datasets.sample_windows import SampleStack as SampleStack
 from iobench.datasets.sample_windows import requested_samples as requested_samples
-from iobench.datasets.setup_processes import Advance as Advance
 from iobench.datasets.setup_processes import run_jobs as run_jobs
 from iobench.datasets.setup_processes import stopwatch as stopwatch
 from iobench.datasets.source_files import index_grib as index_grib

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from iobench.datasets.contract import Progress, no_progress
-from iobench.datasets.setup_processes import Advance, run_jobs
+from iobench.datasets.setup_processes import run_jobs
 from iobench.files.atomic import write_atomically
 from iobench.files.open_files import expect_files
 from iobench.files.urls import URL
@@ -61,19 +61,6 @@ class Inspection(msgspec.Struct, Generic[Outcome], frozen=True):
     in_processes: bool = True
 
 
-class _Source(msgspec.Struct, frozen=True):
-    """A file: ``state`` changes when it is written anew.
-
-    It is None where that cannot be told, or of a file that was changed just now.
-    """
-
-    path: Path
-    key: bytes
-    state: bytes | None = None
-    weight: int = 1
-    identity: tuple[int, int] | None = None  # of a local file, what `expect_files` takes
-
-
 def catalogued(
     files: Sequence[Path],
     inspection: Inspection[Outcome],
@@ -85,7 +72,7 @@ def catalogued(
     if not files:
         return []
     kinds = inspection.kinds
-    whole = functools.cache(lambda path: os.fsencode(path.resolve()))
+    whole = functools.cache(lambda folder: os.fsencode(folder.resolve()))
     # A link is known by its own name: its state is that of the file it leads to.
     names = [
         str(path).encode()
@@ -96,63 +83,58 @@ def catalogued(
     fields = [[kind.__qualname__, *kind.__struct_fields__] for kind in kinds]
     about = json.dumps([inspection.name, fields]).encode() + names[0].rpartition(b"/")[0]
     catalogue = cache_dir / f"{_digest(about).hex()}{SUFFIX}"
-    sources = [_source(path, _digest(name)) for path, name in zip(files, names, strict=True)]
+    keys, states = list(map(_digest, names)), list(map(_state, files))
+    sizes = [max(1, size) for _, size, _ in states]
     # What is found holds for the files as they are now: a reader of another one fails.
-    expect_files({str(each.path): each.identity for each in sources if each.identity})
+    expect_files({str(path): own for path, (_, _, own) in zip(files, states, strict=True) if own})
     rows, new = _read(catalogue), dict[bytes, tuple[bytes, bytes]]()
     values: dict[int, Outcome] = {}
-    for number, source in enumerate(sources):
-        state, row = rows.get(source.key, (b"", b""))
-        if state == source.state:
-            values[number] = _value(msgspec.msgpack.decode(row), kinds, source.path)
-    missing = [number for number in range(len(sources)) if number not in values]
-    # Many files, or large ones, are inspected in processes.
-    weight = sum(sources[number].weight for number in missing)
-    is_much = weight > MANY_NBYTES or len(missing) > MANY_FILES
-    length = FILES_PER_JOB if len(missing) > MANY_FILES else 1
+    for number, (path, key, (state, *_)) in enumerate(zip(files, keys, states, strict=True)):
+        known, row = rows.get(key, (b"", b""))
+        if known == state:
+            values[number] = _value(msgspec.msgpack.decode(row), kinds, path)
+    missing = [number for number in range(len(files)) if number not in values]
+    total, left = sum(sizes), sum(sizes[number] for number in missing)
+    progress(total - left, total)
+    is_many = len(missing) > MANY_FILES
+    length = FILES_PER_JOB if is_many else 1
     shares = [missing[start : start + length] for start in range(0, len(missing), length)]
-    total = sum(source.weight for source in sources)
-    progress(total - weight, total)
-    outcomes = run_jobs(
-        _inspect_share,
-        [(inspection, [sources[number] for number in share]) for share in shares],
-        processes=None if is_much and inspection.in_processes else 1,
-        progress=lambda done, _: progress(total - weight + done, total),
-    )
+    in_processes = inspection.in_processes and (is_many or left > MANY_NBYTES)
+    jobs = [(inspection.inspect, [files[number] for number in share]) for share in shares]
     try:
-        for job, own in outcomes:
+        for job, own in run_jobs(_inspect, jobs, processes=None if in_processes else 1):
             for number, value in zip(shares[job], own, strict=True):
-                values[number], source = value, sources[number]
+                values[number], (state, *_) = value, states[number]
+                left -= sizes[number]
                 # One behind a URL is known by what it was when it was looked up.
-                if source.state is None or _source(source.path, b"").state != source.state:
-                    continue
-                # An attribute that is no number or text, or is beyond 64 bits: it is not kept.
-                with suppress(TypeError, OverflowError):
-                    row = msgspec.msgpack.encode(_row(value, kinds, source.path))
-                    new[source.key] = source.state, row
+                if state is not None and _state(files[number])[0] == state:
+                    # An attribute that is no number or text, or is beyond 64 bits: it is not kept.
+                    with suppress(TypeError, OverflowError):
+                        row = msgspec.msgpack.encode(_row(value, kinds, files[number]))
+                        new[keys[number]] = state, row
+            progress(total - left, total)
     finally:
         if new:
-            _write(catalogue, rows | new, {source.key for source in sources})
-    return [values[number] for number in range(len(sources))]
+            _write(catalogue, rows | new, {*keys})
+    return [values[number] for number in range(len(files))]
 
 
-def _inspect_share(job: tuple[Inspection[Any], Sequence[_Source]], advance: Advance) -> list[Any]:
-    inspection, sources = job
-    outcomes = []
-    for source in sources:
-        outcomes.append(inspection.inspect(source.path))
-        advance(source.weight)
-    return outcomes
+def _inspect(job: tuple[Callable[[Path], Outcome], Sequence[Path]]) -> list[Outcome]:
+    inspect, files = job
+    return list(map(inspect, files))
 
 
-def _source(path: Path, key: bytes) -> _Source:
+def _state(path: Path) -> tuple[bytes | None, int, tuple[int, int] | None]:
+    """Return what changes when a file is written anew, its size, what `expect_files` takes.
+
+    The first is None where it cannot be told, or of a file that was changed just now.
+    """
     try:
         status = path.stat()
     except OSError:
-        return _Source(path, key)  # reading it says why
-    size = status.st_size
+        return None, 0, None  # reading it says why
+    size, identity = status.st_size, None
     if isinstance(path, URL):
-        identity = None
         version: list[int | str] = [status.etag or status.st_mtime_ns]  # type: ignore[attr-defined]
         is_known = status.kind == "file" and version != [0]  # type: ignore[attr-defined]
     else:
@@ -160,8 +142,7 @@ def _source(path: Path, key: bytes) -> _Source:
         version = [status.st_mtime_ns, status.st_ino]
         is_young = abs(SYSTEM_CLOCK.wall_ns() - status.st_mtime_ns) < YOUNG_NS
         is_known = stat.S_ISREG(status.st_mode) and not is_young
-    state = _digest(json.dumps([size, *version]).encode()) if is_known else None
-    return _Source(path, key, state, max(1, size), identity)
+    return _digest(json.dumps([size, *version]).encode()) if is_known else None, size, identity
 
 
 def _write(catalogue: Path, rows: Mapping[bytes, tuple[bytes, bytes]], latest: set[bytes]) -> None:

@@ -6,7 +6,6 @@ them. See ``plugins/README.md`` for how to write one.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import (
@@ -145,13 +144,8 @@ class SampleIndex(msgspec.Struct, frozen=True):
         if not dim and len(dims) > 1:
             raise OptionError(f"samples are along {', '.join(dims)}: name one of them")
         if dim and dim not in dims:
-            near = difflib.get_close_matches(dim, dims, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise UnknownNameError(
-                f"samples are not along {dim!r}; {hint}they are along {', '.join(dims)}"
-                if dims
-                else f"the sample dimension of this dataset is unknown; leave {dim}= out"
-            )
+            there = f"they are along {', '.join(dims)}" if dims else f"leave {dim}= out"
+            raise UnknownNameError(f"samples are not along {dim!r}; {there}")
         if self.axes:
             return self.axes[dims.index(dim) if dim else 0]
         name = dims[0] if dims else ""

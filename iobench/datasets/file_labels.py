@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels
@@ -45,30 +44,6 @@ ROUNDING: Final = 1e-6
 """Of a coordinate's largest value: what float32 numbers of it may differ by."""
 MAX_REMOTE_FILES: Final = 64
 """Behind URLs each coordinate is a request: of more files than this the last is compared."""
-
-
-class SamplePlaces(msgspec.Struct, frozen=True, eq=False):
-    """Where each sample is in the files of a source."""
-
-    dims: tuple[str, ...]  # the sample dimensions, slowest first
-    files: NDArray[np.int64]  # (samples,): The number of its file
-    # (samples,): Its index along each sample dimension of that file
-    indices: Mapping[str, NDArray[np.int64]]
-
-    def taken(self, dims: Sequence[str], parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """Return the value of each sample of a variable that each file has along ``dims``."""
-        own = [dim for dim in self.dims if dim in dims]
-        order = [*map(dims.index, own), *(n for n, dim in enumerate(dims) if dim not in own)]
-        turned = [part.transpose(order) for part in parts]
-        shape = (len(self.files), *turned[0].shape[len(own) :])
-        values = np.empty(shape, dtype=np.result_type(*turned))
-        by_file = np.argsort(self.files, kind="stable")
-        ends = np.searchsorted(self.files[by_file], np.arange(len(parts) + 1))
-        for number, part in enumerate(turned):
-            samples = by_file[ends[number] : ends[number + 1]]
-            at = tuple(self.indices[dim][samples] for dim in own)
-            values[samples] = part[at] if own else part
-        return values
 
 
 class LeftOutError(IobenchError):
@@ -158,13 +133,12 @@ def compare_coordinates(
     names: CoordinateNames,
     *,
     cache_dir: Path,
-    is_strict: bool,
     are_places: bool = False,
 ) -> tuple[dict[str, str], list[str]]:
     """Return why samples lack a coordinate that files do not agree on, and notes for users.
 
-    Raises FileFormatError, where ``is_strict``, of other values of one that says where numbers are;
-    ``are_places`` of files of one sample each, whose grids may move.
+    Raises FileFormatError of other values of one that says where numbers are; ``are_places`` of
+    files of one sample each, whose grids may move.
     """
     compared = [files[0], *(files[-1:] if _is_far(files) else files[1:])]
     differ: dict[str, str] = {}
@@ -185,7 +159,7 @@ def compare_coordinates(
             if _same_values(one, other):
                 continue
             may_move = holds_times(first, name) or (are_places and len(dims) > 1)
-            if is_strict and name in names.decisive and not may_move:
+            if name in names.decisive and not may_move:
                 ends, expected_ends = (
                     " ... ".join(f"{end:g}" if isinstance(end, float) else f"{end}" for end in both)
                     for both in (each.reshape(-1)[[0, -1]].tolist() for each in (other, one))
@@ -229,7 +203,8 @@ def _same_values(first: NDArray[Any], other: NDArray[Any]) -> bool:
 def label_samples(
     files: Sequence[SourceFile],
     chosen: Mapping[str, str],
-    places: SamplePlaces,
+    dims: tuple[str, ...],
+    rows: NDArray[np.int64],
     *,
     cache_dir: Path,
     differ: Mapping[str, str] | None = None,
@@ -240,23 +215,25 @@ def label_samples(
     ----------
     chosen : mapping of str to str
         Variables of samples by their names in files; ``""`` for those that samples do not have.
+    dims, rows : tuple of str, array
+        The sample dimensions; the file of each sample and its index along each of them.
     differ : mapping of str to str, optional
         Why samples lack coordinates that files do not agree on, where that is known.
     """
     try:
         described = describe_source(files[0], cache_dir=cache_dir)
-        known = CoordinateNames(files[0], described, chosen, places.dims)
+        known = CoordinateNames(files[0], described, chosen, dims)
         if differ is None:
-            differ, _ = compare_coordinates(files, known, cache_dir=cache_dir, is_strict=False)
+            differ, _ = compare_coordinates(files, known, cache_dir=cache_dir)
     except IobenchError as error:  # the samples can be made all the same
-        return SampleLabels(places.dims, left_out={"all": str(error)})
-    read = [name for name in known.moving if name in places.dims or not _is_far(files)]
+        return SampleLabels(dims, left_out={"all": str(error)})
+    read = [name for name in known.moving if name in dims or not _is_far(files)]
     moving = whole_variables(files, read, cache_dir=cache_dir)
     coordinates, left_out = [], {**known.left_out, **differ}
     for name in known.names:
         shape = known.shapes[name]
         try:
-            if SAMPLE_DIM in shape.keys() - set(places.dims):
+            if SAMPLE_DIM in shape.keys() - set(dims):
                 raise LeftOutError(f"along a dimension called {SAMPLE_DIM!r}, as samples are")
             if name in known.moving:
                 values = moving.get(name, [None])
@@ -270,11 +247,11 @@ def label_samples(
             if len(parts) < len(values):
                 raise LeftOutError("not read in every file")
             if name not in differ:
-                coordinates.append(_coordinate(name, parts, files, known, places))
+                coordinates.append(_coordinate(name, parts, files, known, dims, rows))
         except IobenchError as error:  # a coordinate that cannot be read ends no conversion
             left_out[name] = str(error)
     return SampleLabels(
-        sample_dims=places.dims,
+        sample_dims=dims,
         coordinates=tuple(coordinates),
         variables={
             name: described.variables[own]
@@ -291,7 +268,8 @@ def _coordinate(
     parts: Sequence[NDArray[Any]],
     files: Sequence[SourceFile],
     known: CoordinateNames,
-    places: SamplePlaces,
+    sample_dims: tuple[str, ...],
+    rows: NDArray[np.int64],
 ) -> Coordinate:
     """Return a coordinate of which each sample has a value, or all have the same one."""
     dims, attributes = tuple(known.shapes[name]), dict(known.attributes[name])
@@ -314,8 +292,17 @@ def _coordinate(
     same = not dims and all(np.array_equal(part, parts[0]) for part in parts)
     if not is_moving or (same and name not in known.of_file):
         return Coordinate(name, dims, parts[0], attributes)
-    rest = tuple(dim for dim in dims if dim not in places.dims)
-    return Coordinate(name, (SAMPLE_DIM, *rest), places.taken(dims, parts), attributes)
+    rest = tuple(dim for dim in dims if dim not in sample_dims)
+    own = [dim for dim in sample_dims if dim in dims]
+    parts = [part.transpose([dims.index(dim) for dim in (*own, *rest)]) for part in parts]
+    values = np.empty((len(rows), *parts[0].shape[len(own) :]), dtype=np.result_type(*parts))
+    by_file = np.argsort(rows[:, 0], kind="stable")
+    ends = np.searchsorted(rows[by_file, 0], np.arange(len(parts) + 1))
+    for number, part in enumerate(parts):
+        samples = by_file[ends[number] : ends[number + 1]]
+        at = tuple(rows[samples, 1 + sample_dims.index(dim)] for dim in own)
+        values[samples] = part[at] if own else part
+    return Coordinate(name, (SAMPLE_DIM, *rest), values, attributes)
 
 
 def _seconds(times: NDArray[Any]) -> NDArray[Any]:

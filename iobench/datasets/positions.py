@@ -231,6 +231,15 @@ class SampleRows:
         rows: Any = row if row.any() else ()
         return SampleAxis(self.dims[at], cast("Any", positions), units, rows)
 
+    def index_fields(self, files: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the fields of a `SampleIndex` that say where samples lie, and their names."""
+        fields: dict[str, Any] = {"coordinate": self.names(files)}
+        if len(self.axes) > 1:
+            return {**fields, "axes": self.axes}
+        (axis,) = self.axes
+        own = {"positions": axis.positions, "position_units": axis.units, "rows": axis.rows}
+        return {**fields, **own}
+
     def names(self, files: Sequence[str] = ()) -> Sequence[str]:
         """Return names of samples by their coordinates, as ``2010-01-01T00, number 3``.
 

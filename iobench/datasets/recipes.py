@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from iobench.coordinates import SampleLabels
 from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_labels import (
     CoordinateNames,
-    SamplePlaces,
     compare_coordinates,
     label_samples,
 )
@@ -159,12 +158,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
         provenance = self.provenance(opened, [file.path.name for file in fitted])
         return SampleIndex(
             spec=self.spec(),
-            where=items.where,
-            splits=items.splits,
-            coordinate=items.coordinate,
-            positions=items.positions,
-            position_units=items.position_units,
-            rows=items.rows,
+            **asdict(items),
             provenance={**provenance, "stand_in": locator.stand_in},
             meteorology=self.meteorology(opened, items, locator.cache_dir),
         )
@@ -199,8 +193,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
             each.name: each.name if as_stored and not each.zscore else ""
             for each in self.sample_fields
         }
-        places = SamplePlaces((dim,), numbers[:, 0], {dim: numbers[:, 1]})
-        labels = label_samples(files, chosen, places, cache_dir=cache_dir)
+        labels = label_samples(files, chosen, (dim,), numbers, cache_dir=cache_dir)
         coordinates, left_out = [], {**self.left_out, **labels.left_out}
         for each in labels.coordinates:
             index = tuple(of_all.get(name, slice(None)) for name in each.dims)
@@ -229,7 +222,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
         names = [each.name for each in self.sample_fields]
         described = describe_source(opened[0], cache_dir=locator.cache_dir)
         known = CoordinateNames(opened[0], described, names, (self.sample_dim,))
-        compare_coordinates(opened, known, cache_dir=locator.cache_dir, is_strict=True)
+        compare_coordinates(opened, known, cache_dir=locator.cache_dir)
         self.keep([only_variables(file, names) for file in opened])
         return tuple(opened)
 

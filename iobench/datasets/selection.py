@@ -98,18 +98,13 @@ def select_samples(index: SampleIndex, select: Mapping[str, Any]) -> NDArray[np.
         ends = bounds if isinstance(bounds, list | tuple) else (bounds, bounds)
         if len(ends) != 2 or all(end is None for end in ends):
             raise OptionError(f"{given}: expected one value, or the first and the last one")
-        first, last = map(_bound, ends)
+        numbers = int, float, np.number, str
+        first, last = (  # of dates, to the second
+            "" if end is None else str(end)[: None if isinstance(end, numbers) else 19]
+            for end in ends
+        )
         inside &= _within(index, CoordinateInterval("", name, first, last, given), inside)
     return np.flatnonzero(inside)
-
-
-def _bound(value: Any) -> str:
-    """Return a bound of `select_samples` as text."""
-    if isinstance(value, np.datetime64):
-        return str(np.datetime_as_string(value, unit="s"))
-    if hasattr(value, "isoformat"):  # of datetime or cftime
-        return str(value.isoformat())[:19]
-    return "" if value is None else str(value)
 
 
 def split_index(index: SampleIndex, given: Sequence[CoordinateInterval]) -> SampleIndex:
@@ -160,23 +155,6 @@ def chosen_splits(split: str | None, given: Sequence[CoordinateInterval]) -> tup
         return (split,)
     named = tuple(dict.fromkeys(each.name for each in given if each.name))
     return named or ((_joined(given),) if given else ())
-
-
-def gap_of(index: SampleIndex, numbers: Sequence[int]) -> str:
-    """Return in words where samples lack neighbours that others have; ``""`` where nowhere."""
-    chosen = np.asarray(numbers, dtype=np.int64)
-    for dim in index.dims or ("",):
-        positions = np.asarray(index.along(dim).positions, dtype=np.float64)
-        steps, counts = np.unique(np.round(np.diff(np.unique(positions)), 6), return_counts=True)
-        if not steps.size:
-            continue
-        there, first = np.unique(positions[chosen], return_index=True)
-        wide = np.flatnonzero(np.diff(there) > 1.5 * steps[np.argmax(counts)])
-        if wide.size:
-            before, after = (index.coordinate[chosen[first[wide[0] + n]]] for n in (0, 1))
-            more = f", nor in {wide.size - 1} more places" if wide.size > 1 else ""
-            return f"; none between {before} and {after}{more}"
-    return ""
 
 
 def _within(
@@ -241,7 +219,7 @@ def within_dates(times: NDArray[Any], first: str, last: str, given: str) -> NDAr
     """Return which times (datetime64 or cftime objects) lie between two dates.
 
     Both are taken with all that begins with them; ``""`` is no bound. Times of other calendars are
-    compared as texts, with dates that their calendar may lack: 31 December of 360 days.
+    compared as texts, with dates that their calendar may lack.
     """
     low, high = (_date(text, given) for text in (first, last))
     inside: NDArray[np.bool_]

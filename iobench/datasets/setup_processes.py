@@ -14,21 +14,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from iobench.cpus import available_cpus
-from iobench.datasets.contract import Progress, no_progress
 from iobench.errors import IobenchError, WorkerError
 from iobench.recording.clocks import now_ns
 
-Advance = Callable[[int], None]
-"""Called by a job with the units of work done since its last call."""
 Job = TypeVar("Job")
 Outcome = TypeVar("Outcome")
 
 CHILD = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
-    "from iobench.datasets.setup_processes import child_main; child_main(sys.stdin.buffer)"
+    "from iobench.datasets.setup_processes import child_main; child_main()"
 )
 
 
@@ -39,91 +36,70 @@ def stopwatch() -> Callable[[], float]:
 
 
 def run_jobs(
-    function: Callable[[Job, Advance], Outcome],
-    jobs: Sequence[Job],
-    *,
-    processes: int | None = None,
-    progress: Progress = no_progress,
-    total: int = 0,
+    function: Callable[[Job], Outcome], jobs: Sequence[Job], *, processes: int | None = None
 ) -> Iterator[tuple[int, Outcome]]:
-    """Run ``function(job, advance)`` for every job and yield (job number, what it returned).
+    """Run ``function(job)`` for every job and yield (job number, what it returned).
 
     Outcomes come as they are ready, not in order. Leaving the iteration early ends the children.
     """
     count = min(processes or available_cpus(), len(jobs))
-    done = 0
-
-    def advance(units: int) -> None:
-        nonlocal done
-        done += units
-        progress(done, total)
-
-    if count <= 1:
-        for number, job in enumerate(jobs):
-            yield number, function(job, advance)
-        return
     numbered = list(enumerate(jobs))
-    shares = [pickle.dumps((function, numbered[start::count])) for start in range(count)]
-    messages: queue.Queue[tuple[str, int, Any]] = queue.Queue()
+    if count <= 1:
+        for number, job in numbered:
+            yield number, function(job)
+        return
+    outcomes: queue.Queue[Any] = queue.Queue()
     children: list[subprocess.Popen[bytes]] = []
     with ThreadPoolExecutor(count) as threads:
         try:
-            for share in shares:
+            for start in range(count):
+                share = pickle.dumps(sys.path) + pickle.dumps((function, numbered[start::count]))
                 command = [sys.executable, "-P", "-c", CHILD]
                 child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
                 children.append(child)
-                threads.submit(_converse, child, share, messages)
-            running = count
-            while running:
-                what, number, value = messages.get()
-                if what == "advance":
-                    advance(number)
-                elif what == "outcome":
-                    yield number, value
-                elif what == "error":
-                    raise value
-                elif number:
-                    raise WorkerError(
-                        f"a process doing set-up work ended with exit code {number}; its own "
-                        "message is above (killed for memory if there is none): run the command "
-                        "again"
-                    )
-                else:
-                    running -= 1
+                threads.submit(_converse, child, share, outcomes)
+            for _ in jobs:
+                outcome = outcomes.get()
+                if isinstance(outcome, IobenchError):
+                    raise outcome
+                yield outcome
         finally:
             for child in children:
                 child.kill()
 
 
-def _converse(child: Any, share: bytes, messages: queue.Queue[tuple[str, int, Any]]) -> None:
-    """Send a child its share, pass on what it says, and report its exit code last."""
+def _converse(child: Any, share: bytes, outcomes: queue.Queue[Any]) -> None:
+    """Send a child its share and pass on what it says, an error where it dies."""
     try:
         with child:
-            child.stdin.write(pickle.dumps(sys.path) + share)
+            child.stdin.write(share)
             child.stdin.close()
             while True:
-                messages.put(pickle.load(child.stdout))
+                outcomes.put(pickle.load(child.stdout))
     except (EOFError, BrokenPipeError, pickle.UnpicklingError):
         pass  # the child is gone; its exit code says how
-    messages.put(("ended", child.returncode, None))
+    if child.returncode:
+        outcomes.put(
+            WorkerError(
+                f"a process doing set-up work ended with exit code {child.returncode}; its own "
+                "message is above (killed for memory if there is none): run the command again"
+            )
+        )
 
 
-def child_main(requests: IO[bytes]) -> None:
+def child_main() -> None:
     """Do a share of the work and say so on standard output; the parent handles interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whatever else a job prints must not get between the messages.
-    with os.fdopen(os.dup(1), "wb") as replies:
-        os.dup2(2, 1)
-
-        def say(*message: Any) -> None:
-            replies.write(pickle.dumps(message))
+    # Whatever else a job prints must not get between the outcomes.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    function, share = pickle.load(sys.stdin.buffer)
+    try:
+        for number, job in share:
+            pickle.dump((number, function(job)), replies)
             replies.flush()
-
-        function, share = pickle.load(requests)
-        try:
-            for number, job in share:
-                say("outcome", number, function(job, lambda units: say("advance", units, None)))
-        except IobenchError as error:
-            say("error", 0, error)
-        except BrokenPipeError:
-            os._exit(1)  # the parent is gone: there is nobody left to work for or to tell
+    except IobenchError as error:
+        pickle.dump(error, replies)
+        replies.flush()
+    except BrokenPipeError:
+        os._exit(1)  # the parent is gone: there is nobody left to work for or to tell

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets.contract import Progress, Synthesizer, no_progress
 from iobench.datasets.locate import MANIFEST, FileLocator, stand_in_manifest
-from iobench.datasets.setup_processes import Advance, run_jobs
+from iobench.datasets.setup_processes import run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.locks import locked
@@ -144,12 +144,11 @@ def write_stand_in(
     Each is written under a temporary name, flushed and renamed.
     """
     missing = [(root / name, write) for name, write in files.items() if not (root / name).exists()]
-    total = len(missing)
-    for _ in run_jobs(_write_file, missing, processes=processes, progress=progress, total=total):
-        pass
+    for done, _ in enumerate(run_jobs(_write_file, missing, processes=processes), start=1):
+        progress(done, len(missing))
 
 
-def _write_file(job: tuple[Path, Callable[[Path], None]], advance: Advance) -> None:
+def _write_file(job: tuple[Path, Callable[[Path], None]]) -> None:
     path, write = job
     temporary = path.with_name(f".{path.name}.partial")
     with storage_errors(path, resumable=True):
@@ -167,7 +166,6 @@ def _write_file(job: tuple[Path, Callable[[Path], None]], advance: Advance) -> N
         except OSError:
             temporary.unlink(missing_ok=True)  # gives a full disk its space back
             raise
-    advance(1)
 
 
 def _is_finished(root: Path, header: Mapping[str, Any]) -> bool:

@@ -20,7 +20,6 @@ from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_labels import (
     CoordinateNames,
-    SamplePlaces,
     compare_coordinates,
     label_samples,
 )
@@ -144,23 +143,20 @@ class UserFiles(ChunkedSamples):
             )
         ordered = [joined[number] for number in rows.order]
         self.keep_files([only_variables(file, names) for file in ordered], dims)
-        number_of_file, *indices = rows.where.rows.T
-        places = SamplePlaces(dims, number_of_file, dict(zip(dims, indices, strict=True)))
         if self.notes:
             provenance["notes"] = list(self.notes)
         chosen = {name: name for name in names}
         variables = [first.variables[name] for name in names]
-        index = SampleIndex(
+        labels = label_samples(
+            ordered, chosen, dims, rows.where.rows, cache_dir=cache_dir, differ=differ
+        )
+        return SampleIndex(
             SampleSpec(tuple(sample_variable(each, self._selection, dims) for each in variables)),
             rows.where,
-            coordinate=rows.names([file.path.name for file in ordered]),
             provenance=provenance,
-            meteorology=label_samples(ordered, chosen, places, cache_dir=cache_dir, differ=differ),
+            meteorology=labels,
+            **rows.index_fields([file.path.name for file in ordered]),
         )
-        if len(dims) > 1:
-            return replace(index, axes=rows.axes)
-        (axis,) = rows.axes
-        return replace(index, positions=axis.positions, position_units=axis.units, rows=axis.rows)
 
     def _inspected(
         self, files: Sequence[Path], kinds: Sequence[str], locator: Locator
@@ -219,7 +215,7 @@ class UserFiles(ChunkedSamples):
             known = CoordinateNames(file, described, own, dims)
             # In the order of the files: the first is what others are compared with.
             compared, notes = compare_coordinates(
-                files, known, cache_dir=cache_dir, is_strict=True, are_places=are_places
+                files, known, cache_dir=cache_dir, are_places=are_places
             )
             differ |= compared
             self.notes += tuple(note for note in notes if note not in self.notes)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.datasets.contract import Baseline, SampleIndex, SamplePasses
-from iobench.datasets.objects.source import IterableObject
+from iobench.datasets.python_objects import IterableObject
 from iobench.datasets.selection import (
     chosen_splits,
     place_index_windows,

@@ -18,9 +18,12 @@ from iobench.datasets.anemoi_store import AnemoiDataset
 from iobench.datasets.climetlab_files import download_missing
 from iobench.datasets.file_description import likely_sample_dim
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.objects.source import object_dataset
-from iobench.datasets.objects.targets import climetlab_downloads, is_object_target
-from iobench.datasets.selection import chosen_splits, gap_of, split_index
+from iobench.datasets.python_objects import (
+    climetlab_downloads,
+    is_object_target,
+    object_dataset,
+)
+from iobench.datasets.selection import chosen_splits, split_index
 from iobench.datasets.source_files import data_files
 from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import user_files
@@ -114,8 +117,7 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
     for name in chosen_splits(None, request.splits_by):
         numbers = index.splits[name]
         ends = [index.coordinate[number] for number in (numbers[0], numbers[-1])]
-        gap = gap_of(index, numbers)
-        screen.note(f"{name}: {len(numbers)} samples, {ends[0]} to {ends[1]}{gap}")
+        screen.note(f"{name}: {len(numbers)} samples, {ends[0]} to {ends[1]}")
     if not locator.stand_in:
         show_terms_once(dataset.name, index.provenance, screen)
     return Source(

@@ -286,14 +286,13 @@ TIMED = {"positions": [0, 1, 2], "provenance": {"sample_dim": "time"}}
         *(
             (
                 index, "tine=0:1",
-                "--window=tine=0:1: samples are not along 'tine'; did you mean time? they are "
-                f"along {listed}",
+                f"--window=tine=0:1: samples are not along 'tine'; {advice}",
             )
-            for index, listed in ((hypercube(), "time, number"), (counted(3, **TIMED), "time"))
-        ),
-        (
-            counted(3, positions=[0, 1, 2]), "time=0:1",
-            "--window=time=0:1: the sample dimension of this dataset is unknown; leave time= out",
+            for index, advice in (
+                (hypercube(), "they are along time, number"),
+                (counted(3, **TIMED), "they are along time"),
+                (counted(3, positions=[0, 1, 2]), "leave tine= out"),
+            )
         ),
     ],
 )  # fmt: skip

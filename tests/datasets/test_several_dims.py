@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from iobench.chunks.decoded_chunks import forget_decoded
 from iobench.datasets.contract import make_sample
-from iobench.datasets.objects.source import object_dataset
 from iobench.datasets.positions import FileCoordinates, SampleRows
+from iobench.datasets.python_objects import object_dataset
 from iobench.datasets.sample_windows import samples_in_order
 from iobench.datasets.selection import CoordinateInterval, place_index_windows, split_index
 from iobench.errors import OptionError

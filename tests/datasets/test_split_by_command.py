@@ -53,22 +53,6 @@ def test_a_selection_needs_no_name(cube, iobench_here, tmp_path):
     assert list(open_store(tmp_path / "out").manifest.samples) == list(range(20, 36, 3))
 
 
-@pytest.mark.parametrize("dims", ["time", "time,number"])
-def test_days_that_an_interval_lacks_are_named(cube, iobench_here, tmp_path, dims):
-    with xarray.open_dataset(cube) as whole:
-        whole.isel(time=[0, 1, 2, 5, 6, 9, 10, 11]).to_netcdf(tmp_path / "gaps.nc")
-    out, words = tmp_path / "out", ("--to", "numpy", "--sample-dim", dims, "--split-by")
-    for split, named in (
-        ("a:time=2015-12-31/2016-01-04", "2016-01-01"),
-        ("a:time=2016-01-04/..", ""),
-    ):
-        done = iobench_here("convert", str(tmp_path / "gaps.nc"), f"{out}{named}", *words, split)
-        assert done.returncode == 0, done.stderr
-        line = next(line for line in done.stderr.splitlines() if "a: " in line)
-        assert ("none between" in line) == bool(named)
-        assert named in line
-
-
 def test_a_profile_takes_windows_of_the_splits(cube, iobench_here, tmp_path):
     words = (*SPLITS, "--window", "time=0:1", "--batches", "2", "--duration", "20")
     run = tmp_path / "run"

@@ -23,7 +23,7 @@ from iobench.stores import make_item, merge_means, write_atomically
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Advance, Locator, Where
+    from iobench.datasets import Locator, Where
 
 SPREAD = 0.1
 """Added to every deviation, as upstream: (x - mean) / (std + 0.1), whatever the units."""
@@ -135,9 +135,10 @@ def _moments(
     waiting: dict[int, Any] = {}
     merged: tuple[int, Any, Any] = (0, 0.0, 0.0)
     due = 0
-    for job, moments in run_jobs(
-        _part_moments, jobs, processes=processes, progress=locator.progress, total=len(samples)
-    ):
+    done = 0
+    for job, moments in run_jobs(_part_moments, jobs, processes=processes):
+        done += len(jobs[job][1])
+        locator.progress(done, len(samples))
         waiting[job] = moments
         while due in waiting:
             merged = merge_means(merged, waiting.pop(due))
@@ -146,7 +147,7 @@ def _moments(
 
 
 def _part_moments(
-    job: tuple[Members, Sequence[Where]], advance: Advance
+    job: tuple[Members, Sequence[Where]],
 ) -> tuple[int, NDArray[Any], NDArray[Any]]:
     members, samples = job
     mean, squares = np.zeros(()), np.zeros(())
@@ -158,5 +159,4 @@ def _part_moments(
         difference = values - mean
         mean = mean + difference / count
         squares = squares + difference * (values - mean)
-        advance(1)
     return len(samples), mean, squares

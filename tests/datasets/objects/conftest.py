@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.objects.source import object_dataset
+from iobench.datasets.python_objects import object_dataset
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.planned_loaders import PlannedRing
 from iobench.loaders.ring.order import plan_batches

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets.contract import make_sample
-from iobench.datasets.objects.targets import climetlab_downloads
+from iobench.datasets.python_objects import climetlab_downloads
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingFileError, OptionError, UnknownNameError
 from iobench_maelstrom.power.features import PowerFeatures

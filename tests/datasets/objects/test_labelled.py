@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets.contract import make_sample, sample_steps
-from iobench.datasets.objects.source import object_dataset
+from iobench.datasets.python_objects import object_dataset
 from iobench.errors import OptionError
 from iobench.testing import DatasetTests
 

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from iobench.datasets.objects.source import object_dataset
-from iobench.datasets.objects.targets import is_object_target, parse_value
+from iobench.datasets.python_objects import is_object_target, object_dataset, parse_value
 from iobench.errors import IobenchError, OptionError
 
 

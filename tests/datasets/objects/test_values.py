@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from iobench.datasets.objects.source import named_arrays, spec_of
+from iobench.datasets.python_objects import named_arrays, spec_of
 from iobench.errors import SampleError
 
 Pair = namedtuple("Pair", "left right")

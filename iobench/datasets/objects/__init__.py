@@ -1,1 +1,0 @@
-"""Datasets that are Python objects: by name (``package.module:callable``), or handed over."""
