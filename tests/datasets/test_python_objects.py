@@ -1,4 +1,4 @@
-"""Python objects as datasets: by name and handed over, map-style, iterable, xarray's, CliMetLab's."""
+"""Python objects as datasets: map-style, iterable, of xarray, of CliMetLab."""
 
 from __future__ import annotations
 
