@@ -162,10 +162,10 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def energy_section(energy: EnergyFigures) -> Section | None:
-    """Return the energy of a run by kind of counter; None where none could be read."""
+def energy_section(energy: EnergyFigures) -> Section:
+    """Return the energy of a run by kind of counter, or why it is unknown."""
     if not energy.kinds:
-        return None
+        return Section("energy", "Energy", sentences(("Energy is unknown.", *_texts(energy))))
     parts = _parts(energy.kinds)
     rows = tuple(_cells(NAMES[name], [each]) for name, each in energy.kinds.items())
     total = _cells("together", parts) if len(parts) > 1 else ()

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from iobench.analysis.processes import ProcessWork
     from iobench.report.document import Cell, Style
     from iobench.report.run_report import RunReport
-    from iobench.runs.run_facts import StoreFacts
+    from iobench.runs.run_facts import RunFacts, StoreFacts
 
 WAIT_UNIT: Final = "ms"
 """Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
@@ -193,11 +193,7 @@ def _absent_stages(report: RunReport, shown: Sequence[StageExposure]) -> Iterato
     """Yield the stages of every pipeline that took no time in this one, and why."""
     exposure, facts, kinds = report.exposure, report.facts, {row.kind for row in shown}
     mixed = [row.stage for row in shown if row.kind in MIXED_KINDS]
-    used = [each for each in exposure.loaders if each.n_batches and facts.format is None]
-    is_stored = facts.format not in (None, SOURCE) or (
-        bool(used)
-        and all(each.name in STORES or each.kind.endswith("StoreLoader") for each in used)
-    )
+    is_stored = loads_stores(facts, exposure)
     for kind in (kind for kind in ALWAYS_SHOWN if kind not in kinds):
         # A stage of several has their names, one that nobody looked into has none.
         within = [each for each in mixed if "+" not in each or kind.spelled in each]
@@ -211,6 +207,15 @@ def _absent_stages(report: RunReport, shown: Sequence[StageExposure]) -> Iterato
             yield kind, f"not separable from {stage_title(within[0]).partition(' (')[0]}"
         else:
             yield kind, "none recorded"
+
+
+def loads_stores(facts: RunFacts, exposure: Exposure) -> bool:
+    """Return whether all that is loaded are finished samples of stores."""
+    used = [each for each in exposure.loaders if each.n_batches and facts.format is None]
+    return facts.format not in (None, SOURCE) or (
+        bool(used)
+        and all(each.name in STORES or each.kind.endswith("StoreLoader") for each in used)
+    )
 
 
 def has_accelerator(report: RunReport) -> bool:
@@ -246,8 +251,8 @@ def _share(part_ns: int, whole_ns: int) -> Cell:
 
 def _stage_bytes(row: StageExposure) -> tuple[Cell, Cell]:
     """Return what a stage handed on, and how fast; nothing where it carries no bytes."""
-    carries = Trait.CARRIES_BYTES in row.kind.traits and (row.n_spans or row.busy_ns)
-    if not row.nbytes and not carries:
+    carries = Trait.CARRIES_BYTES in row.kind.traits
+    if not carries or not (row.n_spans or row.busy_ns or row.nbytes):
         return NOT_APPLICABLE, NOT_APPLICABLE
     # Less than a microsecond per megabyte is a hand-over of what is there: no rate.
     is_moved = row.busy_ns and row.busy_ns * 1000 >= (row.nbytes or 0)

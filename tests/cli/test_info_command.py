@@ -1,27 +1,35 @@
-"""``iobench info`` says what a dataset, a store and a file are; only what it learnt is left."""
+"""``iobench info`` says what a dataset, a store and a file are; ``cache`` what iobench has made."""
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
+import pwd
+import shutil
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+from other_user import as_other_user, folder_for_all
 
 from iobench.cli import main
 from iobench.datasets.standins import ensure_stand_in
 from iobench_maelstrom.downscaling.dataset import DownscalingTier1
 from tests.support.http_files import serve
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+DATA = Path(__file__).parents[1] / "data" / "era5"
 
 
 @pytest.fixture
 def told(capsys, tmp_path, monkeypatch):
     """Run ``iobench info`` in an empty folder; return its JSON, or its text."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments, json_too=True):
@@ -32,21 +40,7 @@ def told(capsys, tmp_path, monkeypatch):
     return run
 
 
-@pytest.fixture(scope="session")
-def store(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("info")
-    arguments = ["--format", "source,numpy", "--workers", "0", "--batches", "4", "--json"]
-    places = ["--store-dir", str(folder / "stores"), "--out", str(folder / "run"), "--tiny"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        arguments = ["maelstrom-downscaling-tier1", *arguments, *places, "--compute", "none"]
-        code = main(["profile", *arguments])
-    assert code == 0
-    [manifest] = (folder / "stores").rglob("iobench.json")
-    return manifest.parent
-
-
-def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(
+def test_a_dataset_is_told_from_its_files_or_a_tiny_stand_in_that_is_removed(
     told, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "stores"))
@@ -60,37 +54,35 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(
     assert answer["pipelines"] == ["own", "upstream"]
     assert answer["terms_of_use"].endswith("/LICENSE")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_dataset_with_files_is_told_from_them(told, tmp_path):
     root = ensure_stand_in(DownscalingTier1(), tmp_path / "own", tiny=True)
     answer = told("maelstrom-downscaling-tier1", "--data-dir", root, "--option", "months=2020-04")
     assert answer["files"]["names"] == ["downscaling_tier1_2020-04.nc"]
     assert answer["coordinate"] == ["2020-04-01T00", "2020-04-30T12"]
 
 
-@pytest.mark.quick_cases(1)
-def test_a_store(told, store):
-    answer = told(store)
+def test_a_store_tells_its_samples_and_statistics(told, tmp_path):
+    words = ["convert", "maelstrom-downscaling-tier1", "store", "--to", "numpy", "--tiny"]
+    assert main([*words, "--store-dir", str(tmp_path / "stores"), "--quiet", "--json"]) == 0
+    assert "maelstrom-downscaling-tier1" in told("store", json_too=False)
+    answer = told("store")
     assert (answer["kind"], answer["format"]) == ("store", "numpy")
-    assert answer["dataset"] == "maelstrom-downscaling-tier1"
-    assert answer["n_shards"] > 0
-    assert answer["n_files"] > 0
+    assert (answer["n_shards"] > 0, answer["n_files"] > 0) == (True, True)
     names = {each["name"] for each in answer["sample"]["variables"]}
     assert set(answer["statistics"]["all"]) == names
 
 
-@pytest.mark.parametrize("name", ["test4.nc", "test4.grib"])
-def test_a_file_tells_its_dimensions_variables_and_the_command_to_profile_it(told, tmp_path, name):
-    path = Path(__file__).parents[1] / "data" / "era5" / name
-    found = told(path)
-    assert found["kind"] == "file"
-    assert found["format"] == {"nc": "NetCDF", "grib": "GRIB"}[name.partition(".")[2]]
+@pytest.mark.parametrize(("name", "form"), [("test4.nc", "NetCDF"), ("test4.grib", "GRIB")])
+def test_a_file_tells_its_dimensions_variables_and_the_command_to_profile_it(
+    told, tmp_path, name, form
+):
+    found = told(DATA / name)
+    assert (found["kind"], found["format"]) == ("file", form)
     by_name = {each["name"]: each for each in found["variables"]}
     assert {"t", "z"} <= by_name.keys()
-    assert {"t": by_name["t"]["units"]} == {"t": "K"}
-    assert found["command"] == f"iobench profile {path} --sample-dim {found['sample_dims'][0]}"
-    assert told(path, json_too=False).rstrip().endswith(found["command"])
+    assert by_name["t"]["units"] == "K"
+    dim = found["sample_dims"][0]
+    assert found["command"] == f"iobench profile {DATA / name} --sample-dim {dim}"
+    assert told(DATA / name, json_too=False).rstrip().endswith(found["command"])
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]  # what it learnt
     # The command is one that works.
     words = [*found["command"].split()[1:], "--batches", "1", "--workers", "0"]
@@ -99,27 +91,99 @@ def test_a_file_tells_its_dimensions_variables_and_the_command_to_profile_it(tol
 
 def test_a_file_behind_a_url_is_told_as_one_here(told, capsys):
     pytest.importorskip("obstore", reason="asks web servers")
-    data = Path(__file__).parents[1] / "data" / "era5"
-    with serve(data, "secret") as server:
+    with serve(DATA, "secret") as server:
         url = f"http://me:secret@127.0.0.1:{server.server_port}"
-        here, there = told(data / "test4.nc"), told(f"{url}/test4.nc")
+        here, there = told(DATA / "test4.nc"), told(f"{url}/test4.nc")
         same = {"format", "nbytes", "dims", "variables", "coordinates", "skipped", "sample_dims"}
         assert {key: here[key] for key in same} == {key: there[key] for key in same}
         assert "secret" not in json.dumps(there)
         assert main(["info", f"{url}/none.nc"]) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert "none.nc" in line
-    assert "secret" not in line
+    assert ("none.nc" in line, "secret" in line) == (True, False)
 
 
 def test_chunks_and_codecs_of_a_file_are_told(told, tmp_path):
     xarray = pytest.importorskip("xarray", reason="writes the files")
     pytest.importorskip("h5netcdf", reason="writes the files")
     values = np.arange(4 * 3 * 5, dtype="f4").reshape(4, 3, 5)
-    hostile = "x\x1b[31m"
-    data = xarray.Dataset({"t": (("time", "y", "x"), values, {"units": hostile})})
+    data = xarray.Dataset({"t": (("time", "y", "x"), values, {"units": "x\x1b[31m"})})
     encoding = {"t": {"zlib": True, "shuffle": True, "chunksizes": (2, 3, 5)}}
     data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding=encoding)
     [variable] = told(tmp_path / "a.nc")["variables"]
     assert (variable["chunk"], variable["codec"]) == ([2, 3, 5], "shuffle, zlib")
     assert "\x1b" not in told(tmp_path / "a.nc", json_too=False)
+
+
+# -- what iobench has made ----------------------------------------------------------------
+
+
+@pytest.fixture
+def made():
+    """A folder in which iobench has made a stand-in, which others may read."""
+    with folder_for_all() as folder:
+        assert main(["synthesize", "maelstrom-ens10", str(folder / "mine"), "--tiny"]) == 0
+        yield folder
+
+
+@pytest.fixture
+def cache(made, capsys):
+    """Run ``iobench cache`` there; return its items that are there."""
+
+    def run(*more, store_dir=made):
+        capsys.readouterr()
+        assert main(["cache", "--store-dir", str(store_dir), *map(str, more), "--json"]) == 0
+        items = json.loads(capsys.readouterr().out)["items"]
+        return [each for each in items if Path(each["path"]).is_relative_to(made)]
+
+    return run
+
+
+def test_what_was_made_is_listed_with_its_age_and_only_that_is_removed(made, cache, capsys):
+    """Known truth: one item that was last used 40 days ago, and one of now."""
+    (item,) = cache()
+    assert (item["kind"], item["nbytes"] > 1_000_000) == ("stand-in", True)
+    assert item["owner"] == pwd.getpwuid(os.geteuid()).pw_name
+    (made / "mine.txt").write_text("the user's own")
+    shutil.copytree(made / "mine", made / "new")
+    ns = time.time_ns() - 40 * 86_400 * 10**9
+    for file in (made / "mine").rglob("*"):
+        os.utime(file, ns=(ns, ns))
+    (old,) = cache("--older-than", "30d", store_dir=made / "x" / ".." / ".")
+    assert old["path"] == str(made / "mine")  # not by way of x/..
+    assert 39.9 < (time.time_ns() - old["changed_ns"]) / 86_400e9 < 40.1
+    assert cache("--older-than", "41d") == []
+    # What is named, and is not there or was used since, stays, and all else with it.
+    words = ["cache", "--store-dir", str(made), "--older-than", "5w", "--remove", "all"]
+    for name in ("new", "none"):
+        assert main([*words, "--remove", str(made / name)]) == 1
+        assert f"{made}/{name}: expected the path of an item" in capsys.readouterr().err
+    assert (made / "mine").is_dir()
+    # Elsewhere other tests may have made something: nothing of that is so old.
+    assert cache("--older-than", "5w", "--remove", "all") == []
+    assert sorted(each.name for each in made.iterdir()) == ["mine.txt", "new"]
+    assert cache("--remove", made / "new") == []
+    assert [each.name for each in made.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.long
+def test_what_is_of_another_user_is_told_and_left(made):
+    """Neither named nor with all the rest does it go, and it is whole afterwards."""
+    before = sorted(str(path) for path in (made / "mine").rglob("*"))
+    run = [sys.executable, "-m", "iobench", "cache", "--store-dir", str(made)]
+    told = as_other_user(made, *run)
+    assert told.returncode == 0, told.stderr
+    assert getpass.getuser() in told.stdout
+    every = as_other_user(made, *run, "--remove", "all")
+    assert every.returncode == 0, every.stderr
+    named = as_other_user(made, *run, "--remove", made / "mine")
+    assert (named.returncode, named.stderr.count("\n")) == (1, 1)
+    assert sorted(str(path) for path in (made / "mine").rglob("*")) == before
+
+
+@pytest.mark.long
+def test_a_user_without_name_and_home_has_a_place_too(made):
+    """As a container's, told by a number alone."""
+    run = [sys.executable, "-m", "iobench", "profile", "maelstrom-ens10"]
+    found = as_other_user(made, *run, "--data-dir", made / "mine", "--batches", "3", user=54321)
+    assert found.returncode == 0, found.stderr
+    shutil.rmtree(Path(tempfile.gettempdir(), "iobench-54321"), ignore_errors=True)

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,22 +16,18 @@ from iobench.recording import meter
 from iobench.runs.machine_samples import read_machines
 
 MODULE = """
-import time
 import numpy as np
 
 class Numbered:
-    def __init__(self, pause_s=0.0):
-        self.pause_s = float(pause_s)
     def __len__(self):
         return 16
     def __getitem__(self, number):
-        time.sleep(self.pause_s)
         return {"field": np.full((3, 4), number, "f4")}
 """
 
 
 @pytest.fixture(autouse=True)
-def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def counters(tmp_path, monkeypatch):
     """A machine with a processor that counts, no GPU, and nothing else."""
     package = tmp_path / "sys/class/powercap/intel-rapl:0"
     package.mkdir(parents=True)
@@ -46,44 +41,36 @@ def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("own_numbers.py").write_text(MODULE)
 
 
-def profiled(
-    capsys: pytest.CaptureFixture[str], *more: str, batches: str = "4"
-) -> list[dict[str, Any]]:
-    quick = ("--batches", batches, "--compute", "none", "--workers", "0", "--json")
-    assert main(["profile", "own_numbers:Numbered", "--out", "run", *quick, *more]) == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["runs"]
-    return found
+def profiled(capsys):
+    quick = ("--batches", "4", "--compute", "none", "--workers", "0", "--json")
+    assert main(["profile", "own_numbers:Numbered", "--out", "run", *quick]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    return run
 
 
-def test_a_profile_reads_what_it_may_read(capsys: pytest.CaptureFixture[str]) -> None:
-    (run,) = profiled(capsys)
-    found = run["energy"]
+def test_a_profile_reads_what_it_may_read(capsys):
+    found = profiled(capsys)["energy"]
     # The counter stood still: that is a count of 0, unlike what could not be read.
     assert found["kinds"]["cpu"]["total_j"] == 0
     assert found["kinds"]["cpu"]["covered_fraction"] == 1.0
     assert {each["kind"] for each in found["not_readable"]} == {"gpu", "memory"}
 
 
-def test_off_reads_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_off_reads_nothing(capsys, monkeypatch):
     monkeypatch.setattr(meter, "SYSTEM_ROOT", Path("/"))
     monkeypatch.setenv("IOBENCH_ENERGY", "off")
     monkeypatch.setenv("IOBENCH_MONITOR", "off")
-    (run,) = profiled(capsys)
+    run = profiled(capsys)
     assert (run["energy"], run["machine_load"]) == (None, None)
     assert not Path("run/machine").exists()
 
 
-@pytest.mark.parametrize(("option", "value"), [("energy", "on"), ("monitor", "20")])
-def test_another_word_is_refused_before_anything_is_made(
-    option: str, value: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = f"IOBENCH_{option.upper()}"
-    monkeypatch.setenv(name, value)
+@pytest.mark.parametrize(("name", "value"), [("ENERGY", "on"), ("MONITOR", "20")])
+def test_another_word_is_refused_before_anything_is_made(name, value, capsys, monkeypatch):
+    monkeypatch.setenv(f"IOBENCH_{name}", value)
     for words in (["profile", "own_numbers:Numbered"], ["run", "--", sys.executable, "-c", "1"]):
         assert main([words[0], "--out", "run", *words[1:]]) == 1
-        assert name in capsys.readouterr().err
+        assert f"IOBENCH_{name}" in capsys.readouterr().err
     assert not Path("run").exists()
 
 
@@ -91,18 +78,13 @@ def test_another_word_is_refused_before_anything_is_made(
     ("energy", "local_rank", "reads"),
     [("auto", "0", True), ("auto", "1", False), ("off", "0", False)],
 )
-def test_of_a_machines_launchers_the_first_one_reads_energy(
-    energy: str, local_rank: str, reads: bool
-) -> None:
+def test_of_a_machines_launchers_the_first_one_reads_energy(energy, local_rank, reads):
     command = (sys.executable, "-S", "-c", "import time; time.sleep(0.7)")
-    job = {"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": local_rank}
-    asked = ScriptRun(command, out=Path("run"))
-    environment = {**os.environ, **job, "IOBENCH_ENERGY": energy}
-    assert run_script(asked, print, environment).code == 0
+    job = {"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": local_rank, "IOBENCH_ENERGY": energy}
+    assert run_script(ScriptRun(command, out=Path("run")), print, os.environ | job).code == 0
     machines, _ = read_machines(Path("run"))
-    assert [len(each.energy[0].time_ns) >= 2 for each in machines if each.energy] == (
-        [True] * reads
-    )
+    known = [len(each.energy[0].time_ns) >= 2 for each in machines if each.energy]
+    assert known == [True] * reads
 
 
 SIGNALLED = """
@@ -122,7 +104,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_signals_to_the_launcher_still_reach_the_command() -> None:
+def test_signals_to_the_launcher_still_reach_the_command():
     # In a process of its own, with no thread but the reader's: any other might take the signal.
     asked = ["run", "--no-report", "--out", "run", "--", sys.executable, "-S", "-c", SIGNALLED]
     assert subprocess.run([sys.executable, "-c", LAUNCHER, *asked], check=False).returncode == 7

@@ -1,19 +1,90 @@
+"""``iobench profile`` and ``limits`` as users call them: stores reused, signals, damaged files."""
+
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from iobench.cli import main
 from iobench.cli.own_process import Interrupted
 from iobench.profiling.profile_run import measure
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.registry import find_dataset
+from iobench.storage.file_systems import file_system_of
+from iobench.storage.probe_figures import read_limits
+from tests.support.sketched_runs import CONSUMER, SketchedRun
+
+POWER = ("profile", "maelstrom-power", "--tiny", "--workers", "0", "--compute", "none")
+
+
+@pytest.fixture
+def store(iobench_here, store_dir, tmp_path):
+    """Profile the tiny stand-in from a store; return what it said and where it was kept."""
+
+    def run(name, stores=store_dir, *more):
+        done = iobench_here(
+            "profile", "maelstrom-ens10", "--tiny", "--format", "numpy", "--workers", "0",
+            "--batches", "12", "--store-dir", stores, "--out", tmp_path / name, *more,
+        )  # fmt: skip
+        return done, tmp_path / name
+
+    return run
+
+
+@pytest.mark.timeout(110)
+def test_a_probe_is_reused_and_refused_where_it_was_cut_short(store, iobench_here, tmp_path):
+    own = tmp_path / "own"
+    done, run = store("run", own)
+    assert done.returncode == 0, done.stderr
+    done, again = store("again", own)
+    assert done.returncode == 0, done.stderr
+    made = json.loads((again / "run.json").read_text())["store"]
+    assert made["reused"] is True
+    assert made["path"] == json.loads((run / "run.json").read_text())["store"]["path"]
+    (shard,) = Path(made["path"]).glob("*.npy")
+    os.truncate(shard, shard.stat().st_size - 1)
+    done, _ = store("short", own)
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert f"{shard}: " in line
+    assert f"'iobench cache --remove {shard.parent}'" in line
+    removed = iobench_here("cache", "--store-dir", own, "--remove", shard.parent)
+    assert removed.returncode == 0, removed.stderr
+    assert store("whole", own)[0].returncode == 0
+
+
+def test_a_quiet_profile_keeps_the_command_of_a_loud_one(tmp_path, store_dir, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words, more = [*POWER], ["--batches", "3", "--store-dir", str(store_dir), "--out", "run"]
+    monkeypatch.setattr(sys, "argv", ["iobench", "--quiet", *words, "--quiet", *more])
+    assert main() == 0
+    assert capsys.readouterr().err == ""
+    config = json.loads(Path("run/run.json").read_text())
+    assert config["command"] == shlex.join(["iobench", *words, *more])
+
+
+def test_an_interrupted_profile_names_the_run_that_it_kept(iobench_here, store_dir, monkeypatch):
+    def interrupted(runs, **more):
+        measure(runs, **more)
+        raise Interrupted
+
+    monkeypatch.setattr("iobench.profiling.profile_run.measure", interrupted)
+    done = iobench_here(*POWER, "--store-dir", store_dir, "--batches", "3")
+    kept = "iobench-runs/maelstrom-power-1"
+    assert done.returncode == 75
+    assert done.stderr.splitlines()[-1].endswith(f"iobench report {kept}")
+    assert iobench_here("report", kept).returncode == 0
+
 
 GOING = '''
 import multiprocessing
@@ -37,94 +108,11 @@ class Going:
 '''
 
 
-@pytest.fixture
-def tiny(iobench, iobench_here, store_dir: Path, tmp_path: Path):
-    """Profile the tiny stand-in and return the JSON of its runs.
-
-    Without workers in this process; those are forked from one of their own.
-    """
-
-    def run(*arguments: str) -> list[dict[str, Any]]:
-        own = {"--store-dir": store_dir, "--batches": "12"}
-        more = [word for pair in own.items() if pair[0] not in arguments for word in pair]
-        alone = arguments[arguments.index("--workers") + 1] == "0"
-        done = (iobench_here if alone else iobench)(
-            "profile", "maelstrom-ens10", "--tiny", "--out", tmp_path / "run", "--json",
-            *more, *arguments,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)["runs"]
-
-    return run
-
-
-@pytest.mark.timeout(110)
-def test_a_probe_is_reused(tiny, tmp_path: Path, iobench_here, store_dir: Path) -> None:
-    tiny("--format", "numpy", "--workers", "0")
-    done = iobench_here(
-        "profile", "maelstrom-ens10", "--tiny", "--store-dir", store_dir, "--workers", "0",
-        "--out", tmp_path / "again", "--batches", "12", "--format", "numpy",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "again/run.json").read_text())["store"]["reused"] is True
-
-
 @pytest.mark.long
 @pytest.mark.timeout(110)
-def test_a_store_cut_short_is_refused_until_it_is_removed(
-    tiny, iobench_here, tmp_path: Path
-) -> None:
-    (run,) = tiny("--format", "numpy", "--workers", "0", "--store-dir", str(tmp_path / "own"))
-    (shard,) = Path(run["store_path"]).glob("*.npy")
-    os.truncate(shard, shard.stat().st_size - 1)
-    again = (
-        "profile", "maelstrom-ens10", "--tiny", "--format", "numpy", "--batches", "12",
-        "--workers", "0", "--store-dir", tmp_path / "own", "--out", tmp_path / "again",
-    )  # fmt: skip
-    done = iobench_here(*again)
-    assert done.returncode == 1
-    line = done.stderr.splitlines()[-1]
-    assert f"{shard}: " in line
-    assert f"'iobench cache --remove {shard.parent}'" in line
-    removed = iobench_here("cache", "--store-dir", tmp_path / "own", "--remove", shard.parent)
-    assert removed.returncode == 0, removed.stderr
-    assert iobench_here(*again).returncode == 0
-
-
-def test_a_quiet_profile_keeps_the_command_of_a_loud_one(
-    tmp_path: Path, store_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["profile", "maelstrom-power", "--tiny", "--batches", "3", "--workers", "0"]
-    more = ["--compute", "none", "--store-dir", str(store_dir), "--out", "run"]
-    monkeypatch.setattr(sys, "argv", ["iobench", "--quiet", *words, "--quiet", *more])
-    assert main() == 0
-    assert capsys.readouterr().err == ""
-    config = json.loads(Path("run/run.json").read_text())
-    assert config["command"] == shlex.join(["iobench", *words, *more])
-
-
-def test_an_interrupted_profile_names_the_run_that_it_kept(
-    iobench_here, tmp_path: Path, store_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(runs: list[Any], **more: Any) -> None:
-        measure(runs, **more)
-        raise Interrupted
-
-    monkeypatch.setattr("iobench.profiling.profile_run.measure", interrupted)
-    done = iobench_here(
-        "profile", "maelstrom-power", "--tiny", "--store-dir", store_dir,
-        "--batches", "3", "--workers", "0", "--compute", "none",
-    )  # fmt: skip
-    kept = "iobench-runs/maelstrom-power-1"
-    assert done.returncode == 75
-    assert done.stderr.splitlines()[-1].endswith(f"iobench report {kept}")
-    assert iobench_here("report", kept).returncode == 0
-
-
-@pytest.fixture
-def going(tmp_path: Path):
-    """Start a profile of 90 s with one worker, which waits for a reader of the pipe ``going``."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_was_ended_leaves_a_report_and_no_process(iobench_here, tmp_path, number):
+    """A profile of 90 s with one worker, which waits for a reader of the pipe ``going``."""
     (tmp_path / "own.py").write_text(GOING)
     os.mkfifo(tmp_path / "going")
     command = [
@@ -132,48 +120,150 @@ def going(tmp_path: Path):
         "profile", "own:Going", "--compute", "2ms", "--duration", "90", "--workers", "1",
         "--out", str(tmp_path / "run"),
     ]  # fmt: skip
-
-    processes = []
-
-    def start(**more: Any) -> subprocess.Popen:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        processes.append(
-            subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True, **more)
-        )
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-@pytest.mark.long
-@pytest.mark.timeout(110)
-def test_ctrl_c_ends_everything_and_the_report_still_works(
-    iobench_here, going, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    process = going(stderr=subprocess.PIPE, text=True)
-    (tmp_path / "going").read_bytes()  # until a worker has begun
-    assert len(list(out.glob("spans/*.spans"))) == 2
-    os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
-    assert process.returncode == 75
-    assert "interrupted" in stderr
-    assert iobench_here("report", out).returncode == 0
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(110)
-def test_a_killed_run_leaves_a_report(iobench_here, going, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    process = going()
-    (tmp_path / "going").read_bytes()
-    assert len(list(out.glob("spans/*.spans"))) == 2
-    process.send_signal(signal.SIGKILL)
-    process.wait(30)
-    (run,) = json.loads(iobench_here("report", out, "--json").stdout)["runs"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,
+        start_new_session=True, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        (tmp_path / "going").read_bytes()  # until a worker has begun
+        assert len(list((tmp_path / "run").glob("spans/*.spans"))) == 2
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+            _, stderr = process.communicate(timeout=30)
+            assert (process.returncode, "interrupted" in stderr) == (75, True)
+            with pytest.raises(ProcessLookupError):
+                os.killpg(process.pid, 0)
+        else:
+            process.send_signal(number)
+            process.wait(30)
+    (run,) = json.loads(iobench_here("report", tmp_path / "run", "--json").stdout)["runs"]
     assert sum(run["exposed_ns"].values()) == run["wait_ns"]
+
+
+# -- damaged files: one line that says where, never fewer samples -------------------------
+
+TF = "maelstrom-radiation-tf"
+EXAMPLE_NBYTES = 20_576
+# One of each container: TFRecord, GRIB, classic NetCDF, NetCDF-4.
+FILES = {
+    TF: ("triplecloud0.0.tfrecord", rf"at byte {255 * EXAMPLE_NBYTES}: .*cut short"),
+    "maelstrom-ens10": ("output.sfc.20180104", r"message at offset \d+ is cut short"),
+    "maelstrom-power": ("sfc_20190102_00.nc", r"cut short: .*ends at byte \d+"),
+    "maelstrom-downscaling-tier1": ("downscaling_tier1_2020-05.nc", r"truncated file: eof = \d+"),
+}
+
+
+@pytest.fixture
+def damaged(tiny_root, tmp_path, capsys):
+    """Copy a stand-in's files as if they were a user's, damage one, and profile a whole pass.
+
+    Return what is said of it: one line of exit code 1.
+    """
+    pytest.importorskip("netCDF4", reason="stand-ins are written with netCDF4")
+    pytest.importorskip("eccodes", reason="stand-ins of ENS-10 are written with ecCodes")
+
+    def run(name, change, *arguments):
+        folder = tmp_path / "data"
+        folder.mkdir()
+        for path in tiny_root(find_dataset(name)).rglob("*"):
+            if path.is_file() and "url" in path.parts:
+                shutil.copyfile(path, folder / path.name)
+        path = folder / FILES[name][0]
+        path.write_bytes(change(path.read_bytes()))
+        words = ["profile", name, "--data-dir", folder, "--epochs", "1", "--workers", "1",
+                 "--compute", "none", "--store-dir", tmp_path / "stores",
+                 "--out", tmp_path / "run", *arguments]  # fmt: skip
+        assert main([*map(str, words)]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "Traceback" not in said.err
+        line = said.err.splitlines()[-1]
+        assert line.startswith(f"iobench: {path}")
+        return line
+
+    return run
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_cut_short_is_named_with_the_place(damaged, name):
+    assert re.search(FILES[name][1], damaged(name, lambda data: data[:-5000]))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param((), marks=pytest.mark.long),
+        ("--framework", "torch"),
+        ("--format", "numpy"),
+        pytest.param(("--pipeline", "upstream"), marks=pytest.mark.long),
+    ],
+    ids=" ".join,
+)
+def test_one_flipped_bit_of_an_example_is_named_with_its_place(damaged, arguments):
+    if "torch" in arguments:
+        pytest.importorskip("torch", reason="its DataLoader runs the workers")
+    if "upstream" in arguments:
+        pytest.importorskip("tensorflow", reason="the application reads with TensorFlow")
+    at = 7 * EXAMPLE_NBYTES
+    flipped = lambda data: data[: at + 5000] + bytes([data[at + 5000] ^ 4]) + data[at + 5001 :]  # noqa: E731
+    line = damaged(TF, flipped, *arguments)
+    # TensorFlow counts from where the data begin, after 12 bytes of length.
+    assert f"record at {at + 12}" in line if "upstream" in arguments else f"byte {at}:" in line
+
+
+# -- limits of storage --------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "data").mkdir()
+    for number in range(3):
+        (tmp_path / "data" / f"{number}.bin").write_bytes(os.urandom(256 << 10))
+    return tmp_path / "data"
+
+
+def test_limits_of_a_folder_are_printed_for_reads_like_those_of_a_run_or_store(
+    data, tmp_path, iobench_here
+):
+    text = " ".join(iobench_here("limits", data, "--duration", "0.3").stdout.split())
+    for words in (f"{data}: {file_system_of(data).name}", "Random reads of", "wrote nothing"):
+        assert words in text
+    RunDirectory.create(tmp_path / "run", {"sample_nbytes": 50_000})
+    of_store = {"store": {"nbytes": 90_001, "n_samples": 3}, "sample_nbytes": 1}
+    RunDirectory.create(tmp_path / "store", of_store)
+    script = SketchedRun(kind="script")
+    for number, nbytes in enumerate((100, 40_000, 40_000)):
+        script.add(CONSUMER, Kind.READ, 10 * number, 10 * number + 4, nbytes=nbytes)
+    script.write(tmp_path / "script")
+    for like, nbytes in (("run", 50_000), ("store", 30_001), ("script", 40_000)):
+        words = ("--duration", "0.3", "--like", tmp_path / like, "--json")
+        told = json.loads(iobench_here("limits", data, *words).stdout)
+        assert told["request_nbytes"] == nbytes
+        assert str(tmp_path / like) in told["like"]
+        assert {each["way"] for each in told["reads"]} == {"direct", "cached"}
+
+
+def test_a_profile_is_held_against_its_own_storage_or_says_why_not(
+    iobench_here, store_dir, tmp_path
+):
+    def profiled(*words):
+        more = ("--batches", "4", "--store-dir", store_dir, "--out", tmp_path / "run", "--json")
+        done = iobench_here(*words, *more)
+        assert done.returncode == 0, done.stderr
+        (run,) = json.loads(done.stdout)["runs"]
+        told = json.loads((tmp_path / "run" / "run.json").read_text())
+        shutil.rmtree(tmp_path / "run")
+        return run["storage_limit"], told
+
+    use, told = profiled(*POWER, "--limits", "0.4", "--format", "tfrecord")
+    (before,) = read_limits(told["storage_limits"])
+    assert {each.threads for each in before.reads} == {1}
+    assert use["storage_bytes_per_s"] or use["reason"]
+    assert told["storage_probe_s"] == before.spent_ns / 1e9
+    if use["limit_bytes_per_s"] is not None:
+        assert use["used_fraction"] == use["used_bytes_per_s"] / use["limit_bytes_per_s"]
+    use, told = profiled(*POWER, "--limits", "off")
+    assert not {"storage_limits", "storage_probed", "storage_probe_s"} & set(told)
+    assert use is None
+    (tmp_path / "own.py").write_text(GOING.replace("Going", "Numbered"))
+    _, told = profiled("profile", "own:Numbered", "--compute", "none", "--workers", "0")
+    assert told["no_storage_probe"] == "which files are read is unknown"

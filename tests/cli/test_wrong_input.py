@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -161,7 +160,7 @@ CASES = [
 ]
 
 
-def field(n: int, **more: str) -> xarray.Dataset:
+def field(n, **more):
     names = ("t", "u")
     values = {name: (("time", "y", "x"), np.ones((n, 3, 4), "f4"), more) for name in names}
     times = np.datetime64("2020-01-01", "ns") + np.arange(n) * np.timedelta64(6, "h")
@@ -169,7 +168,7 @@ def field(n: int, **more: str) -> xarray.Dataset:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def place(tmp_path_factory):
     """A folder of files, runs and stores, in which nothing else may appear."""
     folder = tmp_path_factory.mktemp("place")
     with pytest.MonkeyPatch.context() as patch:
@@ -194,19 +193,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     sys.modules.pop("mydata", None)
 
 
-def content(folder: Path) -> dict[Path, bytes | None]:
+def content(folder):
     found = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
     return {path: path.read_bytes() if path.is_file() else None for path in found}
 
 
 @pytest.mark.parametrize(("words", "key"), CASES, ids=[words for words, _ in CASES])
-def test_it_is_one_line_that_names_it(
-    place: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    words: str,
-    key: str,
-) -> None:
+def test_it_is_one_line_that_names_it(place, capsys, monkeypatch, words, key):
     monkeypatch.chdir(place)
     before = content(place)
     assert main(shlex.split(words)) == 1

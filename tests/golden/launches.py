@@ -7,16 +7,21 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from iobench import open_profile, to_arrow
+from iobench.cli import main as iobench
 
 HERE = Path(__file__).parent
 COUNTS = HERE / "launch_counts.json"
@@ -142,67 +147,42 @@ def counts_of(run: Path, uncounted: tuple[str, ...]) -> dict[str, Any]:
 
     Files beside the training, that Python reads as it imports, depend on the installation.
     """
-    import pyarrow.parquet as parquet
-
-    place = run.parent / f"{run.name}-counts"
-    place.mkdir()
-    words = [str(run), "--counts", str(place / "counts.json"), "--update"]
-    done = subprocess.run([*IOBENCH, "check", *words], capture_output=True, check=False)
-    checked = {}
-    if done.returncode == 0:
-        (checked,) = json.loads((place / "counts.json").read_text())["runs"].values()
-    exact = {
-        key: value
-        for key, value in checked.get("exact", {}).items()
-        if not key.removeprefix("stages/").startswith(uncounted)
-    }
-    words = [str(run), "--parquet", str(place / "spans.parquet")]
-    subprocess.run([*IOBENCH, "report", *words], capture_output=True, check=True)
-    table = parquet.read_table(place / "spans.parquet").to_pylist()
-    spans: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for row in table:
+    file, said = run.parent / f"{run.name}-counts.json", io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        code = iobench(["check", str(run), "--counts", str(file), "--update"])
+    checked = {} if code else next(iter(json.loads(file.read_text())["runs"].values()))
+    found: Counter[str] = Counter()
+    for name, value in checked.get("exact", {}).items():
+        if not name.removeprefix("stages/").startswith(uncounted):
+            found[f"{run.name} {name}"] = value
+    for row in to_arrow(open_profile(run)).to_pylist():
         if row["kind"] in uncounted or row["stage"] == "other:stuck":
             continue
-        file = Path(row["detail"] or "")
-        if row["batch"] is None and file.is_absolute() and not file.is_relative_to(run.parent):
+        read = Path(row["detail"] or "")
+        if row["batch"] is None and read.is_absolute() and not read.is_relative_to(run.parent):
             continue
         # Bytes that the kernel counted are those of the process, by whatever it read.
         counter = " (counter)" if row["counter"] else ""
-        each = spans[f"rank {row['rank']} {row['role']}: {row['stage']}{counter}"]
-        each[0] += 1
-        each[1] += 0 if counter else row["nbytes"] or 0
-    return {"exact": exact, "spans": dict(sorted(spans.items()))}
+        stage = f"{run.name} rank {row['rank']} {row['role']}: {row['stage']}{counter}"
+        found[f"{stage}: spans"] += 1
+        found[f"{stage}: bytes"] += 0 if counter else row["nbytes"] or 0
+    return dict(found)
 
 
 def recorded(form: Form, place: Path) -> tuple[Outcome, dict[str, Any]]:
     """Start a form under ``iobench run``; return what it did and what all its runs counted."""
     outcome = start(form, place / "recorded", place / "run")
     runs = [place / "run", *(place / "recorded").rglob("inner")]
-    return outcome, {run.name: counts_of(run, form.uncounted) for run in runs}
+    return outcome, {k: v for run in runs for k, v in counts_of(run, form.uncounted).items()}
 
 
-def same(before: Any, after: Any) -> Any:
-    """Return what two counts have in common, and `VARIES` for what they have not."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        keys = sorted({*before, *after})
-        return {key: same(before.get(key), after.get(key)) for key in keys}
-    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        return [same(*each) for each in zip(before, after, strict=True)]
-    return before if before == after else VARIES
-
-
-def wrong_counts(stored: Any, found: Any, at: str = "") -> list[str]:
+def wrong_counts(stored: dict[str, Any], found: dict[str, Any]) -> list[str]:
     """Return what differs from stored counts, where it was always the same."""
-    if stored == VARIES:
-        return []
-    if isinstance(stored, dict) and isinstance(found, dict):
-        keys = sorted({*stored, *found})
-        each = (wrong_counts(stored.get(key), found.get(key), f"{at}.{key}") for key in keys)
-        return [line for lines in each for line in lines]
-    if isinstance(stored, list) and isinstance(found, list) and VARIES in stored:
-        pairs = zip(stored, found, strict=True)
-        return [line for a, b in pairs for line in wrong_counts(a, b, at)]
-    return [] if stored == found else [f"{at}: was {stored}, is {found}"]
+    return [
+        f"{name}: was {stored.get(name)}, is {found.get(name)}"
+        for name in sorted(stored.keys() | found.keys())
+        if stored.get(name) not in (VARIES, found.get(name))
+    ]
 
 
 def main() -> int:
@@ -215,18 +195,20 @@ def main() -> int:
     stored = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
     n_wrong = 0
     for name in given.forms or FORMS:
-        found: Any = None
+        found = []
         for _ in range(given.times if given.renew else 1):
             with tempfile.TemporaryDirectory() as place:
-                _, counts = recorded(FORMS[name], Path(place))
-            found = counts if found is None else same(found, counts)
+                found.append(recorded(FORMS[name], Path(place))[1])
         if given.renew:
-            stored[name] = found
+            names = {key for counts in found for key in counts}
+            values = {key: [counts.get(key) for counts in found] for key in names}
+            same = {key: all(each == of[0] for each in of) for key, of in values.items()}
+            stored[name] = {key: of[0] if same[key] else VARIES for key, of in values.items()}
             COUNTS.write_text(f"{json.dumps(stored, indent=1, sort_keys=True)}\n")
         else:
-            lines = wrong_counts(stored.get(name), found, name)
+            lines = wrong_counts(stored.get(name, {}), found[0])
             n_wrong += len(lines)
-            print(*lines, sep="\n", end="\n" if lines else "")
+            print(*(f"{name}: {line}\n" for line in lines), sep="", end="")
     print(f"{len(given.forms or FORMS)} forms, {n_wrong} counts differ")
     return 1 if n_wrong else 0
 

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """Compares what commands say of recorded runs with what is stored: see README.md beside it.
 
-A key that is gone is a difference unless the file of ``--gone`` lists it, one a line: its name, or
-its whole place with the command first (``report.runs.replay``; indexes of lists left out), ``*``
-for any.
+A key that is gone is a difference, a new one is none.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +31,7 @@ from iobench.report.timeline.page_payload import TimelinePayload
 from tests.support.timeline_pages import unpacked
 
 HERE = Path(__file__).parent
+GONE = "gone"
 
 LEFT_OUT = {
     "path", "next_steps", "command", "iobench_version", "schema_version", "storage_limit",
@@ -200,24 +198,11 @@ def without(value: Any) -> Any:
     return [without(each) for each in value] if isinstance(value, list) else value
 
 
-Difference = tuple[str, Any, Any]
-GONE = "gone"
-
-
-def differences(old: Any, new: Any, at: str, renamed: dict[str, str]) -> Iterator[Difference]:
-    """Yield place, old and new value of what differs; new is `GONE` for a key that is gone."""
+def differences(old: Any, new: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield place, old and new value of what differs; a new key is nothing."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key, value in old.items():
-            place = re.sub(r"\[\d+\]", "", f"{at}.{key}")
-            name, scale = _counterpart(renamed.get(place, renamed.get(key, key)), new)
-            if name is None:
-                name, scale = _counterpart(key, new)
-            if name is None:
-                yield f"{at}.{key}", value, GONE
-            else:
-                is_number = isinstance(new[name], int | float) and scale != 1
-                found = new[name] * scale if is_number else new[name]
-                yield from differences(value, found, f"{at}.{key}", renamed)
+            yield from differences(value, new.get(key, GONE), f"{at}.{key}")
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         pairs = list(zip(old, new, strict=True))
         if all(isinstance(each, dict) and "stage" in each for each in (*old, *new)):
@@ -226,19 +211,9 @@ def differences(old: Any, new: Any, at: str, renamed: dict[str, str]) -> Iterato
             if stages[0].keys() == stages[1].keys() and len(stages[0]) == len(old):
                 pairs = [(each, stages[1][stage]) for stage, each in stages[0].items()]
         for number, (before, after) in enumerate(pairs):
-            yield from differences(before, after, f"{at}[{number}]", renamed)
+            yield from differences(before, after, f"{at}[{number}]")
     elif not _is_same(old, new, at):
         yield at, old, new
-
-
-def _counterpart(name: str, new: dict[str, Any]) -> tuple[str | None, float]:
-    """Return the key of a value, maybe in another unit, and what makes it one of the old."""
-    if name in new:
-        return name, 1
-    for end, other, scale in (("_s", "_ns", 1e-9), ("_ns", "_s", 1e9)):
-        if name.endswith(end) and (changed := name.removesuffix(end) + other) in new:
-            return changed, scale
-    return None, 1
 
 
 def _is_same(old: Any, new: Any, at: str) -> bool:
@@ -249,24 +224,15 @@ def _is_same(old: Any, new: Any, at: str) -> bool:
     return len(kinds) == 1 and old == new
 
 
-def changed(stored: Path, said: dict[str, Any], renamed: Path, gone: Path) -> list[str]:
+def changed(stored: Path, said: dict[str, Any]) -> list[str]:
     """Return what differs of a case from what its folder stores, a line each."""
-    names = json.loads(renamed.read_text())
-    listed = set(gone.read_text().splitlines())
-    found = []
-    for file in sorted(stored.glob("*.json")):
-        old = json.loads(file.read_text())
-        new = said.get(file.stem)
-        for place, before, after in differences(old, new, file.stem, names):
-            plain = re.sub(r"\[\d+\]", "", place)
-            if after is GONE and any(
-                fnmatch(each, pattern)
-                for pattern in listed
-                for each in (plain, plain.rpartition(".")[2])
-            ):
-                continue
-            found.append(f"{stored.name} {place}: was {before}, is {after}")
-    return found
+    return [
+        f"{stored.name} {place}: was {before}, is {after}"
+        for file in sorted(stored.glob("*.json"))
+        for place, before, after in differences(
+            json.loads(file.read_text()), said.get(file.stem), file.stem
+        )
+    ]
 
 
 def store(folder: Path, said: dict[str, Any]) -> None:
@@ -286,8 +252,6 @@ def main() -> int:
     options.add_argument("--renew", action="store_true", help="store what is said now")
     options.add_argument("--runs", type=Path, default=HERE / "runs")
     options.add_argument("--stored", type=Path, default=HERE / "outputs")
-    options.add_argument("--map", type=Path, default=HERE / "renamed_keys.json")
-    options.add_argument("--gone", type=Path, default=HERE / "removed_keys.txt")
     given = options.parse_args()
     os.environ["IOBENCH_LIMITS"] = "0.01"
     found, n_compared = [], 0
@@ -301,7 +265,7 @@ def main() -> int:
             elif not (given.stored / name).is_dir():
                 found.append(f"{name}: nothing is stored of it in {given.stored}")
             else:
-                found += changed(given.stored / name, said, given.map, given.gone)
+                found += changed(given.stored / name, said)
             n_compared += 1
     print(*found, sep="\n", end="\n" if found else "")
     print(f"{n_compared} cases, {len(found)} differences")

@@ -157,13 +157,12 @@ def compare(chosen: list[str], folder: Path, *, renew: bool = False) -> dict[str
     os.environ["IOBENCH_STORE_DIR"] = str(folder / "stores")
     sources = folder / "sources"
     sources.mkdir()
-    for name, layout in LAYOUTS.items():
-        write_source(sources, name, layout)
+    compared = [case for case in cases() if not chosen or any(each in case[0] for each in chosen)]
+    for name in LAYOUTS.keys() & {arguments[0] for _, arguments in compared}:
+        write_source(sources, name, LAYOUTS[name])
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
     result: dict[str, list[str]] = {}
-    for number, (name, arguments) in enumerate(cases()):
-        if chosen and not any(each in name for each in chosen):
-            continue
+    for number, (name, arguments) in enumerate(compared):
         new = convert(sources, arguments, folder / f"store-{number}")
         if renew:
             stored[name] = new

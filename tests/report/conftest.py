@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
 from io import StringIO
 from itertools import count
 from pathlib import Path
@@ -13,10 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from iobench.analysis.diagnosis import diagnose
+from iobench.cli import main
 from iobench.recording.kinds import Kind
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
-from iobench.report.run_report import RunReport, make_reports
+from iobench.report.run_report import make_reports
 from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
@@ -24,66 +25,54 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 MS = 1_000_000
 CONFIG: dict[str, Any] = {
-    "dataset": "maelstrom-ens10",
-    "format": "source",
-    "framework": "workers",
-    "stand_in": True,
-    "workers": 0,
-    "prefetch": 0,
-    "batch_size": 1,
-    "n_samples": 24,
-    "sample_nbytes": 404_000_000,
+    "dataset": "maelstrom-ens10", "format": "source", "framework": "workers", "stand_in": True,
+    "workers": 0, "prefetch": 0, "batch_size": 1, "n_samples": 24, "sample_nbytes": 404_000_000,
     "compute": {"forward_ns": 100 * MS, "backward_ns": 100 * MS, "source": "MAELSTROM D2.3"},
     "published": {"exposed_io_s": [0.02158, 0.10881, 0.10577, 6.02123, 0.22815], "source": "D2.3"},
-    "cache": {"asked": "as-is", "resident_fraction_before": 0.9997},
-    "setup": {"index": 0.412, "normalisation": 3.1},
-    "machine": {"cpus": 2},
+    "cache": {"asked": "as-is", "resident_fraction_before": 0.9997}, "machine": {"cpus": 2},
     "iobench_version": "0.1.0",
     "command": "iobench profile maelstrom-ens10 --workers 2 --out runs/a",
-}
-
-
-def sketched(wait_ms: int, **config: Any) -> SketchedRun:
-    """Return 40 steps of a second, ``wait_ms`` of each waited: for reading, decoding and more."""
-    run = SketchedRun(CONFIG, **config)
-    for batch in range(40):
-        of = {"batch": batch, "epoch": 0}
-        start = batch * 1000 * MS
-        ends = [start + wait_ms * MS * part // 8 for part in range(9)]
-        run.add(CONSUMER, Kind.READ, ends[0], ends[2], nbytes=202_000_000, **of)
-        run.add(CONSUMER, Kind.DECODE, ends[2], ends[6], nbytes=404_000_000, **of)
-        run.add(CONSUMER, Kind.PREPROCESS, ends[6], ends[7], nbytes=404_000_000, **of)
-        run.wait(batch, start, ends[8], "consumer", epoch=0, nbytes=404_000_000)
-        run.add(CONSUMER, Kind.FORWARD, ends[8], start + 1000 * MS, **of)
-    return run
+}  # fmt: skip
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[..., RunReport]:
-    """``make(wait_ms=800, **config)``: a report of a run configured otherwise."""
+def make(tmp_path):
+    """``make(wait_ms=800, **config)``: a report of 40 steps of a second.
+
+    ``wait_ms`` of each are waited: for reading, decoding and more.
+    """
     numbers = count()
 
-    def report(wait_ms: int = 800, **config: Any) -> RunReport:
-        run = sketched(wait_ms, **config)
+    def report(wait_ms=800, **config):
+        run = SketchedRun(CONFIG, **config)
+        for batch in range(40):
+            of = {"batch": batch, "epoch": 0}
+            start = batch * 1000 * MS
+            ends = [start + wait_ms * MS * part // 8 for part in range(9)]
+            run.add(CONSUMER, Kind.READ, ends[0], ends[2], nbytes=202_000_000, **of)
+            run.add(CONSUMER, Kind.DECODE, ends[2], ends[6], nbytes=404_000_000, **of)
+            run.add(CONSUMER, Kind.PREPROCESS, ends[6], ends[7], nbytes=404_000_000, **of)
+            run.wait(batch, start, ends[8], "consumer", epoch=0, nbytes=404_000_000)
+            run.add(CONSUMER, Kind.FORWARD, ends[8], start + 1000 * MS, **of)
         return make_reports([run.write(tmp_path / f"run-{next(numbers)}")])[0]
 
     return report
 
 
 @pytest.fixture
-def bound(make: Callable[..., RunReport]) -> RunReport:
+def bound(make):
     """An I/O-bound run of the original files."""
     return make()
 
 
 @pytest.fixture
-def hidden(make: Callable[..., RunReport]) -> RunReport:
+def hidden(make):
     """The same samples from a store: next to nothing is waited for."""
     return make(8, format="tfrecord", store={"probe": True, "convert_s": 12.0, "nbytes": 10**9})
 
 
 @pytest.fixture
-def unknown(tmp_path: Path) -> RunReport:
+def unknown(tmp_path):
     """A run of which nothing but its waits is known."""
     run = SketchedRun()
     for batch in range(2):
@@ -97,15 +86,28 @@ def unknown(tmp_path: Path) -> RunReport:
 
 
 @pytest.fixture
-def show() -> Callable[..., str]:
+def show():
     """``show(*reports)``: what is printed of them where there is no terminal."""
     return lambda *reports: TerminalRenderer(StringIO()).render(
         report_document([], reports=reports)
     )
 
 
+@pytest.fixture
+def said(capsys):
+    """``said(path)``: the words of a whole report; ``said(path, "--json")``: its document."""
+
+    def say(path, *options):
+        capsys.readouterr()
+        assert main(["report", str(path), "--full", *options]) == 0
+        text = capsys.readouterr().out
+        return json.loads(text) if "--json" in options else " ".join(text.split())
+
+    return say
+
+
 @pytest.fixture(autouse=True)
-def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def _eighty_columns(monkeypatch):
     for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")

@@ -33,6 +33,7 @@ from iobench.findings.faster_stages import (
     predicted,
 )
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, WORKER_KINDS, Kind, stage_name
+from iobench.report.loading_sections import loads_stores
 from iobench.report.sentences import between_words
 
 if TYPE_CHECKING:
@@ -269,9 +270,11 @@ def _sampler(predictor: GainPredictor) -> Judged:
 
 def _finished_samples(predictor: GainPredictor) -> Judged:
     """Yield a store where none was measured: nothing is left to make, or to start for it."""
-    if any(each.store for each in predictor.loadings):
-        return
     baseline = predictor.baseline
+    if any(each.store for each in predictor.loadings) or (
+        baseline.facts.is_script and loads_stores(baseline.facts, baseline.exposure)
+    ):
+        return
     stored = "tfrecord" if baseline.framework == "tensorflow" else "numpy"
     finished = shortened(predictor.run, dict.fromkeys(MAKING, 0.0))
     gain = predictor.bound(changed(finished, Change(keep_workers=True)))
