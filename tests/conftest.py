@@ -232,16 +232,6 @@ def iobench_here(
     return run
 
 
-@pytest.fixture
-def slow_storage(tmp_path: Path) -> Iterator[Any]:
-    """Make folders of known latency, bandwidth and cost of an open: `emulated_storage`."""
-    sys.path.append(str(Path(__file__).parent / "emulated_storage"))
-    from slow_storage import slow_folders
-
-    with slow_folders(tmp_path / "slow-storage") as storage:
-        yield storage
-
-
 DATA = Path(__file__).parent / "data"
 
 

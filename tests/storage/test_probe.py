@@ -209,15 +209,3 @@ def test_what_cannot_be_probed_is_said(tmp_path, files, path, error, words):
     where = [] if path is None else [as_path(path) if "://" in path else tmp_path / path]
     with pytest.raises(error, match=words):
         probe_run(where, 64 * KIB, 1, duration_s=1.0)
-
-
-@pytest.mark.long
-def test_slow_storage_gives_what_it_is_made_to_give(slow_storage):
-    folder = slow_storage(latency_s=0.002, nbytes_per_s=200e6)
-    (folder / "data.bin").write_bytes(os.urandom(8 * MIB))
-    evict([folder / "data.bin"])
-    found = probe_run([folder], 64 * KIB, 2, duration_s=1.5)
-    possible = 2 * 64 * KIB / (0.002 + 64 * KIB / 200e6)
-    rates = [each.bytes_per_s for each in found.reads if each.way == "direct" and each.n_reads]
-    # Never more than it can, but for edges of pages; on a busy machine less.
-    assert possible / 4 <= min(rates) <= max(rates) <= 1.2 * possible

@@ -6,12 +6,12 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from iobench.cli import main
+from tests.support.quota import quota
 
 N, X = 40, 500
 
@@ -83,16 +83,16 @@ def test_inodes_that_go_meanwhile_are_told_from_a_full_disk(
     assert "disk is full" not in error
 
 
-@pytest.mark.long
 def test_a_quota_that_is_used_up_is_one_line_and_goes_on_later(
-    slow_storage: Any, source: Path, capsys: pytest.CaptureFixture[str]
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Known truth: half of what is written is within the quota, which ``statvfs`` tells not of."""
-    folder = slow_storage(quota_nbytes=N * X * 4 // 2)
-    assert main(_convert(source, folder / "store")) == 75
+    folder = tmp_path / "limited"
+    folder.mkdir()
+    with quota(N * X * 4 // 2):
+        assert main(_convert(source, folder / "store")) == 75
     error = capsys.readouterr().err.splitlines()[-1]
     assert "your quota there (bytes or files) is used up" in error
     assert "disk is full" not in error
-    slow_storage.change(folder, quota_nbytes=None)
     assert main(_convert(source, folder / "store")) == 0
     assert main(["verify", str(folder / "store")]) == 0
