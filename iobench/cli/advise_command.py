@@ -26,7 +26,6 @@ from iobench.masking import MASK
 from iobench.report.document import Document
 from iobench.report.renderers.json_text import json_text
 from iobench.runs.reading import holds_runs
-from iobench.sources.named_stores import split_stores
 
 if TYPE_CHECKING:
     from iobench.findings.advice.loading import Loading
@@ -78,6 +77,8 @@ def advise(*, words: Sequence[str], n_tried: int | None, rounds: int, json: bool
 
 def _profile_for_advice(words: Sequence[str]) -> RunConfig:
     """Return the profile that advice is made from: short, and of one store besides the source."""
+    from iobench.sources.opening import split_stores
+
     given = {word.partition("=")[0] for word in words}
     parsed = ProfileCommand.parsed(shlex.join(["iobench", "profile", *words]))
     stores = split_stores(parsed.targets)[1] if parsed is not None else ()

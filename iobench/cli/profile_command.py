@@ -59,7 +59,7 @@ def _config(
     from iobench.profiling.config import RunConfig
     from iobench.recording.machine_head import ENERGY, MONITOR, is_on
     from iobench.registry import SOURCE
-    from iobench.sources.named_stores import split_stores
+    from iobench.sources.opening import split_stores
 
     sources, stores = split_stores(values.pop("targets"))
     formats = values.pop("formats")

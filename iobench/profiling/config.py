@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+import msgspec
 from msgspec.structs import replace
 
+from iobench.command_options import OF_VALUES, SHARD_SIZE, parse_format
 from iobench.cpus import available_cpus
 from iobench.datasets.contract import PIPELINES
 from iobench.errors import OptionError
 from iobench.loaders.measure import parse_compute
 from iobench.profiling.chosen_device import NONE, check_device
-from iobench.profiling.format_choice import FormatChoice
 from iobench.recording.run_directory import checked_name
-from iobench.registry import SOURCE, unknown_name
+from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.samples import Window
+from iobench.sizes import parse_nbytes
 from iobench.sources.request import SourceRequest
 from iobench.storage.probe import probe_seconds
+from iobench.stores.encoding import Encoding
 
 FRAMEWORKS: Final = ("native", "workers", "torch", "tensorflow", "dali")
 OF_STORES: Final = {"tensorflow", "dali"}
@@ -31,6 +35,54 @@ CACHES: Final = ("as-is", "warm", "cold")
 DEFAULT_BATCHES: Final = 200
 DEFAULT_STEADY_S: Final = 60.0
 DEFAULT_PREFETCH: Final = 2
+
+
+class FormatChoice(msgspec.Struct, frozen=True):
+    """One item of ``--format``: a container, and how samples are to lie in it."""
+
+    name: str  # ``source``, or of a format
+    spelled: str  # the item as it was given: what reports call it
+    # as `iobench convert` has them, without dashes, some more than once
+    options: tuple[tuple[str, str], ...] = ()
+    format_options: Mapping[str, str] = {}  # those of the format itself
+    encoding: Encoding | None = None  # what is stored with fewer bits; None without loss
+    shard_nbytes: int | None = None
+
+    @classmethod
+    def parse(cls, item: str) -> Self:
+        """Return what an item of `split_formats` says."""
+        name, options = parse_format(item)
+        if name == SOURCE:
+            if ":" in item:
+                raise OptionError(
+                    f"--format {item}: the original files are read as they are; give {SOURCE} "
+                    "without options"
+                )
+            return cls(name, item)
+        fmt = find_format(name)
+        of_format: Sequence[str] | None = getattr(fmt, "option_names", None)
+        values: dict[str, list[str]] = {}
+        for key, value in options:
+            known = [*(of_format or ()), *OF_VALUES, SHARD_SIZE]
+            if of_format is not None and key not in known:
+                raise unknown_name(f"option of --format {name}", key, known)
+            values.setdefault(key, []).append(value)
+            if len(values[key]) > 1 and key not in OF_VALUES:
+                raise OptionError(f"--format {item}: {key} is given twice; give it once")
+        own = {key: each[0] for key, each in values.items() if key not in (*OF_VALUES, SHARD_SIZE)}
+        if (check := getattr(fmt, "check_options", None)) is not None:
+            check(own)
+        try:
+            encoding = Encoding.parse(
+                dtype=values.get("dtype", ()),
+                ranges=values.get("range", ()),
+                codec=own.get("codec"),
+            )
+            size = values.get(SHARD_SIZE)
+            nbytes = None if size is None else parse_nbytes(SHARD_SIZE, size[0])
+        except OptionError as error:
+            raise OptionError(f"--format {item}: {error}") from error
+        return cls(name, item, options, own, encoding, nbytes)
 
 
 class RunConfig(SourceRequest, frozen=True, kw_only=True):

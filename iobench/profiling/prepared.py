@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from iobench.cpus import available_cpus
 from iobench.datasets.contract import Baseline, SampleIndex, SamplePasses
 from iobench.datasets.python_objects import IterableObject
 from iobench.datasets.selection import (
@@ -17,18 +19,30 @@ from iobench.datasets.selection import (
     select_split,
     split_index,
 )
-from iobench.errors import FileFormatError, IobenchError, MissingExtraError, OptionError
+from iobench.datasets.setup_processes import stopwatch
+from iobench.errors import (
+    FileFormatError,
+    IobenchError,
+    MissingExtraError,
+    OptionError,
+    StoreClaimedError,
+    StoreError,
+)
 from iobench.files.atomic import is_local
-from iobench.files.urls import URL
+from iobench.files.urls import URL, as_path
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline, windowed_pipeline
 from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.ring.store_source import REMOTE_THREADS, source_of_store
-from iobench.profiling.compared_stores import open_probe
+from iobench.masking import mask_values, mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_BATCHES, DEFAULT_PREFETCH, OF_STORES
-from iobench.registry import SOURCE, dataset_names, find_dataset
+from iobench.registry import SOURCE, dataset_names, find_converter, find_dataset, find_format
 from iobench.samples import Window
-from iobench.stores.plan import probe_samples
+from iobench.stores.finished_store import open_store
+from iobench.stores.manifest import canonical_json
+from iobench.stores.places import choose_place, conversion_s, note_conversion
+from iobench.stores.plan import StoreRequest, fingerprint, probe_samples
 from iobench.stores.sample_numbers import places_among, sample_numbers
+from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,11 +52,51 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import PublishedStep
     from iobench.loaders.contract import BatchSource
-    from iobench.profiling.compared_stores import ComparedStore
-    from iobench.profiling.config import RunConfig
+    from iobench.profiling.config import FormatChoice, RunConfig
+    from iobench.samples import SampleSpec
     from iobench.sources.opening import Source
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
+
+NOT_COMPARED: Final = {"request", "fingerprints", "normalisation", "terms_of_use", "citation"}
+"""Facts of a source that are compared by themselves, or do not change samples."""
+PROBE_NBYTES: Final = 2 << 30
+PROBE_SHARD_NBYTES: Final = 256 << 20
+"""What an interrupted probe loses at the most."""
+PROBE_S: Final = 60.0
+PROBE_MEMORY_NBYTES: Final = 256 << 20
+"""Or as much as a sample needs."""
+LARGEST_ERRORS: Final = ("max_absolute_error", "max_relative_error")
+
+
+class ComparedStore(msgspec.Struct, frozen=True):
+    """A store to be measured."""
+
+    label: str  # its name in reports; as it was named where several have one name
+    store: Store
+    target: str | None = None  # as it was named; None of one made for the profile
+    spelled: str | None = None  # how ``--format`` spells it, where that has options
+    facts: Mapping[str, Any] = {}  # of a probe, for ``run.json``
+
+    def document(self, n_samples_all: int | None) -> dict[str, Any]:
+        """Return what ``run.json`` says of it."""
+        manifest = self.store.manifest
+        return {
+            "path": str(self.store.path),
+            "target": None if self.target is None else mask_words([self.target])[0],
+            "probe": False,
+            "reused": True,
+            "convert_s": None,
+            "nbytes": manifest.nbytes,
+            "n_samples": len(self.store),
+            "options": dict(manifest.options),
+            "lossy": {
+                name: {key: errors[key] for key in LARGEST_ERRORS if key in errors}
+                for name, errors in manifest.lossy.items()
+            },
+            "n_samples_all": len(self.store) if n_samples_all is None else n_samples_all,
+            **self.facts,
+        }
 
 
 class ProfiledSamples(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +133,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     windows: Mapping[str, Any] | None = None
     # what the ring fills batches with from a store; None where it runs the steps of ``work``
     extents: BatchSource | None = None
-    # samples and files of each shard of a store
-    shards: tuple[tuple[int, tuple[Path, ...]], ...] = ()
+    # files of each shard of a store
+    shards: tuple[tuple[Path, ...], ...] = ()
     # which samples of ``work`` are loaded, in the order of all ways of loading; None for all
     taken: NDArray[np.int64] | None = None
 
@@ -165,7 +219,7 @@ def prepare(
     stores = {}
     if source is not None:
         stores = {
-            choice.spelled: open_probe(choice, config, source, items.spread, screen)
+            choice.spelled: _open_probe(choice, config, source, items.spread, screen)
             for choice in config.choices
             if choice.name != SOURCE
         }
@@ -356,6 +410,127 @@ def _of_baseline(
 # -- stores ---
 
 
+def open_given(targets: Sequence[str]) -> tuple[ComparedStore, ...]:
+    """Return stores, opened, of which all hold samples of the same data."""
+    stores = [open_store(as_path(target)) for target in targets]
+    if len({str(store.path) for store in stores}) < len(stores):
+        raise OptionError(f"{stores[0].path}: is named twice; name each store once")
+    names = [store.path.name for store in stores]
+    labels = names if len({*names}) == len(names) else targets
+    for target, store in zip(targets, stores, strict=True):
+        if not len(store):
+            raise StoreError(f"{target}: holds no sample")
+        if why := _difference(_identity_of(store), _identity_of(stores[0])):
+            raise StoreError(
+                f"{target}: holds other samples than {targets[0]}: {why}; stores that take turns "
+                "hold the same"
+            )
+    return tuple(map(ComparedStore, labels, stores, targets))
+
+
+def check_source(given: Sequence[ComparedStore], source: Source) -> None:
+    """Check that stores hold samples of the source beside them."""
+    if not given:
+        return
+    index = source.index
+    facts = json.loads(canonical_json(mask_values(index.provenance)))
+    facts["fingerprints"] = list(map(fingerprint, source.files))
+    now = _identity(source.dataset.name, index.spec, facts, facts.get("normalisation", {}))
+    for one in given:
+        why = _difference(_identity_of(one.store), now)
+        if not why and (last := int(np.max(one.store.manifest.samples))) >= len(index):
+            why = f"it holds sample {last}, and there are {len(index)} now"
+        if why:
+            raise StoreError(
+                f"{one.target}: was not made of {source.dataset.name} as it is named here: {why}; "
+                "name its own source, with the options it was converted with, or the store alone"
+            )
+
+
+def _identity_of(store: Store) -> dict[str, Any]:
+    manifest = store.manifest
+    spec = manifest.spec.unpacked
+    return _identity(manifest.dataset, spec, manifest.provenance, manifest.normalisation)
+
+
+def _identity(
+    dataset: str, spec: SampleSpec, facts: Mapping[str, Any], normalisation: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what tells samples of one source from those of another, by name."""
+    return {
+        # Of files, and of objects, the facts tell which they are, wherever they lie.
+        **({} if "kind" in facts else {"dataset": dataset}),
+        "variables": {variable.name: list(variable.shape) for variable in spec},
+        "stage": facts.get("request", {}).get("stage", "preprocessed"),
+        "normalisation": dict(normalisation),
+        **{f"file {number}": file for number, file in enumerate(facts.get("fingerprints", ()))},
+        **{
+            name: value
+            for name, value in facts.items()
+            if name not in NOT_COMPARED and not name.endswith(("version", "versions"))
+        },
+    }
+
+
+def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Return the first difference of two identities, in words; empty where there is none."""
+    for name in dict.fromkeys([*one, *other]):
+        if one.get(name) != other.get(name):
+            mine, theirs = (json.dumps(each.get(name))[:60] for each in (one, other))
+            return f"{name}: {mine}, not {theirs}"
+    return ""
+
+
+def _open_probe(
+    choice: FormatChoice, config: RunConfig, source: Source, samples: Sequence[int], screen: Screen
+) -> ComparedStore:
+    """Return the store of some samples that an item of ``--format`` asks for, converted if need be.
+
+    ``samples`` are in an order of which every beginning is spread over the files.
+    """
+    request = StoreRequest(
+        source.dataset,
+        source.index,
+        find_format(choice.name),
+        source.place,
+        samples=samples,
+        options=choice.format_options,
+        files=source.files,
+        shard_nbytes=choice.shard_nbytes or PROBE_SHARD_NBYTES,
+        limit_nbytes=PROBE_NBYTES,
+        limit_s=PROBE_S,
+        encoding=choice.encoding,
+        workers=available_cpus(),
+        memory_nbytes=max(PROBE_MEMORY_NBYTES, 3 * source.index.spec.nbytes),
+    )
+    request.check_container()
+    path = source.place / "stores" / request.plan().name
+    notice = choose_place(store_dir=config.store_dir).notice
+    if notice and not source.stand_in and not path.exists():
+        screen.note(notice)
+    tally, watch = Tally(), stopwatch()
+    try:
+        with screen.progress(f"converting a probe to {choice.spelled}") as move:
+            store = find_converter()(
+                replace(request, path=path), progress=move, notice=screen.note, tally=tally
+            )
+    except StoreClaimedError:
+        raise
+    except StoreError as error:  # the same command makes it anew
+        raise StoreError(f"{error} ('iobench cache --remove {path}' removes it)") from error
+    assert store is not None, "a probe has one part"
+    took_s = watch()
+    if tally.n_written and not tally.n_resumed:  # one run made it all
+        note_conversion(path, took_s)
+    facts = {
+        "reused": not tally.n_written,
+        "convert_s": took_s if tally.n_written else conversion_s(path),
+        "probe": len(store) < len(source.index),
+    }
+    spelled = choice.spelled if choice.options else None
+    return ComparedStore(choice.spelled, store, spelled=spelled, facts=facts)
+
+
 def _of_store(
     opened: ComparedStore,
     samples: ProfiledSamples,
@@ -393,8 +568,7 @@ def _of_store(
             if items.window is not None:
                 extents = SampleSource(extents, places, window=items.window)
     shards = tuple(
-        (shard.n_samples, tuple(store.path / file.name for file in shard.files))
-        for shard in manifest.shards
+        tuple(store.path / file.name for file in shard.files) for shard in manifest.shards
     )
     return Prepared(
         label=opened.label,
@@ -402,7 +576,7 @@ def _of_store(
         work=work,
         n_samples=n_samples,
         taken=taken,
-        files=[file for _, files in shards for file in files],
+        files=[file for files in shards for file in files],
         store=opened.document(None if samples.source is None else len(samples.index)),
         framework=framework,
         workers=0 if threads else config.n_workers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from iobench.errors import ProfileError, StorageError
 from iobench.files.open_files import close_files
@@ -24,17 +24,19 @@ from iobench.storage.darshan_setup import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from iobench.recording.run_directory import RunDirectory
     from iobench.sources.request import Screen
 
 
 class ProfileTracing:
-    """What ``--darshan`` means for one profile; a context that is left after its loaders."""
+    """What ``--darshan`` means for one profile; closed after its loaders.
+
+    ``document`` is what ``run.json`` says of it before it has begun.
+    """
 
     def __init__(self, words: Sequence[str], screen: Screen) -> None:
-        is_auto, self._document = read_choice(words)
+        is_auto, self.document = read_choice(words)
         self._screen = screen
         self._stack = ExitStack()
         self._runs: Sequence[RunDirectory] = ()
@@ -46,10 +48,6 @@ class ProfileTracing:
             except StorageError as error:
                 self._refuse(str(error))
 
-    def document(self) -> dict[str, Any]:
-        """Return what ``run.json`` says of it before it has begun."""
-        return self._document
-
     def begin(
         self, out: Path, runs: Sequence[RunDirectory], files: Sequence[Sequence[Path]]
     ) -> None:
@@ -59,32 +57,23 @@ class ProfileTracing:
         paths = {path.absolute() for each in files for path in each}
         folders = {path if path.is_dir() else path.parent for path in paths}
         try:
-            setup = set_up(out, self._runtime, sys.executable, os.environ, folders)
+            self._setup = set_up(out, self._runtime, sys.executable, os.environ, folders)
         except StorageError as error:
             self._refuse(str(error))
-            for run in runs:
-                run.update(darshan=self._document)
-            return
-        self._screen.note(setup.line())
-        self._setup, self._runs = setup, runs
-        close_files()  # what is open already is not seen
-        self._stack.enter_context(tracing(setup))
+        else:
+            self._runs = runs
+            self._screen.note(self._setup.line())
+            close_files()  # what is open already is not seen
+            self._stack.enter_context(tracing(self._setup))
         for run in runs:
-            run.update(darshan=setup.document(run.path))
+            setup = self._setup
+            run.update(darshan=setup.document(run.path) if setup else self.document)
 
     def _refuse(self, reason: str) -> None:
-        self._document = {"state": "off", "reason": reason}
+        self.document = {"state": "off", "reason": reason}
         self._screen.note(f"darshan: not traced: {reason}; what /proc counts is used instead")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """End it: the log of this process is written now, its workers' were when they ended."""
         self._stack.close()
         if self._setup is None:

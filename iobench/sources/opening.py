@@ -27,11 +27,12 @@ from iobench.datasets.selection import chosen_splits, split_index
 from iobench.datasets.source_files import data_files
 from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import user_files
-from iobench.errors import MissingFileError, OptionError
+from iobench.errors import MissingFileError, OptionError, StorageError, StoreError
 from iobench.files.open_files import forget_files
 from iobench.files.urls import URL, as_path, is_url
 from iobench.registry import dataset_names, find_dataset
-from iobench.stores.places import choose_place, user_folder
+from iobench.stores.manifest import MANIFEST_NAME
+from iobench.stores.places import choose_place, mark_of, user_folder
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex
@@ -148,6 +149,34 @@ def _with_sample_dim(
     dim, why = matches
     screen.note(f"one sample is one index of {dim}, {why}; --sample-dim names another dimension")
     return replace(request, sample_dim=dim)
+
+
+def split_stores(targets: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Return the targets that are no stores, and those that are, each in their order."""
+    stores = tuple(dict.fromkeys(target for target in targets if _is_store(target)))
+    return tuple(target for target in targets if target not in stores), stores
+
+
+def _is_store(target: Any) -> bool:
+    """Return whether a store is there; raise StoreError of one that somebody began."""
+    if not isinstance(target, str):
+        return False
+    path = as_path(target)
+    if isinstance(path, URL):
+        if not path.can_list or path.is_pattern():
+            return False
+        with suppress(StorageError):  # not there, where nobody may list; whoever opens it says so
+            return (path / MANIFEST_NAME).is_file()
+        return False
+    is_name = os.sep not in target and not Path(target).suffix and target in dataset_names()
+    if not path.is_dir() or is_name:
+        return False
+    if not (path / MANIFEST_NAME).is_file() and mark_of(path)[0] in ("store", "probe"):
+        raise StoreError(
+            f"{path} is not a finished store: it has no {MANIFEST_NAME}; run its conversion again "
+            "to finish it"
+        )
+    return (path / MANIFEST_NAME).is_file()
 
 
 def expand_sources(targets: Sequence[Any]) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from iobench.cli.app import make_app
 from iobench.command_options import convert_words, parse_format, split_formats
 from iobench.errors import IobenchError
-from iobench.profiling.format_choice import FormatChoice
+from iobench.profiling.config import FormatChoice
 
 PIECES = st.sampled_from(
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,9 @@ class Notes(list[str]):
 
 def test_off_says_nothing_and_sets_nothing(tmp_path: Path) -> None:
     screen, before = Notes(), dict(os.environ)
-    with ProfileTracing(("off",), screen) as tracing:
+    with closing(ProfileTracing(("off",), screen)) as tracing:
         tracing.begin(tmp_path, [], [])
-    assert tracing.document()["state"] == "off"
+    assert tracing.document["state"] == "off"
     assert (screen, dict(os.environ), list(tmp_path.iterdir())) == ([], before, [])
 
 
@@ -36,9 +37,9 @@ def test_without_a_runtime_it_measures_all_the_same(
     for name in ("DARSHAN_LIB", "LD_PRELOAD", "LD_LIBRARY_PATH", "PATH"):
         monkeypatch.setenv(name, "")
     screen = Notes()
-    with ProfileTracing(("auto",), screen) as tracing:
+    with closing(ProfileTracing(("auto",), screen)) as tracing:
         tracing.begin(tmp_path, [], [])
-    assert tracing.document()["state"] == "off"
+    assert tracing.document["state"] == "off"
     (line,) = screen
     assert "not traced: no libdarshan.so" in line
 
@@ -49,15 +50,15 @@ def test_a_process_that_is_not_the_command_lines_is_never_replaced(
     runtime = Path("/soft/libdarshan.so")
     monkeypatch.setattr("iobench.profiling.tracing.ready_runtime", lambda *_: runtime)
     tracing = ProfileTracing(("auto",), Notes())
-    assert tracing.document()["state"] == "off"
-    assert "/soft/libdarshan.so" in tracing.document()["reason"]
+    assert tracing.document["state"] == "off"
+    assert "/soft/libdarshan.so" in tracing.document["reason"]
 
 
 def test_logs_of_the_users_own_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no such file or folder"):
         profile(RunConfig(targets=("nothing",), darshan=(str(tmp_path / "logs"),)), Notes())
     tracing = ProfileTracing((str(tmp_path),), Notes())
-    assert tracing.document()["logs"] == [str(tmp_path)]
+    assert tracing.document["logs"] == [str(tmp_path)]
 
 
 @pytest.mark.long
