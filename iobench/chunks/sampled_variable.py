@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 MOST_RUNS: Final = 64
 """Samples of a chunk in more runs than this are copied by their indexes."""
+STACK_LENGTH: Final = 32
+"""Numbers of a sample that lie in as many chunks are copied at once: one by one each takes a line
+of the cache."""
+STACK_NBYTES: Final = 4 << 20
+COPIED_SAMPLES: Final = 256
+"""Of a stack of chunks so many are copied at a time, so that both sides stay in the cache."""
 
 
 class SampledVariable:
@@ -54,6 +60,12 @@ class SampledVariable:
         self.dtype = np.dtype(variable.packing.dtype)
         self._order = (*self._axes, *self._rest)
         self._is_plain = is_plain(variable.packing)
+        # Chunks that are decoded side by side: those of few numbers of each of their samples.
+        self._last = last = max(self._rest, default=0)
+        is_thin = last < max(self._axes, default=0) and set(self._chunk[:last]) <= {1}
+        largest = max(1, STACK_NBYTES // max(1, math.prod(self._chunk) * self.dtype.itemsize))
+        length = STACK_LENGTH // max(1, self._chunk[last]) if is_thin and self._rest else 1
+        self._n_stacked = max(1, min(length, largest))
 
     @property
     def sample_nbytes(self) -> int:
@@ -71,7 +83,7 @@ class SampledVariable:
         largest = math.prod(self._chunk) * self.dtype.itemsize
         sizes = self.variable.sizes
         stored = largest if sizes is None else int(sizes.max(initial=0))
-        return 2 * largest + stored
+        return 2 * largest * self._n_stacked + stored
 
     def chunk_rows(self, indexes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of the chunks of samples along their dimensions: (samples, dims)."""
@@ -87,6 +99,14 @@ class SampledVariable:
     def places(self, start: Place, stop: Place) -> list[Place]:
         """Return the chunks that a box of a sample's array touches, as the row of them counts."""
         return list(places_touched(self.steps, start, stop))
+
+    def stacks(self, start: Place, stop: Place) -> list[list[Place]]:
+        """Return the same, those together that `put` takes at once."""
+        places, n = self.places(start, stop), self._n_stacked
+        if n == 1:
+            return [[place] for place in places]
+        rows = (list(row) for _, row in itertools.groupby(places, lambda place: place[:-1]))
+        return [row[at : at + n] for row in rows for at in range(0, len(row), n)]
 
     def place(self, row: Place, inner: Place) -> Place:
         """Return the place of a chunk of a row in the grid of all."""
@@ -115,40 +135,64 @@ class SampledVariable:
 
     def put(
         self,
-        place: Place,
-        stored: memoryview | None,
+        places: Sequence[Place],
+        stored: Sequence[memoryview | None],
         target: NDArray[Any],
         origin: Place,
         parts: Sequence[tuple[Rows, Sequence[Any]]],
     ) -> None:
-        """Decode a chunk and copy what samples take of it to their rows of ``target``.
+        """Decode a stack of chunks and copy what samples take to their rows of ``target``.
 
         The arrays there begin at ``origin``. ``parts`` are rows and the indexes of these samples
-        in the chunk.
+        in the chunks.
         """
-        starts = [place[axis] * self._chunk[axis] for axis in self._rest]
+        starts = [places[0][axis] * self._chunk[axis] for axis in self._rest]
         stops = [
-            min(start + self._chunk[axis], length)
-            for start, axis, length in zip(starts, self._rest, self.shape, strict=True)
+            min((places[-1][axis] + 1) * self._chunk[axis], length)
+            for axis, length in zip(self._rest, self.shape, strict=True)
         ]
         box = [slice(a - o, b - o) for a, b, o in zip(starts, stops, origin, strict=True)]
         inner = [slice(0, b - a) for a, b in zip(starts, stops, strict=True)]
         whole: tuple[Any, ...] = (slice(None), *box, ...)
-        rows = target[whole]
-        if stored is None:
-            packing = self.variable.packing
+        rows, packing = target[whole], self.variable.packing
+        if len(places) > 1:
+            values = self._stacked(places, stored)
+        elif stored[0] is None:
             fill = unpack(np.full(1, self.variable.fill, packing.stored), packing)[0]
             for which, _ in parts:
                 rows[which] = fill
             return
-        out = self._in_place(rows, parts)
-        values = decode_chunk(self.file, self.variable, place, stored, out)
-        if values is out:
-            return
+        else:
+            out = self._in_place(rows, parts)
+            values = decode_chunk(self.file, self.variable, places[0], stored[0], out)
+            if values is out:
+                return
         values = values.transpose(self._order)
         for which, indexes in parts:
             some = values[(*indexes, *inner, ...)]
-            rows[which] = some if self._is_plain else unpack(some, self.variable.packing)
+            some = some if self._is_plain else unpack(some, packing)
+            if len(places) == 1 or not isinstance(which, slice):
+                rows[which] = some
+                continue
+            for at in range(0, len(some), COPIED_SAMPLES):
+                rows[which][at : at + COPIED_SAMPLES] = some[at : at + COPIED_SAMPLES]
+
+    def _stacked(
+        self, places: Sequence[Place], stored: Sequence[memoryview | None]
+    ) -> NDArray[Any]:
+        """Return chunks that follow each other along a dimension as one."""
+        before, length, after = np.split(self._chunk, [self._last, self._last + 1])
+        shape = (*before, len(places) * int(length[0]), *after)
+        stack = np.empty(shape, self.variable.packing.stored)
+        pieces = np.split(stack, len(places), axis=self._last)
+        for place, content, piece in zip(places, stored, pieces, strict=True):
+            if content is None:
+                piece[...] = self.variable.fill
+                continue
+            values = decode_chunk(self.file, self.variable, place, content, piece)
+            if values is not piece:  # what is contiguous is shorter at the end
+                piece[tuple(map(slice, values.shape))] = values
+        return stack
 
     def _in_place(
         self, rows: NDArray[Any], parts: Sequence[tuple[Rows, Sequence[Any]]]

@@ -259,7 +259,27 @@ class SampleRows:
             if not (dim == "time" and each.is_time):
                 spelled = [f"{dim} {one}" for one in spelled]
             parts.append((spelled, numbers))
-        return LazySequence(len(self.where), partial(_name, parts))
+        return SampleNames(parts)
+
+
+class SampleNames(LazySequence[str]):
+    """The names of samples: parts, and which of these each sample has."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[tuple[Sequence[str], NDArray[np.int64]]]) -> None:
+        super().__init__(len(parts[0][1]), partial(_name, parts))
+        self._parts = parts
+
+    def encoded(self, samples: NDArray[np.int64]) -> NDArray[np.bytes_]:
+        """Return the names of some as UTF-8 of one width; millions are made at once."""
+        joined: Any = None
+        for spelled, own in self._parts:
+            texts = np.array([each.encode("utf-8", "replace") for each in spelled])[own[samples]]
+            joined = texts if joined is None else np.char.add(np.char.add(joined, b", "), texts)
+        width = int(np.char.str_len(joined).max(initial=1))
+        encoded: NDArray[np.bytes_] = joined.astype(f"S{width}")
+        return encoded
 
 
 def _name(parts: Sequence[tuple[Sequence[str], NDArray[np.int64]]], sample: int) -> str:

@@ -298,16 +298,16 @@ class WindowDecoder:
         stop = tuple(map(operator.add, start, target.shape[1:]))
         for variables, members, indexes in samples:
             variable = variables[number]
-            inner = variable.places(start, stop)
-            each_nbytes = max(1, variable.row_nbytes // max(1, len(inner)))
+            stacks = variable.stacks(start, stop)
+            each_nbytes = max(1, variable.row_nbytes // max(1, len(stacks)))
             size = max(1, JOB_NBYTES // each_nbytes)
-            job: list[tuple[Place, Any]] = []
+            job: list[tuple[list[Place], Any]] = []
             lengths = np.array(variable.lengths, dtype=np.int64)
             for row, which in variable.parts(indexes):
                 inside = indexes[which][:, variable.sample_dims] % lengths
                 parts = list(runs(members[which], inside))
-                for place in inner:
-                    job.append((variable.place(row, place), parts))
+                for places in stacks:
+                    job.append(([variable.place(row, place) for place in places], parts))
                     if len(job) >= size:
                         yield partial(self._put, variable, job, target, start)
                         job = []
@@ -317,18 +317,19 @@ class WindowDecoder:
     def _put(
         self,
         variable: SampledVariable,
-        job: Sequence[tuple[Place, Any]],
+        job: Sequence[tuple[list[Place], Any]],
         target: NDArray[Any],
         origin: Place,
     ) -> None:
         with self._tally.timed("read"):
-            stored = variable.read([place for place, _ in job])
+            stored = variable.read([place for places, _ in job for place in places])
         self._tally.add_nbytes("read", sum(len(each) for each in stored if each is not None))
         with self._tally.timed("decode"):
-            for number, (place, parts) in enumerate(job):
-                content, stored[number] = stored[number], None
-                variable.put(place, content, target, origin, parts)
-                del content
+            contents = deque(stored)
+            del stored
+            for places, parts in job:
+                some = [contents.popleft() for _ in places]
+                variable.put(places, some, target, origin, parts)
 
     def _write(self, data: memoryview, offset: int) -> None:
         assert self._scratch is not None

@@ -99,6 +99,9 @@ def write_index(
 
 def _encoded(names: Sequence[str], samples: NDArray[np.int64]) -> NDArray[np.bytes_]:
     """Return the names of samples as UTF-8 of one width; millions are not held as texts at once."""
+    if (of_many := getattr(names, "encoded", None)) is not None:
+        several: NDArray[np.bytes_] = of_many(samples)
+        return several
     starts = range(0, len(samples), NAMES_AT_ONCE)
     numbers = (samples[start : start + NAMES_AT_ONCE].tolist() for start in starts)
     texts = ([names[number].encode("utf-8", "replace") for number in part] for part in numbers)
