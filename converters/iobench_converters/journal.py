@@ -78,10 +78,6 @@ class Journal:
         number, self._n_parts = plan.request.part
         self._work = self.folder / f"part-{number}"
 
-    def exists(self) -> bool:
-        """Whether a conversion has begun and not tidied up."""
-        return self.folder.exists()
-
     def mark(self) -> PlanMark | None:
         """Return what was begun, None if nothing was; check that it is what we are to write."""
         file = self.folder / PLAN_NAME

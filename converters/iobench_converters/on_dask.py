@@ -2,8 +2,7 @@
 
 The plan and the journal are those of any conversion, and this process holds the lock, so that a
 worker that dies loses one shard, and ``iobench convert`` without a scheduler goes on where the
-cluster ended. Workers see
-the same files under the same names, and have iobench installed.
+cluster ended. Workers see the same files under the same names, and have iobench installed.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import MissingExtraError, OptionError, StoreError
-from iobench_converters.convert import ConversionRun
-from iobench_converters.shards import write_shards
+from iobench_converters.shards import ConversionRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +59,7 @@ def _write_one(number: int, work: bytes) -> tuple[int, dict[str, Any]]:
     if not run.join():
         raise StoreError(f"{run.path}: a worker does not find what was begun there")
     if missing := run.collect([number]):
-        write_shards(run, missing)
+        run.write(missing)
     return number, run.tally.to_dict()
 
 

@@ -212,12 +212,12 @@ def array_metadata(
     array: ArrayLayout, labels: StoreLabels, *, shard: Sequence[int]
 ) -> dict[str, Any]:
     """Return the metadata of an array, of whose samples a full shard is such a box."""
-    dtype, variable, chain = array.dtype, array.variable, array.codecs.codecs
+    dtype, variable = array.dtype, array.variable
     sharding = {
         "chunk_shape": [*(1 for _ in shard[1:]), array.n_samples, *array.chunk],
         "codecs": [
             _LITTLE if dtype.itemsize > 1 else _ONE_BYTE,
-            *(_described(each.configuration(dtype.itemsize), dtype) for each in chain),
+            *(_described(each, dtype) for each in array.codecs.configurations(dtype.itemsize)),
         ],
         "index_codecs": [_LITTLE, {"name": "crc32c"}],
         "index_location": "end",
@@ -331,6 +331,4 @@ def _described(values: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
         values |= {"shuffle": SHUFFLES[values["shuffle"]], "typesize": dtype.itemsize}
     elif name == "zstd":
         values |= {"checksum": False}
-    elif name == "lzma":
-        values |= {"format": 1, "check": -1, "filters": None}
     return {"name": name if name in NATIVE else f"numcodecs.{name}", "configuration": values}

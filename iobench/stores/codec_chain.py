@@ -9,10 +9,8 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
-import threading
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,20 +27,8 @@ if TYPE_CHECKING:
 BITROUND: Final = "bitround"
 SHUFFLE: Final = "shuffle"
 ZSTD_MOST: Final = 22
-CODECS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "blosc": {"cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0},
-    "bz2": {"level": 1},
-    "gzip": {"level": 1},
-    "lz4": {"acceleration": 1},
-    "lzma": {"preset": 6},
-    "shuffle": {"elementsize": 0},  # 0: the size of the numbers
-    "zlib": {"level": 1},
-    "zstd": {"level": 0},
-}
-"""Codecs of bytes that lose nothing, their parameters and what these are by default.
-
-Not numcodecs' own defaults, which are others in other versions: a store is the same in all.
-"""
+CODECS: Final = ("blosc", "bz2", "gzip", "lz4", "lzma", SHUFFLE, "zlib", "zstd")
+"""Those of numcodecs that take bytes and lose nothing."""
 SPELLED: Final = {"blosc-lz4": "blosc"}
 SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
 """Blosc's, by number."""
@@ -52,39 +38,28 @@ MOST_NBYTES: Final = (1 << 31) - 1 - 16
 """What the codecs of numcodecs take at once."""
 ERRORS: Final = (RuntimeError, ValueError, TypeError, OverflowError, zlib.error, lzma.LZMAError)
 
-
 Decode = Callable[[memoryview, "NDArray[np.uint8]"], None]
-
-
-class Codec(NamedTuple):
-    """One codec of a chain, with all its parameters."""
-
-    name: str
-    parameters: tuple[tuple[str, Any], ...]
-
-    def configuration(self, itemsize: int) -> dict[str, Any]:
-        """Return it as numcodecs has it, for numbers of so many bytes."""
-        values: dict[str, Any] = {"id": self.name, **dict(self.parameters)}
-        if self.name == SHUFFLE:
-            values["elementsize"] = values["elementsize"] or itemsize
-        return values
 
 
 class CodecChain(NamedTuple):
     """What is done to each chunk of a store, in order; nothing where it has no codecs."""
 
-    codecs: tuple[Codec, ...] = ()
+    codecs: tuple[str, ...] = ()  # as numcodecs configures them, in JSON
+
+    def configurations(self, itemsize: int) -> list[dict[str, Any]]:
+        """Return them as numcodecs has them, for numbers of so many bytes."""
+        configurations: list[dict[str, Any]] = list(map(json.loads, self.codecs))
+        for each in configurations:
+            if each["id"] == SHUFFLE:
+                each["elementsize"] = each["elementsize"] or itemsize
+        return configurations
 
     def encode(self, chunk: NDArray[Any]) -> memoryview:
-        """Return the stored bytes of a chunk: the same from whatever thread.
+        """Return the stored bytes of a chunk.
 
-        On the main one Blosc may use threads of its own, which lay a chunk's blocks down in the
-        order they finish in: the bytes would differ from run to run.
+        Not from the main thread, where Blosc may use threads of its own: they lay a chunk's blocks
+        down in the order they finish in, so that the bytes would differ from run to run.
         """
-        is_threaded = any(codec.name == "blosc" for codec in self.codecs)
-        if is_threaded and threading.current_thread() is threading.main_thread():
-            with ThreadPoolExecutor(1) as pool:
-                return pool.submit(self.encode, chunk).result()
         content: Any = _plain(chunk)
         for codec in _made(self, chunk.dtype.itemsize):
             if codec.codec_id == "gzip":  # that of numcodecs notes the time
@@ -95,14 +70,15 @@ class CodecChain(NamedTuple):
 
     def fits(self, nbytes: int, itemsize: int) -> bool:
         """Tell whether a chunk of so many bytes has whole elements of each shuffle."""
-        sizes = [codec.configuration(itemsize).get("elementsize", 1) for codec in self.codecs]
+        sizes = [each.get("elementsize", 1) for each in self.configurations(itemsize)]
         return not any(nbytes % size for size in sizes)
 
     def decoder(self, itemsize: int) -> Decode:
         """Return what writes the bytes of a chunk's numbers; it raises StoreError of damage."""
-        name = self.codecs[0].name if len(self.codecs) == 1 else ""
+        codecs = self.configurations(itemsize)
+        name = codecs[0]["id"] if len(codecs) == 1 else ""
         one = _made(self, itemsize)[0] if name in SIZED else None
-        texts = tuple(json.dumps(codec.configuration(itemsize)) for codec in self.codecs)
+        texts = tuple(map(json.dumps, codecs))
 
         def decode(data: memoryview, out: NDArray[np.uint8]) -> None:
             try:
@@ -128,8 +104,7 @@ NO_CODECS: Final = CodecChain()
 @lru_cache(maxsize=64)
 def _made(chain: CodecChain, itemsize: int) -> tuple[Any, ...]:
     """Return the codecs as numcodecs has them."""
-    get_codec = load_numcodecs().get_codec
-    return tuple(get_codec(codec.configuration(itemsize)) for codec in chain.codecs)
+    return tuple(map(load_numcodecs().get_codec, chain.configurations(itemsize)))
 
 
 @lru_cache(maxsize=64)
@@ -142,8 +117,8 @@ def parse_codecs(text: str) -> CodecChain:
     sorts = [name == SHUFFLE for name, _ in pieces]
     if sorts != sorted(sorts, reverse=True):
         raise OptionError(f"--codec {text}: {SHUFFLE} sorts numbers; name it before others")
-    chain = CodecChain(tuple(_codec(text, SPELLED.get(n, n), given) for n, given in pieces))
     try:
+        chain = CodecChain(tuple(_codec(text, SPELLED.get(n, n), given) for n, given in pieces))
         chain.encode(np.zeros(64, dtype=np.float32))
     except ERRORS as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -183,30 +158,25 @@ def _pieces(text: str) -> list[tuple[str, dict[str, str]]]:
     return result
 
 
-def _codec(text: str, name: str, given: Mapping[str, str]) -> Codec:
+def _codec(text: str, name: str, given: Mapping[str, str]) -> str:
+    """Return all that numcodecs says of a codec, in JSON."""
     if name not in CODECS:
         raise UnknownNameError(
             f"--codec {text}: no codec {name!r}; there are none, {', '.join(CODECS)}, and "
             f"{BITROUND}:keepbits=N before them"
         )
-    values = dict(CODECS[name])
+    values: dict[str, Any] = dict(given)
     for key, value in given.items():
-        if key not in values:
-            known = ", ".join(values)
-            raise OptionError(f"--codec {text}: {name} has no {key}; its parameters are {known}")
-        if isinstance(values[key], str):
-            values[key] = value
-        elif value in SHUFFLES and key == "shuffle":
-            values[key] = SHUFFLES.index(value)
-        elif value.removeprefix("-").isdecimal():
+        if value.removeprefix("-").isdecimal():
             values[key] = int(value)
-        else:
-            raise OptionError(f"--codec {text}: {key}={value}: expected a whole number")
-    if name == SHUFFLE and values["elementsize"] < 0:
-        raise OptionError(f"--codec {text}: elementsize: expected the bytes of a number")
-    if name == "zstd" and values["level"] > ZSTD_MOST:  # zarr-python refuses it, numcodecs does not
+        elif name == "blosc" and value in SHUFFLES:
+            values[key] = SHUFFLES.index(value)
+    if name == "zstd" and values.get("level", 0) > ZSTD_MOST:  # which zarr-python refuses
         raise OptionError(f"--codec {text}: level: expected {ZSTD_MOST} or less")
-    return Codec(name, tuple(values.items()))
+    configuration = load_numcodecs().get_codec({"id": name, **values}).get_config()
+    if name == SHUFFLE:
+        configuration["elementsize"] = values.get("elementsize", 0)  # 0: the size of the numbers
+    return json.dumps(configuration)
 
 
 def _plain(chunk: NDArray[Any]) -> NDArray[Any]:

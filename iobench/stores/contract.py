@@ -93,8 +93,7 @@ class Converter(Protocol):
         bytes of every stage.
 
         Raises OptionError if one decoded chunk does not fit ``memory_nbytes``, StoreError if a
-        store of another plan is there or a source file was modified meanwhile, StoreClaimedError
-        if another process still writes it after ``wait_s``, StorageError when the file system
-        refuses; finished shards stay and the same call resumes.
+        store of another plan is there or a source file was modified meanwhile, StorageError
+        when the file system refuses; finished shards stay and the same call resumes.
         """
         ...

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from iobench.stores.manifest import ShardFile
 from iobench.stores.sample_numbers import places_among, sample_numbers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -34,7 +35,6 @@ INDEX_NAME: Final = "iobench.index.npz"
 NAMES_AT_ONCE: Final = 1 << 16
 NOT_KEYS: Final = frozenset({"file", "allow_pickle"})
 """Parameters of `numpy.savez`, which takes arrays by keyword."""
-Arrays = Mapping[str, "NDArray[Any]"]
 
 
 def write_index(
@@ -115,7 +115,7 @@ def has_index(manifest: Manifest) -> bool:
 
 def read_index(path: Path, manifest: Manifest) -> SampleIndex:
     """Return times, splits, coordinates and attributes of a store's samples, as a dataset does."""
-    from iobench.datasets.contract import SampleAxis, SampleIndex
+    from iobench.datasets.contract import LazySequence, SampleAxis, SampleIndex
 
     arrays, described = _read_arrays(path, manifest), manifest.index
 
@@ -123,11 +123,14 @@ def read_index(path: Path, manifest: Manifest) -> SampleIndex:
         return arrays[key] if key else np.empty(0)
 
     try:
+        names = array(described["names"])
+        if len(names) and (names.ndim != 1 or names.dtype.kind != "S"):
+            raise ValueError(f"names are {names.dtype} {names.shape}")
         index = SampleIndex(
             manifest.spec.unpacked,
             range(manifest.n_samples),
             splits={name: sample_numbers(array(k)) for name, k in described["splits"].items()},
-            coordinate=_Names(array(described["names"])),
+            coordinate=LazySequence(len(names), partial(_name, names)),
             positions=array(described["positions"]),
             position_units=str(described["position_units"]),
             rows=array(described["rows"]),
@@ -180,7 +183,7 @@ def _damaged(path: Path, error: Exception) -> StoreError:
     )
 
 
-def _read_arrays(path: Path, manifest: Manifest) -> Arrays:
+def _read_arrays(path: Path, manifest: Manifest) -> Mapping[str, NDArray[Any]]:
     """Return the arrays of the file, which is compared with its checksum."""
     name = path / INDEX_NAME
     listed = next((file for file in manifest.metadata if file.name == INDEX_NAME), None)
@@ -206,22 +209,5 @@ def _read_arrays(path: Path, manifest: Manifest) -> Arrays:
         raise _damaged(path, error) from error
 
 
-class _Names(Sequence[str]):
-    """Texts kept as UTF-8, each made as it is asked for."""
-
-    def __init__(self, encoded: NDArray[Any]) -> None:
-        if encoded.size and (encoded.ndim != 1 or encoded.dtype.kind != "S"):
-            raise ValueError(f"names are {encoded.dtype} {encoded.shape}")
-        self._encoded = encoded
-
-    def __len__(self) -> int:
-        return len(self._encoded)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        return bytes(self._encoded[index]).decode("utf-8", "replace")
+def _name(encoded: NDArray[np.bytes_], number: int) -> str:
+    return bytes(encoded[number]).decode("utf-8", "replace")

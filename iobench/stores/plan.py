@@ -50,9 +50,7 @@ class StoreRequest(msgspec.Struct, frozen=True):
     # the source files, whose fingerprints become part of the plan and the manifest
     files: Sequence[Path] = ()
     shard_nbytes: int = 1 << 30  # samples of this many bytes make a shard
-    # where a probe ends, at a sample boundary; one sample is always taken
-    limit_nbytes: int | None = None
-    limit_s: float | None = None
+    limit_s: float | None = None  # when a probe ends, at a sample; one is always taken
     # what is stored with fewer bits; without loss by default. A range it does not know is found by
     # a pass over all samples, once
     encoding: Encoding | None = None
@@ -70,9 +68,6 @@ class StoreRequest(msgspec.Struct, frozen=True):
     # address of a dask.distributed scheduler whose workers write the shards; they have to see the
     # same files
     scheduler: str | None = None
-    # how long to wait for another process that writes this store; for as long as it lives by
-    # default
-    wait_s: float | None = None
 
     def check_container(self) -> None:
         """Begin a shard and drop it, so that a format refuses before any sample is made."""
@@ -98,8 +93,6 @@ class StoreRequest(msgspec.Struct, frozen=True):
             )
         stored = spec if self.encoding is None else self.encoding.stored_spec(spec, guess=True)
         nbytes = max(1, stored.nbytes)
-        if self.limit_nbytes is not None:
-            chosen = chosen[: max(1, self.limit_nbytes // nbytes)]
         provenance = mask_values(index.provenance)  # neither in the manifest nor in the digest
         normalisation = provenance.pop("normalisation", {})
         if self.files:
