@@ -480,17 +480,6 @@ OPTIONS: Final = {
     ),
     "cache": (
         CommandOption("--store-dir", "Also look here. [default: $IOBENCH_STORE_DIR, ...]", "path"),
-        CommandOption(
-            "--older-than",
-            "Only what was last written at least this long ago: 30d, 12h or 8w; remove with "
-            "--remove all.",
-            metavar="AGE",
-        ),
-        CommandOption(
-            "--remove",
-            "Remove the item at this path, or 'all' of yours that are listed; repeatable.",
-            "texts",
-        ),
         JSON,
     ),
     "doctor": (JSON,),

@@ -152,7 +152,7 @@ class ArrayDecoder:
         }
 
     def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
-        """Return where the arrays lie; `iobench.stores.FieldDecoder`."""
+        """Return where the arrays lie."""
         return FieldLayout.of_views(raw, self(raw), is_tagged=False)
 
 

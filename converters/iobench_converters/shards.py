@@ -139,16 +139,17 @@ class ConversionRun:
             for number, samples in zip(numbers, parts, strict=True):
                 plan = self.plan
                 shard = ShardPlan(number, len(samples), plan.full_n_samples, plan.sample_grid)
-                folder = self.journal.make_folder()
-                writer = self.request.fmt.writer(
-                    folder, self.stored_spec, shard, self.request.options
-                )
+                folder, writer = self.journal.make_folder(), None
                 try:
+                    writer = self.request.fmt.writer(
+                        folder, self.stored_spec, shard, self.request.options
+                    )
                     moments = merge_shard_moments(self._written(stacks, writer, len(samples)))
                     if pending is not None:
                         pending.result()
                 except BaseException:
-                    writer.abort()
+                    if writer is not None:
+                        writer.abort()
                     self.journal.clear(folder)
                     raise
                 pending = closer.submit(self._close, number, writer, folder, moments)
@@ -200,9 +201,7 @@ class ConversionRun:
 
         return finish
 
-    def _close(
-        self, number: int, writer: ShardWriter, folder: Path, moments: ShardMoments
-    ) -> None:
+    def _close(self, number: int, writer: ShardWriter, folder: Path, moments: ShardMoments) -> None:
         try:
             with self.tally.timed("write"):
                 info = writer.close()

@@ -381,7 +381,7 @@ class ChunkDecoder:
         return rows
 
     def decode_into(self, number: int, data: memoryview, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Write one extent to its row; `iobench.stores.RowDecoder`."""
+        """Write one extent to its row."""
         self._decode(number, data, rows[self._extents[number][0].variable.name][None])
 
     def _decode(self, number: int, data: memoryview, rows: NDArray[Any]) -> None:

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 MOST_RUNS: Final = 64
 """Samples of a chunk in more runs than this are copied by their indexes."""
 STACK_LENGTH: Final = 32
-"""Numbers of a sample that lie in as many chunks are copied at once: one by one each takes a line
+"""Numbers of a sample that lie in as many chunks are copied together: each by itself takes a line
 of the cache."""
 STACK_NBYTES: Final = 4 << 20
-COPIED_SAMPLES: Final = 256
-"""Of a stack of chunks so many are copied at a time, so that both sides stay in the cache."""
+STACK_GAP: Final = 16
+"""Numbers between chunks of a stack: 4 KiB apart they displace each other in the cache."""
 
 
 class SampledVariable:
@@ -60,12 +60,11 @@ class SampledVariable:
         self.dtype = np.dtype(variable.packing.dtype)
         self._order = (*self._axes, *self._rest)
         self._is_plain = is_plain(variable.packing)
-        # Chunks that are decoded side by side: those of few numbers of each of their samples.
-        self._last = last = max(self._rest, default=0)
-        is_thin = last < max(self._axes, default=0) and set(self._chunk[:last]) <= {1}
-        largest = max(1, STACK_NBYTES // max(1, math.prod(self._chunk) * self.dtype.itemsize))
-        length = STACK_LENGTH // max(1, self._chunk[last]) if is_thin and self._rest else 1
-        self._n_stacked = max(1, min(length, largest))
+        # Chunks of one number of each of their samples are decoded side by side.
+        last = max(self._rest, default=0)
+        is_thin = last < max(self._axes, default=0) and set(self._chunk[: last + 1]) == {1}
+        nbytes = max(1, math.prod(self._chunk) * self.dtype.itemsize)
+        self._n_stacked = max(1, min(STACK_LENGTH, STACK_NBYTES // nbytes)) if is_thin else 1
 
     @property
     def sample_nbytes(self) -> int:
@@ -170,29 +169,24 @@ class SampledVariable:
         values = values.transpose(self._order)
         for which, indexes in parts:
             some = values[(*indexes, *inner, ...)]
-            some = some if self._is_plain else unpack(some, packing)
-            if len(places) == 1 or not isinstance(which, slice):
-                rows[which] = some
-                continue
-            for at in range(0, len(some), COPIED_SAMPLES):
-                rows[which][at : at + COPIED_SAMPLES] = some[at : at + COPIED_SAMPLES]
+            rows[which] = some if self._is_plain else unpack(some, packing)
 
     def _stacked(
         self, places: Sequence[Place], stored: Sequence[memoryview | None]
     ) -> NDArray[Any]:
-        """Return chunks that follow each other along a dimension as one."""
-        before, length, after = np.split(self._chunk, [self._last, self._last + 1])
-        shape = (*before, len(places) * int(length[0]), *after)
-        stack = np.empty(shape, self.variable.packing.stored)
-        pieces = np.split(stack, len(places), axis=self._last)
-        for place, content, piece in zip(places, stored, pieces, strict=True):
+        """Return chunks that follow each other along a dimension as one array."""
+        size, n = math.prod(self._chunk), len(places)
+        numbers = np.empty((n, size + STACK_GAP), self.variable.packing.stored)[:, :size]
+        for place, content, own in zip(places, stored, numbers, strict=True):
             if content is None:
-                piece[...] = self.variable.fill
+                own[...] = self.variable.fill
                 continue
+            piece = own.reshape(self._chunk)
             values = decode_chunk(self.file, self.variable, place, content, piece)
             if values is not piece:  # what is contiguous is shorter at the end
                 piece[tuple(map(slice, values.shape))] = values
-        return stack
+        last = max(self._rest)
+        return numbers.reshape(*self._chunk[:last], n, *self._chunk[last + 1 :])
 
     def _in_place(
         self, rows: NDArray[Any], parts: Sequence[tuple[Rows, Sequence[Any]]]

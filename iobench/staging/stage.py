@@ -42,7 +42,6 @@ from iobench.stores.manifest import MANIFEST_NAME, checked_json
 from iobench.stores.places import (
     MARK_NAME,
     STAGED_NAME,
-    Item,
     check_room,
     make_item,
     mark_of,
@@ -122,10 +121,9 @@ def _write_copy(copy: StagedCopy) -> None:
 def remove_staged(path: Path | str) -> None:
     """Remove a copy that `stage` made, unless somebody writes it."""
     folder = Path(path)
-    kind, title = mark_of(folder)
-    if kind != "staged":
+    if mark_of(folder)[0] != "staged":
         raise StorageError(f"{folder} is no copy that iobench staged; remove it yourself")
-    remove_item(Item(folder, kind, title, 0))
+    remove_item(folder)
 
 
 def stage(

@@ -23,7 +23,6 @@ from iobench.files.open_files import STORE_FILE, FileSet
 from iobench.files.ranges import FileRange, cut_joined, join_ranges
 from iobench.files.urls import URL
 from iobench.samples import is_number_below
-from iobench.stores.fields import FieldDecoder, RowDecoder
 from iobench.stores.index_file import read_index
 from iobench.stores.rounding import unpack_sample
 
@@ -180,10 +179,11 @@ class ExtentStore:
 
         Found in the first sample. If that is damaged, nothing is known: reading it will tell.
         """
-        if not isinstance(self._decode, FieldDecoder) or not len(self):
+        fields: Callable[..., FieldLayout | None] | None = getattr(self._decode, "fields", None)
+        if fields is None or not len(self):
             return None
         try:
-            return self._decode.fields(self.read(self.extents(0)))
+            return fields(self.read(self.extents(0)))
         except StoreError:
             return None
 
@@ -205,9 +205,9 @@ class ExtentStore:
         return self._decode
 
     @property
-    def row_decoder(self) -> RowDecoder | None:
-        """What decodes extents to where their arrays shall be, if it can; threads may share it."""
-        return self._decode if isinstance(self._decode, RowDecoder) else None
+    def decode_into(self) -> Callable[..., None] | None:
+        """What writes extent (number, bytes) of a sample to its arrays, in threads, if it can."""
+        return getattr(self._decode, "decode_into", None)
 
     def index(self) -> SampleIndex:
         """Return times, splits, coordinates and attributes of its samples, as a dataset does.

@@ -99,27 +99,6 @@ def _tiled(parts: list[FieldPart], nbytes: int) -> tuple[FieldPart, ...] | None:
     return tuple(tiled)
 
 
-@runtime_checkable
-class FieldDecoder(Protocol):
-    """A decoder of samples that lie in their extents as memory has them."""
-
-    def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
-        """Return where the arrays of samples lie, from the bytes of one sample.
-
-        None where decoding is more than finding them. Raises StoreError as decoding does.
-        """
-        ...
-
-
-@runtime_checkable
-class RowDecoder(Protocol):
-    """A decoder that writes to where the arrays shall be, one extent at a time."""
-
-    def decode_into(self, number: int, data: memoryview, rows: Mapping[str, NDArray[Any]]) -> None:
-        """Write the variables of extent ``number`` of a sample."""
-        ...
-
-
 class ChunkedArray(msgspec.Struct, frozen=True):
     """A variable in chunks of one shape, in C order, numbers in C order."""
 

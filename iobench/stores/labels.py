@@ -8,16 +8,14 @@ dimension for each; else one, called as what they are along, or ``sample``.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.coordinates import SAMPLE_DIM, Coordinate, SampleLabels, decode_whole_seconds
+from iobench.coordinates import SAMPLE_DIM, Coordinate, SampleLabels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -89,27 +87,27 @@ def unique_dims(
     for shape, dims in shapes:
         for name, length in zip(dims, shape, strict=True):
             lengths.setdefault(name, set()).add(length)
-    taken = set(lengths)
-    renamed: dict[tuple[str, int, int], str] = {}
-    result = []
-    for shape, dims in shapes:
-        names: list[str] = []
-        for axis, (name, length) in enumerate(zip(dims, shape, strict=True)):
-            repeat = dims[:axis].count(name)
-            key = (name, length, repeat)
-            if key not in renamed:
-                new = name or "dim"
-                if len(lengths[name]) > 1 or not name:
-                    new = f"{new}_{length}"
-                if repeat:
-                    new = f"{new}_{repeat + 1}"
-                while new != name and new in taken:
-                    new += "_"
-                taken.add(new)
-                renamed[key] = new
-            names.append(renamed[key])
-        result.append(tuple(names))
-    return result
+    taken, renamed = set(lengths), {}
+
+    def unique(name: str, length: int, n_before: int) -> str:
+        key = (name, length, n_before)
+        if key not in renamed:
+            is_one = len(lengths[name]) == 1 and name
+            new = (name or "dim") + ("" if is_one else f"_{length}")
+            new += f"_{n_before + 1}" if n_before else ""
+            while new != name and new in taken:
+                new += "_"
+            taken.add(new)
+            renamed[key] = new
+        return renamed[key]
+
+    return [
+        tuple(
+            unique(name, length, dims[:axis].count(name))
+            for axis, (name, length) in enumerate(zip(dims, shape, strict=True))
+        )
+        for shape, dims in shapes
+    ]
 
 
 def label_store(
@@ -260,24 +258,9 @@ def decodable_attributes(attributes: Mapping[str, Any], values: NDArray[Any]) ->
 
     Units of time that it cannot decode would keep it from opening a whole store.
     """
-    units = attributes.get("units")
-    is_time = isinstance(units, str) and "since" in units and values.dtype.kind in "iuf"
-    if not is_time or _is_decoded(attributes, values.reshape(-1)):
+    from iobench.datasets.positions import coordinate_times
+
+    is_time = "since" in str(attributes.get("units", "")) and values.dtype.kind in "iuf"
+    if not is_time or coordinate_times(values, attributes) is not None:
         return dict(attributes)
     return {UNDECODED_UNITS if key == "units" else key: each for key, each in attributes.items()}
-
-
-def _is_decoded(attributes: Mapping[str, Any], values: NDArray[Any]) -> bool:
-    units, calendar = str(attributes["units"]), str(attributes.get("calendar", ""))
-    if decode_whole_seconds(values, units, calendar) is not None:
-        return True  # without xarray, which takes half a second to load
-    try:
-        import xarray
-    except ImportError:
-        return True  # nothing here can tell
-    one = xarray.Dataset({"t": ("n", values, dict(attributes))})
-    with warnings.catch_warnings(), suppress(ValueError, OverflowError, TypeError, AttributeError):
-        warnings.simplefilter("ignore")  # of dates that become cftime's
-        decoded = xarray.decode_cf(one, decode_timedelta=False, decode_coords=False)
-        return decoded["t"].values is not None
-    return False

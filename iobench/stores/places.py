@@ -60,9 +60,9 @@ class Item(msgspec.Struct, frozen=True):
     kind: str
     title: str
     nbytes: int  # what its files hold
-    owner: str = ""  # whose mark it is
-    is_mine: bool = True
-    changed_ns: int = 0  # the last of its files, since the epoch
+    owner: str  # whose mark it is
+    is_mine: bool
+    changed_ns: int  # the last of its files, since the epoch
 
 
 def choose_place(*, store_dir: Path | None = None) -> Place:
@@ -216,43 +216,34 @@ def _item(path: Path) -> Item:
             if not file.is_dir():
                 nbytes += status.st_size
                 changed_ns = max(changed_ns, status.st_mtime_ns)
-    owner, is_mine = "", False
+    uid = -1
     with suppress(OSError):
-        owner, is_mine = _owner(path / MARK_NAME)
-    return Item(path, *mark_of(path), nbytes, owner, is_mine, changed_ns)
-
-
-def _owner(path: Path) -> tuple[str, bool]:
-    """Return whose a file is, and whether that is who asks."""
-    uid = path.stat().st_uid
+        uid = (path / MARK_NAME).stat().st_uid
     try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:  # a user of another machine, or of none any more
-        name = str(uid)
-    return name, uid == os.geteuid()
+        owner = pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):  # a user of another machine, or of none any more
+        owner = str(uid)
+    return Item(path, *mark_of(path), nbytes, owner, uid == os.geteuid(), changed_ns)
 
 
-def remove_item(item: Item) -> None:
+def remove_item(path: Path) -> None:
     """Remove what iobench made; a staged copy only where it holds nothing else."""
-    mark = item.path / MARK_NAME
-    if item.path.is_symlink() or not mark.is_file():
-        raise StorageError(f"{item.path} was not made by iobench; remove it yourself")
-    owner, is_mine = _owner(mark)
-    if not is_mine and os.geteuid():  # root may where it names one
-        raise StorageError(f"{item.path} is of the user {owner}; ask them to remove it")
-    if holder := find_writer(item.path):
-        raise StoreClaimedError(f"{item.path} is being written by {holder}; end that first")
-    if item.kind == "staged" and (others := _not_staged(item.path)):
-        raise StorageError(f"{item.path} holds {others[0]}, which was not staged; move it first")
-    with storage_errors(item.path), suppress(FileNotFoundError):
+    mark = path / MARK_NAME
+    if path.is_symlink() or not mark.is_file():
+        raise StorageError(f"{path} was not made by iobench; remove it yourself")
+    if holder := find_writer(path):
+        raise StoreClaimedError(f"{path} is being written by {holder}; end that first")
+    if mark_of(path)[0] == "staged" and (others := _not_staged(path)):
+        raise StorageError(f"{path} holds {others[0]}, which was not staged; move it first")
+    with storage_errors(path), suppress(FileNotFoundError):
         # The mark goes last: what is left after an interruption is still known as ours.
-        for entry in item.path.iterdir():
+        for entry in path.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             elif entry != mark:
                 entry.unlink()
         mark.unlink()
-        item.path.rmdir()
+        path.rmdir()
 
 
 def _not_staged(folder: Path) -> list[str]:

@@ -76,14 +76,15 @@ def write_store(
     path.mkdir(parents=True, exist_ok=True)
     unit = chunk_samples(fmt, options or {})
     shard_n_samples = -(-shard_n_samples // unit) * unit
-    encode = fmt.encoder(spec, options or {})
-    finished = []
+    encode, finished = fmt.encoder(spec, options or {}), []
     for shard, at in enumerate(range(0, len(samples), shard_n_samples)):
         own = samples[at : at + shard_n_samples]
         plan = ShardPlan(shard, len(own), shard_n_samples)
         writer = fmt.writer(path, spec, plan, options or {})
-        for start in range(0, len(own), unit):
-            writer.append(encode(side_by_side(spec, own[start : start + unit])))
+        parts = [own[start : start + unit] for start in range(0, len(own), unit)]
+        with ThreadPoolExecutor(1) as pool:  # as conversions encode, in a thread
+            for each in pool.map(lambda part: encode(side_by_side(spec, part)), parts):
+                writer.append(each)
         finished.append(writer.close())
     manifest = Manifest(
         format=fmt.name,

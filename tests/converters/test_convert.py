@@ -1,100 +1,67 @@
+"""The converter called as others call it: what a store holds, and what is refused."""
+
 from __future__ import annotations
 
 import dataclasses
 import json
-import multiprocessing
 import os
-import signal
+import shutil
 import socket
+import sys
 import threading
+from collections import Counter
+from contextlib import contextmanager
 from importlib.metadata import version
 
+import numpy as np
 import pytest
-from converting import content, convert
+from converting import FORMATS, N_SAMPLES, SPEC, Acting, convert, run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from iobench.errors import OptionError, SampleError, StoreClaimedError, StoreError
-from iobench.files.locks import LOCK_NAME, locked
+from iobench.datasets.sample_windows import samples_in_order
+from iobench.errors import OptionError, SampleError, StoreError
+from iobench.recording import clocks
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
 from iobench.stores.finished_store import open_store
-from iobench.stores.plan import StoreRequest
-from iobench.stores.verification import verify_store
-from iobench.testing import MadeUpDataset, flip_bit, random_sample
-from iobench_converters import numpy_records, tfrecord
+from iobench.stores.plan import StoreRequest, fingerprint
+from iobench.stores.shard_writer import ShardPlan
+from iobench.stores.verification import verify_against, verify_store
+from iobench.testing import MadeUpDataset, random_sample
+from iobench_converters import numpy_records, tfrecord, zarr_groups
 
-SPEC = SampleSpec(
-    (Variable("x", (3, 5), "f4", ("y", "x"), "K"), Variable("t", (), "i4", (), role="target"))
-)
-DATASET = MadeUpDataset(SPEC)
 FACTS = {"dates": ["1998-01-01"], "normalisation": {"epsilon": 0.1}}
-INDEX = DATASET.index(10, **FACTS)
-TWO_A_SHARD = 2 * SPEC.nbytes
-
-pytestmark = [
-    pytest.mark.timeout(90),
-    pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
-]
+pytestmark = pytest.mark.timeout(90)
 
 
-@pytest.fixture(params=[tfrecord.FORMAT, numpy_records.FORMAT], ids=["tfrecord", "numpy"])
-def fmt(request):
-    return request.param
-
-
-def run(path, *, dataset=DATASET, fmt=tfrecord.FORMAT, index=INDEX, **more):
-    return convert(dataset, index, fmt, path, **{"shard_nbytes": TWO_A_SHARD, "workers": 2} | more)
-
-
-class Counting(MadeUpDataset):
-    """Fails, or does something else, before the sample of one number is read."""
-
-    def __init__(self, number=-1, action=None):
-        super().__init__(SPEC)
-        self.number, self.action, self.reads = number, action, []
-
-    def read(self, where):
-        self.reads.append(where)
-        if where == self.number:
-            self.action()
-        return super().read(where)
-
-
-def fail(error):
-    def action():
-        raise error
-
-    return action
-
-
+@pytest.mark.parametrize("fmt", FORMATS)
 def test_store_holds_the_dataset(tmp_path, fmt):
-    store = run(tmp_path / "store", fmt=fmt, samples=[7, 0, 3])
-    for position, number in enumerate([7, 0, 3]):
-        expected = random_sample(SPEC, number)
-        assert {k: v.tobytes() for k, v in store[position].items()} == {
-            k: v.tobytes() for k, v in expected.items()
+    path, dataset = tmp_path / "store", Acting()
+    store = run(path, fmt, samples=[7, 0, 3], index=dataset.index(N_SAMPLES, **FACTS))
+    expected = list(samples_in_order(dataset, dataset.index(N_SAMPLES), [7, 0, 3]))
+    for position, sample in enumerate(expected):
+        found = store[position]
+        assert {n: a.tobytes() for n, a in found.items()} == {
+            n: a.tobytes() for n, a in sample.items()
         }
     manifest = store.manifest
     assert manifest.samples.tolist() == [7, 0, 3]
     assert (manifest.dataset, len(manifest.shards)) == ("made-up", 2)
     assert manifest.normalisation == {"epsilon": 0.1}
-    versions = {"iobench": version("iobench")}
-    assert manifest.provenance == {"dates": ["1998-01-01"], "versions": versions}
+    assert manifest.provenance == {
+        "dates": ["1998-01-01"], "versions": {"iobench": version("iobench")},
+    }  # fmt: skip
     assert verify_store(store) > 0
-
-
-def test_manifest_knows_no_time_host_or_process(tmp_path, fmt):
-    text = (run(tmp_path / "store", fmt=fmt).path / "iobench.json").read_text()
+    text = (path / "iobench.json").read_text()  # knows no time, host or process
     assert socket.gethostname() not in text
     assert str(tmp_path) not in text
     assert not [key for key in json.loads(text) if "time" in key or "pid" in key]
-
-
-def test_finished_store_is_opened_and_not_read_again(tmp_path, fmt):
-    run(tmp_path / "store", fmt=fmt)
-    again = Counting()
-    assert len(run(tmp_path / "store", fmt=fmt, dataset=again)) == 10
-    assert again.reads == []
+    assert json.loads((path / ".iobench-item.json").read_text())["kind"] == "probe"
+    again = Acting()
+    run(path, fmt, samples=[7, 0, 3], index=dataset.index(N_SAMPLES, **FACTS), dataset=again)
+    assert again.reads == []  # what is finished is opened
 
 
 @pytest.mark.parametrize(
@@ -102,7 +69,7 @@ def test_finished_store_is_opened_and_not_read_again(tmp_path, fmt):
     [
         {"samples": [1]},
         {"options": {"encoding": "bytes"}},
-        {"index": DATASET.index(10, dates=["1999-01-01"])},
+        {"index": Acting().index(N_SAMPLES, dates=["1999-01-01"])},
         {"shard_nbytes": 1 << 20},
         {"limit_s": 60.0},
         {"encoding": Encoding.parse(dtype="float16")},
@@ -111,31 +78,34 @@ def test_finished_store_is_opened_and_not_read_again(tmp_path, fmt):
     ids=lambda change: next(iter(change)),
 )
 def test_another_plan_is_refused_and_has_another_name(tmp_path, change):
+    dataset = Acting()
     run(tmp_path / "store")
     with pytest.raises(StoreError, match="made from something else"):
         run(tmp_path / "store", **change)
-    other = {"fmt": tfrecord.FORMAT, "index": INDEX, "shard_nbytes": TWO_A_SHARD} | change
-    here = StoreRequest(DATASET, INDEX, tfrecord.FORMAT, tmp_path, shard_nbytes=TWO_A_SHARD)
-    assert replace(here, **other).plan().name != here.plan().name
+    index = dataset.index(N_SAMPLES)
+    here = StoreRequest(dataset, index, tfrecord.FORMAT, tmp_path, shard_nbytes=2 * SPEC.nbytes)
+    assert replace(here, **change).plan().name != here.plan().name
 
 
-def test_unfinished_store_of_another_plan_is_refused(tmp_path):
-    with pytest.raises(RuntimeError):
-        run(tmp_path / "store", dataset=Counting(5, fail(RuntimeError())))
-    with pytest.raises(StoreError, match="unfinished store of something else"):
-        run(tmp_path / "store", samples=[1])
+class Wrong(Acting):
+    def preprocess(self, arrays, where):
+        return {**arrays, "x": arrays["x"][:2]}
 
 
-def test_limit_of_bytes_ends_at_a_sample(tmp_path):
-    store = run(tmp_path / "store", limit_nbytes=3 * SPEC.nbytes + 1)
-    assert store.manifest.samples == range(3)
-
-
-@pytest.mark.parametrize("limits", [{"limit_s": 0.0}, {"limit_nbytes": 1}])
-def test_one_sample_is_always_taken(tmp_path, limits):
-    store = run(tmp_path / "store", **limits)
-    assert store.manifest.samples == range(1)
-    assert len(store) == 1
+@pytest.mark.parametrize(
+    ("more", "error", "said"),
+    [
+        ({"samples": []}, OptionError, "samples from 0 to 9"),
+        ({"samples": [10]}, OptionError, "samples from 0 to 9"),
+        ({"samples": [-1]}, OptionError, "samples from 0 to 9"),
+        ({"part": (0, 2)}, OptionError, "expected K/N, K from 1 to N"),
+        ({"part": (3, 2)}, OptionError, "expected K/N, K from 1 to N"),
+        ({"dataset": Wrong()}, SampleError, "made-up sample 0: array 'x'"),
+    ],
+)
+def test_what_cannot_be_converted(tmp_path, more, error, said):
+    with pytest.raises(error, match=said):
+        run(tmp_path / "store", **more)
 
 
 def test_progress_counts_to_the_end(tmp_path):
@@ -146,136 +116,209 @@ def test_progress_counts_to_the_end(tmp_path):
     assert len(seen) >= 5  # once a shard at least
 
 
-@pytest.mark.parametrize("samples", [[], [10], [-1]])
-def test_sample_that_is_not_there_is_refused(tmp_path, samples):
-    with pytest.raises(OptionError, match="samples from 0 to 9"):
-        run(tmp_path / "store", samples=samples)
-
-
-def test_sample_of_another_shape_is_named(tmp_path):
-    class Wrong(MadeUpDataset):
-        def preprocess(self, arrays, where):
-            return {**arrays, "x": arrays["x"][:2]}
-
-    with pytest.raises(SampleError, match="made-up sample 0: array 'x'"):
-        run(tmp_path / "store", dataset=Wrong(SPEC))
-
-
-@pytest.mark.parametrize("error", [RuntimeError("bad"), KeyboardInterrupt()])
-def test_interrupted_store_is_never_opened_and_resumes(tmp_path, fmt, error):
-    with pytest.raises(type(error)):
-        run(tmp_path / "store", fmt=fmt, dataset=Counting(5, fail(error)))
-    with pytest.raises(StoreError, match="not a finished store"):
-        open_store(tmp_path / "store")
-    assert not list((tmp_path / "store").glob(".*.iobench-tmp"))
-    again, lines = Counting(), []
-    run(tmp_path / "store", fmt=fmt, dataset=again, notice=lines.append)
-    assert sorted(again.reads) == [4, 5, 6, 7, 8, 9]
-    assert "2 of 5 shards done" in lines[0]
-    run(tmp_path / "whole", fmt=fmt)
-    assert content(tmp_path / "store") == content(tmp_path / "whole")
-
-
-def test_finished_shard_that_changed_is_written_again(tmp_path, fmt):
-    with pytest.raises(RuntimeError):
-        run(tmp_path / "store", fmt=fmt, dataset=Counting(5, fail(RuntimeError())))
-    flip_bit(sorted((tmp_path / "store").glob("shard-00001*"))[-1], 20)
-    assert verify_store(run(tmp_path / "store", fmt=fmt)) > 0
-
-
-def run_until_sync(path, fmt, moment):
-    """Convert, and be killed at the given fsync."""
-    sync, count = os.fsync, 0
-
-    def killed(descriptor):
-        nonlocal count
-        count += 1
-        if count == moment:
-            os.kill(os.getpid(), signal.SIGKILL)
-        sync(descriptor)
-
-    os.fsync = killed
-    run(path, fmt=fmt)
-
-
-def start(target, *args):
-    process = multiprocessing.get_context("fork").Process(target=target, args=args)
-    process.start()
-    return process
-
-
-class Logging(MadeUpDataset):
-    """Notes each read in a file shared by processes."""
-
-    def __init__(self, log):
-        super().__init__(SPEC)
-        self.log = log
-
-    def read(self, where):
-        with self.log.open("a") as stream:
-            stream.write(f"{where}\n")
-        return super().read(where)
-
-
-def run_logged(path, log, barrier):
-    barrier.wait()
-    run(path, dataset=Logging(log))
-
-
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("stale", [False, True])
-def test_of_processes_at_once_exactly_one_writes_and_all_succeed(tmp_path, stale):
-    path = tmp_path / "store"
-    if stale:
-        run_dead = start(run_until_sync, path, tfrecord.FORMAT, 4)
-        run_dead.join()
-        assert (path / LOCK_NAME).exists()
-    barrier = multiprocessing.get_context("fork").Barrier(3)
-    processes = [start(run_logged, path, tmp_path / "log", barrier) for _ in range(3)]
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0, 0]
-    reads = (tmp_path / "log").read_text().split()
-    assert len(reads) == len(set(reads))
-    assert verify_store(open_store(path)) > 0
-
-
-def test_store_that_is_being_written_names_who_writes_it(tmp_path):
-    path = tmp_path / "store"
-    with pytest.raises(RuntimeError):
-        run(path, dataset=Counting(5, fail(RuntimeError())))
-    with locked(path), pytest.raises(StoreClaimedError, match=f"written by process {os.getpid()} "):
-        run(path, wait_s=0)
-    assert len(run(path, wait_s=0)) == 10
-
-
 def test_dataset_that_does_not_say_it_may_is_not_used_by_two_threads(tmp_path):
-    class Alone(MadeUpDataset):
+    class Alone(Acting):
         thread_safe = False
 
         def read(self, where):
-            self.threads.add(threading.get_ident())
+            threads.add(threading.get_ident())
             return super().read(where)
 
-    dataset = Alone(SPEC)
-    dataset.threads = set()
-    run(tmp_path / "store", dataset=dataset, workers=4)
-    assert len(dataset.threads) == 1
-
-
-def test_probe_is_marked_as_one(tmp_path):
-    run(tmp_path / "whole")
-    run(tmp_path / "probe", samples=[0, 5])
-    kinds = [
-        json.loads((tmp_path / name / ".iobench-item.json").read_text())["kind"]
-        for name in ("whole", "probe")
-    ]
-    assert kinds == ["store", "probe"]
+    threads = set()
+    run(tmp_path / "store", dataset=Alone(), workers=4)
+    assert len(threads) == 1
 
 
 def test_store_of_a_later_version_is_refused(tmp_path):
-    run(tmp_path / "store")
-    later = dataclasses.replace(tfrecord.FORMAT, version=2)
-    run(tmp_path / "later", fmt=later)
+    run(tmp_path / "later", fmt=dataclasses.replace(tfrecord.FORMAT, version=2))
     with pytest.raises(StoreError, match="layout version 2 of tfrecord"):
         open_store(tmp_path / "later")
+
+
+@pytest.mark.parametrize("case", ["zarr", "zarr of chunks", "numpy"])
+@pytest.mark.parametrize("last", [0, 1, 3, 4])
+def test_a_probe_that_ends_early_has_the_shape_of_what_it_holds(tmp_path, monkeypatch, last, case):
+    zarr = pytest.importorskip("zarr", minversion="3", reason="needs pip install 'iobench[zarr]'")
+    clock = {"ns": 0}
+    monkeypatch.setattr(clocks, "now_ns", lambda: clock["ns"])
+    dataset = Acting(last, lambda: clock.update(ns=100_000_000_000))
+    store = run(tmp_path / "store", case, dataset=dataset, limit_s=60)
+    held = len(store)
+    assert 1 <= held < N_SAMPLES
+    assert store.manifest.samples == range(held)
+    samples = list(samples_in_order(Acting(), Acting().index(N_SAMPLES), range(held)))
+    expected = np.stack([sample["x"] for sample in samples])
+    np.testing.assert_array_equal(np.stack([store[n]["x"] for n in range(held)]), expected)
+    if case != "numpy":
+        read = zarr.open_group(store.path, mode="r")["x"][:]
+        assert read.tobytes() == expected.tobytes()
+    verify_store(store)
+
+
+# ---- every bit, in every format
+
+
+DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8", "c16"]
+SPECIAL = [np.nan, -np.nan, 0.0, -0.0, np.inf, -np.inf, 1e-45, -1e-45, 5e-324]
+SHAPES = st.lists(st.integers(1, 6), max_size=3).map(tuple) | st.just((3, 80, 81))
+SPECS = st.lists(st.tuples(SHAPES, st.sampled_from(DTYPES)), min_size=1, max_size=4).map(
+    lambda given: SampleSpec(
+        tuple(
+            Variable(f"v{number}", shape, dtype, tuple(f"d{axis}" for axis in range(len(shape))))
+            for number, (shape, dtype) in enumerate(given)
+        )
+    )
+)
+
+
+class Special(MadeUpDataset):
+    """Random bits, and among them what is easily lost."""
+
+    def decode(self, raw, where):
+        arrays = random_sample(self.spec, int.from_bytes(raw[0], "little"))
+        for array in arrays.values():
+            if array.dtype.kind == "f":
+                flat = array.reshape(-1)
+                with np.errstate(under="ignore"):
+                    flat[: len(SPECIAL)] = np.array(SPECIAL[: flat.size], array.dtype)
+        return arrays
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    fmt=st.sampled_from(list(FORMATS)), spec=SPECS, n_samples=st.integers(1, 5),
+    shard_n_samples=st.integers(1, 3),
+)  # fmt: skip
+def test_every_bit_comes_back(tmp_path, fmt, spec, n_samples, shard_n_samples):
+    path = tmp_path / "store"
+    shutil.rmtree(path, ignore_errors=True)
+    dataset = Special(spec)
+    index, nbytes = dataset.index(n_samples), shard_n_samples * spec.nbytes
+    store = convert(dataset, index, FORMATS[fmt], path, shard_nbytes=nbytes, workers=2)
+    assert (len(store), store.spec) == (n_samples, spec)
+    assert store.manifest.lossy == {}
+    made = list(samples_in_order(dataset, index, range(n_samples)))
+    for number, sample in enumerate(made):
+        found = store[number]
+        assert {n: a.tobytes() for n, a in found.items()} == {
+            n: a.tobytes() for n, a in sample.items()
+        }
+    verify_store(store, workers=2)
+    assert verify_against(store, index, lambda numbers: (made[n] for n in numbers)).same
+    store.close()
+
+
+# ---- what small samples cost: calls are counted, no time is taken
+
+
+COLUMNS = SampleSpec(
+    (
+        Variable("levels", (40, 5), "f4", ("level", "quantity")),
+        Variable("halves", (41, 2), "f4", ("half_level", "quantity")),
+        Variable("scalars", (7,), "f4", ("quantity",)),
+    )
+)
+
+
+@contextmanager
+def counted():
+    """Count calls of all functions, and those of others than Python's by name."""
+    calls = Counter()
+
+    def count(frame, event, called):
+        if event == "call":
+            calls["all"] += 1
+        elif event == "c_call":
+            calls["all"] += 1
+            calls[called.__name__] += 1
+
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
+def calls_of_writing(folder, fmt, options, n_samples):
+    samples = [random_sample(COLUMNS, seed % 4) for seed in range(500)]
+    rows = {name: np.stack([each[name] for each in samples]) for name in COLUMNS.names}
+    folder.mkdir()
+    with counted() as calls:
+        writer = fmt.writer(folder, COLUMNS, ShardPlan(0, n_samples, n_samples), options)
+        encode = fmt.encoder(COLUMNS, options)
+        for _ in range(n_samples // 500):
+            writer.append(encode(rows))
+        writer.close()
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("fmt", "options"),
+    [
+        (numpy_records.FORMAT, {}),
+        (tfrecord.FORMAT, {}),
+        (tfrecord.FORMAT, {"encoding": "bytes"}),
+        (zarr_groups.FORMAT, {}),
+        (zarr_groups.FORMAT, {"inner-chunk": "level=16"}),
+    ],
+    ids=str,
+)
+def test_calls_of_a_sample_do_not_grow_with_their_number(tmp_path, fmt, options):
+    few = calls_of_writing(tmp_path / "few", fmt, options, 1000)
+    many = calls_of_writing(tmp_path / "many", fmt, options, 4000)
+    assert many["all"] <= 4.05 * few["all"]
+    assert many["all"] <= 20 * 4000  # a check, and for each array its copy and its checksum
+    assert many["write"] <= 4 * few["write"] <= 40
+
+
+def test_fingerprints_of_many_files_cost_the_same_each(tmp_path):
+    files = [tmp_path / f"{number:04d}.nc" for number in range(400)]
+    for file in files:
+        file.write_bytes(os.urandom(100))
+    found = []
+    for chosen in (files[:100], files):
+        with counted() as calls:
+            for file in chosen:
+                fingerprint(file)
+        found.append(calls["stat"] + calls["open"] + calls["read"])
+    assert 0 < found[1] <= 4 * found[0]
+    assert np.ceil(found[0] / 100) <= 6
+
+
+# ---- on the workers of a dask.distributed cluster
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")  # the library's own, of ports and processes that end
+@pytest.mark.parametrize("happens", ["", "worker dies", "driver fails"])
+def test_workers_of_a_cluster_write_the_same_store(tmp_path, happens):
+    distributed = pytest.importorskip("distributed", reason="needs dask.distributed")
+    path, seen = tmp_path / "store", []
+    dataset = MadeUpDataset(SPEC)
+    common = {"dataset": dataset, "index": dataset.index(100)}
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+    ) as cluster:
+
+        def progress(done, total):
+            if happens == "worker dies" and not seen:
+                os.kill(cluster.workers[0].pid, 9)
+            seen.append((done, total))
+            if happens == "driver fails":
+                raise RuntimeError
+
+        try:
+            run(path, scheduler=cluster.scheduler_address, progress=progress, **common)
+        except RuntimeError:
+            assert happens == "driver fails"
+    store, alone = run(path, **common), run(tmp_path / "alone", **common)
+    assert store.manifest == alone.manifest
+    assert seen[-1] == (100, 100) or happens == "driver fails"
+
+
+def test_an_address_where_nothing_answers_is_one_line(tmp_path, monkeypatch):
+    pytest.importorskip("distributed", reason="needs dask.distributed")
+    monkeypatch.setattr("iobench_converters.on_dask.CONNECT_S", 0.5)
+    with pytest.raises(OptionError, match="no dask scheduler answers"):
+        run(tmp_path / "store", scheduler="tcp://127.0.0.1:9")

@@ -63,6 +63,7 @@ def produced(dataset, index, parts, **more):
     return found
 
 
+ORDERS = [DIMS, DIMS[::-1], ("t", "y"), ("y", "t"), ("y", "t", "x"), ("t",)]
 lengths = st.tuples(st.integers(1, 9), st.integers(1, 3), st.integers(1, 7), st.integers(1, 6))
 
 
@@ -71,7 +72,9 @@ def sources(draw):
     shape = draw(lengths)
     variables = {}
     for name in ("a", "b"):
-        dims = draw(st.sampled_from([DIMS, DIMS[::-1], ("t", "y"), ("y", "t", "x"), ("t",)]))
+        dims = draw(
+            st.sampled_from([DIMS, DIMS[::-1], ("t", "y"), ("y", "t"), ("y", "t", "x"), ("t",)])
+        )
         own = [shape[DIMS.index(dim)] for dim in dims]
         chunks = draw(st.none() | st.tuples(*(st.integers(1, n) for n in own)))
         variables[name] = dims, chunks, draw(st.booleans())

@@ -20,7 +20,7 @@ from iobench.datasets import source_files as netcdf_inspected
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.source_files import inspect_files
 from iobench.errors import FileFormatError, MissingFileError
-from iobench.stores.places import list_items, remove_item
+from iobench.stores.places import list_items
 
 LONG_AGO = 1_600_000_000 * 10**9
 
@@ -166,13 +166,10 @@ def test_a_folder_that_takes_nothing_serves_the_call(files, tmp_path):
         assert contents(files, in_the_way) == [file.read_bytes() for file in files]
 
 
-def test_iobench_cache_lists_and_removes_it(files, kept):
+def test_iobench_cache_lists_it(files, kept):
     contents(files, kept)
     [item] = list_items([kept])
     assert item.kind == "index"
-    remove_item(item)
-    assert not kept.exists()
-    contents(files, kept)
 
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck))

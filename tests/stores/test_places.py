@@ -91,7 +91,7 @@ def test_removed_item_is_gone_and_nothing_else(tmp_path):
     (tmp_path / "mine").touch()
     (item / "link").symlink_to(tmp_path / "mine")
     for found in list_items([tmp_path]):
-        remove_item(found)
+        remove_item(found.path)
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
 
 
@@ -104,10 +104,9 @@ def test_folder_with_other_content_is_never_marked(tmp_path):
 
 def test_folder_without_a_mark_is_never_removed(tmp_path):
     make_item(tmp_path / "a", kind="store", title="a")
-    (item,) = list_items([tmp_path])
-    (item.path / ".iobench-item.json").unlink()
+    (tmp_path / "a" / ".iobench-item.json").unlink()
     with pytest.raises(StorageError, match="not made by iobench"):
-        remove_item(item)
+        remove_item(tmp_path / "a")
 
 
 def test_link_to_an_item_is_neither_listed_nor_removed(tmp_path):
@@ -119,9 +118,8 @@ def test_link_to_an_item_is_neither_listed_nor_removed(tmp_path):
 
 def test_item_being_written_is_not_removed(tmp_path):
     make_item(tmp_path / "a", kind="store", title="a")
-    (item,) = list_items([tmp_path])
-    with locked(item.path), pytest.raises(StoreClaimedError, match=str(os.getpid())):
-        remove_item(item)
+    with locked(tmp_path / "a"), pytest.raises(StoreClaimedError, match=str(os.getpid())):
+        remove_item(tmp_path / "a")
 
 
 @pytest.mark.parametrize("name", ["stores", "stand-ins/maelstrom-yr-v1", "indexes"])

@@ -140,10 +140,10 @@ class DecodeReader:
     def __init__(self, source: StoreSource, *, of_whole: bool = False) -> None:
         store = self._store = source.store
         self._checks, self._files = source.checks, source.files
-        self._decoder = self._table = None
+        self._decode_into = self._table = None
         self._maps = False
         if isinstance(store, ExtentStore):
-            self._decoder = None if of_whole else store.row_decoder
+            self._decode_into = None if of_whole else store.decode_into
             self._table = store.table
             # Where there are few files, mapping them gains more than it costs.
             self._maps = len(store.table.files) * MIN_RUN <= store.table.file.size
@@ -163,7 +163,7 @@ class DecodeReader:
             sample = int(samples[row])
             one = {name: values[row, ...] for name, values in rows.items()}
             checked = self._checked(sample, extents, watch)
-            if self._decoder is None:
+            if self._decode_into is None:
                 raw = list(checked)
                 arrays = self._named(sample, self._store.decode, raw)
                 for name, values in one.items():
@@ -172,7 +172,7 @@ class DecodeReader:
                 continue
             stored = {**one, **self._numbers}
             for number, data in enumerate(checked):
-                self._named(sample, self._decoder.decode_into, number, data, stored)
+                self._named(sample, self._decode_into, number, data, stored)
                 watch.end(Kind.DECODE, len(data))
             for variable in self._packed:
                 assert variable.packed is not None
@@ -191,7 +191,7 @@ class DecodeReader:
         """Yield for each row, in any order, the bytes of its extents; each until the next one."""
         table, files = self._table, self._files
         watch.start()
-        if table is None or files is None or self._decoder is None:  # all of a batch together
+        if table is None or files is None or self._decode_into is None:  # all of a batch together
             of_each = [self._store.extents(sample) for sample in samples.tolist()]
             raw = self._store.read([extent for extents in of_each for extent in extents])
             watch.end(Kind.READ, sum(map(len, raw)))
