@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from iobench.coordinates import SampleLabels
+from iobench.coordinates import SampleLabels, decode_times
 from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_labels import (
@@ -25,7 +25,7 @@ from iobench.datasets.file_labels import (
 )
 from iobench.datasets.normalisation import Normalisation, checksum_of, normalisation_of
 from iobench.datasets.plain_loop import make_plain_loop
-from iobench.datasets.positions import FileCoordinates, SampleRows, decode_parts, decode_times
+from iobench.datasets.positions import FileCoordinates, SampleRows, decode_parts
 from iobench.datasets.published_files import PublishedFiles, RecipeVariable, ZScore
 from iobench.datasets.source_files import describe_source, inspect_files, whole_variable
 from iobench.errors import FileFormatError, IobenchError, SampleError

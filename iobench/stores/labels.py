@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.coordinates import SAMPLE_DIM, Coordinate, SampleLabels
+from iobench.coordinates import SAMPLE_DIM, Coordinate, SampleLabels, coordinate_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -258,8 +258,6 @@ def decodable_attributes(attributes: Mapping[str, Any], values: NDArray[Any]) ->
 
     Units of time that it cannot decode would keep it from opening a whole store.
     """
-    from iobench.datasets.positions import coordinate_times
-
     is_time = "since" in str(attributes.get("units", "")) and values.dtype.kind in "iuf"
     if not is_time or coordinate_times(values, attributes) is not None:
         return dict(attributes)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iobench.coordinates import decode_times
 from iobench.datasets import file_times, inspect_files
 from iobench.datasets.positions import (
-    decode_times,
     seconds_since_1970,
     time_positions,
 )
