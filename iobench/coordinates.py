@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,8 +32,6 @@ PLAIN_UNITS: Final = re.compile(
 )
 """Units of times without a zone or in UTC, spelled so that there are no two ways to read them."""
 UNIT_S: Final = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
-NAMED_ZONE: Final = re.compile(r"[\d\s](?!(?:UTC|GMT|Z|T)\b)[A-Za-z][A-Za-z/_]*\s*$")
-"""A time zone by its name at the end of units: pandas leaves out what it does not know."""
 STANDARD_CALENDARS: Final = ("", "standard", "gregorian", "proleptic_gregorian")
 GREGORIAN: Final = (np.datetime64("1582-10-16", "s"), np.datetime64("2262-01-01", "s"))
 """Between these all standard calendars, and all libraries, agree."""
@@ -267,56 +264,3 @@ def decode_whole_seconds(
         return None
     seconds = values.astype(np.int64) * unit_s
     return (since + seconds.astype("timedelta64[s]")).astype("datetime64[us]")
-
-
-def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any] | None:
-    """Return the times that numbers mean by CF: datetime64, or cftime objects of other calendars.
-
-    None where ``units`` are not those of a time ("... since ..."), or cannot be decoded, as with a
-    time zone that is neither UTC nor a number of hours.
-    """
-    if " since " not in units or NAMED_ZONE.search(units):
-        return None
-    missing = are_missing(values)
-    if missing.any():
-        known = decode_times(values[~missing], units, calendar)
-        if known is None or known.dtype.kind != "M":
-            return None
-        every = np.full(values.shape, "NaT", dtype=known.dtype)
-        every[~missing] = known
-        return every
-    whole = decode_whole_seconds(values, units, calendar)
-    if whole is not None:
-        return whole
-    from xarray import Variable
-    from xarray.coders import CFDatetimeCoder
-
-    attributes = {"units": units} | ({"calendar": calendar} if calendar else {})
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # dates before 1582 become cftime's, with a warning
-            # Microseconds reach every year; xarray's default of nanoseconds ends in 2262.
-            coder = CFDatetimeCoder(time_unit="us")
-            times: NDArray[Any] = coder.decode(Variable("n", values, attributes)).values
-    except (ValueError, OverflowError, ImportError):
-        return None  # a unit that CF does not know, or a calendar without cftime
-    return times if times.dtype.kind in "MO" else None
-
-
-def are_missing(values: NDArray[Any] | np.number[Any]) -> NDArray[np.bool_]:
-    """Return which whole numbers stand for no time: NumPy's, which xarray writes as it is."""
-    if values.dtype == np.int64:
-        return np.asarray(values == np.iinfo(np.int64).min)
-    return np.zeros(values.shape, dtype=np.bool_)
-
-
-def coordinate_times(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any] | None:
-    """Return the times that values of a coordinate mean by its attributes, in their shape.
-
-    None as of `decode_times`, and where they are no numbers.
-    """
-    if values.dtype.kind not in "iuf":
-        return None
-    units, calendar = (str(attributes.get(name, "")) for name in ("units", "calendar"))
-    times = decode_times(values.reshape(-1), units, calendar)
-    return None if times is None else times.reshape(values.shape)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, overload
 
 import numpy as np
 
-from iobench.coordinates import decode_times
+from iobench.chunks.cf_times import decode_times
 from iobench.datasets.contract import LazySequence, SampleAxis
 
 if TYPE_CHECKING:

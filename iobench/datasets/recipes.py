@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from iobench.coordinates import SampleLabels, decode_times
+from iobench.chunks.cf_times import decode_times
+from iobench.coordinates import SampleLabels
 from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_labels import (

@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.coordinates import SAMPLE_DIM, coordinate_times
+from iobench.chunks.cf_times import coordinate_times
+from iobench.coordinates import SAMPLE_DIM
 from iobench.datasets.positions import spell_times
 from iobench.errors import OptionError, UnknownNameError
 from iobench.stores.sample_numbers import sample_numbers

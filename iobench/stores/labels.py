@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.coordinates import SAMPLE_DIM, Coordinate, SampleLabels, coordinate_times
+from iobench.chunks.cf_times import coordinate_times
+from iobench.coordinates import SAMPLE_DIM, Coordinate, SampleLabels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

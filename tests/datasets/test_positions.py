@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.coordinates import decode_times
+from iobench.chunks.cf_times import decode_times
 from iobench.datasets import file_times, inspect_files
 from iobench.datasets.positions import (
     seconds_since_1970,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from iobench.coordinates import coordinate_times
+from iobench.chunks.cf_times import coordinate_times
 from iobench.errors import StoreError
 from iobench.stores.sample_numbers import places_among
 
