@@ -493,11 +493,10 @@ def _open_probe(
         source.index,
         find_format(choice.name),
         source.place,
-        samples=samples,
+        samples=samples[: max(1, PROBE_NBYTES // max(1, source.index.spec.nbytes))],
         options=choice.format_options,
         files=source.files,
         shard_nbytes=choice.shard_nbytes or PROBE_SHARD_NBYTES,
-        limit_nbytes=PROBE_NBYTES,
         limit_s=PROBE_S,
         encoding=choice.encoding,
         workers=available_cpus(),
@@ -517,7 +516,7 @@ def _open_probe(
     except StoreClaimedError:
         raise
     except StoreError as error:  # the same command makes it anew
-        raise StoreError(f"{error} ('iobench cache --remove {path}' removes it)") from error
+        raise StoreError(f"{error} (to have it made again: rm -r {path})") from error
     assert store is not None, "a probe has one part"
     took_s = watch()
     if tally.n_written and not tally.n_resumed:  # one run made it all
