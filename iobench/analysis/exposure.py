@@ -17,6 +17,7 @@ from iobench.analysis.exposure_figures import (
     DecodedChunkFigures,
     Exposure,
     Hang,
+    JobTime,
     LoaderExposure,
     LongWaits,
     PartExposure,
@@ -24,7 +25,6 @@ from iobench.analysis.exposure_figures import (
     StageExposure,
     StepStatistics,
 )
-from iobench.analysis.job_time import job_time_of
 from iobench.analysis.loop import ONLY
 from iobench.errors import ProfileError
 from iobench.recording.kinds import FAILED, HANG_NS, LOCKED, STUCK, WORKER_KINDS, Kind, is_one_of
@@ -62,7 +62,7 @@ def refuse_what_has_no_sum(profile: RunData) -> None:
         )
 
 
-def exposure_of(run: RankRun) -> Exposure:
+def exposure_of(run: RankRun, job: JobTime | None) -> Exposure:
     """Return who a training process waited for, for how long, and what stayed hidden."""
     profile, loop, deliveries = run, run.loop, run.deliveries
     steady, repeated = deliveries.in_part("steady"), deliveries.in_part("recurring")
@@ -97,7 +97,7 @@ def exposure_of(run: RankRun) -> Exposure:
         unrecorded=unrecorded,
         hang=_hang(run),
         is_script=profile.is_script,
-        job=job_time_of(run),
+        job=job,
         unjoined_ns=loop.unjoined_ns,
         is_handed=loop.unjoined_ns is not None and loop.has_loaders,
         has_consumer=loop.unjoined_ns is None

@@ -12,6 +12,7 @@ from iobench.analysis.attribution import attribute
 from iobench.analysis.counters import counters_of
 from iobench.analysis.deliveries import find_deliveries, roles_of_loaders
 from iobench.analysis.exposure import exposure_of, refuse_what_has_no_sum
+from iobench.analysis.job_time import job_time_of
 from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.span_sums import SpanSums, sums_of_spans, unknown_sums
 from iobench.errors import ProfileError
@@ -153,7 +154,7 @@ class RankRun(RunData, frozen=True, dict=True, eq=False, kw_only=True):
     @cached_property
     def exposure(self) -> Exposure:
         """Who was waited for, of the whole run and its parts."""
-        return exposure_of(self)
+        return exposure_of(self, job_time_of(self))
 
     def samples_in(self, chosen: NDArray[np.bool_]) -> int | None:
         """Return the samples of some batches: by their bytes, else by the batch size."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from iobench.runs.contents import RunData
     from iobench.storage.storage_trace import ProcessTrace
 
-NEARLY_ALL: Final = 0.95
-"""Segments of less than this share of a process's bytes do not stand for its reads."""
 _EVER: Final = np.iinfo(np.int64)
 """When something was of which no time is known."""
 
@@ -175,43 +173,6 @@ def _add_streams(
         if len(stages) == 1:
             at = (stages[0], placed.process)
             times[at] = times.get(at, 0) + int(row["stdio_read_ns"])
-
-
-def read_sizes(known: ReadEvidence) -> NDArray[np.int64] | None:
-    """Return the bytes of each read, of segments where they are nearly all; None if only sums."""
-    parts = []
-    process = known.profile.spans["process"][known.reading.rows]
-    for index in range(len(known.profile.processes)):
-        rows = known.reading.rows[process == index]
-        part = _of_segments(known, index)
-        if part is None and len(rows):
-            spans = known.profile.spans[rows]
-            if (((spans["flags"] & Flag.SUMMED) != 0) & (spans["pieces"] > 1)).any():
-                return None
-            part = spans["nbytes"][spans["nbytes"] != 0]
-        if part is not None:
-            parts.append(part.astype(np.int64))
-    return np.concatenate(parts) if parts else None
-
-
-def _of_segments(known: ReadEvidence, index: int) -> NDArray[Any] | None:
-    """Return a process's sizes of data segments; None where they are not nearly all it read."""
-    if index not in known.logs or not _has_all_segments(known.logs[index][1]):
-        return None
-    placed, log = known.logs[index]
-    of_data = np.array([known.names.of_file(name) is not None for name in log.files], dtype=bool)
-    segments = placed.segments
-    chosen = (segments["nbytes"] > 0) & ~segments["stray"]
-    segments = segments[chosen & (of_data[segments["file"]] | (segments["span"] >= 0))]
-    rows = log.counters[of_data[log.counters["file"]]]
-    streams, calls = (
-        np.maximum(rows[f"{kind}_read_nbytes"], 0).astype(np.int64) for kind in ("stdio", "posix")
-    )
-    # What the netCDF library reads at each opening, to recognise the format, is no reading of data.
-    headers = (rows["stdio_reads"] > 0) & (calls > streams)
-    nbytes: NDArray[Any] = segments["nbytes"]
-    enough = NEARLY_ALL * (calls.sum() + streams[~headers].sum())
-    return nbytes if nbytes.sum() >= enough else None
 
 
 def epoch_nbytes(run: RankRun) -> int | None:

@@ -129,7 +129,6 @@ def _tried(
         )
     base = baseline_config(config, baseline)
     every = [*advice.changes, *advice.to_measure]
-    every += [same for each in advice.to_measure for same in each.same_bound]
     every.sort(key=lambda each: each.evidence is not Evidence.UNKNOWN)
     possible = [each for each in every if changed_config(base, each.settings) is not None]
     if not possible:

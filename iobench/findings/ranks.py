@@ -12,21 +12,12 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
-from iobench.analysis.time_intervals import covered, length_before
+from iobench.analysis.time_intervals import covered
 from iobench.findings.contract import Finding
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report import units
-from iobench.report.document import (
-    Bar,
-    BarPart,
-    Chart,
-    Column,
-    Quantity,
-    Section,
-    Table,
-    sentences,
-)
+from iobench.report.document import Column, Quantity, Section, Table, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,16 +25,13 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.span_reader import Anchor
-    from iobench.report.document import Block
 
 Integers = NDArray[np.int64]
 PassName = tuple[str, str, str, int, int]
 """Framework, class and name of a loader, which of those alike, and which of its passes."""
 
 MOST_RANKS: Final = 16
-MOST_HEAT_RANKS: Final = 256
 MOST_RANGES: Final = 6
-N_BINS: Final = 48
 
 
 class RankFigures(msgspec.Struct, frozen=True):
@@ -52,7 +40,6 @@ class RankFigures(msgspec.Struct, frozen=True):
     ``wait_ns`` is its whole wait, None without a loader that iobench sees; ``exposed_ns`` that in
     the steps in which it was last while all others had their batch. ``comm_held_ns`` is how long
     collective operations held its loop, waiting for other ranks included; None without any.
-    ``waits_ns`` has `N_BINS` parts of the job's time.
     """
 
     rank: int
@@ -61,7 +48,6 @@ class RankFigures(msgspec.Struct, frozen=True):
     comm_held_ns: int | None
     exposed_ns: int = 0
     steps_last: int = 0
-    waits_ns: tuple[int, ...] = ()
 
 
 class JobFigures(msgspec.Struct, frozen=True):
@@ -101,9 +87,8 @@ class RankSteps(msgspec.Struct, frozen=True):
     position: Integers
     delivered_ns: Integers
     step_wait_ns: Integers
-    wait_start_ns: Integers
-    wait_end_ns: Integers
-    until_ns: int
+    since_ns: int  # from the first wait
+    until_ns: int  # to the end of the last that brought a batch
 
 
 def steps_of_rank(run: RankRun) -> RankSteps | None:
@@ -131,8 +116,7 @@ def steps_of_rank(run: RankRun) -> RankSteps | None:
         position=deliveries.position[rows],
         delivered_ns=deliveries.delivered_ns[rows],
         step_wait_ns=waited[rows + 1] - waited[first],
-        wait_start_ns=deliveries.requested_ns,
-        wait_end_ns=deliveries.delivered_ns,
+        since_ns=int(deliveries.requested_ns[:1].sum()),
         until_ns=int(deliveries.until_ns[~deliveries.failed].max(initial=0)),
     )
 
@@ -184,17 +168,13 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
     alone_ns = np.minimum(wait_ns, delivered[last] - delivered[before])
     exposed_ns = np.bincount(rank[last], alone_ns, minlength=len(ranks)).astype(np.int64)
     steps_last = np.bincount(rank[last], minlength=len(ranks))
-    begin = min((each.wait_start_ns[0] + by for each, by in pairs if each.until_ns), default=0)
+    begin = min((each.since_ns + by for each, by in pairs if each.until_ns), default=0)
     end = max((each.until_ns + by for each, by in pairs if each.until_ns), default=0)
-    edges = begin + _bin_ns(int(end - begin)) * np.arange(N_BINS + 1, dtype=np.int64)
     figures = tuple(
-        replace(
-            each.figures,
-            exposed_ns=int(exposed_ns[place]),
-            steps_last=int(steps_last[place]),
-            waits_ns=_in_bins(each, edges - by),
+        replace(each.figures, exposed_ns=exposed, steps_last=n_last)
+        for each, exposed, n_last in zip(
+            ranks, exposed_ns.tolist(), steps_last.tolist(), strict=True
         )
-        for place, (each, by) in enumerate(pairs)
     )
     waits = [each.wait_ns for each in figures if each.wait_ns is not None]
     all_ns: int = sum(waits)
@@ -208,10 +188,6 @@ def compare_ranks(ranks: Sequence[RankSteps]) -> JobFigures:
         exposed_ns=int(alone_ns.sum()),
         imbalance=max(waits) * len(waits) / all_ns if len(waits) > 1 and all_ns else None,
     )
-
-
-def _bin_ns(wall_ns: int) -> int:
-    return max(1, -(-wall_ns // N_BINS))
 
 
 def _missing(ranks: Sequence[RankSteps]) -> dict[str, tuple[int, ...]]:
@@ -266,21 +242,14 @@ def _last_two(step: Integers, delivered: Integers) -> tuple[Integers, Integers]:
     return order[several], order[several - 1]
 
 
-def _in_bins(rank: RankSteps, edges: Integers) -> tuple[int, ...]:
-    if not len(rank.wait_start_ns):
-        return (0,) * (len(edges) - 1)
-    return tuple(np.diff(length_before(rank.wait_start_ns, rank.wait_end_ns, edges)).tolist())
-
-
 def ranks_section(job: JobFigures) -> Section:
     """Return what a job waited for, rank by rank."""
     missing = (
         f"{len(ranks)} of {units.count(job.world_size)} ranks ({_ranges(ranks)}): {what}."
         for what, ranks in job.missing.items()
     )
-    blocks: list[Block] = [*sentences(_lines(job)), *sentences(missing, "caution")]
-    blocks += [*_heat_map(job), _rank_table(job)]
-    return Section("job", "All training processes", tuple(blocks))
+    texts = *sentences(_lines(job)), *sentences(missing, "caution")
+    return Section("job", "All training processes", (*texts, _rank_table(job)))
 
 
 def _lines(job: JobFigures) -> Iterator[str]:
@@ -325,24 +294,6 @@ def _rank_table(job: JobFigures) -> Table:
             )
             for each in shown
         ),
-    )
-
-
-def _heat_map(job: JobFigures) -> Iterator[Chart]:
-    """Return rank by time: how much of each bin was waited."""
-    if not job.steps_wall_ns:
-        return
-    shown = sorted(_slowest(job, MOST_HEAT_RANKS), key=lambda each: each.rank)
-    bin_ns = _bin_ns(job.steps_wall_ns)
-    bars = (
-        Bar(tuple(BarPart("exposed", ns / bin_ns) for ns in each.waits_ns), str(each.rank))
-        for each in shown
-    )
-    yield Chart(
-        "Waiting by rank and time, from blank (none) to full (all of the time); one column is "
-        f"{units.duration(bin_ns)} of {units.duration(job.steps_wall_ns)}",
-        tuple(bars),
-        bin_ns,
     )
 
 

@@ -1,4 +1,4 @@
-"""What storage did in a run: bytes by who counted them, storage in stages, sizes of reads."""
+"""What storage did in a run: bytes by who counted them, and storage time in stages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from iobench.analysis.storage_reads import (
     StageStorage,
     evidence_of,
     incomplete_modules,
-    read_sizes,
     stage_storage,
 )
 from iobench.findings.contract import Finding
@@ -23,8 +22,6 @@ from iobench.report.document import Column, Quantity, Section, Sentence, Table, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
 
     from iobench.analysis.placement import Placement, ProcessPlacement
     from iobench.analysis.run import RankRun
@@ -45,12 +42,6 @@ COLUMNS: Final = {
     "read_calls_nbytes": "read calls",
     "device_nbytes": "device",
 }
-SIZES: Final = {
-    f"{size} {unit}": size * power
-    for unit, power in (("KiB", 1 << 10), ("MiB", 1 << 20))
-    for size in (1, 4, 16, 64, 256)[: 5 if unit == "KiB" else 4]
-}
-"""Edges of size classes; a size on an edge is in the class above it."""
 MOST_FILES: Final = 1000
 """Rows of files, the largest."""
 
@@ -75,14 +66,12 @@ class StorageFigures(msgspec.Struct, frozen=True):
     """What storage did in a run of one training process.
 
     ``bytes`` has the run first, then processes, then files, largest first; ``in_stages`` the stages
-    that read where Darshan's log is there; ``read_sizes`` reads by size class, where each was seen;
-    ``notes`` how much of the run Darshan saw, and what
+    that read where Darshan's log is there; ``notes`` how much of the run Darshan saw, and what
     could not be read.
     """
 
     bytes: tuple[ByteRow, ...] = ()
     in_stages: Mapping[str, StageStorage] = {}
-    read_sizes: Mapping[str, int] = {}
     notes: tuple[str, ...] = ()
 
 
@@ -95,19 +84,8 @@ def storage_of(run: RankRun) -> StorageFigures | None:
     return StorageFigures(
         bytes=_byte_rows(known),
         in_stages=stage_storage(known) if known.logs else {},
-        read_sizes=_by_size_class(read_sizes(known)),
         notes=() if run.placement is None else tuple(_covered(run.placement)),
     )
-
-
-def _by_size_class(nbytes: NDArray[np.int64] | None) -> dict[str, int]:
-    """Return how many reads there are of each size class that has any."""
-    if nbytes is None:
-        return {}
-    classes = np.searchsorted([*SIZES.values()], nbytes[nbytes > 0], side="right")
-    names = [*(f"< {edge}" for edge in SIZES), f"from {[*SIZES][-1]}"]
-    counts = np.bincount(classes, minlength=len(names)).tolist()
-    return {name: number for name, number in zip(names, counts, strict=True) if number}
 
 
 class _Bytes(msgspec.Struct):
@@ -294,7 +272,7 @@ def _covered(placement: Placement) -> Iterator[str]:
 
 
 def storage_section(figures: StorageFigures) -> Section | None:
-    """Return what storage did: how much of it is known, then bytes, stages and sizes of reads."""
+    """Return what storage did: how much of it is known, then bytes and stages."""
     blocks: list[Block] = [*sentences(figures.notes)]
     if figures.bytes:
         whole = figures.bytes[0]
@@ -306,9 +284,6 @@ def storage_section(figures: StorageFigures) -> Section | None:
         blocks += sentences(REASONS[each] for each in whole.reasons)
     if figures.in_stages:
         blocks.append(_stage_table(figures.in_stages))
-    if figures.read_sizes:
-        sizes = (f"{units.count(each)} of {name}" for name, each in figures.read_sizes.items())
-        blocks += sentences((f"Single reads by size: {', '.join(sizes)}.",))
     return Section("storage", "Storage", tuple(blocks), is_folded=True) if blocks else None
 
 

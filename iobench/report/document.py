@@ -63,7 +63,6 @@ class Chart(msgspec.Struct, frozen=True):
 
     title: str
     bars: tuple[Bar, ...]
-    column_ns: int = 0  # of a map by time: each piece stands for that long, its length is a shade
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -44,8 +44,6 @@ STORED: Final = {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
 """What is converted: then samples share no chunks that stay in memory."""
 WORTH_FRACTION: Final = 0.01
 """Of the time, what a change saves at least that is proposed."""
-SAME_BOUND: Final = 0.005
-"""Of the time, by what bounds differ that say different things."""
 
 
 def advice_of(measured: Iterable[Loading | None]) -> Advice | None:
@@ -62,7 +60,7 @@ def advice_of(measured: Iterable[Loading | None]) -> Advice | None:
     proposed = [each for each in judged if isinstance(each, AdvisedChange)]
     proposed.sort(key=lambda each: each.rank)
     changes = tuple(each for each in proposed if each.is_proven)
-    to_measure = _without_repeats(each for each in proposed if not each.is_proven)
+    to_measure = tuple(each for each in proposed if not each.is_proven)
     outcome, sentence = _outcome(changes, to_measure, error, baseline)
     return Advice(
         run=str(baseline.path),
@@ -107,20 +105,6 @@ def _judged(item: AdvisedChange | RuledOut, baseline: Loading) -> AdvisedChange 
     pays = None if spent_s == 0.0 else BreakEven.of(spent_s, epoch_s, saved_s, first_saved_s)
     commands = commands_of(item, baseline)
     return replace(item, saved_s=saved_s, break_even=pays, commands=commands)
-
-
-def _without_repeats(proposed: Iterable[AdvisedChange]) -> tuple[AdvisedChange, ...]:
-    """Return proposals, those of one bound as one, which names the others."""
-    result: list[AdvisedChange] = []
-    for each in proposed:
-        for number, other in enumerate(result):
-            near = abs(other.expected - each.expected) < SAME_BOUND
-            if near and other.evidence is each.evidence is Evidence.BOUND:
-                result[number] = replace(other, same_bound=(*other.same_bound, each))
-                break
-        else:
-            result.append(each)
-    return tuple(result)
 
 
 def _outcome(
@@ -196,8 +180,6 @@ def _blocks(changes: Sequence[AdvisedChange]) -> tuple[Block, ...]:
     result: list[Block] = []
     for number, change in enumerate(changes, 1):
         result += _block(f"{number}. {change.title}", change)
-        for same in change.same_bound:
-            result += _block(f"{number}. or, with the same bound: {same.title}", same)
     return tuple(result)
 
 

@@ -109,7 +109,6 @@ class AdvisedChange(Gain, frozen=True, kw_only=True):
     saved_s: float | None = None  # of an epoch, by `expected`
     break_even: BreakEven | None = None  # None for what is not spent for once
     commands: tuple[str, ...] = ()  # that make it, and for a profile those that measure it
-    same_bound: tuple[AdvisedChange, ...] = ()  # others that gain no more than the same
 
     @property
     def rank(self) -> tuple[bool, int, bool, bool, float]:

@@ -15,13 +15,12 @@ from iobench.report.wrapping import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.report.document import Bar, Block, Cell, Chart, Document, Table
+    from iobench.report.document import Bar, Block, Cell, Document, Table
 
 WIDTH: Final = 1000
 """Of a bar, in its own units; the page stretches it."""
 LEAST: Final = 1.0
 """What is there at all is drawn at least this wide."""
-LEVELS: Final = 8
 TIMELINE: Final = "timeline"
 
 
@@ -32,7 +31,6 @@ class HtmlRenderer:
         environment = shell.make_environment()
         environment.filters |= {
             "bar": _drawn_bar,
-            "heat_paths": _heat_paths,
             "kind": lambda block: type(block).__name__,
             "legend": _legend,
             "number": _number,
@@ -115,15 +113,3 @@ def _legend(block: Block) -> list[tuple[str, str]]:
     return [
         (kind, what.pop()) for kind, what in meanings.items() if len(what) == 1 and what != {""}
     ]
-
-
-def _heat_paths(chart: Chart) -> list[str]:
-    """Return for each level of a map by time, from little to all, an SVG path of its cells."""
-    paths: list[list[str]] = [[] for _ in range(LEVELS)]
-    for y, bar in enumerate(chart.bars):
-        for x, part in enumerate(bar.parts):
-            if part.length > 0:
-                # Rounded up, so that blank is nothing at all.
-                level = min(LEVELS, -int(-part.length * LEVELS // 1))
-                paths[level - 1].append(f"M{x} {y}h1v1h-1z")
-    return ["".join(path) for path in paths]

@@ -59,11 +59,8 @@ def test_formats_are_compared_first_and_every_label_points_at_something(tmp_path
             assert named["href"][1:] in ids
 
 
-def test_a_job_has_a_heat_map_and_its_slowest_rank_first(tmp_path):
+def test_a_job_has_its_slowest_rank_first(tmp_path):
     page = parts_of(write_job(tmp_path / "run"))
-    _, heat = page.element(**{"class": "heat-map"})
-    assert heat["viewbox"] == "0 0 48 3"
-    assert sum(named["d"].count("M") for tag, named in page.elements if tag == "path") > 0
     assert tabs_of(page) == ["run-2", "run-1", "run-0"]
     assert {each["wait_ns"] for each in page.document["job"]["ranks"]} <= values_of(page, "ns")
 
