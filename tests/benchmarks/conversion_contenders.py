@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from conversion_sources import Layout, read_layout
 
@@ -77,8 +77,6 @@ def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> None:
     outcome = run(request, Quiet())
     names = ("memory_nbytes", "in_nbytes", "out_nbytes", "stages_s", "wall_s")
     TOLD.update({name: outcome[name] for name in names})
-    idle_nbytes, peak_nbytes = outcome["idle_rss_nbytes"] or 0, outcome["peak_rss_nbytes"] or 0
-    TOLD.update(held_nbytes=peak_nbytes - idle_nbytes)
 
     def check() -> None:
         import iobench
@@ -122,15 +120,6 @@ def iobench_tfrecord(source: Path, target: Path, memory_nbytes: int) -> None:
     ours(source, target, 0, "tfrecord")
 
 
-@contender(*IOBENCH, "iobench_converters.zarr_groups", "zarr")
-def iobench_forecast(source: Path, target: Path, memory_nbytes: int) -> None:
-    """What --dry-run says of a conversion to Zarr."""
-    from iobench.conversion.forecast import forecast
-
-    _, told = forecast(our_request(source, target, 0, "zarr"), Quiet())
-    TOLD.update(told)
-
-
 @contender(*IOBENCH)
 def limit_decoder(source: Path, target: Path, memory_nbytes: int) -> None:
     """Read and decode every chunk once, in as many threads as there are CPUs, and drop it."""
@@ -144,9 +133,9 @@ def limit_decoder(source: Path, target: Path, memory_nbytes: int) -> None:
     waiting = iter(
         [
             (variable, some)
-            for samples in files.by_file()
-            for variable in samples.variables
-            for row, _ in variable.parts(samples.indexes)
+            for variables, _, indexes in files.by_file()
+            for variable in variables
+            for row, _ in variable.parts(indexes)
             for some in batched(row, variable)
         ]
     )
@@ -195,18 +184,6 @@ def opened(source: Path, **how: Any) -> Any:
 
 
 XARRAY = ("xarray", "zarr", "netCDF4", "dask.array", "cfgrib")
-
-
-@contender(*XARRAY)
-def xarray_as_it_comes(source: Path, target: Path, memory_nbytes: int) -> None:
-    """Keep the chunks of the source: fast, and of no use to whoever wants one sample."""
-    with opened(source) as data:
-        data.to_zarr(target, mode="w", consolidated=False, zarr_format=version(source))
-
-
-def version(source: Path) -> int:
-    """Return the version of Zarr whose codecs the source has."""
-    return 2 if read_layout(source).kind == "zarr2" else 3
 
 
 CHUNK_NBYTES = 1 << 20

@@ -7,17 +7,18 @@ contender needs is imported, and its files are opened, before the first order.
 from __future__ import annotations
 
 import argparse
-import importlib.machinery
 import json
+import mmap
 import os
 import random
 import shutil
 import sys
 import time
-import types
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,36 +38,14 @@ RADIATION = (
 """The columns of A3's training sample, as its plugin hands them on."""
 SETS = {each[0]: each for each in (ENS, RADIATION)}
 PAGE = 4096
-LITDATA_CHUNK_NBYTES = 1 << 31
-"""One chunk: LitData maps one at a time, and a random order over several maps them in turns."""
-
 DEVICE = os.environ.get("LOADERS_DEVICE", "")
 """Where batches go to, as torch calls it; ``""``: nowhere."""
+Arrays = dict[str, np.ndarray]
 Batches = Iterator[Any]
 Epoch = Callable[[Sequence[int]], Batches]
-CONTENDERS: dict[str, tuple[str, tuple[str, ...], Callable[..., Epoch]]] = {}
-"""By name: what files it reads, what it imports, what opens them."""
-ON_DEVICE: set[str] = set()
-"""Those that hand out batches on a device."""
 
 
-def contender(files: str, *needs: str) -> Callable[[Callable[..., Epoch]], Callable[..., Epoch]]:
-    """Enter a function that opens a folder and returns what loads an epoch in a given order."""
-
-    def enter(function: Callable[..., Epoch]) -> Callable[..., Epoch]:
-        CONTENDERS[function.__name__] = (files, needs, function)
-        return function
-
-    return enter
-
-
-def on_device(function: Callable[..., Epoch]) -> Callable[..., Epoch]:
-    """Enter a contender among those whose batches are on a device."""
-    ON_DEVICE.add(function.__name__)
-    return function
-
-
-def samples(name: str) -> Iterator[dict[str, np.ndarray]]:
+def samples(name: str) -> Iterator[Arrays]:
     """Yield the samples of a set: smooth fields, as far as lossless codecs see."""
     _, count, _, arrays = SETS[name]
     rng = np.random.default_rng(0)
@@ -91,7 +70,11 @@ def write_files(kind: str, folder: Path, name: str) -> None:
         return
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    WRITERS[kind.partition("+")[0]](target, name, kind.partition("+")[2])
+    layout, _, options = kind.partition("+")
+    if layout == "store":
+        _write_store(target, name, options)
+    else:
+        WRITERS[layout](target, name)
     os.sync()
     (target / "finished").touch()
 
@@ -124,105 +107,32 @@ def _write_store(target: Path, name: str, options: str) -> None:
     finish_store(store, fmt, manifest, checksums=info.checksums, n_samples=count)
 
 
-def _write_npy(target: Path, name: str, _: str) -> None:
+def _write_npy(target: Path, name: str) -> None:
     for number, sample in enumerate(samples(name)):
-        data = next(iter(sample.values())) if len(sample) == 1 else _joined(sample)
-        np.save(target / f"{number:06d}.npy", data)
+        parts = list(sample.values())
+        joined = parts[0] if len(parts) == 1 else np.concatenate([each.ravel() for each in parts])
+        np.save(target / f"{number:06d}.npy", joined)
 
 
-def _joined(sample: dict[str, np.ndarray]) -> np.ndarray:
-    return np.concatenate([values.reshape(-1) for values in sample.values()])
-
-
-def _write_hdf5(target: Path, name: str, _: str) -> None:
+def _write_hdf5(target: Path, name: str) -> None:
     import h5py
 
-    count = SETS[name][1]
+    _, count, _, arrays = SETS[name]
     with h5py.File(target / "samples.h5", "w") as file:
+        for key, shape in arrays:
+            file.create_dataset(key, (count, *shape), "f4", chunks=(1, *shape))
         for number, sample in enumerate(samples(name)):
             for key, values in sample.items():
-                if not number:
-                    file.create_dataset(
-                        key, (count, *values.shape), "f4", chunks=(1, *values.shape)
-                    )
                 file[key][number] = values
 
 
-def without_torchvision() -> None:
-    """Let streaming be imported where torchvision is not: it takes pictures' datasets from it."""
-
-    class Absent(types.ModuleType):
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            return type(name, (), {})
-
-    below = ("", ".transforms", ".transforms.functional", ".datasets", ".io")
-    for name in (f"torchvision{part}" for part in below):
-        module = Absent(name)
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        sys.modules[name] = module
-
-
-def _write_mds(target: Path, name: str, _: str) -> None:
-    from streaming import MDSWriter
-
-    shapes = SETS[name][3]
-    columns = {key: f"ndarray:float32:{','.join(map(str, shape))}" for key, shape in shapes}
-    with MDSWriter(out=str(target / "mds"), columns=columns, size_limit=1 << 28) as writer:
-        for sample in samples(name):
-            writer.write(sample)
-
-
-def _write_litdata(target: Path, name: str, _: str) -> None:
-    import torch
-    from litdata.streaming.cache import Cache
-
-    cache = Cache(str(target / "litdata"), chunk_bytes=LITDATA_CHUNK_NBYTES)
-    for number, sample in enumerate(samples(name)):
-        cache[number] = {key: torch.from_numpy(values) for key, values in sample.items()}
-    cache.done()
-    cache.merge()
-
-
-def _write_array_record(target: Path, name: str, _: str) -> None:
-    from array_record.python.array_record_module import ArrayRecordWriter
-
-    writer = ArrayRecordWriter(str(target / "samples.array_record"), "group_size:1,uncompressed")
-    for sample in samples(name):
-        writer.write(_joined(sample).tobytes())
-    writer.close()
-
-
-WRITERS: dict[str, Callable[[Path, str, str], None]] = {
-    "store": _write_store,
+WRITERS: dict[str, Callable[[Path, str], None]] = {
     "npy": _write_npy,
     "hdf5": _write_hdf5,
-    "mds": _write_mds,
-    "litdata": _write_litdata,
-    "array_record": _write_array_record,
 }
 
 
 # -- ours -------------------------------------------------------------------------------------
-
-
-def _ring(store: Path, batch_size: int, **options: Any) -> Epoch:
-    """Load through the ring, in an order that is given."""
-    from iobench.loaders.ring.loader import RingLoader
-    from iobench.loaders.ring.store_source import StoreSource
-    from iobench.stores.finished_store import open_store
-
-    verify = options.pop("verify", False)
-    source = StoreSource(open_store(store / "store"), **({"verify": True} if verify else {}))
-    order = GivenOrder(len(source), batch_size)
-    loader = RingLoader(source, order, **options)  # type: ignore[arg-type]
-
-    def epoch(numbers: Sequence[int]) -> Batches:
-        order.numbers = np.array(numbers, dtype=np.int64)
-        return iter(loader)
-
-    return epoch
 
 
 class GivenOrder:
@@ -244,44 +154,8 @@ class GivenOrder:
         return (self.samples(epoch, batch) for batch in range(first, len(self)))
 
 
-@contender("store+numpy", "iobench.loaders.ring")
-def ring_numpy(folder: Path, batch_size: int) -> Epoch:
-    return _ring(folder, batch_size)
-
-
-@contender("store+zarr", "iobench.loaders.ring")
-def ring_zarr(folder: Path, batch_size: int) -> Epoch:
-    return _ring(folder, batch_size)
-
-
-@contender("store+tfrecord", "iobench.loaders.ring")
-def ring_tfrecord(folder: Path, batch_size: int) -> Epoch:
-    return _ring(folder, batch_size)
-
-
-@contender("store+numpy", "iobench.loaders.ring")
-def ring_numpy_one_thread(folder: Path, batch_size: int) -> Epoch:
-    return _ring(folder, batch_size, threads=1)
-
-
-@contender("store+numpy", "iobench.loaders.ring", "crc32c")
-def ring_numpy_verified(folder: Path, batch_size: int) -> Epoch:
-    return _ring(folder, batch_size, verify=True)
-
-
-@contender("store+zarr,codec=blosc-lz4", "iobench.loaders.ring", "numcodecs.blosc")
-def ring_zarr_lz4_one_thread(folder: Path, batch_size: int) -> Epoch:
-    return _ring(folder, batch_size, threads=1)
-
-
-def _torch_ring(folder: Path, batch_size: int, **options: Any) -> Epoch:
-    from iobench.stores.finished_store import open_store
-    from iobench.torch import StoreLoader
-
-    store = open_store(folder / "store")
-    loader = StoreLoader(store, batch_size, **options)
-    order = GivenOrder(len(store), batch_size)
-    loader.order = order  # type: ignore[assignment]
+def _in_order(loader: Any, order: GivenOrder) -> Epoch:
+    """Return epochs of a loader that goes by such an order."""
 
     def epoch(numbers: Sequence[int]) -> Batches:
         order.numbers = np.array(numbers, dtype=np.int64)
@@ -290,18 +164,34 @@ def _torch_ring(folder: Path, batch_size: int, **options: Any) -> Epoch:
     return epoch
 
 
-@contender("store+numpy", "torch", "iobench.torch")
-def ring_torch(folder: Path, batch_size: int) -> Epoch:
-    return _torch_ring(folder, batch_size)
+def _store(folder: Path) -> Any:
+    from iobench.stores.finished_store import open_store
+
+    return open_store(folder / "store")
 
 
-PATCH = {"d1": 128, "d2": 128}
-"""Of the fields of the ENS set."""
+def ring(folder: Path, batch_size: int, *, verify: bool = False, **options: Any) -> Epoch:
+    """Load through the ring, as NumPy arrays."""
+    from iobench.loaders.ring.loader import RingLoader
+    from iobench.loaders.ring.store_source import StoreSource
+
+    source = StoreSource(_store(folder), **({"verify": True} if verify else {}))
+    order = GivenOrder(len(source), batch_size)
+    return _in_order(RingLoader(source, order, **options), order)  # type: ignore[arg-type]
 
 
-def _moments() -> tuple[np.ndarray, np.ndarray]:
-    """Return a mean and a deviation for each variable of the ENS set."""
-    return np.arange(7.0).reshape(7, 1, 1), np.arange(1.0, 8.0).reshape(7, 1, 1)
+def torch_ring(folder: Path, batch_size: int, **options: Any) -> Epoch:
+    """Load through `StoreLoader`, as tensors."""
+    from iobench.torch import StoreLoader
+
+    store = _store(folder)
+    loader = StoreLoader(store, batch_size, **options)
+    loader.order = order = GivenOrder(len(store), batch_size)  # type: ignore[assignment]
+    return _in_order(loader, order)
+
+
+MOMENTS = np.arange(7.0).reshape(7, 1, 1), np.arange(1.0, 8.0).reshape(7, 1, 1)
+"""A mean and a deviation for each variable of the ENS set."""
 
 
 def _corners() -> Iterator[tuple[int, int]]:
@@ -310,34 +200,22 @@ def _corners() -> Iterator[tuple[int, int]]:
         yield rng.randrange(361 - 128 + 1), rng.randrange(720 - 128 + 1)
 
 
-@contender("store+numpy", "torch", "iobench.torch")
-def ring_normalised(folder: Path, batch_size: int) -> Epoch:
-    return _torch_ring(folder, batch_size, normalise={"fields": _moments()})
-
-
-@contender("store+numpy", "torch", "iobench.torch")
-def ring_then_torch_normalises(folder: Path, batch_size: int) -> Epoch:
-    """The same by torch, in place, after the batch."""
+def then_normalised(folder: Path, batch_size: int) -> Epoch:
+    """Normalise by torch, in place, after the batch."""
     import torch
 
-    epoch = _torch_ring(folder, batch_size)
-    mean, std = (torch.from_numpy(each.astype("f4")) for each in _moments())
+    epoch = torch_ring(folder, batch_size)
+    mean, std = (torch.from_numpy(each.astype("f4")) for each in MOMENTS)
     return lambda numbers: (
         {"fields": batch["fields"].sub_(mean).div_(std)} for batch in epoch(numbers)
     )
 
 
-@contender("store+numpy", "torch", "iobench.torch")
-def ring_patches(folder: Path, batch_size: int) -> Epoch:
-    return _torch_ring(folder, batch_size, patch=PATCH)
-
-
-@contender("store+numpy", "torch", "iobench.torch")
-def ring_then_torch_cuts(folder: Path, batch_size: int) -> Epoch:
-    """The same of whole samples, after the batch."""
+def then_cut(folder: Path, batch_size: int) -> Epoch:
+    """Cut patches out of whole samples, after the batch."""
     import torch
 
-    epoch, corners = _torch_ring(folder, batch_size), _corners()
+    epoch, corners = torch_ring(folder, batch_size), _corners()
 
     def cut(batch: Any) -> Any:
         whole = batch["fields"]
@@ -348,186 +226,7 @@ def ring_then_torch_cuts(folder: Path, batch_size: int) -> Epoch:
     return lambda numbers: (cut(batch) for batch in epoch(numbers))
 
 
-@contender("store+numpy", "torch", "iobench.stores")
-def memmap_patches(folder: Path, batch_size: int) -> Epoch:
-    """``np.stack`` of slices of a mapping: what is in memory, in the loop."""
-    import torch
-
-    (path,) = (folder / "store").glob("*.npy")
-    mapped, corners = np.load(path, mmap_mode="r"), _corners()
-
-    def epoch(numbers: Sequence[int]) -> Batches:
-        for at in range(0, len(numbers), batch_size):
-            places = [(n, *next(corners)) for n in numbers[at : at + batch_size]]
-            parts = [mapped[n, :, i : i + 128, j : j + 128] for n, i, j in places]
-            yield {"fields": torch.from_numpy(np.stack(parts))}
-
-    return epoch
-
-
-def _data_loader(
-    dataset: Any, batch_size: int, workers: int, collate: Any = None, **options: Any
-) -> Epoch:
-    from torch.utils.data import DataLoader
-
-    order: list[list[int]] = []
-    loader = DataLoader(
-        dataset,
-        batch_sampler=order,
-        num_workers=workers,
-        collate_fn=collate,
-        persistent_workers=workers > 0,
-        prefetch_factor=2 if workers else None,
-        **options,
-    )
-
-    def epoch(numbers: Sequence[int]) -> Batches:
-        order[:] = [
-            list(numbers[at : at + batch_size]) for at in range(0, len(numbers), batch_size)
-        ]
-        return iter(loader)
-
-    return epoch
-
-
-@contender("store+numpy", "torch", "iobench.torch")
-def data_loader_store(folder: Path, batch_size: int) -> Epoch:
-    """The store under torch's own loader, in the loop, without a second copy."""
-    from iobench.stores.finished_store import open_store
-    from iobench.torch import collate
-
-    return _data_loader(open_store(folder / "store"), batch_size, 0, collate)
-
-
-@contender("store+tfrecord", "torch", "iobench.torch")
-def data_loader_tfrecord_2(folder: Path, batch_size: int) -> Epoch:
-    from iobench.stores.finished_store import open_store
-    from iobench.torch import collate
-
-    return _data_loader(open_store(folder / "store"), batch_size, 2, collate)
-
-
-# -- limits -----------------------------------------------------------------------------------
-
-
-def _pread(folder: Path, batch_size: int, threads: int) -> Epoch:
-    """Read each batch's extents, in order of their place, into buffers used again."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from iobench.stores.finished_store import open_store
-
-    store = open_store(folder / "store")
-    table = store.table  # type: ignore[attr-defined]
-    descriptors = [os.open(path, os.O_RDONLY) for path in table.files]
-    nbytes = int(table.length[0].sum())
-    buffers = [np.ones(batch_size * nbytes, dtype=np.uint8) for _ in range(4)]
-    pool = ThreadPoolExecutor(threads)
-
-    def read(part: tuple[np.ndarray, memoryview]) -> None:
-        numbers, view = part
-        at = 0
-        for number in np.sort(numbers).tolist():
-            for file, offset, length in zip(
-                table.file[number], table.offset[number], table.length[number], strict=True
-            ):
-                os.preadv(descriptors[file], [view[at : at + length]], offset)
-                at += int(length)
-
-    def epoch(numbers: Sequence[int]) -> Batches:
-        for count, at in enumerate(range(0, len(numbers), batch_size)):
-            batch = np.array(numbers[at : at + batch_size])
-            view = memoryview(buffers[count % 4])
-            cut = len(batch) // 2 if threads > 1 else len(batch)
-            parts = [(batch[:cut], view[: cut * nbytes]), (batch[cut:], view[cut * nbytes :])]
-            list(pool.map(read, parts[:threads]))
-            yield buffers[count % 4][: len(batch) * nbytes]
-
-    return epoch
-
-
-@contender("store+numpy", "iobench.stores")
-def limit_pread_1(folder: Path, batch_size: int) -> Epoch:
-    return _pread(folder, batch_size, 1)
-
-
-@contender("store+numpy", "iobench.stores")
-def limit_pread_2(folder: Path, batch_size: int) -> Epoch:
-    return _pread(folder, batch_size, 2)
-
-
-@contender("store+numpy", "iobench.stores")
-def limit_memcpy(folder: Path, batch_size: int) -> Epoch:
-    from iobench.stores.finished_store import open_store
-
-    nbytes = batch_size * open_store(folder / "store").spec.nbytes
-    sources = [np.ones(nbytes, dtype=np.uint8) for _ in range(8)]
-    buffers = [np.ones(nbytes, dtype=np.uint8) for _ in range(4)]
-
-    def epoch(numbers: Sequence[int]) -> Batches:
-        for count in range(-(-len(numbers) // batch_size)):
-            np.copyto(buffers[count % 4], sources[count % 8])
-            yield buffers[count % 4]
-
-    return epoch
-
-
-@contender("store+zarr,codec=blosc-lz4", "iobench.stores", "numcodecs.blosc")
-def limit_lz4_1(folder: Path, batch_size: int) -> Epoch:
-    """Decompress each batch's chunks, in order of their place, into buffers used again."""
-    import mmap
-
-    from numcodecs import blosc
-
-    from iobench.stores.finished_store import open_store
-
-    store = open_store(folder / "store")
-    table = store.table  # type: ignore[attr-defined]
-    files = [np.memmap(path, mode="r") for path in table.files]
-    nbytes = [variable.nbytes for variable in store.spec]
-    buffers = []
-    for _ in range(4):
-        pages = mmap.mmap(-1, batch_size * sum(nbytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        pages.madvise(mmap.MADV_HUGEPAGE)
-        buffers.append(np.frombuffer(pages, dtype=np.uint8))
-
-    def epoch(numbers: Sequence[int]) -> Batches:
-        blosc.use_threads = False
-        for count, at in enumerate(range(0, len(numbers), batch_size)):
-            end = 0
-            for number in sorted(numbers[at : at + batch_size]):
-                for extent, length in enumerate(nbytes):
-                    start = table.offset[number, extent]
-                    stored = files[table.file[number, extent]][
-                        start : start + table.length[number, extent]
-                    ]
-                    blosc.decompress(stored, buffers[count % 4][end : end + length])
-                    end += length
-            yield buffers[count % 4][:end]
-
-    return epoch
-
-
-# -- others -----------------------------------------------------------------------------------
-
-
-@contender("store+numpy", "torch", "iobench.stores")
-def memmap_one_line(folder: Path, batch_size: int) -> Epoch:
-    """``torch.from_numpy(memmap[numbers])``: the honest baseline for what is in memory."""
-    import torch
-
-    (path,) = (folder / "store").glob("*.npy")
-    mapped = np.load(path, mmap_mode="r")
-    names = mapped.dtype.names
-
-    def epoch(numbers: Sequence[int]) -> Batches:
-        for at in range(0, len(numbers), batch_size):
-            batch = mapped[numbers[at : at + batch_size]]
-            if names:
-                yield {name: torch.from_numpy(batch[name]) for name in names}
-            else:
-                yield torch.from_numpy(batch)
-
-    return epoch
+# -- torch's loader ---------------------------------------------------------------------------
 
 
 class NpyFiles:
@@ -543,37 +242,165 @@ class NpyFiles:
         return np.load(self.paths[number])
 
 
-@contender("npy", "torch.utils.data")
-def np_load_in_process(folder: Path, batch_size: int) -> Epoch:
-    return _data_loader(NpyFiles(folder), batch_size, 0)
+def data_loader(folder: Path, batch_size: int, *, workers: int, **options: Any) -> Epoch:
+    """Load a store, or files of NumPy, by torch's own loader."""
+    from torch.utils.data import DataLoader
 
+    dataset: Any = NpyFiles(folder)
+    if (folder / "store").exists():
+        from iobench.torch import collate
 
-@contender("npy", "torch.utils.data")
-def np_load_2_workers(folder: Path, batch_size: int) -> Epoch:
-    return _data_loader(NpyFiles(folder), batch_size, 2)
+        dataset = _store(folder)
+        options["collate_fn"] = collate
+    if workers:
+        options |= {"persistent_workers": True, "prefetch_factor": 2}
+    order: list[list[int]] = []
+    loader = DataLoader(dataset, batch_sampler=order, num_workers=workers, **options)
 
-
-def _stacked(
-    get: Callable[[int], dict[str, Any]], batch_size: int, stack: Callable[..., Any] = np.stack
-) -> Epoch:
     def epoch(numbers: Sequence[int]) -> Batches:
-        for at in range(0, len(numbers), batch_size):
-            found = [get(number) for number in numbers[at : at + batch_size]]
-            yield {key: stack([sample[key] for sample in found]) for key in found[0]}
+        order[:] = [list(each) for each in _batches(numbers, batch_size)]
+        return iter(loader)
 
     return epoch
 
 
-@contender("hdf5", "h5py")
-def h5py_in_process(folder: Path, batch_size: int) -> Epoch:
-    import h5py
+def _batches(numbers: Sequence[int], batch_size: int) -> Iterator[Sequence[int]]:
+    return (numbers[at : at + batch_size] for at in range(0, len(numbers), batch_size))
 
-    file = h5py.File(folder / "samples.h5", "r")
-    sets = dict(file.items())
+
+# -- limits -----------------------------------------------------------------------------------
+
+
+def pread(folder: Path, batch_size: int, *, threads: int) -> Epoch:
+    """Read each batch's extents, in order of their place, into buffers used again."""
+    table = _store(folder).table
+    descriptors = [os.open(path, os.O_RDONLY) for path in table.files]
+    nbytes = int(table.length[0].sum())
+    buffers = [np.ones(batch_size * nbytes, dtype=np.uint8) for _ in range(4)]
+    pool = ThreadPoolExecutor(threads)
+
+    def read(part: tuple[np.ndarray, memoryview]) -> None:
+        numbers, view = part
+        at = 0
+        for number in np.sort(numbers).tolist():
+            for file, offset, length in _extents(table, number):
+                os.preadv(descriptors[file], [view[at : at + length]], offset)
+                at += length
 
     def epoch(numbers: Sequence[int]) -> Batches:
-        for at in range(0, len(numbers), batch_size):
-            batch = numbers[at : at + batch_size]
+        for count, some in enumerate(_batches(numbers, batch_size)):
+            batch, view = np.array(some), memoryview(buffers[count % 4])
+            cut = len(batch) // 2 if threads > 1 else len(batch)
+            parts = [(batch[:cut], view[: cut * nbytes]), (batch[cut:], view[cut * nbytes :])]
+            list(pool.map(read, parts[:threads]))
+            yield buffers[count % 4][: len(batch) * nbytes]
+
+    return epoch
+
+
+def _extents(table: Any, number: int) -> Iterator[tuple[int, int, int]]:
+    """Yield file, offset and length of each variable of a sample."""
+    columns = (table.file[number], table.offset[number], table.length[number])
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def memcpy(folder: Path, batch_size: int) -> Epoch:
+    """Copy memory to memory."""
+    nbytes = batch_size * _store(folder).spec.nbytes
+    sources = [np.ones(nbytes, dtype=np.uint8) for _ in range(8)]
+    buffers = [np.ones(nbytes, dtype=np.uint8) for _ in range(4)]
+
+    def epoch(numbers: Sequence[int]) -> Batches:
+        for count in range(-(-len(numbers) // batch_size)):
+            np.copyto(buffers[count % 4], sources[count % 8])
+            yield buffers[count % 4]
+
+    return epoch
+
+
+def lz4(folder: Path, batch_size: int) -> Epoch:
+    """Decompress each batch's chunks, in order of their place, into buffers used again."""
+    from numcodecs import blosc
+
+    store = _store(folder)
+    files = [np.memmap(path, mode="r") for path in store.table.files]
+    nbytes = [variable.nbytes for variable in store.spec]
+    buffers = []
+    for _ in range(4):
+        pages = mmap.mmap(-1, batch_size * sum(nbytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        pages.madvise(mmap.MADV_HUGEPAGE)
+        buffers.append(np.frombuffer(pages, dtype=np.uint8))
+
+    def epoch(numbers: Sequence[int]) -> Batches:
+        blosc.use_threads = False
+        for count, batch in enumerate(_batches(numbers, batch_size)):
+            end = 0
+            for number in sorted(batch):
+                for (file, start, length), n in zip(
+                    _extents(store.table, number), nbytes, strict=True
+                ):
+                    stored = files[file][start : start + length]
+                    blosc.decompress(stored, buffers[count % 4][end : end + n])
+                    end += n
+            yield buffers[count % 4][:end]
+
+    return epoch
+
+
+# -- others -----------------------------------------------------------------------------------
+
+
+def _mapped(folder: Path) -> Any:
+    (path,) = (folder / "store").glob("*.npy")
+    return np.load(path, mmap_mode="r")
+
+
+def memmap(folder: Path, batch_size: int) -> Epoch:
+    """``torch.from_numpy(memmap[numbers])``: the honest baseline for what is in memory."""
+    import torch
+
+    mapped = _mapped(folder)
+
+    def epoch(numbers: Sequence[int]) -> Batches:
+        for some in _batches(numbers, batch_size):
+            batch = mapped[some]
+            names = mapped.dtype.names or ()
+            yield {name: torch.from_numpy(batch[name]) for name in names} or torch.from_numpy(batch)
+
+    return epoch
+
+
+def memmap_cut(folder: Path, batch_size: int) -> Epoch:
+    """``np.stack`` of slices of a mapping: what is in memory, in the loop."""
+    import torch
+
+    mapped, corners = _mapped(folder), _corners()
+
+    def epoch(numbers: Sequence[int]) -> Batches:
+        for batch in _batches(numbers, batch_size):
+            places = [(n, *next(corners)) for n in batch]
+            parts = [mapped[n, :, i : i + 128, j : j + 128] for n, i, j in places]
+            yield {"fields": torch.from_numpy(np.stack(parts))}
+
+    return epoch
+
+
+def _stacked(get: Callable[[int], dict[str, Any]], batch_size: int) -> Epoch:
+    def epoch(numbers: Sequence[int]) -> Batches:
+        for batch in _batches(numbers, batch_size):
+            found = [get(number) for number in batch]
+            yield {key: np.stack([sample[key] for sample in found]) for key in found[0]}
+
+    return epoch
+
+
+def h5py_loop(folder: Path, batch_size: int) -> Epoch:
+    import h5py
+
+    sets = dict(h5py.File(folder / "samples.h5", "r").items())
+
+    def epoch(numbers: Sequence[int]) -> Batches:
+        for batch in _batches(numbers, batch_size):
             out = {key: np.empty((len(batch), *one.shape[1:]), "f4") for key, one in sets.items()}
             for row, number in enumerate(batch):
                 for key, one in sets.items():
@@ -583,57 +410,38 @@ def h5py_in_process(folder: Path, batch_size: int) -> Epoch:
     return epoch
 
 
-def _zarr_arrays(folder: Path) -> dict[str, Any]:
+def zarr_loop(folder: Path, batch_size: int, *, pipeline: str = "") -> Epoch:
     import zarr
 
-    return dict(zarr.open_group(folder / "store", mode="r").arrays())
-
-
-@contender("store+zarr", "zarr")
-def zarr_python(folder: Path, batch_size: int) -> Epoch:
-    arrays = _zarr_arrays(folder)
+    if pipeline:
+        zarr.config.set({"codec_pipeline.path": pipeline})
+    arrays = dict(zarr.open_group(folder / "store", mode="r").arrays())
     return _stacked(lambda number: {key: one[number] for key, one in arrays.items()}, batch_size)
 
 
-@contender("store+zarr", "zarr", "zarrs")
-def zarr_with_zarrs(folder: Path, batch_size: int) -> Epoch:
-    import zarr
-
-    zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
-    arrays = _zarr_arrays(folder)
-    return _stacked(lambda number: {key: one[number] for key, one in arrays.items()}, batch_size)
-
-
-@contender("store+zarr", "tensorstore")
-def tensorstore_batched(folder: Path, batch_size: int) -> Epoch:
+def tensorstore(folder: Path, batch_size: int) -> Epoch:
     import tensorstore
 
-    root = folder / "store"
-    names = [path.parent.name for path in root.glob("*/zarr.json")]
     stores = {
-        name: tensorstore.open(
-            {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(root / name)}}
+        path.parent.name: tensorstore.open(
+            {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path.parent)}}
         ).result()
-        for name in names
+        for path in (folder / "store").glob("*/zarr.json")
     }
 
     def epoch(numbers: Sequence[int]) -> Batches:
-        for at in range(0, len(numbers), batch_size):
-            batch = list(numbers[at : at + batch_size])
-            reads = {name: store[batch].read() for name, store in stores.items()}
+        for batch in _batches(numbers, batch_size):
+            reads = {name: store[list(batch)].read() for name, store in stores.items()}
             yield {name: read.result() for name, read in reads.items()}
 
     return epoch
 
 
-@contender("store+tfrecord,encoding=bytes", "tensorflow", "iobench.stores")
 def tf_data(folder: Path, batch_size: int) -> Epoch:
     """tf.data over the records of an epoch in its own, weaker order: its shuffle is over names."""
     import tensorflow as tf
 
-    from iobench.stores.finished_store import open_store
-
-    spec = open_store(folder / "store").spec
+    spec = _store(folder).spec
     wanted = {v.name: tf.io.FixedLenFeature((), tf.string) for v in spec}
 
     def parse(records: Any) -> dict[str, Any]:
@@ -647,95 +455,37 @@ def tf_data(folder: Path, batch_size: int) -> Epoch:
 
     def epoch(numbers: Sequence[int]) -> Batches:
         data = tf.data.TFRecordDataset(files).batch(batch_size)
-        data = data.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-        return iter(data)
+        return iter(data.map(parse, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE))
 
     return epoch
-
-
-@contender("array_record", "array_record.python.array_record_module")
-def array_record(folder: Path, batch_size: int) -> Epoch:
-    from array_record.python.array_record_module import ArrayRecordReader
-
-    reader = ArrayRecordReader(str(folder / "samples.array_record"))
-
-    def epoch(numbers: Sequence[int]) -> Batches:
-        for at in range(0, len(numbers), batch_size):
-            found = reader.read(list(numbers[at : at + batch_size]))
-            yield np.stack([np.frombuffer(data, "f4") for data in found])
-
-    return epoch
-
-
-@contender("mds", "streaming")
-def mosaic_mds(folder: Path, batch_size: int) -> Epoch:
-    from streaming.base.dataset import StreamingDataset
-
-    data = StreamingDataset(local=str(folder / "mds"), shuffle=False, batch_size=batch_size)
-    return _stacked(lambda number: data[number], batch_size)
-
-
-@contender("litdata", "litdata", "torch")
-def litdata(folder: Path, batch_size: int) -> Epoch:
-    """As tensors, which are views of its mapping, in the process: its fastest way here."""
-    import torch
-    from litdata import StreamingDataset
-
-    data = StreamingDataset(str(folder / "litdata"))
-    return _stacked(lambda number: data[number], batch_size, torch.stack)
 
 
 # -- to a device ------------------------------------------------------------------------------
 
 
-def _moved(epoch: Epoch, *, pinned: bool) -> Epoch:
+def to_device(
+    folder: Path, batch_size: int, *, load: Callable[..., Epoch], **options: Any
+) -> Epoch:
     """Move batches in the loop, as scripts do."""
-    return lambda numbers: (
-        {key: value.to(DEVICE, non_blocking=pinned) for key, value in batch.items()}
-        for batch in epoch(numbers)
-    )
+    epoch = load(folder, batch_size, **options)
+    pinned = bool(options.get("pin_memory"))
+
+    def moved(batch: Any) -> Any:
+        if isinstance(batch, dict):
+            return {key: value.to(DEVICE, non_blocking=pinned) for key, value in batch.items()}
+        return batch.to(DEVICE, non_blocking=pinned)
+
+    return lambda numbers: map(moved, epoch(numbers))
 
 
-@on_device
-@contender("store+numpy", "torch", "iobench.torch")
-def ring_device(folder: Path, batch_size: int) -> Epoch:
-    return _torch_ring(folder, batch_size, device=DEVICE)
-
-
-@on_device
-@contender("store+numpy", "torch", "iobench.torch")
-def ring_then_to(folder: Path, batch_size: int) -> Epoch:
-    """From memory that is not pinned."""
-    return _moved(_torch_ring(folder, batch_size), pinned=False)
-
-
-@on_device
-@contender("store+numpy", "torch", "iobench.torch")
-def data_loader_pinned_2(folder: Path, batch_size: int) -> Epoch:
-    """The store under torch's own loader, ``pin_memory`` and ``non_blocking``."""
-    from iobench.stores.finished_store import open_store
-    from iobench.torch import collate
-
-    store = open_store(folder / "store")
-    return _moved(_data_loader(store, batch_size, 2, collate, pin_memory=True), pinned=True)
-
-
-@on_device
-@contender("npy", "torch.utils.data")
-def np_load_pinned_2(folder: Path, batch_size: int) -> Epoch:
-    """Files of NumPy under torch's own loader, likewise."""
-    epoch = _data_loader(NpyFiles(folder), batch_size, 2, pin_memory=True)
-    return lambda numbers: (batch.to(DEVICE, non_blocking=True) for batch in epoch(numbers))
-
-
-@on_device
-@contender("npy", "torch", "nvidia.dali.plugin.pytorch")
-def dali_numpy_gpu(folder: Path, batch_size: int) -> Epoch:
+def dali(folder: Path, batch_size: int) -> Epoch:
     """DALI's reader to the device (cuFile), in its own, weaker order: it shuffles files."""
     from nvidia.dali import fn, pipeline_def
     from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-    @pipeline_def(batch_size=batch_size, num_threads=4, device_id=_device_index())
+    index = int(DEVICE.partition(":")[2] or 0)
+
+    @pipeline_def(batch_size=batch_size, num_threads=4, device_id=index)
     def pipeline() -> Any:
         return fn.readers.numpy(
             device="gpu", file_root=str(folder), file_filter="*.npy", shuffle_after_epoch=True,
@@ -746,33 +496,24 @@ def dali_numpy_gpu(folder: Path, batch_size: int) -> Epoch:
     return lambda numbers: (parts[0] for parts in batches)
 
 
-@on_device
-@contender("store+numpy", "torch", "kvikio")
-def kvikio_store(folder: Path, batch_size: int) -> Epoch:
+def kvikio(folder: Path, batch_size: int) -> Epoch:
     """Each batch's extents straight to its place on the device (GDS where there is any)."""
     import kvikio
     import torch
 
-    from iobench.stores.finished_store import open_store
-
     torch.empty(0, device=DEVICE)  # its context
-    store = open_store(folder / "store")
-    table = store.table  # type: ignore[attr-defined]
+    table = _store(folder).table
     files = [kvikio.CuFile(str(path), "r") for path in table.files]
     nbytes = int(table.length[0].sum())
 
     def epoch(numbers: Sequence[int]) -> Batches:
-        for at in range(0, len(numbers), batch_size):
-            batch = np.sort(numbers[at : at + batch_size]).tolist()
+        for batch in _batches(numbers, batch_size):
             out = torch.empty(len(batch) * nbytes, dtype=torch.uint8, device=DEVICE)
             end, reads = 0, []
-            for number in batch:
-                for file, offset, length in zip(
-                    table.file[number], table.offset[number], table.length[number], strict=True
-                ):
-                    place = out[end : end + int(length)]
-                    reads.append(files[file].pread(place, int(length), int(offset)))
-                    end += int(length)
+            for number in sorted(batch):
+                for file, offset, length in _extents(table, number):
+                    reads.append(files[file].pread(out[end : end + length], length, offset))
+                    end += length
             for read in reads:
                 read.get()
             yield out
@@ -780,15 +521,11 @@ def kvikio_store(folder: Path, batch_size: int) -> Epoch:
     return epoch
 
 
-@on_device
-@contender("store+numpy", "torch", "iobench.stores")
-def limit_copies(folder: Path, batch_size: int) -> Epoch:
+def copies(folder: Path, batch_size: int) -> Epoch:
     """Nothing but copies of pinned buffers."""
     import torch
 
-    from iobench.stores.finished_store import open_store
-
-    nbytes = batch_size * open_store(folder / "store").spec.nbytes
+    nbytes = batch_size * _store(folder).spec.nbytes
     buffers = [torch.ones(nbytes, dtype=torch.uint8).pin_memory() for _ in range(4)]
 
     def epoch(numbers: Sequence[int]) -> Batches:
@@ -798,8 +535,67 @@ def limit_copies(folder: Path, batch_size: int) -> Epoch:
     return epoch
 
 
-def _device_index() -> int:
-    return int(DEVICE.partition(":")[2] or 0)
+# -- all of them ------------------------------------------------------------------------------
+
+
+class Way(NamedTuple):
+    """What files it reads, what it imports, what opens them."""
+
+    files: str
+    needs: tuple[str, ...]
+    opened: Callable[..., Epoch]
+
+
+RING, STORES, TORCH = ("iobench.loaders.ring",), ("iobench.stores",), ("torch", "iobench.torch")
+LZ4 = "store+zarr,codec=blosc-lz4"
+CONTENDERS = {
+    "ring_numpy": Way("store+numpy", RING, ring),
+    "ring_zarr": Way("store+zarr", RING, ring),
+    "ring_tfrecord": Way("store+tfrecord", RING, ring),
+    "ring_numpy_one_thread": Way("store+numpy", RING, partial(ring, threads=1)),
+    "ring_numpy_verified": Way("store+numpy", RING, partial(ring, verify=True)),
+    "ring_zarr_lz4_one_thread": Way(LZ4, RING, partial(ring, threads=1)),
+    "ring_torch": Way("store+numpy", TORCH, torch_ring),
+    "ring_normalised": Way(
+        "store+numpy", TORCH, partial(torch_ring, normalise={"fields": MOMENTS})
+    ),
+    "ring_then_torch_normalises": Way("store+numpy", TORCH, then_normalised),
+    "ring_patches": Way("store+numpy", TORCH, partial(torch_ring, patch={"d1": 128, "d2": 128})),
+    "ring_then_torch_cuts": Way("store+numpy", TORCH, then_cut),
+    "memmap_patches": Way("store+numpy", ("torch", *STORES), memmap_cut),
+    "data_loader_store": Way("store+numpy", TORCH, partial(data_loader, workers=0)),
+    "data_loader_tfrecord_2": Way("store+tfrecord", TORCH, partial(data_loader, workers=2)),
+    "limit_pread_1": Way("store+numpy", STORES, partial(pread, threads=1)),
+    "limit_pread_2": Way("store+numpy", STORES, partial(pread, threads=2)),
+    "limit_memcpy": Way("store+numpy", STORES, memcpy),
+    "limit_lz4_1": Way(LZ4, STORES, lz4),
+    "memmap_one_line": Way("store+numpy", ("torch", *STORES), memmap),
+    "np_load_in_process": Way("npy", ("torch",), partial(data_loader, workers=0)),
+    "np_load_2_workers": Way("npy", ("torch",), partial(data_loader, workers=2)),
+    "h5py_in_process": Way("hdf5", ("h5py",), h5py_loop),
+    "zarr_python": Way("store+zarr", ("zarr",), zarr_loop),
+    "zarr_with_zarrs": Way(
+        "store+zarr", ("zarr", "zarrs"), partial(zarr_loop, pipeline="zarrs.ZarrsCodecPipeline")
+    ),
+    "tensorstore_batched": Way("store+zarr", ("tensorstore",), tensorstore),
+    "tf_data": Way("store+tfrecord,encoding=bytes", ("tensorflow", *STORES), tf_data),
+}
+"""By name."""
+ON_DEVICE = {
+    "ring_device": Way("store+numpy", TORCH, partial(torch_ring, device=DEVICE)),
+    "ring_then_to": Way("store+numpy", TORCH, partial(to_device, load=torch_ring)),
+    "data_loader_pinned_2": Way(
+        "store+numpy", TORCH, partial(to_device, load=data_loader, workers=2, pin_memory=True)
+    ),
+    "np_load_pinned_2": Way(
+        "npy", ("torch",), partial(to_device, load=data_loader, workers=2, pin_memory=True)
+    ),
+    "dali_numpy_gpu": Way("npy", ("torch", "nvidia.dali.plugin.pytorch"), dali),
+    "kvikio_store": Way("store+numpy", ("torch", "kvikio", *STORES), kvikio),
+    "limit_copies": Way("store+numpy", ("torch", *STORES), copies),
+}
+"""Those that hand out batches on a device."""
+ALL = CONTENDERS | ON_DEVICE
 
 
 # -- the loop ---------------------------------------------------------------------------------
@@ -844,19 +640,15 @@ def run(batches: Batches, compute_s: float) -> dict[str, Any]:
 def main() -> None:
     """Serve one contender: NAME, SET and FOLDER on the command line, orders on stdin."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("name", choices=CONTENDERS, metavar="NAME", help=", ".join(CONTENDERS))
+    parser.add_argument("name", choices=ALL, metavar="NAME", help=", ".join(ALL))
     parser.add_argument("which", choices=SETS, metavar="SET", help=", ".join(SETS))
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where its files are written")
     arguments = parser.parse_args()
-    which, folder = arguments.which, arguments.folder
-    kind, needs, opened = CONTENDERS[arguments.name]
-    if "streaming" in needs:
-        without_torchvision()
-    for module in needs:
+    way, place = ALL[arguments.name], arguments.folder / arguments.which
+    for module in way.needs:
         __import__(module)
-    write_files(kind, folder, which)
-    batch_size = SETS[which][2]
-    files = [path for path in (folder / which / kind).rglob("*") if path.is_file()]
+    write_files(way.files, arguments.folder, arguments.which)
+    files = [path for path in (place / way.files).rglob("*") if path.is_file()]
     epoch = None
     print("ready", flush=True)
     for line in sys.stdin:
@@ -867,7 +659,8 @@ def main() -> None:
             evict(files)
             cold = 1 - (residency(files) or 0)
         if epoch is None:
-            epoch = opened(folder / which / kind, asked["batch_size"] or batch_size)
+            batch_size = asked["batch_size"] or SETS[arguments.which][2]
+            epoch = way.opened(place / way.files, batch_size)
         found = run(epoch(asked["order"]), asked["compute_s"])
         if asked["cold"]:
             found["evicted"] = cold
