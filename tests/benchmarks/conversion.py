@@ -51,6 +51,7 @@ LIMIT_GOAL = 0.9
 """At least so many MB/s, or this share of what the decoder does."""
 RSS_GOAL = 1.3
 TIMEOUT_S = 300
+MEMORY_AND_INPUT = ("memory_nbytes", "in_nbytes")
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Turns:
                 spread(self.values(name), ".0f"),
                 f"{statistics.median(self.values(name, 'cpu_s_per_gb')):.2f}",
                 f"{max(self.values(name, 'growth_nbytes')) / 1e6:.0f}",
-                *(f"{told[k] / 1e6:.0f}" if k in told else "" for k in ("memory_nbytes", "in_nbytes")),
+                *(f"{told[k] / 1e6:.0f}" if k in told else "" for k in MEMORY_AND_INPUT),
             ])  # fmt: skip
         print_table(["", "MB/s", "CPU s/GB", "growth, MB", "held to", "read, MB"], rows)
         limit, peer = self.values(LIMIT), self.best_peer()
