@@ -1,4 +1,4 @@
-"""Missing values, scales and signs in the samples of files, whatever type their attributes have."""
+"""Missing values, scales, signs and filters: samples are what xarray and h5py read of the files."""
 
 import base64
 import struct
@@ -10,17 +10,36 @@ import pytest
 import zarr
 
 import iobench
-from iobench.errors import OptionError
+from iobench.cli import main
+from iobench.errors import FileFormatError, OptionError
 
 SHAPE, DIMS = (6, 4, 5), ("time", "y", "x")
 CONTAINERS = ("zarr2", "zarr3", "netcdf", "classic", "hdf5")
 
 
+def write_hdf5(path, variables, **storage):
+    """Write variables, the first of them stored as told; each is numbers and attributes."""
+    with h5py.File(path, "w") as file:
+        for dim, length in zip(DIMS, SHAPE, strict=True):
+            file[dim] = np.arange(length) * 1.0
+            file[dim].make_scale(dim)
+        for name, (values, attributes) in variables.items():
+            own = file.create_dataset(name, data=values, **storage)
+            storage = {}
+            own.attrs.update(attributes)
+            for axis, dim in enumerate(DIMS):
+                own.dims[axis].attach_scale(file[dim])
+    return path
+
+
 def write(path, container, values, attributes):
     """Write a variable `r`, its numbers and attributes as they are, beside a good one `g`."""
-    if container.startswith("zarr"):
+    variables = {"r": (values, attributes), "g": (np.zeros_like(values), {})}
+    if container == "hdf5":
+        write_hdf5(path, variables)
+    elif container.startswith("zarr"):
         group = zarr.open_group(path, mode="w", zarr_format=int(container[-1]))
-        for name, numbers, own in (("r", values, attributes), ("g", np.zeros_like(values), {})):
+        for name, (numbers, own) in variables.items():
             plain = {key: each.tolist() if isinstance(each, np.generic | np.ndarray) else each
                      for key, each in own.items()}  # fmt: skip
             dims = {"dimension_names": DIMS} if container == "zarr3" else {}
@@ -30,22 +49,12 @@ def write(path, container, values, attributes):
                 name, shape=SHAPE, chunks=(1, 4, 5), dtype=values.dtype, attributes=plain,
                 **dims, **never,
             )[:] = numbers  # fmt: skip
-    elif container == "hdf5":
-        with h5py.File(path, "w") as file:
-            for dim, length in zip(DIMS, SHAPE, strict=True):
-                file[dim] = np.arange(length)
-                file[dim].make_scale(dim)
-            for name, numbers, own in (("r", values, attributes), ("g", np.zeros_like(values), {})):
-                file[name] = numbers
-                file[name].attrs.update(own)
-                for axis, dim in enumerate(DIMS):
-                    file[name].dims[axis].attach_scale(file[dim])
     else:
         kind = "NETCDF4" if container == "netcdf" else "NETCDF3_64BIT_DATA"
         with netCDF4.Dataset(path, "w", format=kind) as file:
             for dim, length in zip(DIMS, SHAPE, strict=True):
                 file.createDimension(dim, length)
-            for name, numbers, own in (("r", values, attributes), ("g", np.zeros_like(values), {})):
+            for name, (numbers, own) in variables.items():
                 fill = own.get("_FillValue") if not isinstance(own.get("_FillValue"), str) else None
                 variable = file.createVariable(name, values.dtype, DIMS, fill_value=fill)
                 variable.set_auto_maskandscale(False)
@@ -85,33 +94,30 @@ EQUAL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("container", "dtype", "missing", "attributes"),
-    [(container, *row[:3]) for row in EQUAL for container in row[3]],
-)
+@pytest.mark.parametrize(("dtype", "missing", "attributes", "containers"), EQUAL)
 def test_missing_values_are_numbers_of_the_stored_dtype(
-    tmp_path, container, dtype, missing, attributes
+    tmp_path, dtype, missing, attributes, containers
 ):
     values = numbers(dtype, missing)
-    write(tmp_path / "f.nc", container, values, attributes)
-    found = samples(tmp_path / "f.nc")
     is_missing = (values == values.dtype.type(missing)) | (values != values)
-    np.testing.assert_array_equal(found["r"], np.where(is_missing, np.nan, values))
-    assert not np.isnan(found["g"]).any()
+    for container in containers:
+        write(tmp_path / container, container, values, attributes)
+        found = samples(tmp_path / container)
+        np.testing.assert_array_equal(found["r"], np.where(is_missing, np.nan, values))
+        assert not np.isnan(found["g"]).any()
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize(
-    ("scale", "offset"), [("0.01", "1.0"), (["0.01"], np.float64(1)), ([0.01], [1.0])]
-)
-def test_scales_of_any_type_are_numbers(tmp_path, container, scale, offset):
-    if container in ("netcdf", "classic") and isinstance(scale[0], str):
-        scale = scale if isinstance(scale, str) else scale[0]
+def test_scales_of_any_type_are_numbers(tmp_path, container):
     values = numbers("i2", -5)
-    attributes = {"scale_factor": scale, "add_offset": offset, "missing_value": np.int16(-5)}
-    write(tmp_path / "f.nc", container, values, attributes)
     right = np.where(values == -5, np.nan, values.astype("f8") * 0.01 + 1.0)
-    np.testing.assert_array_equal(samples(tmp_path / "f.nc")["r"], right)
+    for scale, offset in (("0.01", "1.0"), (["0.01"], np.float64(1)), ([0.01], [1.0])):
+        if container in ("netcdf", "classic") and isinstance(scale, list):
+            scale = scale[0]
+        attributes = {"scale_factor": scale, "add_offset": offset, "missing_value": np.int16(-5)}
+        path = tmp_path / f"{len(str(scale))}-{type(offset).__name__}"
+        write(path, container, values, attributes)
+        np.testing.assert_array_equal(samples(path)["r"], right)
 
 
 @pytest.mark.parametrize(
@@ -147,3 +153,56 @@ def test_an_attribute_that_is_no_number_leaves_out_its_variable_alone(
     with pytest.raises(OptionError, match=rf"no variable r \({attribute} 'x', expected a number"):
         samples(tmp_path / "f.nc", variables=("r",))
     assert set(samples(tmp_path / "f.nc", variables=("g",))) == {"g"}  # what is said helps
+
+
+# ---- filters of HDF5 that are not undone here are h5py's
+
+STORAGES = (
+    {"compression": "lzf"},
+    {"compression": "lzf", "shuffle": True, "fletcher32": True},
+    {"compression": "lzf", "chunks": (3, 2, 4)},
+    {"scaleoffset": 2},
+    {"compression": "szip"},
+)
+
+
+@pytest.mark.parametrize("storage", STORAGES, ids=str)
+def test_samples_are_those_of_h5py(tmp_path, storage):
+    if storage.get("compression") == "szip" and not h5py.h5z.filter_avail(h5py.h5z.FILTER_SZIP):
+        pytest.skip("h5py was built without szip")
+    for dtype in ("<f4", ">f4", "<i2", "<f8", "<f2"):
+        if dtype == "<f2" and "scaleoffset" in storage:
+            continue  # HDF5 has none of halves
+        values = np.random.default_rng(0).integers(-99, 99, SHAPE).astype(dtype)
+        variables = {"v": (values, {}), "plain": (values, {})}
+        path = write_hdf5(tmp_path / f"{dtype[1:]}{dtype[0] == '>'}.nc", variables, **storage)
+        with h5py.File(path) as file:
+            right = file["v"][...]
+        found = samples(path)
+        np.testing.assert_array_equal(found["v"], right)
+        np.testing.assert_array_equal(found["plain"], values)
+
+
+def test_lzf_is_converted_and_verified(tmp_path):
+    values = np.arange(120).reshape(SHAPE).astype("f4")
+    name = str(write_hdf5(tmp_path / "f.nc", {"v": (values, {})}, compression="lzf"))
+    out = str(tmp_path / "out")
+    assert main(["convert", name, out, "--to", "zarr", "--sample-dim", "time"]) == 0
+    assert main(["verify", out, "--against", name]) == 0
+
+
+def test_a_filter_that_nothing_undoes_is_named(tmp_path):
+    name = write_hdf5(tmp_path / "f.nc", {"v": (np.ones(SHAPE, "f4"), {})})
+    with h5py.File(name, "r+") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk(SHAPE)
+        plist.set_filter(32013, h5py.h5z.FLAG_OPTIONAL, ())
+        space = h5py.h5s.create_simple(SHAPE)
+        made = h5py.h5d.create(file.id, b"w", h5py.h5t.NATIVE_FLOAT, space, plist)
+        made.write_direct_chunk((0, 0, 0), np.ones(SHAPE, "f4").tobytes())
+        for axis, dim in enumerate(DIMS):
+            file["w"].dims[axis].attach_scale(file[dim])
+    with pytest.raises(FileFormatError, match=r"'w' .*HDF5 filter 32013.*--variables") as no:
+        samples(name)
+    assert "fetch" not in str(no.value)
+    assert set(samples(name, variables=("v",))) == {"v"}  # what is said helps

@@ -1,0 +1,355 @@
+"""Published files: found in a folder, CliMetLab's mirror and cache, else a stand-in is made."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from iobench.cli import main
+from iobench.datasets import standins
+from iobench.datasets.climetlab_files import cache_folder, cached_files
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.standins import ensure_stand_in, locate_files
+from iobench.errors import MissingFileError, OptionError, StorageError
+
+BUCKET = "https://storage.example.eu/BUCKET"
+URL = f"{BUCKET}/sub/output.sfc.20180101"
+IN_MIRROR = "url/https/storage.example.eu/BUCKET/sub/output.sfc.20180101"
+
+
+def put(path, text="x"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def cache_of(home, entries):
+    """Make a CliMetLab cache in ``home`` as CliMetLab lays it out; entries are (path, args)."""
+    folder = home / "cache"
+    folder.mkdir(parents=True)
+    put(home / ".climetlab" / "settings.yaml", f"styles: []\ncache-directory: {folder}\n")
+    connection = sqlite3.connect(folder / "cache-2.db")
+    connection.execute("CREATE TABLE cache (path TEXT, owner TEXT, args TEXT, size INT)")
+    rows = [(str(path), "url", json.dumps(args), 1) for path, args in entries]
+    connection.executemany("INSERT INTO cache VALUES (?, ?, ?, ?)", rows)
+    connection.commit()
+    connection.close()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def locator(tmp_path, monkeypatch):
+    def make(*, mirror=None, home=None, **places):
+        if mirror:
+            monkeypatch.setenv("CLIMETLAB_MIRROR", str(mirror))
+        if home:
+            monkeypatch.setenv("HOME", str(home))
+        return FileLocator(cache_dir=tmp_path, **places)
+
+    return make
+
+
+# ---- files at hand
+
+
+def test_data_dir_in_any_layout_and_nothing_else_is_searched(locator, tmp_path):
+    for above in (0, 3, 4, 5):  # what of the mirror's layout is left out
+        folder = tmp_path / f"data{above}"
+        path = put(folder.joinpath(*Path(IN_MIRROR).parts[above:]))
+        assert locator(data_dir=folder).find([URL]) == [path]
+    put(tmp_path / "mirror" / IN_MIRROR)
+    (tmp_path / "empty").mkdir()
+    found = locator(data_dir=tmp_path / "empty", mirror=tmp_path / "mirror")
+    assert found.find([URL]) == [None]
+    assert "--data-dir" in found.searched()
+    assert "CLIMETLAB" not in found.searched()
+
+
+def test_mirror_comes_before_the_cache_which_finds_by_url_and_is_not_written(locator, tmp_path):
+    home = tmp_path / "user"
+    whole, part = put(home / "url-1"), put(home / "url-2")
+    entries = [
+        (whole, {"url": URL, "parts": None}),
+        (part, {"url": URL + "2", "parts": [[0, 10]]}),
+        (home / "gone", {"url": URL + "3", "parts": None}),
+    ]
+    folder = cache_of(home, entries)
+    before = (folder / "cache-2.db").stat().st_mtime_ns
+    assert cached_files(folder) == {URL: whole, URL + "3": home / "gone"}
+    found = locator(home=home)
+    assert found.find([URL, URL + "2", URL + "3"]) == [whole, None, None]
+    assert found.n_found == 1
+    assert [path.name for path in folder.iterdir()] == ["cache-2.db"]
+    assert (folder / "cache-2.db").stat().st_mtime_ns == before
+    mirrored = put(tmp_path / "mirror" / IN_MIRROR)
+    assert locator(home=home, mirror=tmp_path / "mirror").find([URL]) == [mirrored]
+    (folder / "cache-2.db").write_bytes(b"SQLite format 3\0" + bytes(100))
+    with pytest.raises(StorageError, match=r"cache-2.db: cannot be read .* --data-dir"):
+        locator(home=home).find([URL])
+
+
+def test_cache_folder_from_the_settings(tmp_path, monkeypatch):
+    monkeypatch.setattr("getpass.getuser", lambda: "jo")
+    assert cache_folder() == tmp_path / "temporary" / "climetlab-jo"
+    for quote in ("", "'", '"'):
+        text = f"a: 1\ncache-directory: {quote}/x/y{quote}\nb: 2\n"
+        put(tmp_path / "home/.climetlab/settings.yaml", text)
+        assert str(cache_folder()) == "/x/y"
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("gone"), put])
+def test_what_is_no_readable_file_is_said(locator, tmp_path, monkeypatch, make):
+    (tmp_path / "data").mkdir()
+    make(tmp_path / "data" / "output.sfc.20180101")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may read everything
+    with pytest.raises(StorageError, match="20180101: expected a file that may be read"):
+        locator(data_dir=tmp_path / "data").find([URL])
+
+
+@pytest.mark.parametrize("inside", [str(Path(IN_MIRROR).parent), "BUCKET/sub", "sub"])
+def test_files_of_a_published_folder_are_those_at_hand_by_name(locator, tmp_path, inside):
+    data = tmp_path / "data"
+    for name in ("b.h5", "a.h5", ".c.h5", "notes.txt"):
+        put(data / inside / name)
+    found = locator(data_dir=data).list_folder(f"{BUCKET}/sub", ".h5")
+    assert found == [data / inside / "a.h5", data / inside / "b.h5"]
+    assert locator().list_folder(f"{BUCKET}/sub", ".h5") == []
+
+
+# ---- stand-ins
+
+
+def refuse(path):
+    path.write_text("half")
+    raise OSError(28, "No space left on device")
+
+
+def write_text(text, path):
+    path.write_text(text)
+
+
+WHOLE = [functools.partial(write_text, text) for text in ("aa", "bbb")]
+BELOW = "url/https/storage.example.eu/BUCKET"
+
+
+class Letters:
+    """A dataset of two small files."""
+
+    name = "letters"
+    synthesis_version = 1
+
+    def __init__(self, writes=WHOLE):
+        self.writes, self.runs = writes, 0
+
+    def files(self, locator):
+        found = locator.find([f"{BUCKET}/{number}" for number in (0, 1)])
+        if None in found:
+            raise MissingFileError(f"not in {locator.searched()}")
+        return found
+
+    def stand_in_files(self, *, scale, tiny, seed):
+        self.runs += 1
+        return {f"{BELOW}/{n}": write for n, write in enumerate(self.writes)}
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "root"
+
+
+def texts(root):
+    return [(root / BELOW / str(number)).read_text() for number in (0, 1)]
+
+
+def interrupted(root):
+    def progress(done, total):
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure_stand_in(Letters(), root, tiny=True, progress=progress)
+    assert json.loads((root / "stand-in.json").read_text())["files"] == []
+
+
+def test_a_finished_stand_in_has_a_manifest_and_is_reused(root):
+    letters = Letters()
+    assert ensure_stand_in(letters, root, seed=3, tiny=True) == root
+    manifest = json.loads((root / "stand-in.json").read_text())
+    assert (manifest["seed"], manifest["tiny"], manifest["scale"]) == (3, True, None)
+    assert manifest["files"][1] == {"name": f"{BELOW}/1", "nbytes": 3}
+    ensure_stand_in(letters, root, seed=3, tiny=True)
+    assert (letters.runs, texts(root)) == (1, ["aa", "bbb"])
+    (root / BELOW / "1").unlink()  # what vanished is written again
+    ensure_stand_in(letters, root, seed=3, tiny=True)
+    assert texts(root) == ["aa", "bbb"]
+
+
+def test_an_interrupted_stand_in_is_gone_on_with(root, tmp_path):
+    interrupted(root)
+    with pytest.raises(StorageError, match="unfinished stand-in"):
+        Letters().files(FileLocator(data_dir=root, cache_dir=tmp_path))
+    kept = root / BELOW / "0"
+    written = kept.stat().st_mtime_ns
+    ensure_stand_in(Letters(), root, tiny=True)
+    assert texts(root) == ["aa", "bbb"]
+    assert kept.stat().st_mtime_ns == written
+    locator = FileLocator(data_dir=root, cache_dir=tmp_path)
+    assert not locator.stand_in
+    Letters().files(locator)
+    assert (locator.stand_in, locator.tiny) == (True, True)
+
+
+def test_what_is_not_its_own_is_left_alone(root):
+    make = functools.partial(ensure_stand_in, Letters(), root, tiny=True)
+    make()
+    with pytest.raises(StorageError, match="another stand-in"):
+        make(seed=1)
+    own = put(root / BELOW / "1", "my real data")
+    with pytest.raises(StorageError, match="is not what iobench wrote"):
+        make()
+    assert own.read_text() == "my real data"
+    (root / "stand-in.json").write_text("{}")
+    with pytest.raises(StorageError, match="not iobench's list"):
+        make()
+    other = put(root.parent / "other" / "0", "mine").parent
+    with pytest.raises(StorageError, match="did not make"):
+        ensure_stand_in(Letters(), other)
+    assert [path.name for path in other.iterdir()] == ["0"]
+
+
+def test_a_full_disk_leaves_it_resumable(root, monkeypatch):
+    monkeypatch.setattr(standins, "SPARE_NBYTES", 1 << 60)
+    with pytest.raises(StorageError, match=r"MB are free; .*the same command continues"):
+        ensure_stand_in(Letters(), root, tiny=True)
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match=r"full.*same command continues"):
+        ensure_stand_in(Letters([WHOLE[0], refuse]), root, tiny=True)
+    assert [path.name for path in root.rglob("*.partial")] == []
+    ensure_stand_in(Letters(), root, tiny=True)
+    assert texts(root) == ["aa", "bbb"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": 0}, "up to 1"),
+        ({"scale": 1.5}, "up to 1"),
+        ({"scale": 0.5, "tiny": True}, "give one of them"),
+        ({"seed": -1}, "--seed -1"),
+    ],
+)
+def test_sizes_and_seeds_that_cannot_be(root, options, message):
+    with pytest.raises(OptionError, match=message):
+        ensure_stand_in(Letters(), root, **options)
+    assert not root.exists()
+
+
+def located(tmp_path, dataset=None, **options):
+    dataset = dataset or Letters()
+    return locate_files(dataset, store_root=tmp_path, cache_dir=tmp_path / "cache", **options)
+
+
+def test_real_files_come_first_and_are_never_mixed_with_a_stand_in(tmp_path, monkeypatch):
+    bucket = tmp_path / "mirror" / BELOW
+    put(bucket / "0", "real")
+    monkeypatch.setenv("CLIMETLAB_MIRROR", str(tmp_path / "mirror"))
+    with pytest.raises(MissingFileError):
+        located(tmp_path)
+    assert not (tmp_path / "stand-ins").exists()
+    put(bucket / "1", "real")
+    files, locator = located(tmp_path)
+    assert (locator.stand_in, files) == (False, [bucket / "0", bucket / "1"])
+    assert located(tmp_path, tiny=True)[1].stand_in
+    with pytest.raises(MissingFileError, match="--data-dir"):
+        located(tmp_path, data_dir=tmp_path / "cache")
+    with pytest.raises(OptionError, match="give one of them"):
+        located(tmp_path, data_dir=tmp_path, tiny=True)
+
+
+def test_without_real_files_a_stand_in_is_made_where_there_is_one(tmp_path):
+    files, locator = located(tmp_path)
+    assert locator.stand_in
+    assert [file.read_text() for file in files] == ["aa", "bbb"]
+
+    class Plain:
+        name = "plain"
+        files = Letters.files
+
+    with pytest.raises(MissingFileError):
+        located(tmp_path, Plain())
+    with pytest.raises(OptionError, match="no stand-in"):
+        located(tmp_path, Plain(), tiny=True)
+
+
+# ---- through commands
+
+COMMAND = [sys.executable, "-m", "iobench"]
+QUICK = ["--batches", "4", "--workers", "0", "--compute", "none", "--json"]
+NO_NETWORK = """\
+import socket
+
+def refuse(*arguments, **more):
+    raise AssertionError("the network was tried")
+
+socket.getaddrinfo = socket.create_connection = socket.socket.connect = refuse
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(110)
+def test_two_runs_at_once_share_one_stand_in_and_one_store(tmp_path):
+    command = [
+        *COMMAND, "profile", "maelstrom-ens10", "--tiny", "--format", "numpy",
+        "--store-dir", str(tmp_path / "stores"), *QUICK,
+    ]  # fmt: skip
+    both = [
+        subprocess.Popen(
+            [*command, "--out", str(tmp_path / name)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for name in ("a", "b")
+    ]  # fmt: skip
+    said = [run.communicate(timeout=100) for run in both]
+    assert [run.returncode for run in both] == [0, 0], said
+    stores = {json.loads((tmp_path / n / "run.json").read_text())["store"]["path"] for n in "ab"}
+    assert len(stores) == 1
+    assert len(list((tmp_path / "stores/stand-ins").iterdir())) == 1
+    assert not list((tmp_path / "stores").rglob("*lock*"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(110)
+def test_the_climetlab_mirror_is_found_and_no_network_is_tried(iobench, tmp_path):
+    mirror = tmp_path / "mirror"
+    assert main(["synthesize", "maelstrom-ens10", str(mirror), "--tiny"]) == 0
+    (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)
+    environment = os.environ | {"CLIMETLAB_MIRROR": str(mirror), "PYTHONPATH": str(tmp_path)}
+    done = iobench("profile", "maelstrom-ens10", "--out", "run", *QUICK, env=environment)
+    assert done.returncode == 0, done.stderr
+    [run] = json.loads(done.stdout)["runs"]
+    assert run["stand_in"] is True
+    assert f"in {mirror}" in done.stderr
+    assert f"{mirror}/url" in json.loads((tmp_path / "run/run.json").read_text())["files_hint"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(110)
+def test_a_home_directory_is_not_filled_silently(iobench, tmp_path):
+    unset = ("TMPDIR", "XDG_CACHE_HOME", "SCRATCH")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    done = iobench("profile", "maelstrom-ens10", "--tiny", *QUICK, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path}/home/.cache/iobench" in done.stderr
