@@ -2,14 +2,19 @@
 
 import json
 import shutil
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray
 
+import iobench
+from iobench.cli import main
 from iobench.datasets.user_files import user_files
-from iobench.errors import FileFormatError, MissingFileError
+from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.testing import DatasetTests
+from tests.support.http_files import serve
 
 numcodecs = pytest.importorskip("numcodecs", reason="reads compressed chunks")
 zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
@@ -165,3 +170,73 @@ class TestZarrContract(DatasetTests):
     @pytest.fixture
     def dataset(self, files):
         return user_files(files, sample_dim="time")
+
+
+# ---- behind a web server, whether it lists folders or not
+
+VALUES = np.arange(120, dtype="f4").reshape(6, 4, 5)
+
+
+@pytest.fixture
+def web(request, tmp_path, monkeypatch):
+    """A server that lists folders, or not, or hides what is missing as buckets nobody may list."""
+    pytest.importorskip("obstore", reason="asks web servers")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "cache"))
+    Path("web").mkdir()
+    lists, missing = request.param == "lists", 403 if request.param == "hides" else 404
+    with serve(tmp_path / "web", lists=lists, missing=missing) as server:
+        yield f"http://{server.at}"
+
+
+def write_to_web(version, consolidated=True):
+    one = xarray.Dataset({"r": (("time", "y", "x"), VALUES)}, {"time": np.arange(6)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of consolidated metadata in version 3
+        encoding = {"r": {"chunks": (2, 4, 5)}}
+        write("web/s", one, zarr_format=version, consolidated=consolidated, encoding=encoding)
+
+
+def open_last(url):
+    return iobench.open_dataset(url, sample_dim="time")[5]["r"]
+
+
+@FORMATS
+@pytest.mark.parametrize("web", ["plain", "lists"], indirect=True)
+def test_samples_are_those_of_the_folder_and_the_secret_is_not_said(web, zarr_format, capsys):
+    write_to_web(zarr_format)
+    Path("web/s/r", "1.0.0" if zarr_format == 2 else "c/1/0/0").unlink()  # never written
+    right = xarray.open_zarr("web/s", consolidated=False)["r"].values
+    assert (right[2] != VALUES[2]).any()
+    url = f"{web}/s?token=hidden-secret"
+    opened = iobench.open_dataset(url, sample_dim="time")
+    found = [{key: np.array(each) for key, each in batch.items()}["r"]
+             for batch in opened.loader(batch_size=3)]  # fmt: skip
+    np.testing.assert_array_equal(np.concatenate(found), right)
+    assert main(["convert", url, "out", "--to", "zarr", "--sample-dim", "time"]) == 0
+    said = "".join(capsys.readouterr()) + repr(opened) + Path("out/iobench.json").read_text()
+    assert "hidden-secret" not in said
+    np.testing.assert_array_equal(iobench.open_store("out").to_xarray()["r"].values, right)
+
+
+@FORMATS
+@pytest.mark.parametrize("web", ["hides"], indirect=True)
+def test_a_server_need_not_say_what_is_missing(web, zarr_format):
+    write_to_web(zarr_format)
+    np.testing.assert_array_equal(open_last(f"{web}/s"), VALUES[5])
+    with pytest.raises(StorageError, match=r"none\.zarr: not permitted \(403 Forbidden\)"):
+        open_last(f"{web}/none.zarr")
+
+
+@FORMATS
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("web", ["plain", "lists"], indirect=True)
+def test_metadata_that_are_not_consolidated_need_a_list_of_folders(web, zarr_format, request):
+    write_to_web(zarr_format, consolidated=False)
+    if "plain" in request.node.name:
+        with pytest.raises(FileFormatError, match=r"no folders; run zarr\.consolidate_metadata"):
+            open_last(f"{web}/s")
+        zarr.consolidate_metadata("web/s")
+    np.testing.assert_array_equal(open_last(f"{web}/s"), VALUES[5])
+    with pytest.raises(MissingFileError, match=r"none\.zarr: no such file"):
+        open_last(f"{web}/none.zarr")
