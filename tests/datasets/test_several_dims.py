@@ -243,24 +243,19 @@ def test_samples_of_an_object_are_its_own(calendar):
     assert (len(placed), placed.step) == (9, 12 * 3600)
 
 
-def test_what_only_the_library_reads_is_the_same(tmp_path, open_user_files):
+def test_the_library_and_a_plain_loop_make_the_same_samples(tmp_path, open_user_files):
     cube, path = hypercube(), tmp_path / "cube"
     encoding = {"t": {"compression": "szip", "chunksizes": (2, 2, 2, 5)}}
     cube.to_netcdf(path, engine="netcdf4", encoding=encoding)
     made = open_user_files(path, sample_dim="number,time")
     assert made.dataset.fused == ("read", "decode")
     assert_as_xarray(made, cube, ("number", "time"))
-    for number, sample in enumerate(produced(made)):
-        np.testing.assert_array_equal(sample["t"], made.sample(number)["t"])
-
-
-def test_a_plain_loop_loads_the_same_samples(tmp_path, open_user_files):
-    hypercube().to_netcdf(tmp_path / "cube.nc")
-    made = open_user_files(tmp_path / "cube.nc", sample_dim="number,time")
     loop = made.dataset.upstream([], made.index, batch_size=None).pipeline
-    for number, where in enumerate(made.index.where):
-        for name, values in make_sample(loop, where).items():
-            np.testing.assert_array_equal(values, made.sample(number)[name], strict=True)
+    for number, sample in enumerate(produced(made)):
+        plain = make_sample(loop, made.index.where[number])
+        for name, values in made.sample(number).items():
+            np.testing.assert_array_equal(sample[name], values)
+            np.testing.assert_array_equal(plain[name], values, strict=True)
 
 
 def test_dimensions_that_are_not_there_or_twice_are_told(tmp_path, open_user_files):

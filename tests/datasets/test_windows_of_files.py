@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import datetime, timedelta
 
 import eccodes
@@ -19,6 +20,7 @@ from iobench.samples import Window
 ROLLOUTS = ("0:1", "0:1,2", "0:1,2,3", "0:1,2,3,4")
 START = datetime(2020, 1, 1)
 MEMBERS = "era5/era5-levels-members.grib"
+CFGRIB = {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}, "decode_timedelta": True}
 
 
 def write_hours(path, hours, *, reference=START, calendar="standard", **storage):
@@ -97,42 +99,35 @@ def test_files_with_references_of_their_own_are_one_row(tmp_path, place):
     check_equals_slices(joined, placed.window, placed, make)
 
 
-def test_without_a_coordinate_samples_are_counted(tmp_path, place):
+MONTHS = [(datetime(2020 + n // 12, n % 12 + 1, 16) - START).days * 24 for n in range(26)]
+
+
+@pytest.mark.parametrize(
+    ("files", "has_times", "centres", "rows", "units"),
+    [
+        # Nothing says that the second file follows the first.
+        ([range(4), range(4)], False, [0, 1, 2, 4, 5, 6], [0] * 4 + [1] * 4, ""),
+        ([[0, 6], [], [12, 18]], True, [0, 1, 2], [], "seconds"),
+        ([("noleap", [0, 1, 2]), ("360_day", [3, 4, 5])], True, [0, 1, 3, 4],
+         [0, 0, 0, 1, 1, 1], "hours since 2020-01-01 00:00"),
+        ([[*MONTHS[:14], *MONTHS[16:]]], True, [*range(13), *range(14, 23)], [], "months"),
+    ],
+    ids=["no coordinate", "a file without times", "two calendars", "months"],
+)  # fmt: skip
+def test_files_are_rows_as_their_times_follow_each_other(
+    tmp_path, place, files, has_times, centres, rows, units
+):
     paths = []
-    for name in "ab":
-        paths.append(tmp_path / f"{name}.nc")
-        with netCDF4.Dataset(paths[-1], "w") as ds:
-            ds.createDimension("n", 4)
-            ds.createVariable("v", "f4", ("n",))[:] = np.arange(4)
-    placed, make, index = place(paths, "0:1", sample_dim="n")
-    assert (list(index.positions), index.position_units) == ([0, 1, 2, 3] * 2, "")
-    assert placed.centres.tolist() == [0, 1, 2, 4, 5, 6]  # nothing says that b follows a
-    assert make(3)["v_target"].tolist() == [1]
-
-
-def test_a_file_without_times_is_in_nobodys_way(tmp_path, place):
-    paths = [
-        write_hours(tmp_path / f"{n}.nc", hours) for n, hours in enumerate(([0, 6], [], [12, 18]))
-    ]
+    for number, each in enumerate(files):
+        calendar, hours = each if isinstance(each, tuple) else ("standard", each)
+        paths.append(write_hours(tmp_path / f"{number}.nc", hours, calendar=calendar))
+        if not has_times:
+            with xarray.open_dataset(paths[-1]) as ds:
+                counted = ds.load().drop_vars("time")
+            counted.to_netcdf(paths[-1])
     placed, _, index = place(paths, "0:1", sample_dim="time")
-    assert (len(placed), list(index.rows)) == (3, [])
-
-
-def test_files_of_two_calendars_are_a_row_each(tmp_path, place):
-    paths = [
-        write_hours(tmp_path / f"{calendar}.nc", np.arange(3) + 3 * n, calendar=calendar)
-        for n, calendar in enumerate(("noleap", "360_day"))
-    ]
-    placed, _, index = place(paths, "0:1", sample_dim="time")
-    assert (placed.centres.tolist(), list(index.rows)) == ([0, 1, 3, 4], [0, 0, 0, 1, 1, 1])
-
-
-def test_months_follow_each_other(tmp_path, place):
-    days = [(datetime(2020 + n // 12, n % 12 + 1, 16) - START).days * 24 for n in range(26)]
-    path = write_hours(tmp_path / "a.nc", [*days[:14], *days[16:]])
-    placed, _, index = place([path], "-1,0:1", sample_dim="time")
-    assert (index.position_units, placed.step) == ("months", 1)
-    assert [(gap.before, gap.n_missing) for gap in placed.gaps] == [(13, 2)]
+    assert placed.centres.tolist() == centres
+    assert (list(index.rows), index.position_units) == (rows, units)
 
 
 @pytest.mark.quick_cases(1)
@@ -141,10 +136,7 @@ def test_windows_over_grib_are_xarrays_slices(real, place, text):
     path = real(MEMBERS)
     placed, make, index = place([path], text, sample_dim="time")
     assert (placed.step, index.position_units) == (43200, "seconds")
-    options = {"indexpath": ""}
-    with xarray.open_dataset(
-        path, engine="cfgrib", backend_kwargs=options, decode_timedelta=True
-    ) as ds:
+    with xarray.open_dataset(path, **CFGRIB) as ds:
         valid = ds.valid_time.values.astype("datetime64[s]").astype(float)
         np.testing.assert_array_equal(index.positions, valid)
         check_equals_slices(ds[["z", "t"]], placed.window, placed, make)
@@ -153,42 +145,36 @@ def test_windows_over_grib_are_xarrays_slices(real, place, text):
 def write_grib(path, *, times=("202001010000",), steps=(0,)):
     """Write a message for each time and step, its hour as value."""
     with path.open("wb") as file:
-        for time in times:
-            for step in steps:
-                handle = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib1")
-                for key, value in (
-                    ("dataDate", int(time[:8])), ("dataTime", int(time[8:])), ("step", step)
-                ):  # fmt: skip
-                    eccodes.codes_set(handle, key, value)
-                eccodes.codes_set_values(handle, np.full(496, float(step)))
-                eccodes.codes_write(handle, file)
-                eccodes.codes_release(handle)
+        for time, step in itertools.product(times, steps):
+            handle = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib1")
+            keys = {"dataDate": int(time[:8]), "dataTime": int(time[8:]), "step": step}
+            for key, value in keys.items():
+                eccodes.codes_set(handle, key, value)
+            eccodes.codes_set_values(handle, np.full(496, float(step)))
+            eccodes.codes_write(handle, file)
+            eccodes.codes_release(handle)
     return path
-
-
-def valid(text):
-    return np.datetime64(text, "s").astype(float)
 
 
 def test_steps_of_one_forecast_lie_at_their_valid_times(tmp_path, place):
     path = write_grib(tmp_path / "a.grib", steps=(0, 6, 12, 24, 30))
     placed, make, index = place([path], "0:1", sample_dim="step")
-    assert index.positions[1] == valid("2020-01-01T06:00")
+    assert index.positions[1] == np.datetime64("2020-01-01T06:00", "s").astype(float)
     assert [(gap.before, gap.n_missing) for gap in placed.gaps] == [(2, 1)]
     (name,) = {name.removesuffix("_target") for name in make(2)}
     assert make(2)[f"{name}_target"].max() == pytest.approx(30, abs=1e-3)
 
 
-@pytest.mark.parametrize("sample_dim", ["step", "time"])
-def test_valid_times_are_known_where_starts_and_steps_are_several(tmp_path, place, sample_dim):
+@pytest.mark.parametrize(("sample_dim", "other"), [("step", "time"), ("time", "step")])
+def test_valid_times_are_known_where_starts_and_steps_are_several(
+    tmp_path, place, sample_dim, other
+):
     times = ("202001010000", "202001020000")
     path = write_grib(tmp_path / "a.grib", times=times, steps=(0, 6, 12))
     _, _, index = place([path], "0:0", sample_dim=sample_dim)
-    other = {"step": "time", "time": "step"}[sample_dim]
     found = index.meteorology["valid_time"]
     assert found.dims == ("sample", other)
-    options = {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}, "decode_timedelta": False}
-    with xarray.open_dataset(path, **options) as ds:
+    with xarray.open_dataset(path, **CFGRIB) as ds:
         expected = ds.valid_time.transpose(sample_dim, other).values.astype("M8[s]")
     np.testing.assert_array_equal(found.values.astype("M8[s]"), expected)
 
