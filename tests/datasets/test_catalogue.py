@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,8 +19,9 @@ from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.datasets import catalogue, setup_processes
 from iobench.datasets import source_files as netcdf_inspected
 from iobench.datasets.catalogue import Inspection, catalogued
+from iobench.datasets.setup_processes import run_jobs
 from iobench.datasets.source_files import inspect_files
-from iobench.errors import FileFormatError, MissingFileError
+from iobench.errors import FileFormatError, MissingFileError, OptionError, WorkerError
 from iobench.stores.places import list_items
 
 LONG_AGO = 1_600_000_000 * 10**9
@@ -82,19 +84,15 @@ def test_a_file_is_inspected_once(files, kept):
     assert list(map(times_inspected, files)) == [1] * 5
 
 
-def test_a_set_of_files_is_one_file(tmp_path, kept):
+def test_a_set_of_files_is_one_file_that_names_none(tmp_path, kept):
     folders = [tmp_path / f"day-{n}" for n in range(40)]
     for folder in folders:
         folder.mkdir()
-    files = [put(folder / "a.bin", b"abc") for folder in folders]
+    files = [put(folder / "secret.bin", b"abc") for folder in folders]
     for some in (files[:30], files):
         contents(some, kept)
         assert len(list(kept.glob(f"*{catalogue.SUFFIX}"))) == 1
     assert list(map(times_inspected, files)) == [1] * 40
-
-
-def test_a_name_says_nothing(tmp_path, kept):
-    contents([put(tmp_path / "secret-name.bin", b"abc")], kept)
     assert not any(b"secret" in path.read_bytes() for path in kept.iterdir())
 
 
@@ -126,20 +124,17 @@ def test_a_file_that_grows_while_it_is_inspected_is_not_kept(tmp_path, kept):
     assert times_inspected(file) == 1
 
 
-def test_a_file_just_written_is_not_kept(tmp_path, kept):
+def test_a_file_just_written_or_gone_is_not_kept(tmp_path, kept):
     """It may change again before the clock of its file system moves on."""
     file = tmp_path / "a.bin"
     file.write_bytes(b"abc")
     contents([file], kept)
     contents([file], kept)
     assert times_inspected(file) == 2
-
-
-def test_a_missing_file_is_missed_though_it_was_known(files, kept):
-    contents(files, kept)
-    files[2].unlink()
+    contents([put(file, b"abc")], kept)
+    file.unlink()
     with pytest.raises(FileNotFoundError):
-        contents(files, kept)
+        contents([file], kept)
 
 
 def test_other_kinds_or_names_are_other_entries(files, kept):
@@ -154,16 +149,18 @@ def test_other_kinds_or_names_are_other_entries(files, kept):
     assert times_inspected(files[0]) == 2
 
 
-def test_what_cannot_be_kept_is_found_each_time(files, kept):
+def test_what_cannot_be_kept_is_found_each_time(files, kept, tmp_path):
     odd = Inspection("odd", lambda path: {path.name}, ())
-    for _ in range(2):
-        assert catalogued(files[:1], odd, cache_dir=kept) == [{"0.bin"}]
-
-
-def test_a_folder_that_takes_nothing_serves_the_call(files, tmp_path):
     in_the_way = put(tmp_path / "in-the-way", b"")
     for _ in range(2):
+        assert catalogued(files[:1], odd, cache_dir=kept) == [{"0.bin"}]
         assert contents(files, in_the_way) == [file.read_bytes() for file in files]
+    contents(files, kept)
+    [part] = kept.glob("*.catalogue-*")
+    for make in (os.mkfifo, os.mkdir):
+        part.rmdir() if part.is_dir() else part.unlink()
+        make(part)
+        assert contents(files, kept) == [file.read_bytes() for file in files]
 
 
 def test_iobench_cache_lists_it(files, kept):
@@ -201,16 +198,6 @@ def test_a_damaged_catalogue_is_never_an_error_nor_believed(tmp_path_factory, da
     assert list(map(times_inspected, files)) == before, "it is made anew"
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_a_folder_or_a_pipe_in_place_of_a_catalogue_is_none(files, kept, make):
-    contents(files, kept)
-    [part] = kept.glob("*.catalogue-*")
-    part.unlink()
-    make(part)
-    assert contents(files, kept) == [file.read_bytes() for file in files]
-
-
-@pytest.mark.long
 def test_processes_find_what_one_finds(tmp_path, kept, monkeypatch):
     monkeypatch.setattr(catalogue, "MANY_FILES", 2)
     monkeypatch.setattr(catalogue, "FILES_PER_JOB", 2)
@@ -288,3 +275,48 @@ def test_of_netcdf_is_kept_what_was_found(tmp_path, kept, monkeypatch, storage):
     monkeypatch.undo()
     with pytest.raises(MissingFileError, match=r"a\.nc: no such file"):
         inspect_files([file], cache_dir=kept)
+
+
+# ---- processes that inspect files, write stand-ins
+
+JOBS = """
+import os
+from iobench.errors import OptionError
+
+def double(job):
+    print("noise on standard output")
+    return 2 * job, os.getpid()
+
+def refuse(job):
+    raise OptionError(f"job {job} is wrong")
+
+def vanish(job):
+    os._exit(3)
+"""
+
+
+@pytest.fixture
+def jobs(tmp_path, monkeypatch):
+    (tmp_path / "set_up_jobs.py").write_text(JOBS)
+    monkeypatch.syspath_prepend(tmp_path)
+    return importlib.import_module("set_up_jobs")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_every_job_is_done_once_and_errors_on_purpose_arrive(jobs, processes):
+    outcomes = list(run_jobs(jobs.double, range(5), processes=processes))
+    values = sorted((number, value) for number, (value, _) in outcomes)
+    assert values == [(number, 2 * number) for number in range(5)]
+    assert len({pid for _, (_, pid) in outcomes}) == processes
+    with pytest.raises(OptionError, match="is wrong"):
+        list(run_jobs(jobs.refuse, range(2), processes=processes))
+
+
+@pytest.mark.timeout(60)
+def test_a_child_that_vanishes_is_an_error_and_leaving_early_ends_the_others(jobs):
+    with pytest.raises(WorkerError, match="exit code 3"):
+        list(run_jobs(jobs.vanish, range(2), processes=2))
+    outcomes = run_jobs(jobs.double, range(100), processes=2)
+    next(outcomes)
+    outcomes.close()

@@ -2,6 +2,7 @@
 
 import datetime
 import itertools
+import json
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+import iobench
 from iobench.coordinates import Coordinate, SampleLabels
 from iobench.datasets.contract import SampleAxis, SampleIndex
 from iobench.datasets.selection import (
@@ -24,6 +26,7 @@ from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.stores.plan import StoreRequest
 
+xarray = pytest.importorskip("xarray", reason="writes the file")
 cftime = pytest.importorskip("cftime", reason="other calendars need cftime")
 SPEC = SampleSpec((Variable("v", (), "<f4", ()),))
 
@@ -301,3 +304,50 @@ def test_a_window_that_cannot_be_laid_says_along_what_it_can(index, window, mess
         place_index_windows(index, Window.parse(window))
     assert str(caught.value) == message
     assert len(place_index_windows(counted(3, **TIMED), Window.parse("time=0:1"))) == 2
+
+
+# ---- through commands
+
+
+@pytest.fixture
+def cube(tmp_path):
+    """Twelve days of three members."""
+    times = np.datetime64("2015-12-26") + np.arange(12)
+    values = np.random.default_rng(0).normal(size=(12, 3, 5)).astype("f4")
+    made = xarray.Dataset(
+        {"t": (("time", "number", "x"), values)}, {"time": times, "number": [0, 1, 2]}
+    )
+    made.to_netcdf(tmp_path / "cube.nc")
+    return tmp_path / "cube.nc"
+
+
+def test_a_store_keeps_all_splits_that_were_asked_for(cube, iobench_here, tmp_path):
+    words = (
+        "--sample-dim", "time,number", "--split-by", "train:time=2015-12-26/2015-12-31",
+        "--split-by", "valid:time=2016-01-02/2016-01-04",
+    )  # fmt: skip
+    done = iobench_here("convert", cube, "out", "--to", "numpy", *words)
+    assert done.returncode == 0, done.stderr
+    store = iobench.open_store("out")
+    assert list(store.manifest.samples) == [*range(18), *range(21, 30)]  # not the day between
+    index = store.index()
+    assert list(select_split(index, "train")) == list(range(18))
+    assert list(select_split(index, "valid")) == list(range(18, 27))
+    placed = place_index_windows(index, Window.parse("time=0:1"), split="valid")
+    assert placed.items.tolist() == [[n, n + 3] for n in range(18, 24)]
+    assert iobench_here("verify", "out", "--against", cube).returncode == 0
+    quick = ("--batches", "2", "--duration", "20", "--compute", "none", "--out", "run")
+    assert iobench_here("profile", cube, *words, "--window", "time=0:1", *quick).returncode == 0
+    assert json.loads(Path("run/run.json").read_text())["windows"]["n_windows"] == 21
+
+
+def test_a_selection_needs_no_name(cube, iobench_here):
+    words = ("--sample-dim", "time,number", "--split-by", "time=2016", "--split-by", "number=2")
+    done = iobench_here("convert", cube, "out", "--to", "numpy", *words)
+    assert done.returncode == 0, done.stderr
+    assert "time=2016, number=2: 6 samples, " in done.stderr
+    assert list(iobench.open_store("out").manifest.samples) == list(range(20, 36, 3))
+    opened = iobench.open_dataset(cube, sample_dim="number,time", split_by="number=1")
+    assert len(opened) == 12
+    with xarray.open_dataset(cube) as whole:
+        np.testing.assert_array_equal(opened[3]["t"], whole.t.sel(number=1).values[3])
