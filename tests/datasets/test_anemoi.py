@@ -1,6 +1,7 @@
 """``anemoi:PATH`` on a stand-in: dates, variables, gaps, statistics, what bad stores get."""
 
 import json
+import logging
 
 import numpy as np
 import pytest
@@ -65,15 +66,9 @@ def test_missing_dates_are_gaps_and_listed(path, open_anemoi):
     json.dumps(index.provenance)
 
 
-@pytest.mark.parametrize(
-    ("options", "columns"),
-    [
-        ({"select": "msl, 10u"}, [2, 0]),
-        ({"select": "lsm,10u"}, [3, 0]),
-    ],
-)
-def test_variables_are_chosen(path, open_anemoi, options, columns):
-    dataset, index = open_anemoi(path, **options)
+@pytest.mark.parametrize(("select", "columns"), [("msl, 10u", [2, 0]), ("lsm,10u", [3, 0])])
+def test_variables_are_chosen(path, open_anemoi, select, columns):
+    dataset, index = open_anemoi(path, select=select)
     assert index.spec["data"].channels == tuple(NAMES[column] for column in columns)
     sample = make_sample(dataset, index.where[2])
     np.testing.assert_array_equal(sample["data"], stored(path, 2)[columns])
@@ -102,45 +97,38 @@ def test_a_date_without_its_chunk_is_no_sample_of_nans(path, open_anemoi):
         dataset.read((0, 7))
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_wrong_options_and_stores_of_another_layout(tmp_path, path, open_anemoi):
+    for options, said in (
         ({"frequency": "6h"}, "unknown option frequency: there is select"),
         ({"start": "2020"}, "dates are chosen with --split-by time=FIRST/LAST"),
         ({"select": "2tt"}, "select=2tt: .* has no such variable: it has 10u, 2t"),
-    ],
-)
-def test_wrong_options(path, open_anemoi, options, said):
-    with pytest.raises(OptionError, match=said):
-        open_anemoi(path, **options)
-
-
-def test_stores_of_another_layout(tmp_path, path, open_anemoi):
+    ):
+        with pytest.raises(OptionError, match=said):
+            open_anemoi(path, **options)
     with pytest.raises(MissingFileError, match=r"gone\.zarr: there is no such folder"):
         open_anemoi(tmp_path / "gone.zarr")
-    for changes, said in [
+    whole = (path / ".zattrs").read_text()
+    every = [str(START + np.timedelta64(6 * n, "h")) for n in range(12)]
+    for changes, said in (
         ({"layout": "tabular"}, "is an anemoi-datasets store of layout tabular"),
         ({"variables": ["10u"]}, "variables names 1, array 'data' has 4"),
         ({"missing_dates": ["soon"]}, "attribute missing_dates"),
-        (
-            {"missing_dates": [str(START + np.timedelta64(6 * n, "h")) for n in range(12)]},
-            "all of its 12 dates",
-        ),
-    ]:
-        whole = (path / ".zattrs").read_text()
+        ({"missing_dates": every}, "all of its 12 dates"),
+    ):
         edit(path / ".zattrs", **changes)
         with pytest.raises(FileFormatError, match=said):
             open_anemoi(path)
         (path / ".zattrs").write_text(whole)
     (path / "dates" / "0").write_bytes(CODEC.encode(np.zeros(12, "M8[s]")))
-    with pytest.raises(FileFormatError, match="array 'dates' does not ascend"):
-        open_anemoi(path)
-    (path / "dates" / ".zarray").unlink()
-    with pytest.raises(FileFormatError, match="array 'dates' is missing"):
-        open_anemoi(path)
-    (path / "data" / ".zarray").unlink()
-    with pytest.raises(FileFormatError, match="array 'data': none, expected"):
-        open_anemoi(path)
+    for gone, said in (
+        ("", "array 'dates' does not ascend"),
+        ("dates/.zarray", "array 'dates' is missing"),
+        ("data/.zarray", "array 'data': none, expected"),
+    ):
+        if gone:
+            (path / gone).unlink()
+        with pytest.raises(FileFormatError, match=said):
+            open_anemoi(path)
 
 
 class TestAnemoiContract(DatasetTests):
@@ -151,3 +139,37 @@ class TestAnemoiContract(DatasetTests):
     @pytest.fixture
     def dataset(self, path):
         return AnemoiDataset(path, select="2t,10u")
+
+
+# ---- anemoi-datasets itself, which pins zarr 2: .ci/run --all makes an environment of its own
+
+
+@pytest.fixture
+def anemoi():
+    logging.disable(logging.WARNING)  # it warns of missing dates each time
+    yield pytest.importorskip("anemoi.datasets", reason="anemoi-datasets is not installed")
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("order", [[], NAMES[::-1], ["msl"], ["2t", "10u"]])
+def test_samples_are_those_of_its_open_dataset(anemoi, path, open_anemoi, order):
+    """Every sample is theirs of that date, and every date of theirs is a sample or missing."""
+    dataset, index = open_anemoi(path, select=",".join(order))
+    their = anemoi.open_dataset(str(path), **({"select": list(order)} if order else {}))
+    there = [number for number in range(len(their)) if number not in their.missing]
+    assert list(index.coordinate) == [str(their.dates[number]) for number in there]
+    assert index.spec["data"].channels == tuple(their.variables)
+    assert index.spec["data"].shape == their.shape[1:]
+    for number, where in zip(there, index.where, strict=True):
+        found = make_sample(dataset, where)["data"]
+        np.testing.assert_array_equal(found, their[number], strict=True)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_store_as_any_zarr_store(anemoi, path, open_user_files):
+    """Missing dates apart, its path alone gives the same numbers."""
+    made = open_user_files(path, sample_dim="time", variables=["data"])
+    their = anemoi.open_dataset(str(path))
+    for number in set(range(len(their))) - set(their.missing):
+        np.testing.assert_array_equal(made.sample(number)["data"], their[number])
