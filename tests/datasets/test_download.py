@@ -104,6 +104,7 @@ def new_locator(tmp_path):
     return FileLocator(cache_dir=tmp_path / "indexes")
 
 
+@pytest.mark.long
 def test_files_land_in_the_cache_under_their_urls(serve, cache, yr_root, tmp_path, capfd):
     asked = serve(yr_root)
     dataset = Yr(size="5GB", dates=",".join(dates_of(yr_root)[:2]))
@@ -130,6 +131,7 @@ def test_files_land_in_the_cache_under_their_urls(serve, cache, yr_root, tmp_pat
     assert asked == []
 
 
+@pytest.mark.long
 def test_a_file_that_is_not_published_is_named(serve, cache, yr_root):
     serve(yr_root)
     url = Yr(size="5GB", dates="2022-02-28").downloads().calls[0].urls[0]
@@ -150,46 +152,33 @@ def test_a_host_that_cannot_be_reached_is_an_error_at_once(send_requests_to, cac
             download_through_plugin(PluginCall("maelstrom-yr", ONE_FILE), timeout_s=100)
 
 
-def test_a_plugin_that_takes_too_long_is_ended(cache):
+@pytest.mark.long
+def test_a_plugin_that_is_late_or_not_installed_is_named(send_requests_to, cache, monkeypatch):
     with pytest.raises(StorageError, match=r"not finished after 0.1 s.*continues") as late:
         download_through_plugin(PluginCall("maelstrom-yr", ONE_FILE), timeout_s=0.1)
     assert late.value.exit_code == 75  # the same command goes on
-
-
-def test_a_plugin_that_is_not_installed_is_named_with_what_installs_it(send_requests_to, cache):
     send_requests_to("http://127.0.0.1:1")
     call = PluginCall("no-such-dataset", {}, package="that-one")
     with pytest.raises(MissingExtraError, match=r"&& pip install --no-deps that-one \(NameError"):
         download_through_plugin(call, timeout_s=100)
-
-
-def test_climetlab_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr(climetlab_files.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="pip install 'climetlab"):
         download_through_plugin(PluginCall("maelstrom-yr", {}), timeout_s=1)
 
 
-def test_a_file_no_plugin_fetches_is_asked_for_first(cache, tmp_path):
-    call = PluginCall("maelstrom-yr", {}, ("https://example.org/a",))
-    downloads = Downloads((call,), others=("https://example.org/target",))
-    with pytest.raises(MissingFileError, match=r"example\.org/target: cannot be downloaded"):
-        download_missing(downloads, new_locator(tmp_path), timeout_s=1)
-
-
-def test_a_plugin_that_fetched_less_is_an_error(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(climetlab_files, "download_through_plugin", lambda *_, **__: None)
-    downloads = Downloads((PluginCall("some", {}, ("https://example.org/a",)),))
-    with pytest.raises(MissingFileError, match=r"without fetching https://example\.org/a"):
-        download_missing(downloads, new_locator(tmp_path), timeout_s=1)
-
-
-def test_where_files_are_not_known_the_plugin_is_always_asked(cache, tmp_path, monkeypatch):
+def test_plugins_are_asked_for_what_is_missing_or_not_known(cache, tmp_path, monkeypatch):
     calls = []
-
-    def download(call, **options):
-        calls.append(call)
-
-    monkeypatch.setattr(climetlab_files, "download_through_plugin", download)
+    monkeypatch.setattr(
+        climetlab_files, "download_through_plugin", lambda call, **_: calls.append(call)
+    )
+    needed = PluginCall("some", {}, ("https://example.org/a",))
+    for downloads, said in (
+        (Downloads((needed,), ("https://example.org/b",)), r"example\.org/b: cannot be downloaded"),
+        (Downloads((needed,)), r"without fetching https://example\.org/a"),
+    ):
+        with pytest.raises(MissingFileError, match=said):
+            download_missing(downloads, new_locator(tmp_path), timeout_s=1)
+    assert calls == [needed]
     downloads = Downloads((PluginCall("some", {"a": 1}, to_xarray=True),))
     assert download_missing(downloads, new_locator(tmp_path), timeout_s=1) == 0
-    assert calls == list(downloads.calls)
+    assert calls[1:] == list(downloads.calls)
