@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import zlib
 from random import Random
 
+import numpy as np
 import pytest
 from invariants import check
-from run_files import DAMAGES, distort
 from schedules import Script, pool, stream
 
 from iobench.analysis.diagnosis import Verdict, diagnose
@@ -19,6 +20,9 @@ from iobench.recording import span_file as layout
 from iobench.runs.reading import open_profile
 
 N_QUICK, N_ALL = 25, 10_000
+RECORD = layout.RECORD_NBYTES
+HUGE = (2**31 - 1, 2**31, 2**40, 2**53, 2**62, 2**63 - 1, -1, -2, -(2**31), -(2**63))
+ODD = (None, True, -1, 0, 3, 10**30, 1.5, float("nan"), "two", "", [], ["a"], [[]], {}, {"a": "b"})
 
 
 def script():
@@ -49,6 +53,100 @@ RUNS = {
 }  # fmt: skip
 
 
+def records(data):
+    """Return where the records are that hold spans or texts; the first one if none does."""
+    n_rows = len(data) // RECORD
+    used = np.frombuffer(data, np.uint8, n_rows * RECORD).reshape(-1, RECORD).any(axis=1)
+    starts = np.flatnonzero(used) * RECORD
+    inside = (starts - layout.HEADER_NBYTES) % layout.CHUNK_NBYTES != 0
+    return starts[inside & (starts > layout.HEADER_NBYTES)].tolist() or [0]
+
+
+def used(data, random):
+    """Return a place where something is written: mostly in a record, else in a head."""
+    if random.random() < 0.7:
+        return random.choice(records(data)) + random.randrange(RECORD)
+    heads = range(layout.HEADER_NBYTES, len(data) - RECORD, layout.CHUNK_NBYTES)
+    place = random.choice((0, *heads))
+    return place + random.randrange(RECORD if place else 600)
+
+
+def absurd(random):
+    value = random.choice((*HUGE, None))
+    return random.randbytes(8) if value is None else value.to_bytes(8, "little", signed=True)
+
+
+def flip(data, random):
+    for _ in range(random.choice((1, 1, 2, 8, 100))):
+        data[used(data, random)] ^= 1 << random.randrange(8)
+
+
+def cut(data, random):
+    del data[random.choice((random.randrange(len(data)), used(data, random))) :]
+
+
+def overwrite(data, random):
+    low = used(data, random)
+    high = min(low + random.choice((1, 8, RECORD, 300, 5000, 70_000)), len(data))
+    length = high - low
+    data[low:high] = random.choice((bytes(length), random.randbytes(length)))
+
+
+def misplace(data, random):
+    """Write a record over others, or swap them; mostly with the sequence numbers that hide it."""
+    length, swaps = random.choice((RECORD, RECORD - 4)), random.random() < 0.5
+    for _ in range(random.choice((1, 5, 20))):
+        one, other = (random.choice(records(data)) for _ in range(2))
+        first, second = (bytes(data[place : place + length]) for place in (one, other))
+        data[other : other + length] = first
+        if swaps:
+            data[one : one + length] = second
+
+
+def misfit(data, random):
+    """Give some fields of some records values that they cannot have; times also others."""
+    names = random.sample(layout.SPAN_DTYPE.names, k=random.choice((1, 2)))
+    by = random.choice((1, 100, 10**6, 10**12, 2**50, 2**61)) * random.choice((1, -1))
+    for place in random.choices(records(data), k=random.choice((1, 1, 5, 40))):
+        for name in names:
+            dtype, offset = layout.SPAN_DTYPE.fields[name][:2]
+            at, value = place + offset, absurd(random)
+            if name in ("start_ns", "end_ns"):
+                was = int.from_bytes(data[at : at + 8], "little", signed=True)
+                moved = max(min(was + by, 2**63 - 1), -(2**63))
+                value = moved.to_bytes(8, "little", signed=True)
+            data[at : at + dtype.itemsize] = value[: dtype.itemsize]
+
+
+def misname(data, random):
+    """Change the header's fields; mostly with the checksum that makes them believed."""
+    field = random.choice((8, 16, 24, 32, 40, 48, 56, 64, 96, 352, 512, 520, 528, 536, 544))
+    small = random.randrange(4).to_bytes(8, "little")
+    data[field : field + 8] = random.choice((absurd(random), small))
+    if random.random() < 0.8:
+        crc = zlib.crc32(data[: layout.IDENTITY.size])
+        layout.IDENTITY_CRC.pack_into(data, layout.IDENTITY_CRC_OFFSET, crc)
+
+
+DAMAGES = (flip, cut, overwrite, misplace, misfit, misname)
+
+
+def distort(document, random):
+    """Return a JSON document one of whose values, keys included, is another."""
+    if isinstance(document, dict) and document and random.random() < 0.9:
+        key = random.choice(sorted(document))
+        changed = {**document}
+        if random.random() < 0.1:
+            del changed[key]
+        else:
+            changed[key] = distort(document[key], random)
+        return changed
+    if isinstance(document, list) and document and random.random() < 0.7:
+        place = random.randrange(len(document))
+        return [distort(each, random) if i == place else each for i, each in enumerate(document)]
+    return random.choice(ODD)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Run directories of several kinds, and their span files."""
@@ -62,24 +160,19 @@ def write_run(path, sketch):
     return sorted(path.glob("spans/*.spans"))
 
 
-def examine(path):
-    """Open a run and use all that is told of it."""
-    profile = open_profile(path)
-    check(profile)
-    for rank in Run(profile):
-        diagnose(rank.exposure)
-        for run in recorded_runs(rank):
-            assert len(run) <= rank.exposure.whole.n_batches
-            assert not run.can_replay or replay(run).wall_ns >= 0
-    return profile
-
-
 def outcome(path):
-    """Return the profile, examined, or the error that refuses it."""
+    """Open a run and use all that is told of it; return it, or the error that refuses it."""
     try:
-        return examine(path)
+        profile = open_profile(path)
+        check(profile)
+        for rank in Run(profile):
+            diagnose(rank.exposure)
+            for run in recorded_runs(rank):
+                assert len(run) <= rank.exposure.whole.n_batches
+                assert not run.can_replay or replay(run).wall_ns >= 0
     except IobenchError as error:
         return error
+    return profile
 
 
 def damaged(runs, seed):
@@ -90,15 +183,15 @@ def damaged(runs, seed):
     sound = file.read_bytes()
     data = bytearray(sound)
     for _ in range(random.choice((1, 1, 2))):
-        if len(data) > layout.HEADER_NBYTES + layout.RECORD_NBYTES:
+        if len(data) > layout.HEADER_NBYTES + RECORD:
             random.choice(DAMAGES)(data, random)
     file.write_bytes(data)
-    found = outcome(path)
+    result = outcome(path)
     file.write_bytes(sound)
-    if isinstance(found, IobenchError):
-        assert str(path) in str(found)
-        assert "\n" not in str(found)
-    return found
+    if isinstance(result, IobenchError):
+        assert str(path) in str(result)
+        assert "\n" not in str(result)
+    return result
 
 
 def test_of_damaged_span_files_an_answer_that_adds_up_or_a_refusal(runs):
@@ -109,8 +202,8 @@ def test_of_damaged_span_files_an_answer_that_adds_up_or_a_refusal(runs):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_of_ten_thousand_damaged_span_files_as_well(runs):
-    found = [damaged(runs, seed) for seed in range(N_ALL)]
-    answered = [profile for profile in found if not isinstance(profile, IobenchError)]
+    results = [damaged(runs, seed) for seed in range(N_ALL)]
+    answered = [profile for profile in results if not isinstance(profile, IobenchError)]
     # Neither all refused nor all taken as they are.
     assert 0.5 * N_ALL < len(answered) < 0.99 * N_ALL
     assert sum(profile.lost_spans > 0 for profile in answered) > 0.3 * N_ALL
@@ -127,9 +220,9 @@ def test_documents_that_say_what_cannot_be(runs):
         file = random.choice(documents)
         sound = file.read_text()
         file.write_text(json.dumps(distort(json.loads(sound), random)))
-        found = outcome(file.parent if file.name == "run.json" else file.parents[1])
+        result = outcome(file.parent if file.name == "run.json" else file.parents[1])
         file.write_text(sound)
-        refused += isinstance(found, IobenchError)
+        refused += isinstance(result, IobenchError)
     assert 0 < refused < 120
 
 
@@ -137,15 +230,13 @@ def test_documents_that_say_what_cannot_be(runs):
 def test_what_is_not_damaged_comes_back_as_it_was(tmp_path, name):
     whole = RUNS[name]()
     write_run(tmp_path / "run", whole)
-    found = open_profile(tmp_path / "run")
-    assert found.lost_spans == 0
-    assert exposure(found) == exposure(whole.data())
+    profile = open_profile(tmp_path / "run")
+    assert profile.lost_spans == 0
+    assert exposure(profile) == exposure(whole.data())
 
 
 @pytest.mark.parametrize("name", ["pool", "script"])
-def test_a_training_process_that_left_nothing_is_missing_and_nothing_is_said_to_be_exposed(
-    tmp_path, name
-):
+def test_of_a_training_process_that_left_nothing_nothing_is_said_to_be_exposed(tmp_path, name):
     files = write_run(tmp_path / "run", RUNS[name]())
     files[0].unlink()
     figures = exposure(open_profile(tmp_path / "run"))
@@ -160,7 +251,6 @@ def test_a_configuration_that_says_little_is_enough(tmp_path):
     whole = RUNS["pool"]()
     write_run(tmp_path / "run", whole)
     (tmp_path / "run" / "run.json").write_text('{"version": 1}')
-    found, expected = exposure(open_profile(tmp_path / "run")), exposure(whole.data())
-    assert found.whole.exposed_ns == expected.whole.exposed_ns
-    assert found.whole.n_samples is None
-    assert found.workers == 2
+    figures, expected = exposure(open_profile(tmp_path / "run")), exposure(whole.data())
+    assert figures.whole.exposed_ns == expected.whole.exposed_ns
+    assert (figures.whole.n_samples, figures.workers) == (None, 2)
