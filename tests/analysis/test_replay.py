@@ -7,6 +7,7 @@ import pytest
 from drawn_schedules import SHAPES, STAGES, held
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from schedules import pool
 
 from iobench.analysis.replay.changes import Change
@@ -159,6 +160,22 @@ def test_only_the_first_batches_are_taken_where_so_many_are_enough():
     assert (len(run), run.is_part, len(whole), whole.is_part) == (12, True, 30, False)
     assert run.wall_ns == replay(run).wall_ns < whole.wall_ns
     assert np.array_equal(run.work_ns, whole.work_ns[:12])
+
+
+@pytest.mark.parametrize(
+    ("stage", "delivered"),
+    [("serialise", [40, 40, 70, 70, 100, 100]), ("h2d", [40, 70, 100, 130, 160, 190])],
+)
+def test_other_threads_send_by_worker_or_over_one_link(stage, delivered):
+    """Two workers, which make a batch in 10 and send it in 30, the next one made meanwhile."""
+    run = run_of(pool([(10, 0, 0)] * 6, workers=2, prefetch=4, step_ns=0))
+    sent_ns = np.full((6, 1), 30)
+    run = replace(
+        run, stages=(*run.stages, stage), work_ns=np.hstack((run.work_ns, sent_ns)),
+        cpu_ns=np.hstack((run.cpu_ns, -sent_ns)),
+        async_ns=np.hstack((np.zeros_like(run.work_ns), sent_ns)),
+    )  # fmt: skip
+    assert np.cumsum(replay(run).waits_ns).tolist() == delivered
 
 
 def test_cpus_and_storage_are_caps():

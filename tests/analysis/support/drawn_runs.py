@@ -18,6 +18,7 @@ loaders = st.fixed_dictionaries(
         "workers": st.integers(0, 8),
         "step_ns": st.one_of(st.just(0), st.integers(0, 3000)),
         "prefetch": st.integers(1, 4),
+        "serialise_ns": st.sampled_from([0, 0, 30, 900]),
         "handover_ns": st.integers(0, 50),
         "in_order": st.booleans(),
         "drain_ns": st.integers(0, 100),

@@ -72,6 +72,7 @@ def pool(
     workers: int,
     step_ns: int,
     prefetch: int = 2,
+    serialise_ns: int = 0,
     handover_ns: int = 0,
     in_order: bool = True,
     drain_ns: int = 0,
@@ -79,12 +80,13 @@ def pool(
     """Return the run of a worker pool, or of a serial loader with 0 workers.
 
     ``durations[batch]`` are the times of `STAGES`. Batch i goes to worker i mod N, is submitted
-    when batch i - N*P is delivered, or, out of order, when any batch of its worker is.
+    when batch i - N*P is delivered, or, out of order, when any batch of its worker is. A second
+    thread of each worker serialises one batch after another.
     """
     names = [f"worker-{worker}" for worker in range(workers)]
     config = {"workers": workers, "prefetch": prefetch, "expected_workers": names, "batch_size": 4}
     sketch, clock = SketchedRun(config), 0
-    free = [0] * workers
+    free, sent = [0] * workers, [0] * workers
     ends: list[tuple[int, int]] = []  # (ready, batch), or in order the reverse
     maker: dict[int, int] = {}
 
@@ -95,7 +97,12 @@ def pool(
             sketch.submit(worker, batch, now, start)
             free[worker] = _work(sketch, ("worker", worker), batch, start, durations[batch])
             maker[batch] = worker
-            end = free[worker], batch
+            start = max(free[worker], sent[worker])
+            sent[worker] = start + serialise_ns
+            if serialise_ns:
+                lane, end_ns = ("worker", worker), sent[worker]
+                sketch.add(lane, Kind.SERIALISE, start, end_ns, batch=batch, thread=1)
+            end = sent[worker], batch
             heapq.heappush(ends, end[::-1] if in_order else end)
 
     for index in range(workers * prefetch):
