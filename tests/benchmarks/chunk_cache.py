@@ -13,10 +13,6 @@ which fills all caches, with their range; and the whole time, opening (told behi
 first epoch included. An epoch that takes too long is cut short (~) and its rest taken to cost as
 much.
 
-``--said`` prints instead what the first epoch of ``loader(1, shuffle=True)`` takes and a later one,
-beside what ``profile``, ``advise`` and ``convert --dry-run`` say of them, in turns: the median of
-all rounds, and *far* where one is off by more than a fifth.
-
 A row is *slower* where ours, with one thread or as it comes, takes more than 1.05 times as long as
 the strongest plain loop, in the median or as a whole.
 """
@@ -25,12 +21,10 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import multiprocessing
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -47,6 +41,10 @@ import xarray as xr
 
 import iobench
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from harness import rotated, spread
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
@@ -57,24 +55,6 @@ LEVELS, LAT, LON = 5, 91, 180
 OURS = ("one thread", "as it comes", "[i]")
 JUDGED = OURS[:2]
 SLOWER = 1.05
-FAR = 0.2
-
-
-EPOCHS = """
-import json, sys, time, warnings
-warnings.simplefilter("ignore")
-import iobench
-samples, step_s = iobench.open_dataset(sys.argv[1], sample_dim="time"), float(sys.argv[2])
-batches = samples.loader(1, shuffle=True)
-taken = []
-for _ in range(2):
-    begun = time.perf_counter()
-    for _ in batches:
-        time.sleep(step_s)
-    taken.append(time.perf_counter() - begun)
-print(json.dumps(taken))
-"""
-"""A training loop over all samples, twice; it prints what each epoch takes."""
 
 
 @dataclass(frozen=True)
@@ -198,12 +178,9 @@ class Spent:
 
     def cell(self, n_times: int) -> str:
         """Milliseconds a sample, and seconds in all."""
-        per_ms = 1e3 / n_times
-        low, high = min(self.epochs[1:]) * per_ms, max(self.epochs[1:]) * per_ms
+        later = spread(1e3 * each / n_times for each in self.epochs[1:])
         about = "~" if self.cut else ""
-        median = self.median() * per_ms
-        rest = self.whole() - self.opening
-        return f"{about}{median:.2f} ({low:.2f} to {high:.2f}); {rest:.2f} + {self.opening:.2f} s"
+        return f"{about}{later}; {sum(self.epochs):.2f} + {self.opening:.2f} s"
 
 
 def measure(
@@ -228,8 +205,7 @@ def measure(
         if epoch > 1 and time.perf_counter() - begun > seconds:
             break
         order = rng.permutation(n_times).tolist() if shuffled else list(range(n_times))
-        first = epoch % len(pipes)
-        for name in (*list(pipes)[first:], *list(pipes)[:first]):
+        for name in rotated(list(pipes), epoch):
             pipes[name].send(order)
             took, n_made = pipes[name].recv()
             spent[name].epochs.append(took * n_times / n_made)
@@ -251,54 +227,6 @@ def ratios(spent: dict[str, Spent]) -> dict[str, float]:
     return found
 
 
-def said_of(path: Path, step: str, folder: Path) -> dict[str, tuple[float, float]]:
-    """Return seconds of the first epoch and of a later one: as taken, and as commands say."""
-    iobench_, run = [sys.executable, "-m", "iobench"], folder / "run"
-    shutil.rmtree(run, ignore_errors=True)
-    common = ["--sample-dim", "time", "--compute", step]
-
-    def answer(*words: str | Path) -> Any:
-        done = subprocess.run([*iobench_, *words], capture_output=True, check=True, timeout=600)
-        return json.loads(done.stdout)
-
-    loop = [sys.executable, "-c", EPOCHS, path, str(parse_step(step))]
-    taken = json.loads(subprocess.run(loop, capture_output=True, check=True, timeout=600).stdout)
-    profile = ["profile", path, *common, "--pipeline", "own", "--epochs", "2", "--json"]
-    profiled = answer(*profile, "--out", run)["runs"][0]["epoch"]
-    advised = answer("advise", run, "--json")["baseline"]
-    return {
-        "taken": tuple(taken),
-        "profile": (profiled["first_s"], profiled["later_s"]),
-        "advise": (advised["first_epoch_s"], advised["epoch_s"]),
-    }
-
-
-def parse_step(step: str) -> float:
-    """Return the seconds of ``--compute``."""
-    return 0.0 if step == "none" else float(step.removesuffix("ms")) / 1000
-
-
-def print_said(names: Sequence[str], n_times: int, step: str, rounds: int) -> None:
-    """Print a row for each way of cutting: epochs as taken, and as commands say."""
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        for number, name in enumerate(names):
-            layout = layouts(n_times)[name]
-            path = folder / f"{number}.{'zarr' if layout.zarr_format else 'nc'}"
-            write(path, n_times, layout)
-            found = [said_of(path, step, folder) for _ in range(rounds)]
-            cells = {
-                key: [statistics.median(each[key][of] for each in found) for of in (0, 1)]
-                for key in found[0]
-            }
-            taken, far = cells["taken"], []
-            for key, pair in cells.items():
-                far += [key] * any(abs(a / b - 1) > FAR for a, b in zip(pair, taken, strict=True))
-            text = " | ".join(f"{key} {a:.2f}, {b:.2f} s" for key, (a, b) in cells.items())
-            print(f"| {name} | {text} | {'far: ' * bool(far)}{', '.join(far)} |", flush=True)
-            remove(path)
-
-
 def main() -> None:
     """Print a table, row by row, then which rows are slower and which were left out."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -308,15 +236,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=40.0, help="no row is begun after that")
     parser.add_argument("--only", default="*", help="pattern of rows' names, as in a shell")
     parser.add_argument("--list", action="store_true", help="print the rows' names and end")
-    parser.add_argument("--said", action="store_true", help="what commands say of epochs")
-    parser.add_argument("--step", default="none", help="--said: a step of training, as 10ms")
-    parser.add_argument("--rounds", type=int, default=3, help="--said")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    if given.said:
-        names = [name for name in layouts(given.times) if fnmatch.fnmatch(name, given.only)]
-        print_said(names, given.times, given.step, given.rounds)
-        return
     rows = [
         (f"{name}, {order}, {room}", name, order, room)
         for name in layouts(given.times)

@@ -63,7 +63,6 @@ ROWS = (
     Row("copies", "bytes a second to the device by size, pinned and not, beside plain copies", 50),
     Row("loader", "StoreLoader(device=): the same bytes", 60),
     Row("memory", "no memory for a batch: one line, and the next epoch runs", 40),
-    Row("lost", "a device that is of no use from a batch on: the script's error, and a run", 40),
     Row("missing", "a device that is not there: one line, and what auto does", 50),
     Row("data", "the stand-in of ENS-10 and its stores, loaded without a device", 190),
     *(
@@ -74,8 +73,7 @@ ROWS = (
     Row("lightning", "iobench run: Lightning's mover", 60, "script", "lightning"),
     Row("accelerate", "iobench run: accelerate's mover", 60, "script", "accelerate"),
     Row("jax", "iobench run: jax.device_put", 60, "script", "jax"),
-    Row("moves", "overhead.py --moves: what calls of .to() take more", 40),
-    Row("energy", "energy_gpu.py: the driver's counters", 80),
+    Row("energy", "the driver's counter, and joules of waits and of computing", 60),
     Row("loaders", "loaders.py --device: StoreLoader, torch's pin_memory, DALI, kvikio", 180),
 )  # fmt: skip
 WHOLE_S = 30 * 60

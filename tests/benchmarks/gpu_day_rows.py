@@ -227,11 +227,11 @@ def needs(*modules: str) -> None:
             raise NotAvailable(f"{name} is not installed")
 
 
-def ran(command: Sequence[Any], code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command, which ends with that code; what it printed goes to the log as well."""
+def ran(command: Sequence[Any], *, fails: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a command, which fails or does not; what it printed goes to the log as well."""
     found = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     print(*command, found.stdout, found.stderr, sep="\n", flush=True)
-    if found.returncode != code:
+    if bool(found.returncode) is not fails:
         lines = (found.stderr.strip() or found.stdout.strip() or "says nothing").splitlines()
         lines = [line for line in lines if "Error" in line] or lines
         what = " ".join(Path(str(word)).name for word in command[1:4])
@@ -568,7 +568,9 @@ def missing(asked: Asked, _: str) -> dict[str, Any]:
     asked = replace(asked, fake=False)
     common = ("--tiny", "--format", "tfrecord", "--batches", "8", "--compute", "none")
     words = ("profile", "maelstrom-ens10", "--store-dir", asked.data, *common)
-    found = ran([*IOBENCH, *words, "--out", _fresh(asked.data / "none"), "--device", "cuda:99"], 1)
+    found = ran(
+        [*IOBENCH, *words, "--out", _fresh(asked.data / "none"), "--device", "cuda:99"], fails=True
+    )
     lines = [line for line in found.stderr.splitlines() if "cuda:99" in line]
     if len(lines) != 1 or "Traceback" in found.stderr:
         raise Wrong("cuda:99 is not refused in a line", told=found.stderr[-400:])
@@ -648,68 +650,63 @@ def script(asked: Asked, which: str) -> dict[str, Any]:
     return figures
 
 
-LOST = """
-for number, batch in enumerate(DataLoader(Numbers(), batch_size=4)):
-    batch = batch.to(DEVICE)
-    if number == 5:
-        batch = batch[torch.tensor([99], device=DEVICE)]
-    print(model(batch).sum().item(), number)
-"""
-
-
-def lost(asked: Asked, _: str) -> dict[str, Any]:
-    """Read beyond a tensor on the device, after which every call of the driver is refused."""
-    name = asked.real().name
-    if not name.startswith("cuda"):
-        raise NotAvailable("only CUDA's and HIP's kernels end so")
-    path, run = asked.data / "loses_its_device.py", _fresh(asked.data / "runs" / "lost")
-    path.write_text(COMMON.format(device=name, moves=True) + LOST)
-    plain = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
-    found = ran([*IOBENCH, "run", "--out", run, "--", sys.executable, path], plain.returncode)
-    profile = iobench.open_profile(run)
-    figures = {
-        "exit_code": found.returncode,
-        "batches": int((profile.spans["kind"] == Kind.WAIT).sum()),
-        "unseen": [each for process in profile.facts for each in process.unseen],
-    }
-    if figures["batches"] < 5:
-        raise Wrong("the run has not the batches before it", **figures)
-    if plain.stdout != found.stdout or plain.returncode == 0:
-        raise Wrong("the script prints something else under iobench", **figures)
-    if found.stderr.count("Traceback") != plain.stderr.count("Traceback"):
-        raise Wrong("a traceback is not the script's own", **figures)
-    return figures
-
-
-def moves(asked: Asked, _: str) -> dict[str, Any]:
-    told = ran([
-        sys.executable, HERE / "overhead.py", "--moves", "--device", asked.real().name,
-    ]).stdout  # fmt: skip
-    rows = [line for line in told.splitlines() if line.startswith(("to()", "copy_()"))]
-    if not rows:
-        raise Wrong("overhead.py --moves prints no row")
-    figures = {}
-    for row in rows:
-        plain, not_recorded, recorded = map(int, row[24:].split())
-        figures[row[:24].strip()] = {
-            "plain_ns": plain, "not_recorded_ns": not_recorded, "recorded_ns": recorded,
-        }  # fmt: skip
-    return figures
-
-
-# -- scripts of their own ------------------------------------------------------------------------
+# -- energy --------------------------------------------------------------------------------------
 
 
 def energy(asked: Asked, _: str) -> dict[str, Any]:
-    from iobench.recording.energy_counters import GPU, open_counters
+    """The driver's counter: how often it is renewed, and joules of waits and of computing."""
+    import torch
 
-    asked.real()
+    from iobench.analysis.run import Run
+    from iobench.findings.energy import energy_of
+    from iobench.recording.energy_counters import open_counters
+    from iobench.recording.meter import start_meter
+
+    place = asked.real().accelerator.device
     found = open_counters(os.environ)
-    found.close()
-    if GPU not in found.kinds:
+    counters = [each for each in found.counters if each.source.kind == "gpu"]
+    if not counters:
         raise NotAvailable("; ".join(each.reason for each in found.unreadable))
-    told = ran([sys.executable, HERE / "energy_gpu.py", "--seconds", "4"]).stdout
-    return dict(json.loads(told[told.index("{") :]))
+    matrix = torch.randn(8192, 8192, device=place, dtype=torch.float16)
+
+    def load(seconds: float) -> float:
+        """Return the counter's watts under load."""
+        begun_ns, before_uj = now_ns(), counters[0].read_uj()
+        while now_ns() - begun_ns < seconds * 1e9:
+            (matrix @ matrix)[0, 0].item()
+        return (counters[0].read_uj() - before_uj) * 1e3 / (now_ns() - begun_ns)
+
+    renewed, value = [now_ns()], counters[0].read_uj()
+    while now_ns() - renewed[0] < 2e9:
+        if (told := counters[0].read_uj()) != value:
+            value = told
+            renewed.append(now_ns())
+    watts, where = load(4), _fresh(asked.data / "runs" / "energy")
+    with (
+        iobench.record(where) as session,
+        contextlib.closing(start_meter([session.run.path], energy=True, machine=False)),
+    ):
+        log = DeliveryLog(session, session.add_loader("own", "Sleeper", "sleeps"), epoch=0)
+        for number in range(6):
+            log.ask(number)
+            wait_until_ns(now_ns() + 1000 * MS)
+            log.deliver(number, maker="consumer")
+            load(1)
+        log.leave()
+    found.close()
+    spent = energy_of(Run(where).of_rank())
+    gpu = None if spent is None else spent.kinds.get("gpu")
+    figures = {
+        "counter": counters[0].source.name,
+        "renewal_ms": statistics.median(np.diff(renewed)) / MS if renewed[1:] else None,
+        "load_w": watts,
+    }
+    if gpu is None or gpu.wait_j is None:
+        raise Wrong("the run has no joules of the device", **figures)
+    figures |= {"wait_j": gpu.wait_j, "compute_j": gpu.total_j - gpu.wait_j}
+    if figures["compute_j"] <= figures["wait_j"]:
+        raise Wrong("computing took no more than waiting", **figures)
+    return figures
 
 
 def loaders(asked: Asked, _: str) -> dict[str, Any]:
@@ -727,8 +724,8 @@ def loaders(asked: Asked, _: str) -> dict[str, Any]:
 ROWS: dict[str, Callable[[Asked, str], dict[str, Any]]] = {
     function.__name__: function
     for function in (
-        device, events, exposure, parts, pinning, copies, loader, memory, lost, missing, data,
-        profile, script, moves, energy, loaders,
+        device, events, exposure, parts, pinning, copies, loader, memory, missing, data, profile,
+        script, energy, loaders,
     )
 }  # fmt: skip
 

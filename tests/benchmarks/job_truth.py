@@ -229,34 +229,6 @@ SCRIPTS = {
                 batch.sum()
                 time.sleep(0.01)
     """,
-    "several_batches": """
-        import truth
-        with truth.part("imports"):
-            import sys, time
-            import torch
-            truth.own_imports()
-
-        class Samples(torch.utils.data.Dataset):
-            def __len__(self):
-                return 240
-
-            def __getitem__(self, i):
-                time.sleep(0.004)
-                return torch.zeros(16)
-
-        if __name__ == "__main__":
-            critic = int(sys.argv[1])
-            loader = torch.utils.data.DataLoader(Samples(), batch_size=2, num_workers=2)
-            batches = truth.batches("train", loader)
-            for _step in range(120 // (critic + 1)):
-                for _critic in range(critic):
-                    next(batches)
-                    time.sleep(0.008)
-                next(batches)
-                time.sleep(0.02)
-            for _ in batches:
-                pass
-    """,
 }
 CASES = {
     "initial_load": ("initial_load", "40", "0.03"),
@@ -268,8 +240,6 @@ CASES = {
     "keras_fit, 2 epochs": ("keras_fit", "40", "2"),
     "dask_dataset": ("dask_dataset", "1"),
     "dask_dataset, no worker": ("dask_dataset", "0"),
-    "several_batches_a_step": ("several_batches", "5"),
-    "several_batches_a_step, 3": ("several_batches", "2"),
 }
 CLOSE, SPREADS = 0.05, 3
 COARSE_NS = 20_000_000

@@ -34,54 +34,25 @@ LOST: Final = "CUDA error: device-side assert triggered\nCUDA kernel errors migh
 
 @dataclass(slots=True)
 class Piece:
-    """What the device did, as it happened.
+    """What the device did, as it happened."""
 
-    Attributes
-    ----------
-    name : str
-        ``"copy"``, or the kernel's.
-    queue : str
-        ``"copies"`` or ``"compute"``.
-    start_ns, end_ns : int
-        When it began and ended.
-    least_ns : int
-        What it was to take; a busy machine makes it longer.
-    nbytes : int
-        Bytes of a copy.
-    pinned : bool
-        Whether a copy was from pinned memory.
-    since_ns, until_ns : int
-        When the queue came to the host's last mark before it, and to the first one after it.
-    """
-
-    name: str
-    queue: str
+    name: str  # "copy", or the kernel's
+    queue: str  # "copies" or "compute"
     start_ns: int
     end_ns: int
-    least_ns: int
-    nbytes: int = 0
+    least_ns: int  # what it was to take; a busy machine makes it longer
+    nbytes: int = 0  # of a copy
     pinned: bool = False
-    since_ns: int = 0
-    until_ns: int = 0
+    since_ns: int = 0  # when the queue came to the host's last mark before it,
+    until_ns: int = 0  # and to the first one after it
 
 
 @dataclass(slots=True)
 class Faults:
-    """What goes wrong, and when; by default nothing.
+    """What goes wrong, and when; by default nothing."""
 
-    Attributes
-    ----------
-    copy : int, optional
-        The number of the copy, from 0, that fails in the queue; as of CUDA's, the device is of no
-        use from then on, and whoever asks next is told.
-    allocation : int, optional
-        The number of the allocation, from 0, that there is no memory for.
-    pinning : bool
-        Whether pinning is refused.
-    """
-
-    copy: int | None = None
-    allocation: int | None = None
+    copy: int | None = None  # its number, from 0: the device is of no use from then on
+    allocation: int | None = None  # its number, from 0: there is no memory for it
     pinning: bool = False
 
 
@@ -94,15 +65,12 @@ class Mark:
 
 @dataclass(slots=True)
 class Kernel:
-    """A kernel: when it was given, what became of it, and what it saw of the tensors it read.
-
-    That is as it began (``first``), and as it ended (``last``).
-    """
+    """A kernel: when it was given, what became of it, and what it saw of the tensors it read."""
 
     given_ns: int
     piece: Piece | None = None
-    first: list[torch.Tensor] = field(default_factory=list)
-    last: list[torch.Tensor] = field(default_factory=list)
+    first: list[torch.Tensor] = field(default_factory=list)  # as it began
+    last: list[torch.Tensor] = field(default_factory=list)  # as it ended
 
 
 class _Queue(threading.Thread):
@@ -169,28 +137,7 @@ class _Pinned:
 
 
 class FakeAccelerator(AbstractContextManager["FakeAccelerator"]):
-    """An accelerator of two queues, one for copies alone, and a link for one copy at a time.
-
-    Parameters
-    ----------
-    pinned_bytes_per_s, pageable_bytes_per_s : float
-        How fast the link is.
-    latency_ns : int
-        What any copy takes besides.
-    memory_nbytes : int, optional
-        How much memory it has.
-    faults : Faults, optional
-        What goes wrong.
-
-    Attributes
-    ----------
-    pieces : list of Piece
-        What it did, in the order in which that ended.
-    n_waits : int
-        How often the host waited for a mark.
-    pinned : dict of int to int
-        Pinned memory: bytes by address.
-    """
+    """An accelerator of two queues, one for copies alone, and a link for one copy at a time."""
 
     def __init__(
         self,
@@ -204,9 +151,9 @@ class FakeAccelerator(AbstractContextManager["FakeAccelerator"]):
     ) -> None:
         self.name = name
         self.faults = faults or Faults()
-        self.pieces: list[Piece] = []
+        self.pieces: list[Piece] = []  # in the order in which they ended
         self.n_waits = self.n_copies = self.n_allocations = 0
-        self.pinned: dict[int, int] = {}
+        self.pinned: dict[int, int] = {}  # bytes by address
         self.is_lost = False
         self._rates = {True: pinned_bytes_per_s, False: pageable_bytes_per_s}
         self._latency_ns = latency_ns
@@ -224,37 +171,32 @@ class FakeAccelerator(AbstractContextManager["FakeAccelerator"]):
     # -- a clock of marks ---------------------------------------------------------------------
 
     def mark(self) -> Mark:
-        """Put a mark into the current queue: that of kernels."""
         self._check()
         return self.compute.mark(is_told=True)
 
     def come_to(self, mark: Mark) -> None:
-        """Pass a mark, as a queue does."""
         with self._changed:
             mark.at_ns = now_ns()
             self._changed.notify_all()
 
     def passed(self, mark: Mark) -> bool:
-        """Return whether the device has passed it."""
         self._check()
         return mark.at_ns > 0
 
     def wait(self, mark: Mark) -> None:
-        """Sleep until it has."""
         self._check()
         self.n_waits += 1
         self._sleep(mark)
         self._check()
 
     def between_ns(self, first: Mark, last: Mark) -> int:
-        """Return the time between two marks that it has passed."""
         self._check()
         if not (first.at_ns and last.at_ns):
             raise RuntimeError("CUDA error: device not ready")
         return last.at_ns - first.at_ns
 
     def release(self, mark: Mark) -> None:
-        """Take a mark back."""
+        pass
 
     # -- copies ---------------------------------------------------------------------------------
 
@@ -267,14 +209,10 @@ class FakeAccelerator(AbstractContextManager["FakeAccelerator"]):
         return _Pinned(self.pinned, start, nbytes)
 
     def takes(self, leaf: object) -> bool:
-        """Return whether it can be copied."""
         return isinstance(leaf, torch.Tensor | np.ndarray)
 
     def copy(self, leaves: Sequence[Any], *, ahead: bool) -> DeviceCopy:
-        """Begin to copy, ``ahead`` on the queue for copies, else on that of kernels.
-
-        The host goes on meanwhile only where the memory is pinned.
-        """
+        """Begin to copy; the host goes on meanwhile only where the memory is pinned."""
         self._check()
         queue = self.copies if ahead else self.compute
         tensors = [torch.as_tensor(leaf) for leaf in leaves]
@@ -295,16 +233,12 @@ class FakeAccelerator(AbstractContextManager["FakeAccelerator"]):
                 self._lent[tensor.data_ptr()].used_by.add(self.compute)
 
     def facts(self) -> Mapping[str, Any]:
-        """Return what a run keeps of it."""
         return {"title": "threads", "kind": "fake"}
 
     # -- what a script does ---------------------------------------------------------------------
 
     def to(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
-        """Copy a tensor in the queue of kernels, as ``tensor.to("cuda")`` does.
-
-        The host goes on meanwhile only where it may, and the memory is pinned.
-        """
+        """Copy a tensor in the queue of kernels, as ``tensor.to("cuda")`` does."""
         self._check()
         copied = self._copied(tensor, self.compute)
         if not non_blocking or not self.is_pinned(tensor):
@@ -350,7 +284,6 @@ class FakeAccelerator(AbstractContextManager["FakeAccelerator"]):
         return kernel
 
     def synchronize(self) -> None:
-        """Wait for all of both queues."""
         self.wait(self.copies.mark())
         self.wait(self.compute.mark())
 
@@ -361,7 +294,6 @@ class FakeAccelerator(AbstractContextManager["FakeAccelerator"]):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End both queues."""
         for queue in (self.compute, self.copies):
             queue.todo.put(None)
         for queue in (self.compute, self.copies):
@@ -415,10 +347,8 @@ class FakeAccelerator(AbstractContextManager["FakeAccelerator"]):
             used = sum(block.nbytes for block in list(self._lent.values()))
             full = self._memory_nbytes is not None and used + like.nbytes > self._memory_nbytes
             if full or number == self.faults.allocation:
-                raise torch.OutOfMemoryError(
-                    f"CUDA out of memory. Tried to allocate {like.nbytes} bytes.\nSee the "
-                    "documentation for Memory Management"
-                )
+                told = f"CUDA out of memory. Tried to allocate {like.nbytes} bytes.\nSee the manual"
+                raise torch.OutOfMemoryError(told)
             # The one freed last, as allocators do: what is still in use shows at once.
             block = next((b for b in self._free[::-1] if b.is_free_for(like.nbytes, queue)), None)
             if block is None:

@@ -16,23 +16,9 @@ from urllib.parse import unquote
 class FileServer(ThreadingHTTPServer):
     """Hands out files and ranges of them.
 
-    Attributes
-    ----------
-    secret
-        The password of any user, or anywhere in the query, without which the answer is 401.
-    missing
-        The status of what is not there.
-    lists
-        Whether a folder is answered with a page of links to what is in it.
-    whole
-        A file that is handed out wherever one is asked for.
-    manner
-        ``"silence"``, ``"elsewhere"`` (redirects to ``other``), ``"no HEAD"``, ``"only whole"``,
-        ``"signed for GET"``, ``"cut short"`` or a status.
-    n_left
-        Answers with bytes until they are refused with 403; negative: never.
-    requests, n_heads
-        Path and ``Authorization`` of each request, and how many asked for the state of a file.
+    ``manner``: ``"silence"``, ``"elsewhere"`` (redirects to ``other``), ``"no HEAD"``,
+    ``"only whole"``, ``"signed for GET"``, ``"cut short"`` or a status. ``n_left``: answers with
+    bytes until they are refused with 403; negative: never.
     """
 
     daemon_threads = True
@@ -40,9 +26,11 @@ class FileServer(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, secret: str = "", **manners: object) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.folder, self.secret = folder, secret
-        self.missing, self.lists = 404, False
-        self.whole: Path | None = None
+        self.folder = folder
+        self.secret = secret  # password of any user, or in the query; without it the answer is 401
+        self.missing = 404  # the status of what is not there
+        self.lists = False  # whether a folder is answered with a page of links
+        self.whole: Path | None = None  # a file that is handed out wherever one is asked for
         self.manner = self.other = ""
         self.n_left, self.n_heads = -1, 0
         self.requests: list[tuple[str, str | None]] = []

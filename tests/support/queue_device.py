@@ -13,31 +13,8 @@ __all__ = ["QueueDevice"]
 class QueueDevice:
     """A ``DeviceClock`` of a device that does what it is given, in order.
 
-    Its marks are the times, on the clock given, at which it comes past them.
-
-    Parameters
-    ----------
-    clock : FakeClock
-        The host's; waiting for the device moves it.
-    name : str
-        Of the device.
-
-    Attributes
-    ----------
-    n_waits : int
-        How often the host waited.
-    released : list of int
-        Marks that were given back.
-
-    Examples
-    --------
-    >>> from iobench.testing import FakeClock
-    >>> device = QueueDevice(FakeClock())
-    >>> first = device.mark()
-    >>> device.work(1000)
-    >>> last = device.mark()
-    >>> device.passed(last), device.between_ns(first, last)
-    (False, 1000)
+    Its marks are the times, on the host's clock, at which it comes past them; waiting for the
+    device moves that clock.
     """
 
     def __init__(self, clock: FakeClock, name: str = "stand-in:0") -> None:
@@ -57,26 +34,16 @@ class QueueDevice:
         return self._free_ns
 
     def passed(self, mark: int) -> bool:
-        """Return whether its time has come."""
         return mark <= self._clock.now_ns()
 
     def wait(self, mark: int) -> None:
-        """Let the host wait for it."""
         self.n_waits += 1
         self._clock.wait_until_ns(mark)
 
     def between_ns(self, first: int, last: int) -> int:
-        """Return the time between two marks.
-
-        Raises
-        ------
-        RuntimeError
-            If the device has not passed them, as a driver would say.
-        """
         if not (self.passed(first) and self.passed(last)):
             raise RuntimeError("a mark is not passed yet")
         return last - first
 
     def release(self, mark: int) -> None:
-        """Take a mark back."""
         self.released.append(mark)

@@ -20,34 +20,18 @@ GIB = 1 << 30
 
 
 class StandInMachine:
-    """``proc`` and ``sys`` below a folder, with what was counted so far.
-
-    Parameters
-    ----------
-    root : Path
-    n_cpus : int
-    disks : dict of str to bool
-        Whether they rotate.
-    links : dict of str to int
-        Mbit/s of network interfaces with a device; 0 tells none.
-    quota : str
-        A cgroup's ``cpu.max``.
-    pressure : bool
-        Whether the kernel tells of it.
-    has_devices : bool
-        Whether network interfaces have a device, unlike those of containers.
-    """
+    """``proc`` and ``sys`` below a folder, with what was counted so far."""
 
     def __init__(
         self,
         root: Path,
         *,
         n_cpus: int = 4,
-        disks: dict[str, bool] | None = None,
-        links: dict[str, int] | None = None,
-        quota: str = "",
-        pressure: bool = True,
-        has_devices: bool = True,
+        disks: dict[str, bool] | None = None,  # whether they rotate
+        links: dict[str, int] | None = None,  # Mbit/s; 0 tells none
+        quota: str = "",  # a cgroup's cpu.max
+        pressure: bool = True,  # whether the kernel tells of it
+        has_devices: bool = True,  # of network interfaces, unlike those of containers
     ) -> None:
         self.root, self.n_cpus = root, n_cpus
         self.disks = {"sda": True} if disks is None else disks
