@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Any, Literal, Self
 
 import msgspec
 import numpy as np
@@ -311,9 +311,6 @@ class SharedBytes(msgspec.Struct, frozen=True):
         return iter(self.buffers)
 
 
-OF_NO_BYTES: Final = frozenset({int, float, complex, bool, str, type(None)})
-
-
 def is_number_below(index: Any, count: int, name: str) -> bool:
     """Tell whether a sample may be asked for by a number; raise OptionError of what is none."""
     try:
@@ -327,34 +324,18 @@ def is_number_below(index: Any, count: int, name: str) -> bool:
 
 def handed_on_nbytes(value: Any) -> int:
     """Return the bytes a step handed on: of its buffers or arrays; -1 where they cannot be told."""
-    items: Iterable[Any]
     # What it mostly is comes first: asking what else it may be takes longer than all the rest.
-    kind = type(value)
-    if kind is np.ndarray:
-        return int(value.nbytes)
-    if kind in OF_NO_BYTES:
-        return -1
-    if kind is dict and set(map(type, value.values())) == {np.ndarray}:
+    if type(value) is dict and set(map(type, value.values())) == {np.ndarray}:
         return sum([array.nbytes for array in value.values()])
-    if isinstance(value, Mapping):
-        items = value.values()
-    elif isinstance(value, (list, tuple)):
-        items = value
-    elif isinstance(value, SharedBytes):
-        items = value.buffers
-    else:
-        items = (value,)  # nothing else is iterated: it may be lazy, or usable once
-    total = 0
-    for item in items:
-        if isinstance(item, (np.ndarray, np.generic, memoryview)):
-            total += item.nbytes
-        elif isinstance(item, (bytes, bytearray)):
-            total += len(item)
-        elif isinstance(item, (Mapping, list, tuple, SharedBytes)):  # of the items of a window
-            nested = handed_on_nbytes(item)
-            if nested < 0:
-                return -1
-            total += nested
-        else:
-            return -1
-    return total
+    if isinstance(value, (np.ndarray, np.generic, memoryview)):
+        return int(value.nbytes)
+    if isinstance(value, (bytes, bytearray)):
+        return len(value)
+    if isinstance(value, SharedBytes):
+        value = value.buffers
+    elif isinstance(value, Mapping):
+        value = list(value.values())
+    if not isinstance(value, (list, tuple)):
+        return -1  # nothing else is iterated: it may be lazy, or usable once
+    sizes = [handed_on_nbytes(each) for each in value]
+    return -1 if -1 in sizes else sum(sizes)

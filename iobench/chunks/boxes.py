@@ -151,6 +151,42 @@ def box_ranges(box: Box) -> list[FileRange[str]]:
     return [FileRange(file, first + start, rows.nbytes) for start in rows.starts]
 
 
+class IndexRow(NamedTuple):
+    """Where numbers lie that are a part of the file, for any index along the sample dimensions."""
+
+    offset: int  # of index 0
+    steps: tuple[int, ...]  # bytes from an index to the next, 0 along what the variable lacks
+    nbytes: int
+    dtype: np.dtype[Any]
+    shape: Place
+
+    def at(self, file: str, indexes: Sequence[int]) -> FileRange[str]:
+        """Return the range of the file."""
+        return FileRange(
+            file, self.offset + sum(map(operator.mul, self.steps, indexes)), self.nbytes
+        )
+
+    def array(self, content: memoryview) -> NDArray[Any]:
+        """Return the numbers as stored."""
+        return np.frombuffer(content, self.dtype).reshape(self.shape)
+
+
+def index_row(variable: ChunkedVariable, axes: Place) -> IndexRow | None:
+    """Return where an index of a variable lies; None where it is no part of the file.
+
+    Found out once, not for each sample: columns of thirty variables are small.
+    """
+    if not variable.is_contiguous or variable.offset < 0:
+        return None
+    lengths = tuple([1 if axis in axes else n for axis, n in enumerate(variable.shape)])
+    rows = _rows(variable.packing.stored, variable.shape, lengths)
+    if not rows.is_whole or len(rows.starts) != 1:
+        return None
+    shape = tuple([n for axis, n in enumerate(lengths) if axis not in axes])
+    steps = tuple([rows.strides[axis] if axis >= 0 else 0 for axis in axes])
+    return IndexRow(variable.offset, steps, rows.nbytes, rows.dtype, shape)
+
+
 def _contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
     """Return a box's numbers as stored, from the bytes of its `box_ranges`."""
     lengths, packing = box.lengths, box.variable.packing

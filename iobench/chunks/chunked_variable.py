@@ -76,7 +76,7 @@ class ChunkedVariable(msgspec.Struct, frozen=True, eq=False):
     packing: Packing  # how stored numbers become numbers
     fill: Any  # what never written parts hold, as stored
     attributes: Mapping[str, str]  # those that are texts
-    only_library: str = ""  # why it is not read here; then nothing below is said
+    why_unread: str = ""  # why it is not read here; then nothing below is said
     values: NDArray[Any] | None = None  # of a short coordinate all its numbers, as stored
     # shape of a chunk; those at the edge are stored in full
     chunk: tuple[int, ...] = ()
@@ -99,7 +99,7 @@ class ChunkedVariable(msgspec.Struct, frozen=True, eq=False):
     @property
     def is_contiguous(self) -> bool:
         """Whether numbers lie as they are, in one piece."""
-        return self.offsets is None and self.keys is None and not self.only_library
+        return self.offsets is None and self.keys is None and not self.why_unread
 
     @property
     def is_in_chunks(self) -> bool:
@@ -128,10 +128,10 @@ def _nbytes(shape: tuple[int, ...], dtype: str) -> int:
 
 def check_known(file: str, variable: ChunkedVariable) -> None:
     """Raise FileFormatError of a variable that is not read here."""
-    if variable.only_library:
+    if variable.why_unread:
         raise FileFormatError(
-            f"{file}: variable {variable.name!r} has no known chunks ({variable.only_library}); "
-            "read it through the library"
+            f"{file}: variable {variable.name!r} has no known chunks ({variable.why_unread}); "
+            "leave it out with --variables, or write it again: h5repack -f GZIP=4 OLD NEW"
         )
 
 

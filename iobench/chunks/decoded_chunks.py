@@ -178,27 +178,57 @@ class DecodedChunk:
             return self._values
 
 
-class OrderedSamples:
-    """Some samples in the order in which a pass asks for them."""
+class SampleOrder:
+    """Samples in the order in which a pass asks for them; tells when chunks are needed next."""
 
-    def __init__(self, first: int, addresses: NDArray[np.int64]) -> None:
-        self.first, self.end = first, first + len(addresses)  # their places in the whole order
+    def __init__(self, addresses: NDArray[np.int64]) -> None:
         self._addresses = addresses  # (samples, 1 + dims): file and index along each dimension
         self._rows: dict[tuple[int, ...], tuple[NDArray[np.int64], NDArray[np.int64], Any]] = {}
         self._requested = np.zeros(len(addresses), dtype=np.bool_)
+        self._front = self._lag = 0
 
-    def request(self, file: int, indexes: tuple[int, ...], after: int) -> int | None:
-        """Note that a sample is asked for; return its place from ``after`` on, None if not said."""
-        for place in self.places(file, (1,) * len(indexes), indexes).tolist():
-            if self.first + place >= after and not self._requested[place]:
+    @property
+    def now(self) -> int:
+        """The place up to which all samples were asked for, as far as it is known."""
+        return self._front - self._lag
+
+    def followed_by(self, addresses: NDArray[np.int64]) -> SampleOrder:
+        """Return the order with others behind it, without what is long past."""
+        past = max(0, self.now - IN_FLIGHT)
+        order = SampleOrder(np.concatenate([self._addresses[past:], addresses]))
+        order._requested[: len(self._requested) - past] = self._requested[past:]
+        order._front, order._lag = self._front - past, self._lag
+        return order
+
+    def ask(self, file: int, indexes: tuple[int, ...]) -> bool:
+        """Note that a sample is asked for, and tell whether it was to come, about now."""
+        for place in self._places(file, (1,) * len(indexes), indexes).tolist():
+            if place >= self.now - IN_FLIGHT and not self._requested[place]:
                 self._requested[place] = True
-                return self.first + int(place)
-        return None
+                self._front = max(self._front, place)
+                self._lag = max(self._lag, self._front - place)
+                return True
+        return False
 
-    def places(
+    def next_use(self, row: ChunkRow) -> int:
+        """Return the place at which a row is needed next.
+
+        Behind the end where it is not needed again: there in this order, as the next one is not
+        known, and is the same where nothing is shuffled.
+        """
+        if row.file < 0:
+            return self.now + 1
+        places = self._places(row.file, row.lengths, row.numbers)
+        following = int(np.searchsorted(places, self.now, side="right"))
+        if following < len(places):
+            return int(places[following])
+        end = len(self._addresses)
+        return end + (int(places[0]) if len(places) else end)
+
+    def _places(
         self, file: int, lengths: tuple[int, ...], numbers: tuple[int, ...]
     ) -> NDArray[np.int64]:
-        """Return the places here of the samples that need a row of chunks, ascending."""
+        """Return the places of the samples that need a row of chunks, ascending."""
         keys, order, shape = self._rows.get(lengths) or self._grouped(lengths)
         key = 0
         for count, number in zip(shape, (file, *numbers), strict=False):
@@ -222,51 +252,6 @@ class OrderedSamples:
         order = np.argsort(keys, kind="stable").astype(np.int64)
         grouped = self._rows[lengths] = keys[order], order, shape
         return grouped
-
-
-class SampleOrder:
-    """The order of a pass, part by part; tells when a row of chunks is needed next."""
-
-    def __init__(self) -> None:
-        self._parts: list[OrderedSamples] = []
-        self._front = self._lag = 0
-
-    @property
-    def now(self) -> int:
-        """The place up to which all samples were asked for, as far as it is known."""
-        return self._front - self._lag
-
-    def append(self, addresses: NDArray[np.int64]) -> None:
-        """Add what comes next; what is long past is forgotten."""
-        first = self._parts[-1].end if self._parts else 0
-        recent = [part for part in self._parts if part.end > self.now - IN_FLIGHT]
-        self._parts = [*recent, OrderedSamples(first, addresses)]
-
-    def ask(self, file: int, indexes: tuple[int, ...]) -> bool:
-        """Note that a sample is asked for, and tell whether it was to come, about now."""
-        for part in self._parts:
-            place = part.request(file, indexes, self.now - IN_FLIGHT)
-            if place is not None:
-                self._front = max(self._front, place)
-                self._lag = max(self._lag, self._front - place)
-                return True
-        return False
-
-    def next_use(self, row: ChunkRow) -> int:
-        """Return the place at which a row is needed next.
-
-        Behind the end where it is not needed again: there in the order of the last part, as the
-        next one is not known, and is the same where nothing is shuffled.
-        """
-        if row.file < 0:
-            return self.now + 1
-        places: Any = ()
-        for part in self._parts:
-            places = part.places(row.file, row.lengths, row.numbers)
-            following = int(np.searchsorted(places, self.now - part.first, side="right"))
-            if following < len(places):
-                return part.first + int(places[following])
-        return part.end + (int(places[0]) if len(places) else part.end - part.first)
 
 
 class DecodedChunks:
@@ -309,10 +294,9 @@ class DecodedChunks:
         shape = tuple((rows.max(axis=0, initial=0) + 1).tolist())
         self.has_repeats = len(np.unique(np.ravel_multi_index(tuple(rows.T), shape))) < len(rows)
         with _lock:
-            if self._order is None or not follows:
-                self._order = SampleOrder()
-            order, known = self._order, list(self._rows)
-            order.append(rows)
+            before = self._order if follows else None
+            order = SampleOrder(rows) if before is None else before.followed_by(rows)
+            self._order, known = order, list(self._rows)
         uses = {row: order.next_use(row) for row in known}  # others read meanwhile
         with _lock:
             if self._order is order:

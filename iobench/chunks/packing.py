@@ -52,6 +52,8 @@ def packing_of(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing:
     known = {"scale_factor": scale, "add_offset": offset, "dtype": attributes.get("dtype")}
     if any(each is None or each == each for each in numbers):
         known["_FillValue"] = packed.type(0)
+    elif numbers and packed.kind == "f":  # scaled by the dtype's own precision, then
+        known["_FillValue"] = packed.type(np.nan)
     named = {name: each for name, each in known.items() if each is not None}
     decoded = _decoded_dtype(packed, named)
     fill_values = tuple(dict.fromkeys(each for each in fills if each is not None and each == each))
@@ -127,7 +129,7 @@ def _decoded_dtype(stored: np.dtype[Any], known: Mapping[str, Any]) -> np.dtype[
         return stored  # nothing to ask: xarray takes a second to load what it knows
     # Of a scale and an offset the dtype matters alone: each file may have others.
     key = (stored.str, *((name, np.asarray(each).dtype.str) for name, each in known.items()))
-    key += (_text(known.get("dtype")),)
+    key += (_text(known.get("dtype")), known.get("_FillValue") != known.get("_FillValue"))
     if key not in _DTYPES:
         _DTYPES[key] = _dtype_by_xarray(stored, known)
     return _DTYPES[key]

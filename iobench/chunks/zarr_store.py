@@ -265,9 +265,9 @@ def check_held(store: Path, variable: ChunkedVariable) -> None:
     Lengths are what memory is asked for: a shape of a billion times is a few bytes of JSON. Nothing
     is counted of small arrays, nor of stores elsewhere, whose chunks it takes minutes to list.
     """
-    if variable.only_library:
+    if variable.why_unread:
         raise FileFormatError(
-            f"{store}: array {variable.name!r} ({variable.only_library}) cannot be read: only "
+            f"{store}: array {variable.name!r} ({variable.why_unread}) cannot be read: only "
             "codecs that are known to be safe are made; leave the array out with --variables, or "
             "write it with another codec: xarray.open_zarr(OLD).to_zarr(NEW)"
         )
@@ -345,7 +345,7 @@ def _array_of(
     try:
         where = (_layout3 if version == 3 else _layout2)(metadata, dtype, len(shape))
     except _UnreadError as error:
-        where = {"only_library": str(error)}
+        where = {"why_unread": str(error)}
     stored = where.pop("dtype", dtype)
     packing = Packing(stored, np.dtype(stored).newbyteorder("<").str)
     texts = {key: text for key, text in attributes.items() if isinstance(text, str)}

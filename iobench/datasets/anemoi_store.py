@@ -151,8 +151,8 @@ def _gridded_data(store: SourceFile) -> ChunkedVariable:
             "one field for each date and can be read here"
         )
     data = store.variables.get("data")
-    if data is None or len(data.shape) != 4 or data.only_library:
-        stored = "none" if data is None else data.only_library or f"shape {list(data.shape)}"
+    if data is None or len(data.shape) != 4 or data.why_unread:
+        stored = "none" if data is None else data.why_unread or f"shape {list(data.shape)}"
         raise FileFormatError(
             f"{store.path}: array 'data': {stored}, expected (dates, variables, ensemble, cells) "
             "as anemoi-datasets makes it; profile other Zarr stores by their path alone"
@@ -165,7 +165,7 @@ def _gridded_data(store: SourceFile) -> ChunkedVariable:
 def _read(store: SourceFile, name: str, length: int) -> NDArray[Any] | None:
     """Return a whole array of a store; None where it is not there, or of another shape."""
     variable = store.numbers.get(name)
-    if variable is None or variable.only_library or variable.shape != (length,):
+    if variable is None or variable.why_unread or variable.shape != (length,):
         return None
     return whole_variable(store, name)
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from iobench.chunks.boxes import Box, index_box, read_boxes
+from iobench.chunks.boxes import Box, StoredArrays, index_box, index_row, read_boxes
 from iobench.chunks.chunked_variable import ChunkedVariable, check_known
 from iobench.chunks.decoded_chunks import DecodedChunks
-from iobench.chunks.netcdf.file import read_through_library
 from iobench.chunks.packing import unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
 from iobench.datasets.plain_loop import VariablePart
 from iobench.errors import OptionError
+from iobench.files.ranges import read_extents
 from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class _Place(NamedTuple):
     variable: ChunkedVariable
     path: str
     axes: tuple[int, ...]  # the sample dimensions; -1 of one that it lacks
+    row: Any  # an `IndexRow`, None where a sample's numbers are no part of the file
 
 
 class ChunkedSamples:
@@ -62,10 +63,10 @@ class ChunkedSamples:
     name: str
     chunk_cache: DecodedChunks | None = None  # where it helps to know the order of samples
     shared_chunks: Mapping[str, Any] | None = None  # of the variable that most samples share
+    fused: tuple[str, ...] = ()
     _are_indexes = False  # whether samples are whole but for their indexes
 
     def __init__(self) -> None:
-        self.fused: tuple[str, ...] = ()
         self.opened: tuple[Any, ...] = ()
         self._dims: tuple[str, ...] = ()
         self._known: dict[int, list[_Place]] = {}
@@ -80,11 +81,12 @@ class ChunkedSamples:
         self._known, self._sampled = {}, {}
         own = type(self).ranges, type(self).hyperslabs
         self._are_indexes = own == (ChunkedSamples.ranges, ChunkedSamples.hyperslabs)
-        every = [each for file in files for each in file.variables.values()]
-        self.fused = ("read", "decode") if any(each.only_library for each in every) else ()
-        in_chunks = [each for each in every if each.is_in_chunks]
+        every = [(file, each) for file in files for each in file.variables.values()]
+        for file, each in every:
+            check_known(str(file.path), each)
+        in_chunks = [each for _, each in every if each.is_in_chunks]
         self._chunks = DecodedChunks(len(self._dims))
-        self.chunk_cache = self._chunks if in_chunks and not self.fused else None
+        self.chunk_cache = self._chunks if in_chunks else None
         most = 1
         for each in in_chunks:
             lengths = dict(zip(each.dims, each.chunk, strict=True))
@@ -127,38 +129,38 @@ class ChunkedSamples:
     def _places(self, where: Any) -> list[_Place] | None:
         """Return where the variables are that a sample takes at an index; None where it is less."""
         if (result := self._known.get(where[0])) is None and self._are_indexes:
-            result = self._known[where[0]] = [
-                _Place(each.array, *_located(file, each.variable, self._dims))
-                for each, file in self._slabs(where)
-            ]
+            result = self._known[where[0]] = []
+            for each, file in self._slabs(where):
+                variable, path, axes = _located(file, each.variable, self._dims)
+                row = index_row(variable, axes)
+                result.append(_Place(each.array, variable, path, axes, row))
         return result
 
     # ---- the steps
 
     def read(self, where: Any) -> Any:
-        """Return the bytes of the sample's hyperslabs; their arrays where the library must read."""
-        if self.fused:
-            return {
-                each.array: read_through_library(
-                    file.holder(each.variable), file.variables[each.variable], each.ranges
-                )
-                for each, file in self._slabs(where)
-            }
+        """Return the bytes of the sample's hyperslabs."""
         sample = tuple(where[: 1 + len(self._dims)])
         if (places := self._places(where)) is None:
             boxes = [_box(each, file, self._dims) for each, file in self._slabs(where)]
         else:
             indexes = sample[1:]
-            boxes = [index_box(path, each, axes, indexes) for _, each, path, axes in places]
+            if None not in [each.row for each in places]:
+                return read_extents([each.row.at(each.path, indexes) for each in places])
+            boxes = [index_box(path, each, axes, indexes) for _, each, path, axes, _ in places]
         return read_boxes(self._chunks, boxes, sample)
 
     def decode(self, raw: Raw, where: Any, out: Mapping[str, NDArray[Any]] | None = None) -> Arrays:
         """Return the arrays of the sample's bytes by name, made in ``out`` where they can be."""
         if (places := self._places(where)) is not None:
             rows = [None if out is None else out[each.name] for each in places]
+            if isinstance(raw, StoredArrays):
+                every = raw.arrays(rows)
+            else:
+                every = [each.row.array(data) for each, data in zip(places, raw, strict=True)]
             return {
                 each.name: unpack(stored, each.variable.packing, row)
-                for each, stored, row in zip(places, raw.arrays(rows), rows, strict=True)
+                for each, stored, row in zip(places, every, rows, strict=True)
             }
         arrays = {}
         for (slab, file), stored in zip(self._slabs(where), raw.arrays(), strict=True):
@@ -170,7 +172,7 @@ class ChunkedSamples:
 
     def chunks_of(self, where: Any) -> list[tuple[SampledVariable, Place]]:
         """Return the chunks that a sample takes; none of one that is less than an index of all."""
-        places, number = None if self.fused else self._places(where), where[0]
+        places, number = self._places(where), where[0]
         if places is None:
             return []
         if number not in self._sampled:
@@ -212,7 +214,6 @@ def _located(
 def _box(slab: Hyperslab, file: Any, dims: Sequence[str]) -> Box:
     """Return what is read of a variable, with all its dimensions."""
     variable, path, axes = _located(file, slab.variable, dims)
-    check_known(path, variable)
     ends = []
     for dim, length in zip(variable.dims, variable.shape, strict=True):
         part = slab.ranges.get(dim, slice(None))

@@ -53,8 +53,8 @@ def _variable(variable: ChunkedVariable) -> dict[str, Any]:
     chunk: list[int] | None = None
     if "messages" in variable.attributes:
         codec = variable.attributes["messages"]
-    elif variable.only_library:
-        codec = f"{variable.only_library}, known to the format's own library alone"
+    elif variable.why_unread:
+        codec = f"{variable.why_unread}, which is not read here"
     elif variable.is_contiguous:
         codec = "in one piece, not compressed"
     else:

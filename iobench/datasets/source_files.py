@@ -29,7 +29,6 @@ from iobench.chunks.netcdf.file import (
     Description,
     describe_netcdf,
     inspect_netcdf,
-    read_through_library,
 )
 from iobench.chunks.packing import Packing, unpack
 from iobench.chunks.source_file import SourceFile
@@ -248,8 +247,6 @@ def whole_variable(file: SourceFile, name: str) -> NDArray[Any]:
     packing = variable.packing
     if variable.values is not None:
         return unpack(variable.values.astype(packing.stored), packing)
-    if variable.only_library:
-        return read_through_library(file, variable, {})
     box = index_box(range_file(file.path), variable)
     if file.kind == "NetCDF":
         return read_box(box)

@@ -70,7 +70,7 @@ class UserFiles(ChunkedSamples):
 
     title = ""
     published: PublishedStep | None = None
-    keeps_decoded = True
+    keeps_decoded = thread_safe = True
 
     def __init__(
         self, paths: Sequence[Path], selection: Selection, target: Path | None = None
@@ -86,11 +86,6 @@ class UserFiles(ChunkedSamples):
     def group(self) -> str:
         """Whose variables of NetCDF files are meant; those of the root where it is empty."""
         return self._selection.group
-
-    @property
-    def thread_safe(self) -> bool:
-        """Whether threads may make samples at once: ecCodes and numcodecs can, HDF5 cannot."""
-        return not self.fused
 
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return the arrays as they are."""

@@ -242,7 +242,7 @@ class PipelineSamples:
             info = get_worker_info()
             if info is None:
                 raise
-            portable = portable_error(error, number, int(info.id))
+            portable = portable_error(error, f"worker-{info.id}: sample {number} could not be made")
             raise type(portable)(str(portable)) from None  # whose notes torch would send as well
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 from array import array
 from contextlib import contextmanager, suppress
-from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,13 +15,12 @@ from msgspec.structs import replace
 from iobench.chunks.chunk_codecs import UnknownFilterError, hdf5_codec
 from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.netcdf.classic import read_classic_header
-from iobench.chunks.packing import CODING, packing_of, unpack
+from iobench.chunks.packing import CODING, packing_of
 from iobench.chunks.source_file import SourceFile
 from iobench.coordinates import json_attributes
-from iobench.errors import FileFormatError, IobenchError, MissingExtraError, MissingFileError
+from iobench.errors import FileFormatError, IobenchError, MissingExtraError
 from iobench.files.open_files import OpenFile, expect_files
 from iobench.files.ranges import open_source_file
-from iobench.files.urls import URL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,13 +38,9 @@ NOT_KEPT: Final = frozenset((
     "valid_min", "valid_max", "valid_range",
 ))  # fmt: skip
 """Attributes of how numbers are stored: untrue of decoded ones."""
-LIBRARY_CACHE_NBYTES = 16 << 20
-"""Of decoded chunks, by variable, as the NetCDF library has it."""
 SHORT_NBYTES = 4096
 """Coordinates that are no longer are kept with what is known of a file."""
 MAX_TEXT_NBYTES: Final = 1 << 22
-EXTERNAL: Final = "IOBENCH_HDF5_EXTERNAL"
-"""Environment: ``1`` lets HDF5 files name files elsewhere that hold their numbers."""
 
 
 NetcdfFile = SourceFile
@@ -105,6 +97,7 @@ def describe_netcdf(path: Path, group: str = "") -> Description:
                 # Texts of variable length are objects, with metadata.
                 width = dataset.dtype.itemsize if dataset.dtype.kind == "S" else 8
                 is_text = dataset.dtype.kind == "S" or dataset.dtype.metadata
+                is_text = is_text and not _is_elsewhere(dataset)
                 if is_text and width * dataset.size <= MAX_TEXT_NBYTES:
                     texts[name] = tuple(each.dimensions), np.asarray(dataset[()])
     return Description(
@@ -225,20 +218,9 @@ def _groups(file: Any, above: str = "") -> Iterator[tuple[str, Any]]:
         yield from _groups(group, f"{above}{name}/")
 
 
-def _check_external(path: Path, name: str, dataset: Any) -> None:
-    """Refuse numbers that lie in a file outside the HDF5 file's folder.
-
-    Such a file would bring the bytes of any file that its reader may read into what is made of it.
-    """
-    if os.environ.get(EXTERNAL) == "1":
-        return
-    folder = None if isinstance(path, URL) else path.absolute().parent.resolve()
-    for other, *_ in dataset.external or ():
-        if folder is None or not Path(other).resolve().is_relative_to(folder):
-            raise FileFormatError(
-                f"{path}: {name} is stored in {other}, expected a file in the same folder; leave "
-                f"{path.name} out, or set {EXTERNAL}=1 if you trust it"
-            )
+def _is_elsewhere(dataset: Any) -> bool:
+    """Return whether numbers are in other files: any that this process may read, if it says so."""
+    return bool(dataset.external) or dataset.is_virtual
 
 
 def _inspect_hdf5(path: Path, file: Any, raw: Any, size: int) -> SourceFile:
@@ -246,7 +228,9 @@ def _inspect_hdf5(path: Path, file: Any, raw: Any, size: int) -> SourceFile:
     skipped = {f"{name}/": f"a group, named as FILE#{name}" for name, _ in _groups(file)}
     for name, each in file.variables.items():
         dataset = raw[name]
-        _check_external(path, name, dataset)
+        if _is_elsewhere(dataset):
+            skipped[name] = "its numbers are in other files"
+            continue
         if not isinstance(dataset.dtype, np.dtype) or dataset.dtype.kind not in "iuf":
             skipped[name] = "not numeric"
             continue
@@ -276,26 +260,26 @@ def _inspect_hdf5(path: Path, file: Any, raw: Any, size: int) -> SourceFile:
 
 
 def _hdf5_storage(dataset: Any, shape: tuple[int, ...]) -> tuple[dict[str, Any], int]:
-    """Return where numbers lie, or why only the library can read them, and where they end."""
+    """Return where numbers lie, or why they are not read here, and where they end."""
     from h5py import h5d
 
     plist = dataset.id.get_create_plist()
     layout = plist.get_layout()
-    if layout == h5d.CONTIGUOUS and plist.get_external_count() == 0:
+    if layout == h5d.CONTIGUOUS:
         offset = dataset.id.get_offset()
         if offset is None or dataset.nbytes == 0:
             return {"chunk": shape, "offset": -1}, 0
         return {"chunk": shape, "offset": offset}, offset + dataset.nbytes
     if layout != h5d.CHUNKED:
-        return {"only_library": "a layout of HDF5's own"}, 0
+        return {"why_unread": "a layout of HDF5's own"}, 0
     filters = [plist.get_filter(n) for n in range(plist.get_nfilters())]
     try:
         codecs = tuple(hdf5_codec(number, *more) for number, _, *more in filters)
     except UnknownFilterError as error:
-        return {"only_library": str(error)}, 0
+        return {"why_unread": str(error)}, 0
     if shape != dataset.shape and plist.get_fill_time() == h5d.FILL_TIME_NEVER:
         why = "an end before its dimension's, with no fill value behind it"
-        return {"only_library": why}, 0
+        return {"why_unread": why}, 0
     chunk = tuple(dataset.chunks)
     grid = tuple(-(-n // length) for n, length in zip(shape, chunk, strict=True))
     offsets = np.full(grid, -1, dtype=np.int64)
@@ -319,52 +303,6 @@ def _hdf5_storage(dataset: Any, shape: tuple[int, ...]) -> tuple[dict[str, Any],
     if masks.any():
         where["masks"] = masks
     return where, int((offsets + sizes).max(initial=0))
-
-
-def read_through_library(
-    file: SourceFile, variable: ChunkedVariable, ranges: Mapping[str, int | slice]
-) -> NDArray[Any]:
-    """Return ranges of a variable by dimension, decoded, through h5py: it knows the storage."""
-    if isinstance(file.path, URL):
-        raise FileFormatError(
-            f"{file.path}: variable {variable.name!r} is stored with {variable.only_library}, "
-            "which libraries read in files on this machine alone: copy it here first, or leave the "
-            "variable out with --variables"
-        )
-    try:
-        version = file.path.stat()
-    except FileNotFoundError as error:
-        raise MissingFileError(f"{file.path}: no such file any more") from error
-    opened = _through_h5py(
-        os.getpid(), str(file.path.absolute()), version.st_ino, version.st_mtime_ns
-    )
-    dataset = opened[f"{file.group}/{variable.name}" if file.group else variable.name]
-    try:
-        if dataset.shape != variable.shape:
-            raise OSError("it ends before its dimension does")
-        stored = np.asarray(dataset[tuple(ranges.get(dim, slice(None)) for dim in variable.dims)])
-    except OSError as error:
-        raise FileFormatError(
-            f"{file.path}: variable {variable.name!r} ({variable.only_library}) cannot be read: "
-            f"{error}; pip install hdf5plugin, if that has the filter, or leave it out with "
-            "--variables"
-        ) from error
-    dtype = np.dtype(variable.packing.stored).newbyteorder(stored.dtype.byteorder)
-    return unpack(stored.view(dtype), variable.packing)
-
-
-@lru_cache(maxsize=32)
-def _through_h5py(pid: int, path: str, inode: int, mtime_ns: int) -> Any:
-    """Open a file, once per process: HDF5 handles do not survive a fork."""
-    h5py, _ = _libraries()
-    with suppress(ImportError):
-        import_module("hdf5plugin")  # h5py then knows its filters
-    try:
-        return h5py.File(path, "r", rdcc_nbytes=LIBRARY_CACHE_NBYTES)
-    except OSError as error:
-        raise FileFormatError(
-            f"{path}: cannot be opened by h5py: {error}; {_to_open(error)}"
-        ) from error
 
 
 def _to_open(error: BaseException) -> str:

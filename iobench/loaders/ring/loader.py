@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from iobench.loaders.contract import BatchSource, Present
     from iobench.loaders.device_copies import DeviceCopies
+    from iobench.loaders.ring.factory import SampleFacts
     from iobench.loaders.ring.order import BatchOrder
     from iobench.loaders.ring.presenting import MeanStd
-    from iobench.loaders.ring.sample_facts import SampleFacts
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.recorder import Recorder
     from iobench.recording.session import Recording

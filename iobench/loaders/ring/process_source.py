@@ -443,7 +443,7 @@ def run_process(
                 worker = worker or _Worker(_unpacked(packed), memory, number, started_ns)
                 worker.make(message)
             except Exception as error:  # noqa: BLE001 - whatever the user's code raises travels
-                failure = _portable(error) if worker is None else worker.portable(error)
+                failure = portable_error(error, "" if worker is None else worker.failed())
             connection.send_bytes(pickle.dumps(failure))
     except (EOFError, OSError):
         pass  # the training process is gone
@@ -534,11 +534,12 @@ class _Worker:
                 self._io.emit(self._recorder, batch, epoch)
                 self._run_queue.emit(self._recorder, batch, epoch)
 
-    def portable(self, error: Exception) -> Exception:
-        """Return an error as it travels; that of a measured loop names the sample."""
+    def failed(self) -> str:
+        """Return which sample of a measured loop failed; empty outside of one."""
         if self._recorder is None:
-            return _portable(error)
-        return portable_error(error, getattr(self._filler, "failed_sample", -1), self._number)
+            return ""
+        sample = getattr(self._filler, "failed_sample", -1)
+        return f"worker-{self._number}: sample {sample} could not be made"
 
     def close(self) -> None:
         self._filler.close()
@@ -546,29 +547,20 @@ class _Worker:
             self._recorder.close()
 
 
-def portable_error(error: Exception, sample: int, worker: int) -> IobenchError:
-    """Return the error as one the consumer can raise: its own if it is ours, else a WorkerError.
+def portable_error(error: Exception, where: str = "") -> Exception:
+    """Return the error as one the consumer can raise: ours, else as it is, or what is left of it.
 
-    A plugin's own class may not travel: the class of `iobench.errors` it is derived from does.
+    A plugin's own class may not travel: the class of `iobench.errors` it is derived from does. In a
+    measured loop ``where`` says which sample it was, and others' errors are ours.
     """
-    for ours in type(error).__mro__:
-        if issubclass(ours, IobenchError) and ours.__module__ == IobenchError.__module__:
-            return ours(str(error))
-    portable = WorkerError(
-        f"worker-{worker}: sample {sample} could not be made: {failure_text(error)}"
-    )
-    portable.add_note("".join(traceback.format_exception(error)))
-    return portable
-
-
-def _portable(error: Exception) -> Exception:
-    """Return the error as it is, or what can be sent of it, with its traceback as a note."""
-    trace = "".join(traceback.format_exception(error))
-    is_ours = isinstance(error, IobenchError)
+    for kind in type(error).__mro__:
+        if issubclass(kind, IobenchError) and kind.__module__ == IobenchError.__module__:
+            return error if kind is type(error) else kind(str(error))
+    portable = WorkerError(f"{where}: {failure_text(error)}") if where else error
     try:
-        pickle.loads(pickle.dumps(error))
+        pickle.loads(pickle.dumps(portable))
     except Exception:  # noqa: BLE001 - a class of the user's own may do anything
-        error = WorkerError(failure_text(error))
-    if not is_ours:
-        error.add_note(f"in a process of the ring:\n{trace}")
-    return error
+        portable = WorkerError(failure_text(error))
+    trace = "".join(traceback.format_exception(error))
+    portable.add_note(f"in a process of the loader:\n{trace}")
+    return portable

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.files.open_files import FileSet, OpenFile
+    from iobench.files.open_files import FileSet
     from iobench.loaders.ring.log import StageStopwatch
     from iobench.stores.contract import Store
     from iobench.stores.extents import ExtentTable
@@ -189,27 +189,30 @@ def read_extents(
     watch: StageStopwatch,
     checks: ExtentChecks | None = None,
 ) -> None:
-    """Read some of each sample's extents, by number, to rows, in the order they lie in."""
-    numbers = list(targets)
-    file = table.file[samples][:, numbers].reshape(-1)
-    offset = table.offset[samples][:, numbers].reshape(-1)
+    """Read some of each sample's extents, by number, to rows; those side by side in one call."""
+    numbers = np.array(list(targets))
+    file, offset = (each[samples][:, numbers].reshape(-1) for each in (table.file, table.offset))
+    end = offset + table.length[samples][:, numbers].reshape(-1)
     order = np.lexsort((offset, file))
-    opened: OpenFile | None = None
-    last = -1
-    for place, one, start in zip(
-        order.tolist(), file[order].tolist(), offset[order].tolist(), strict=True
-    ):
-        row, column = divmod(place, len(numbers))
-        number = numbers[column]
-        if opened is None or one != last:
-            last, opened = one, files.opened(one)
-        views = [target[row].data for target, _ in targets[number]]
-        nbytes = sum(map(len, views))
-        opened.fill_views(views, start, start + nbytes)
-        watch.end(Kind.READ, nbytes)
+    file, offset, end = file[order], offset[order], end[order]
+    is_short = (end - offset)[1:] < LONG  # of long ones a call is nothing
+    is_next = (file[1:] == file[:-1]) & (offset[1:] == end[:-1]) & is_short
+    breaks = np.flatnonzero(~is_next) + 1
+    places = order.tolist()
+    for first, last in pairwise([0, *breaks.tolist(), len(places)]):
+        begin, stop = int(offset[first]), int(end[last - 1])
+        of_each = []
+        for row, column in (divmod(place, len(numbers)) for place in places[first:last]):
+            number = int(numbers[column])
+            views = [target[row].data for target, _ in targets[number]]
+            of_each.append((int(samples[row]), number, views))
+        together = [view for *_, views in of_each for view in views]
+        files.opened(int(file[first])).fill_views(together, begin, stop)
+        watch.end(Kind.READ, stop - begin)
         if checks is not None:
-            checks.compare(int(samples[row]), number, views)
-            watch.end(Kind.VERIFY, nbytes)
+            for each in of_each:
+                checks.compare(*each)
+            watch.end(Kind.VERIFY, stop - begin)
 
 
 def is_cached(table: ExtentTable, samples: NDArray[np.int64], files: FileSet) -> bool:

@@ -25,7 +25,6 @@ from iobench.loaders.ring.order import drawn_below
 from iobench.loaders.ring.reads import ask_for_ranges, is_cached
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
-from iobench.stores.extents import ExtentStore
 from iobench.stores.fields import ChunkedArray, ChunkedDecoder
 from iobench.stores.rounding import unpack
 
@@ -257,14 +256,14 @@ def _rows(
 def find_arrays(source: StoreSource, patches: PatchPlaces) -> list[StoredVariable]:
     """Return where the variables of a store lie; none where boxes are cut of whole samples.
 
-    So they are with ``verify``, where samples are encoded whole, and where parts cost more.
+    So they are with ``verify``, of TFRecords and what is encoded whole, and where parts cost more.
     """
     store, layout = source.store, source.layout
-    if source.checks is not None or not isinstance(store, ExtentStore) or not len(store):
+    if source.checks is not None or not len(store):
         return []
     cuts = {v.name: patches.cut(v) for v in store.manifest.spec if v.nbytes}
     arrays = []
-    if layout is not None and not layout.varints and not (layout.around and source.is_remote):
+    if layout is not None and layout.around is None:
         for number, parts in enumerate(layout.extents):
             for part in parts:
                 if part.name:
@@ -279,24 +278,17 @@ def find_arrays(source: StoreSource, patches: PatchPlaces) -> list[StoredVariabl
 
 
 class BoxReader:
-    """Fills rows with boxes of a store's samples.
-
-    Samples that are laid out otherwise than the first one of the store are decoded whole, and cut.
-    """
+    """Fills rows with boxes of a store's samples."""
 
     def __init__(
-        self,
-        source: StoreSource,
-        patches: PatchPlaces,
-        arrays: list[StoredVariable],
-        whole: CutReader,
+        self, source: StoreSource, patches: PatchPlaces, arrays: list[StoredVariable]
     ) -> None:
-        store, layout = source.store, source.layout
-        assert isinstance(store, ExtentStore)
-        self._store, self._table, self._files = store, store.table, source.files
-        self._arrays, self._whole, self._layout = arrays, whole, layout
+        self._store, self._table, self._files = source.store, source.store.table, source.files
+        self._arrays = arrays
         self._packed = [
-            (patches.cut(v).part, v.packed) for v in store.manifest.spec if v.packed is not None
+            (patches.cut(v).part, v.packed)
+            for v in source.store.manifest.spec
+            if v.packed is not None
         ]
         self._scratch = ScratchBytes()
 
@@ -310,9 +302,7 @@ class BoxReader:
             memory = self._scratch.take(part.name, len(samples) * part.nbytes)
             stored[part.name] = memory.view(part.dtype).reshape(len(samples), *part.shape)
         watch.start()
-        fits = self._fits(samples)
-        fitting = np.flatnonzero(fits)
-        order = fitting[np.argsort(samples[fitting], kind="stable")].tolist()
+        order = np.argsort(samples, kind="stable").tolist()
 
         def ranges(gap_nbytes: int) -> Iterator[BoxRange]:
             for row in order:
@@ -328,7 +318,7 @@ class BoxReader:
             for one, data in zip(apart, read, strict=True):
                 self._put(one, data, 0, watch)
         else:
-            if order and not is_cached(self._table, samples[order], self._files):
+            if not is_cached(self._table, samples[order], self._files):
                 places = np.array([one[:3] for one in ranges(CALL_NBYTES)], dtype=np.int64)
                 start, nbytes = places[:, 1], places[:, 2]
                 ask_for_ranges(places[:, 0], start, start + nbytes, self._files)
@@ -338,36 +328,9 @@ class BoxReader:
                     raise self._files.opened(one.file).ends_early(len(mapped), end)
                 self._put(one, mapped, one.offset, watch)
         for part, packed in self._packed:
-            for row in order:
-                unpack(stored[part.name][row], packed, rows[part.name][row])
+            unpack(stored[part.name], packed, rows[part.name])
             watch.end(Kind.DECODE, stored[part.name].nbytes)
         watch.emit()
-        for row in np.flatnonzero(~fits).tolist():
-            here = slice(row, row + 1)
-            of_one = {name: values[here] for name, values in rows.items()}
-            self._whole.fill(samples[here], of_one, log, corners[here])
-
-    def _fits(self, samples: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which samples are laid out as the first one of the store."""
-        layout, files = self._layout, self._files
-        if layout is None:
-            return np.ones(len(samples), dtype=np.bool_)
-        fits: NDArray[np.bool_] = (self._table.length[samples] == layout.lengths).all(axis=1)
-        for number, around in enumerate(layout.around or () if files is not None else ()):
-            for row in np.flatnonzero(fits).tolist():
-                file, offset = (
-                    int(each[samples[row], number])
-                    for each in (self._table.file, self._table.offset)
-                )
-                assert files is not None
-                mapped = files.mapped(file)
-                between = (
-                    mapped[offset + one.start : offset + one.start + one.nbytes]
-                    for one in layout.extents[number]
-                    if not one.name
-                )
-                fits[row] = b"".join(between) == around
-        return fits
 
     def _put(self, one: BoxRange, buffer: Any, offset: int, watch: StageStopwatch) -> None:
         """Copy, or decode, the numbers that lie in a buffer."""
@@ -391,4 +354,3 @@ class BoxReader:
     def close(self) -> None:
         """Let memory go."""
         self._scratch.clear()
-        self._whole.close()

@@ -27,7 +27,6 @@ from iobench.loaders.ring.reads import (
 from iobench.loaders.ring.sample_patches import BoxReader, CutReader, find_arrays
 from iobench.recording.kinds import Kind
 from iobench.stores.chunked_store import ChunkedStore
-from iobench.stores.extents import ExtentStore
 from iobench.stores.finished_store import open_store as open_finished
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.rounding import unpack
@@ -100,11 +99,8 @@ class StoreSource(BatchSource):
         self.spec: SampleSpec = store.spec
         self.checks = ExtentChecks(store) if verify else None
         self.is_remote = not is_local(store.path)
-        self.files: FileSet | None = None  # of a local store of extents
-        self.layout: FieldLayout | None = None  # None where samples have to be decoded
-        if isinstance(store, ExtentStore):
-            self.files = None if self.is_remote else store.files
-            self.layout = store.fields()
+        self.files: FileSet | None = None if self.is_remote else store.files
+        self.layout: FieldLayout | None = store.fields()  # None: samples have to be decoded
 
     def __reduce__(self) -> tuple[type[StoreSource], tuple[Store, bool]]:
         return StoreSource, (self.store, self.checks is not None)
@@ -119,15 +115,14 @@ class StoreSource(BatchSource):
 
     def box_filler(self, patches: PatchPlaces) -> BoxReader | CutReader:
         """Return a reader of boxes for one more thread."""
-        whole = CutReader(self.filler(), self.spec, patches, SCRATCH_NBYTES)
-        arrays = find_arrays(self, patches)
-        return BoxReader(self, patches, arrays, whole) if arrays else whole
+        if arrays := find_arrays(self, patches):
+            return BoxReader(self, patches, arrays)
+        return CutReader(self.filler(), self.spec, patches, SCRATCH_NBYTES)
 
     @cached_property
     def grids(self) -> list[ExtentGrid | None]:
         """How the extents of each number lie; found by a look at all of them."""
         store, layout = self.store, self.layout
-        assert isinstance(store, ExtentStore)
         assert layout is not None
         sizes = [store.file_sizes[path] for path in store.table.files]
         lengths = enumerate(layout.lengths)
@@ -135,18 +130,14 @@ class StoreSource(BatchSource):
 
 
 class DecodeReader:
-    """Fills rows with what a store decodes: ``of_whole`` samples, or of each extent to its rows."""
+    """Fills rows with what a store decodes: whole samples, or of each extent to its rows."""
 
-    def __init__(self, source: StoreSource, *, of_whole: bool = False) -> None:
+    def __init__(self, source: StoreSource) -> None:
         store = self._store = source.store
         self._checks, self._files = source.checks, source.files
-        self._decode_into = self._table = None
-        self._maps = False
-        if isinstance(store, ExtentStore):
-            self._decode_into = None if of_whole else store.decode_into
-            self._table = store.table
-            # Where there are few files, mapping them gains more than it costs.
-            self._maps = len(store.table.files) * MIN_RUN <= store.table.file.size
+        self._decode_into, self._table = store.decode_into, store.table
+        # Where there are few files, mapping them gains more than it costs.
+        self._maps = len(store.table.files) * MIN_RUN <= store.table.file.size
         self._packed = [v for v in store.manifest.spec if v.packed is not None]
         self._numbers = {v.name: np.empty(v.shape, v.dtype) for v in self._packed}
         self._scratch = ScratchBytes()
@@ -191,7 +182,7 @@ class DecodeReader:
         """Yield for each row, in any order, the bytes of its extents; each until the next one."""
         table, files = self._table, self._files
         watch.start()
-        if table is None or files is None or self._decode_into is None:  # all of a batch together
+        if files is None or self._decode_into is None:  # all of a batch together
             of_each = [self._store.extents(sample) for sample in samples.tolist()]
             raw = self._store.read([extent for extents in of_each for extent in extents])
             watch.end(Kind.READ, sum(map(len, raw)))
@@ -245,12 +236,11 @@ class PlainReader:
 
     def __init__(self, source: StoreSource) -> None:
         store, layout, files = source.store, source.layout, source.files
-        assert isinstance(store, ExtentStore)
         assert layout is not None
         assert files is not None
         self._files, self._checks, self._table = files, source.checks, store.table
         self._grids, self._extents = source.grids, layout.extents
-        self._others = DecodeReader(source, of_whole=True)
+        self._others = DecodeReader(source)
         self._lengths = np.array(layout.lengths, dtype=np.int64)
         self._packed = [v for v in store.manifest.spec if v.packed is not None and v.nbytes]
         self._tags = {
