@@ -25,7 +25,6 @@ PAGES = ROOT / "iobench" / "docs" / "reference"
 VARIABLES = {
     "IOBENCH_CHUNK_CACHE": "memory for decoded chunks, such as `2GiB`; `0` keeps none",
     "IOBENCH_ENERGY": "`off` reads no counters of energy",
-    "IOBENCH_HDF5_EXTERNAL": "`1` reads HDF5 files that store their values in other files",
     "IOBENCH_KEEP": "bytes of spans that stay of each rank, such as `256MB` (default 64 MB)",
     "IOBENCH_LIMITS": "what `--limits auto` means: `off`, or seconds of the storage probe",
     "IOBENCH_MONITOR": "`off` reads no CPUs, memory, disks and network of the machine",

@@ -55,7 +55,7 @@ def opened(tmp_path):
             data.to_netcdf(path, engine="h5netcdf", encoding=dict.fromkeys(named, coding))
         else:
             pytest.importorskip("zarr", reason="writes the store")
-            encoding, version = dict.fromkeys(named, {"chunks": chunk}), int(kind[-1])
+            encoding, version = {name: {"chunks": chunk} for name in named}, int(kind[-1])
             data.to_zarr(path, zarr_format=version, consolidated=False, encoding=encoding)
         return iobench.open_dataset(str(path), sample_dim="time")
 

@@ -35,7 +35,6 @@ STORED = {
     "contiguous": {"contiguous": True},
     "chunked": {"chunksizes": (2, 4, 3), "zlib": True, "shuffle": True},
     "packed": {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32767},
-    "szip": {"compression": "szip"},
 }
 
 

@@ -237,19 +237,6 @@ def test_a_change_on_s3_is_seen(tmp_path, put_files):
     assert modified_ns(url) != before
 
 
-def test_what_only_a_library_reads_is_refused_in_one_line(tmp_path, put_files, open_user_files):
-    path = tmp_path / "x.nc"
-    with netCDF4.Dataset(path, "w") as file:
-        file.createDimension("time", 4)
-        file.createDimension("x", 64)
-        # A filter that is none of those undone here.
-        values = file.createVariable("t", "f4", ("time", "x"), compression="szip")
-        values[:] = 1
-    made = open_user_files(put_files(path), sample_dim="time")
-    with pytest.raises(FileFormatError, match=r"x\.nc: variable 't' .* copy it here first"):
-        made.sample(0)
-
-
 @pytest.mark.parametrize("kind", ["grib", "netcdf4", "classic"])
 def test_a_file_behind_a_url_is_asked_for_its_state_twice_at_first_then_once(kind, tmp_path, real):
     pytest.importorskip("obstore", reason="asks web servers")
