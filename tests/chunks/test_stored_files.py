@@ -209,6 +209,13 @@ def write(path, case):
         "is_unlimited": True, "is_contiguous": False, "layout": {"compression": "zlib"}, "fill": 3,
     }
 )  # fmt: skip
+@example(
+    {
+        "container": "NETCDF3_CLASSIC", "shape": (7, 7, 7), "dtype": np.dtype("i2"), "seed": 0,
+        "chunk": (), "box": ((0, 7),) * 3, "packing": {"missing_value": 7, "_FillValue": 12},
+        "part": ..., "is_unlimited": True, "is_contiguous": False, "layout": {}, "fill": 3,
+    }
+)  # fmt: skip
 @given(stored_files())
 def test_what_is_read_is_what_xarray_reads(case):
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from number_stores import nothing_left
 
 import iobench
-from iobench.errors import OptionError, StoreError
+from iobench.errors import StoreError
 from iobench.loaders.ring import sample_patches
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import drawn_below
@@ -263,25 +263,3 @@ def test_any_shape_in_any_chunks(data, tmp_path_factory):
         changed.setattr(sample_patches, "is_cached", lambda *_: is_cached)
         check(iobench.loader(store, 2, patch=patch, threads=1), store, patch, epochs=2)
     store.close()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"patch": {"lat": 2}}, r"no variable has the dimension lat; .*y \(9\), x \(14\)"),
-        ({"patch": {"y": 10}}, "patch: y=10 is more than the 9 there are"),
-        ({"patch": {"y": 0}}, "patch: y=0, expected a whole number of 1 or more"),
-        ({"patch": {"y": 2.5}}, r"patch: y=2\.5, expected a whole number"),
-        ({"patch": 256}, "patch=256: expected sizes by dimension"),
-        ({"patch": {}}, "patch={}: expected sizes by dimension"),
-        ({"patch": PATCH, "patch_at": "corner"}, "patch_at='corner': expected one of random"),
-        ({"patch_at": "tiles"}, "patch_at='tiles' goes with patch"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(make_store, options, message):
-    store = make_store(SPEC, samples_of(SPEC, 2))
-    with pytest.raises(OptionError, match=message) as caught:
-        iobench.loader(store, 1, **options)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(OptionError, match="coordinates: no batch was handed out"):
-        iobench.loader(store, 1).coordinates()

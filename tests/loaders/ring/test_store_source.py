@@ -1,7 +1,8 @@
-"""Batches filled from a store are its samples, whatever the format and however they are read."""
+"""Batches filled from a store are its samples, however they are read; damage is not in silence."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import tempfile
 from itertools import product
@@ -14,12 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iobench.errors import StoreError
-from iobench.files.open_files import FileSet
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.store_source import PlainReader, StoreSource, source_of_store
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
+from iobench.stores.finished_store import CHECKSUMS_NAME
+from iobench.testing.stores import flip_bit
 
 LARGE, SMALL = (137, 160), (5, 7)
 CONTAINERS: list[tuple[str, dict[str, str]]] = [
@@ -34,6 +36,17 @@ CONTAINERS: list[tuple[str, dict[str, str]]] = [
     ("zarr", {"chunk-samples": "2", "codec": "lz4", "inner-chunk": "y=3"}),
 ]
 CASES = list(product(CONTAINERS, (LARGE, SMALL)))
+TWO = SampleSpec(
+    (Variable("T", (20, 30), "<f4", ("y", "x")), Variable("q", (20, 30), "<f4", ("y", "x")))
+)
+CHECKED = [CONTAINERS[0], CONTAINERS[1], CONTAINERS[3], ("zarr", {"codec": "blosc-lz4"})]
+
+
+@pytest.fixture(params=[True, False])
+def cached(request, monkeypatch):
+    """Have extents read from mappings, and as where the page cache has them not."""
+    monkeypatch.setattr("iobench.loaders.ring.store_source.is_cached", lambda *_: request.param)
+    return request.param
 
 
 def spec_of(shape):
@@ -80,16 +93,15 @@ def assert_same(rows, store, chosen):
             assert values[row].tobytes() == expected[name].tobytes(), (name, row)
 
 
-@pytest.mark.parametrize("is_cached", [True, False])
 @pytest.mark.parametrize(("container", "shape"), CASES)
-def test_rows_are_the_samples(make_store, monkeypatch, container, shape, is_cached):
-    """Whether a file system evicts on request differs."""
+def test_rows_are_the_samples(make_store, container, shape, cached):
     fmt, options = container
     spec = spec_of(shape)
     store = make_store(spec, samples_of(spec, 9), fmt, options=options, shards=[4, 4, 1])
-    monkeypatch.setattr("iobench.loaders.ring.store_source.is_cached", lambda *_: is_cached)
-    for chosen in ([8, 0, 5, 5, 3, 4, 1], [2]):
-        assert_same(filled(source_of_store(store, verify=not is_cached), chosen), store, chosen)
+    for verify in (False, True):
+        source = source_of_store(store, verify=verify)
+        for chosen in ([8, 0, 5, 5, 3, 4, 1], [2], [0, 1, 2, 3]):
+            assert_same(filled(source, chosen), store, chosen)
 
 
 @pytest.mark.parametrize(("container", "shape"), CASES)
@@ -204,12 +216,79 @@ def test_rows_are_the_samples_of_any_spec(store_writer, fmt, options, spec, chos
         store.close()
 
 
-def test_thousands_of_views_are_filled_though_a_call_takes_fewer(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(data := np.random.default_rng(0).bytes(5000))
-    files, memory = FileSet([path], {}), bytearray(4990)
-    views = [memoryview(memory)[at : at + 2] for at in range(0, 4990, 2)]
-    files.opened(0).fill_views(views, 7, 4997)
-    assert bytes(memory) == data[7:4997]
-    with pytest.raises(StoreError, match="the file ends at byte 5000, 3 bytes more"):
-        files.opened(0).fill(memoryview(bytearray(10)), 4993)
+# -- damage ----------------------------------------------------------------------------------------
+
+
+def two_rows(filler, chosen):
+    rows = {v.name: np.empty((len(chosen), *v.shape), v.dtype) for v in TWO}
+    filler.fill(np.array(chosen), rows, BatchLog())
+    return rows
+
+
+@pytest.mark.parametrize(("fmt", "options"), CHECKED)
+def test_a_changed_bit_is_found_where_asked_for(make_store, fmt, options, cached):
+    store = make_store(TWO, samples_of(TWO, 7), fmt, options=options, shards=[4, 3])
+    extent = store.extents(5)[-1]
+    filler = StoreSource(store, verify=True).filler()
+    flip_bit(extent.file, extent.offset + extent.nbytes - 20)
+    assert two_rows(filler, [4, 6, 0])  # others are as they were
+    with pytest.raises(StoreError, match=r"shard.*checksum of shard 1, sample 5, .*is wrong|c\.1"):
+        two_rows(filler, [4, 5, 0])
+
+
+@pytest.mark.parametrize(("fmt", "options"), CHECKED[:3])
+def test_swapped_shards_are_found_by_their_checksums(make_store, fmt, options, cached):
+    store = make_store(TWO, samples_of(TWO, 6), fmt, options=options, shards=[3, 3])
+    first, second = store.extents(0)[0].file, store.extents(3)[0].file
+    assert first.stat().st_size == second.stat().st_size
+    between = first.with_name("between")
+    first.rename(between)
+    second.rename(first)
+    between.rename(second)
+    with pytest.raises(StoreError, match="sample 4"):
+        two_rows(StoreSource(store, verify=True).filler(), [4])
+
+
+def test_stores_without_checksums_cannot_be_verified(make_store):
+    store = make_store(TWO, samples_of(TWO, 2))
+    (store.path / CHECKSUMS_NAME).unlink()
+    with pytest.raises(StoreError, match=r"iobench\.crc32c is missing"):
+        StoreSource(store, verify=True)
+
+
+@pytest.mark.parametrize(("fmt", "options"), CHECKED)
+def test_a_file_cut_short_is_an_error_and_never_zeros(make_store, fmt, options, cached):
+    store = make_store(TWO, samples_of(TWO, 6), fmt, options=options, shards=[3, 3])
+    filler = StoreSource(store).filler()
+    two_rows(filler, [0, 5])
+    file = store.extents(5)[0].file
+    os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(StoreError, match=r"its store was opened with|file ends at byte") as caught:
+        two_rows(filler, [0, 5])
+    assert str(file) in str(caught.value)
+
+
+def test_a_record_with_other_tags_is_decoded_by_itself_and_a_damaged_one_refused(
+    make_store, cached
+):
+    """The features of one record in another order: the same values all the same."""
+    store = make_store(TWO, samples_of(TWO, 4), "tfrecord")
+    expected = {sample: store[sample] for sample in (3, 2, 0)}
+    extent = store.extents(2)[0]
+    written = extent.file.read_bytes()
+    data = bytearray(written)
+    record = data[extent.offset : extent.offset + extent.nbytes]
+    half = record.index(b"\n", len(record) // 2 - 30)
+    head = len(record) - 2 * (len(record) - half)
+    first, second = record[head:half], record[half:]
+    assert len(first) == len(second)
+    data[extent.offset + head : extent.offset + extent.nbytes] = second + first
+    extent.file.write_bytes(data)
+    filler = StoreSource(store).filler()
+    for name, values in two_rows(filler, [3, 2, 0]).items():
+        assert values.tobytes() == b"".join(each[name].tobytes() for each in expected.values())
+    extent.file.write_bytes(written)
+    flip_bit(extent.file, extent.offset + 10)
+    assert two_rows(filler, [3, 0])
+    with pytest.raises(StoreError, match="sample 2"):
+        two_rows(filler, [3, 2, 0])
