@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import tensorflow as tf
 
-from iobench.loaders.ring.factory import resolve_options
+from iobench.loaders.ring.framework_loader import resolve_options
 from iobench.loaders.ring.loader import DEPTH, RingLoader
 from iobench.loaders.ring.loader_config import LoaderConfig, with_options
 from iobench.loaders.ring.log import BatchLog
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.loaders.contract import BatchSource
-    from iobench.loaders.ring.factory import NumberedSamples
+    from iobench.loaders.ring.framework_loader import NumberedSamples
     from iobench.stores.contract import Store
 
 HELD: Final = 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from iobench.loaders.device_copies import DeviceCopies
-from iobench.loaders.ring.factory import resolve_options
+from iobench.loaders.ring.framework_loader import resolve_options
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.loader_config import LoaderConfig, with_options
 from iobench.recording.session import current_recording
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.loaders.contract import BatchSource
-    from iobench.loaders.ring.factory import NumberedSamples
+    from iobench.loaders.ring.framework_loader import NumberedSamples
     from iobench.loaders.ring.ring_run import RingRun
     from iobench.recording.delivery_log import DeliveryLog
     from iobench.stores.contract import Store

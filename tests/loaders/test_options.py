@@ -15,7 +15,7 @@ from ring_sources import NumberSource
 import iobench
 from iobench.cli import main
 from iobench.errors import IobenchError, OptionError
-from iobench.loaders.ring.factory import find_rank
+from iobench.loaders.ring.framework_loader import find_rank
 from iobench.loaders.ring.loader_config import LoaderConfig
 from iobench.loaders.ring.presenting import ArrayCast, ChannelStack
 from iobench.samples import SampleSpec, Variable

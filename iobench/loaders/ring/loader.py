@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.contract import BatchSource, Present
     from iobench.loaders.device_copies import DeviceCopies
-    from iobench.loaders.ring.factory import SampleFacts
+    from iobench.loaders.ring.framework_loader import SampleFacts
     from iobench.loaders.ring.order import BatchOrder
     from iobench.loaders.ring.presenting import MeanStd
     from iobench.recording.facts import LoaderFacts
