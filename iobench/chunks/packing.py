@@ -128,8 +128,9 @@ def _decoded_dtype(stored: np.dtype[Any], known: Mapping[str, Any]) -> np.dtype[
     if not known or (stored.kind == "f" and known.keys() == {"_FillValue"}):
         return stored  # nothing to ask: xarray takes a second to load what it knows
     # Of a scale and an offset the dtype matters alone: each file may have others.
-    key = (stored.str, *((name, np.asarray(each).dtype.str) for name, each in known.items()))
-    key += (_text(known.get("dtype")), known.get("_FillValue") != known.get("_FillValue"))
+    key: tuple[Any, ...] = (stored.str, _text(known.get("dtype")))
+    key += tuple((name, np.asarray(each).dtype.str) for name, each in known.items())
+    key += (known.get("_FillValue") != known.get("_FillValue"),)
     if key not in _DTYPES:
         _DTYPES[key] = _dtype_by_xarray(stored, known)
     return _DTYPES[key]
