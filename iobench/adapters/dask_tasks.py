@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.adapters.patches import Patches
-    from iobench.recording.lanes import Lane
+    from iobench.recording.recorder import Lane
 
 MARK: Final = "_iobench_times_tasks"
 

@@ -12,8 +12,7 @@ from iobench.recording.outside import OutsideSpan, outside_lane, thread_lane
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.recording.lanes import Lane
-    from iobench.recording.recorder import Recorder
+    from iobench.recording.recorder import Lane, Recorder
 
 Where = Literal["loading", "everywhere"]
 

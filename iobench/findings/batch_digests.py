@@ -11,7 +11,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.findings.contract import Finding
-from iobench.recording.digests import BATCHES, SAMPLES
 from iobench.report import units
 from iobench.report.document import Column, Quantity, Section, Sentence, Table, sentences
 
@@ -61,15 +60,12 @@ class DeliveredSamples(msgspec.Struct, frozen=True):
 
     recorded: bool
     epochs: dict[str, EpochDelivery] = {}
-    scheme: str = BATCHES
 
 
 def delivered_samples(runs: Iterable[RankRun]) -> DeliveredSamples:
     """Return the batches that training processes of one run delivered, as all those of a `Run`."""
-    batches, recorded, scheme = defaultdict[tuple[int, int], list[Delivered]](list), False, BATCHES
+    batches, recorded = defaultdict[tuple[int, int], list[Delivered]](list), False
     for run in runs:
-        if run.digests is not None:
-            scheme = run.digests.scheme
         if run.digests is not None or run.run_facts.digests:
             recorded = True
             for key, each in _delivered(run):
@@ -80,13 +76,13 @@ def delivered_samples(runs: Iterable[RankRun]) -> DeliveredSamples:
         )
         for loader, epoch in sorted(batches)
     }
-    return DeliveredSamples(recorded, epochs, scheme)
+    return DeliveredSamples(recorded, epochs)
 
 
 def _delivered(run: RankRun) -> Iterator[tuple[tuple[int, int], Delivered]]:
     """Yield what a training process got by loader and epoch, which of a plan its samples say."""
     noted: dict[int, tuple[int, int | None]] = {}
-    for rank, batch, n_samples, digest in () if run.digests is None else run.digests.rows:
+    for rank, batch, n_samples, digest in run.digests or ():
         each = n_samples, digest
         if rank == run.rank and noted.setdefault(batch, each) != each:
             noted[batch] = 0, None  # two processes noted different ones
@@ -143,8 +139,6 @@ def compare_samples(a: DeliveredSamples, b: DeliveredSamples) -> SamplesComparis
     why = None if epochs else "no epoch in common"
     if not (a.recorded and b.recorded):
         why = "one of them was made without --digests"
-    elif a.scheme != b.scheme:
-        why = "digests of another scheme, of an earlier version"
     worst = SamplesComparison(SamplesVerdict.UNKNOWN, why)
     if why is None:
         worst = max(epochs, key=lambda each: [*SamplesVerdict].index(each.verdict))
@@ -200,7 +194,7 @@ class EpochDigest(msgspec.Struct, frozen=True):
 class SampleDigests(msgspec.Struct, frozen=True):
     """What a run delivered by its digests (XXH3, 128 bits), which are equal where batches are."""
 
-    scheme: str  # what a digest is of: "batch", or "sample" in earlier versions
+    scheme: str  # what a digest is of: "batch"
     epoch_digests: dict[str, EpochDigest]  # by LOADER/EPOCH
 
 
@@ -213,7 +207,7 @@ def sample_digests(run: RankRun) -> SampleDigests | None:
         name: EpochDigest(each.n_samples, None if each.digest is None else f"{each.digest:032x}")
         for name, each in samples.epochs.items()
     }
-    return SampleDigests(samples.scheme, epochs)
+    return SampleDigests("batch", epochs)
 
 
 def samples_section(digests: SampleDigests) -> Section:
@@ -224,8 +218,6 @@ def samples_section(digests: SampleDigests) -> Section:
     ]
     table = Table("", COLUMNS, tuple(rows), note="Later epochs are in --json.")
     notes = []
-    if digests.scheme == SAMPLES:
-        notes.append("They are of another scheme than today's; compare them with their like alone.")
     if any(each.digest is None for each in digests.epoch_digests.values()):
         notes.append("Some batches have no digest: lost, or objects that iobench cannot read.")
     return Section("samples", "Samples", (table, *sentences(notes)), is_folded=True)

@@ -14,7 +14,7 @@ import numpy as np
 from iobench.adapters.patches import Patches
 from iobench.recording import activation
 from iobench.recording.kinds import OTHER, Kind
-from iobench.recording.lanes import NOWHERE
+from iobench.recording.recorder import NOWHERE
 from iobench.recording.session import current_recording
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.recording.facts import LoaderFacts
-    from iobench.recording.lanes import Lane
+    from iobench.recording.recorder import Lane
     from iobench.recording.session import Recording
 
 LOADER: Final = "loader-"

@@ -21,8 +21,7 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.recording.lanes import Lane
-    from iobench.recording.recorder import Recorder
+    from iobench.recording.recorder import Lane, Recorder
 
 ANCHOR: Final = "anchor"
 """Label of the span, of kind ``other``, in which the device passed a mark: its times' accuracy."""

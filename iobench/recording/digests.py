@@ -5,7 +5,7 @@ items of lists and tuples as they come. Whose framework holds an array, its stri
 make no difference; what a mask covers is no value.
 
 One file per process in ``digests/`` of the run directory: a header, then rows, each appended by one
-write. Files of version 1 have a row for each sample.
+write.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ import os
 import struct
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 
 from iobench.errors import MissingExtraError, ProfileError
@@ -31,7 +29,6 @@ from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import host_name, name_in_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -41,12 +38,9 @@ logger = logging.getLogger(__name__)
 MAGIC: Final = b"IOBDGSTS"
 HEADER: Final = struct.Struct("<8s2I2q32x")
 """Magic, version, bytes of a row, pid, rank."""
-ROWS: Final = {1: struct.Struct("<q4i16s2I"), 2: struct.Struct("<4i16s")}
-"""By version of the file: batch, epoch, samples, whether the digest is known, and the digest.
-
-Of version 1: sample, batch, epoch, position, samples of its batch, digest, flags, checksum.
-"""
-BATCHES, SAMPLES = "batch", "sample"
+VERSION: Final = 2
+ROW: Final = struct.Struct("<4i16s")
+"""Batch, epoch, samples, whether the digest is known, and the digest."""
 
 
 class UndigestibleError(TypeError):
@@ -152,7 +146,7 @@ class DigestLog:
             if not self._warned:
                 self._warned = True
                 logger.warning("digests: %s", error)
-        row = ROWS[2].pack(batch, epoch, n_samples, bool(digest), digest)
+        row = ROW.pack(batch, epoch, n_samples, bool(digest), digest)
         with self._lock:
             if self._failed:
                 return
@@ -170,7 +164,7 @@ class DigestLog:
             name = f"{name_in_files(host_name())}-{os.getpid()}-{SYSTEM_CLOCK.wall_ns()}.bin"
             self._fd = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             self._pid = os.getpid()
-            os.write(self._fd, HEADER.pack(MAGIC, 2, ROWS[2].size, self._pid, self._rank))
+            os.write(self._fd, HEADER.pack(MAGIC, VERSION, ROW.size, self._pid, self._rank))
         return self._fd
 
     def close(self) -> None:
@@ -190,17 +184,10 @@ class BatchDigest(NamedTuple):
     digest: int | None
 
 
-class DigestTable(msgspec.Struct, frozen=True):
-    """The digests of a run's batches, as its processes noted them."""
-
-    rows: tuple[BatchDigest, ...]
-    scheme: str  # what a digest was made of: "batch", or "sample" in earlier versions
-
-
-def read_digests(run: Path) -> DigestTable | None:
+def read_digests(run: Path) -> tuple[BatchDigest, ...] | None:
     """Return the digests in a run directory; None where no process wrote any."""
     paths = sorted((run / "digests").glob("*.bin"))
-    rows, scheme = list[BatchDigest](), BATCHES
+    rows = list[BatchDigest]()
     for path in paths:
         try:
             data = read_small_file(path, limit=LARGEST_NBYTES)
@@ -209,29 +196,14 @@ def read_digests(run: Path) -> DigestTable | None:
         if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
             continue  # its batches have no digest
         _, version, nbytes, _, rank = HEADER.unpack_from(data)
-        if version not in ROWS or nbytes != ROWS[version].size:
+        if (version, nbytes) != (VERSION, ROW.size):
             raise ProfileError(
-                f"{path}: digests of version {version}, expected {max(ROWS)} or lower; use the "
-                "iobench that wrote them"
+                f"{path}: digests of version {version}, expected {VERSION}; use the iobench that "
+                "wrote them"
             )
         whole = data[HEADER.size : len(data) - (len(data) - HEADER.size) % nbytes]
-        if version == 1:
-            scheme = SAMPLES
-            rows += [BatchDigest(rank, *each) for each in _joined_samples(whole)]
-        else:
-            rows += [
-                BatchDigest(rank, batch, n_samples, int.from_bytes(digest) if known else None)
-                for batch, _, n_samples, known, digest in ROWS[version].iter_unpack(whole)
-            ]
-    return DigestTable(tuple(rows), scheme) if paths else None
-
-
-def _joined_samples(data: bytes) -> Iterator[tuple[int, int, int | None]]:
-    """Yield batches of version 1, whose digest is the sum of those of their samples."""
-    batches = defaultdict[int, list[tuple[int, bytes]]](list)
-    for _, batch, _, _, n_rows, digest, flags, _ in ROWS[1].iter_unpack(data):
-        batches[batch].append((0 if flags else n_rows, digest))
-    for batch, samples in batches.items():
-        total = sum(int.from_bytes(digest) for _, digest in samples) % (1 << 128)
-        is_whole = all(n_rows == len(samples) for n_rows, _ in samples)
-        yield batch, len(samples), total if is_whole else None
+        rows += [
+            BatchDigest(rank, batch, n_samples, int.from_bytes(digest) if known else None)
+            for batch, _, n_samples, known, digest in ROW.iter_unpack(whole)
+        ]
+    return tuple(rows) if paths else None

@@ -11,8 +11,7 @@ from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, is_one_of
 from iobench.recording.span_file import RECORD_NBYTES, SPAN_DTYPE, SPANS_PER_CHUNK
 
 if TYPE_CHECKING:
-    from iobench.recording.lanes import Lane
-    from iobench.recording.recorder import Recorder
+    from iobench.recording.recorder import Lane, Recorder
 
 # A text stays in the span file's table for good, and a training may open files without end.
 DETAIL_LIMIT: Final = 4096

@@ -11,7 +11,7 @@ from iobench.errors import OptionError
 from iobench.recording import activation
 from iobench.recording import span_file as layout
 from iobench.recording.kinds import MIXED_KINDS, WORKER_KINDS
-from iobench.recording.lanes import Lane, Span
+from iobench.recording.recorder import Lane, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable

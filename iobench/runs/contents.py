@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.recording.digests import DigestTable
+    from iobench.recording.digests import BatchDigest
     from iobench.recording.facts import ProcessFacts
     from iobench.recording.span_reader import Anchor
     from iobench.recording.span_writer import StoppedRecording
@@ -84,7 +84,7 @@ class RunData(msgspec.Struct, frozen=True):
     facts: tuple[ProcessFacts, ...] = ()  # what the processes of all ranks say of themselves
     ranks: tuple[int, ...] = ()  # training processes that left spans, read or not
     rank: int | None = None  # the only one whose spans were read; None where all were
-    digests: DigestTable | None = None
+    digests: tuple[BatchDigest, ...] | None = None
     machines: tuple[MachineSamples, ...] = ()
     damaged_machines: tuple[str, ...] = ()  # files of what machines did that cannot be read
     stopped: tuple[StoppedRecording, ...] = ()  # processes whose recording stopped

@@ -18,8 +18,7 @@ from iobench.tensorflow.traced_work import find_work, read_trace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.recording.lanes import Lane
-    from iobench.recording.recorder import Recorder
+    from iobench.recording.recorder import Lane, Recorder
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
     from iobench.tensorflow.traced_work import LoaderWait, TracedThread
 

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from iobench.recording import activation
 from iobench.recording.device_lane import DeviceLane, DeviceRegion
 from iobench.recording.kinds import OTHER, Kind
-from iobench.recording.lanes import NOWHERE
+from iobench.recording.recorder import NOWHERE
 from iobench.recording.span_file import POSITION
 from iobench.torch import training_hooks
 from iobench.torch.device import TorchAccelerator

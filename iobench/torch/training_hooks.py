@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from iobench.recording.lanes import Span
+    from iobench.recording.recorder import Span
     from iobench.recording.session import Recording
 
 LIGHTNINGS: Final = ("lightning.pytorch", "pytorch_lightning")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from iobench.analysis.run import Run
 from iobench.findings.batch_digests import SamplesVerdict, compare_samples, delivered_samples
-from iobench.recording.digests import BatchDigest, DigestTable
+from iobench.recording.digests import BatchDigest
 from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 SAME, OTHER = SamplesVerdict.SAME_ORDER, SamplesVerdict.OTHER_ORDER
@@ -60,7 +60,7 @@ def run(samples, *, batch_size=2, n_samples=None, undelivered=0, again=None, ran
     rows = noted([*samples, *range(undelivered)], batch_size, rank=rank, **how)
     if again is not None:
         rows += noted(samples, batch_size, again, rank=rank)
-    return replace(sketch.data(), digests=DigestTable(tuple(rows), "batch"))
+    return replace(sketch.data(), digests=tuple(rows))
 
 
 def only_epoch(data):
@@ -111,7 +111,6 @@ def test_of_runs_that_ended_early_the_beginning_both_have_is_compared():
 
 
 PLAIN = run([0, 1, 2, 3])
-OLD = replace(PLAIN, digests=DigestTable(PLAIN.digests.rows, "sample"))
 WITHOUT = replace(PLAIN, digests=None, config={})
 
 
@@ -119,7 +118,6 @@ WITHOUT = replace(PLAIN, digests=None, config={})
     ("a", "b"),
     [
         (PLAIN, run([0, 1, 2, 3], batch_size=1)),
-        (PLAIN, OLD),
         (PLAIN, run([0, 1, 2, 3], lost=[1])),
         (PLAIN, replace(PLAIN, digests=None)),
         (WITHOUT, PLAIN),
@@ -134,7 +132,6 @@ def test_what_cannot_be_compared_is_unknown(a, b):
 
 
 def test_what_is_alike_is_the_same_and_a_lost_batch_leaves_its_epoch_without_a_digest():
-    assert compared(OLD, OLD).verdict is SAME
     assert compared(run([0, 1]), run([0, 1], again=[])).verdict is SAME
     assert only_epoch(run([0, 1, 2, 3], lost=[1])).digest is None
 
@@ -155,7 +152,7 @@ def test_ranks_are_taken_together():
         first,
         spans=np.concatenate((first.spans, spans)),
         processes=(*first.processes, *second.processes),
-        digests=DigestTable((*first.digests.rows, *second.digests.rows), "batch"),
+        digests=(*first.digests, *second.digests),
         ranks=(0, 1),
     )
     epoch = only_epoch(both)

@@ -13,16 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "storage" / "support"))
-
-from made_logs import SEGMENT, MadeLog
-
 from iobench.cli import main
 from iobench.cli.profile_command import profile_config
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
 from iobench.recording.this_process import host_name
 from iobench.runs.reading import holds_several
+from tests.support.made_logs import SEGMENT, MadeLog
 from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 US, MS, DAY_NS = 1_000, 1_000_000, 86_400 * 10**9

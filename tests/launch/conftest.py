@@ -20,8 +20,6 @@ from iobench.runs.reading import open_profile
 if TYPE_CHECKING:
     from iobench.runs.contents import RunData
 
-sys.path.append(str(Path(__file__).parents[1] / "storage" / "support"))
-
 
 @dataclass
 class Launched:

@@ -129,7 +129,7 @@ def test_recordings_of_a_script_and_its_processes_are_of_the_run(
     assert sorted(counts.tolist()) == [3, 3, 6]
     assert {each.ended for each in found.facts if each.role == "consumer"} == {"closed"}
     assert data.digests is not None
-    assert len(data.digests.rows) == 3
+    assert len(data.digests) == 3
 
 
 @pytest.mark.parametrize("flags", [["-I"], ["-BS"], ["-W", "error", "-E"]])

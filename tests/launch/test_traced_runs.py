@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtimes_in_c import LEAVES_LOGS, LEAVES_NOTHING, made_runtime
 
 from iobench.errors import OptionError
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.storage.darshan_setup import find_runtime
+from tests.support.runtimes_in_c import LEAVES_LOGS, LEAVES_NOTHING, made_runtime
 
 TELLS = """
 import json, os

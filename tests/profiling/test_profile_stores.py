@@ -121,8 +121,8 @@ def _digests(run: Path) -> dict[int, int | None]:
     """Return the digest of each batch, of one sample, that a run made."""
     found = read_digests(run)
     assert found is not None
-    assert {each.n_samples for each in found.rows} == {1}
-    return {each.batch: each.digest for each in found.rows}
+    assert {each.n_samples for each in found} == {1}
+    return {each.batch: each.digest for each in found}
 
 
 def test_splits_and_windows_of_a_store_alone(

@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import os
 import resource
-import struct
 from collections import OrderedDict, namedtuple
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from iobench.errors import MissingExtraError, ProfileError
 from iobench.recording import digests
 from iobench.recording.digests import (
     DigestLog,
-    DigestTable,
     UndigestibleError,
     batch_digest,
     read_digests,
@@ -143,40 +141,20 @@ def written(run: Path, *, rank: int = 0) -> Path:
     return path
 
 
-def table_of(run: Path) -> DigestTable:
-    table = read_digests(run)
-    assert table is not None
-    return table
-
-
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     path = written(tmp_path, rank=3)
-    table = table_of(tmp_path)
+    rows = read_digests(tmp_path)
     digest = int.from_bytes(batch_digest(BATCH))
-    assert (table.rows, table.scheme) == (((3, 7, 3, digest), (3, 8, 1, digest)), "batch")
+    assert rows == ((3, 7, 3, digest), (3, 8, 1, digest))
     assert read_digests(tmp_path / "none") is None
     # A row that was cut off, and a file that is none.
     (tmp_path / "digests" / "other.bin").write_bytes(b"x")
     data = path.read_bytes()
     path.write_bytes(data[:-3])
-    assert table_of(tmp_path).rows == table.rows[:1]
+    assert read_digests(tmp_path) == rows[:1]
     path.write_bytes(data[:8] + b"\x09" + data[9:])
-    with pytest.raises(ProfileError, match="of version 9, expected 2 or lower"):
+    with pytest.raises(ProfileError, match="of version 9, expected 2"):
         read_digests(tmp_path)
-
-
-def test_digests_of_samples_stay_readable_as_another_scheme(tmp_path: Path) -> None:
-    (tmp_path / "digests").mkdir()
-    header = struct.pack("<8s2I2q32x", b"IOBDGSTS", 1, 48, 77, 4)
-    rows = [
-        struct.pack("<q4i16s2I", 5 + at, batch, 2, at, 2, bytes([at + 1] * 16), flags, 9)
-        for batch, flags in ((7, 0), (8, 1))
-        for at in (0, 1)
-    ]
-    (tmp_path / "digests" / "old.bin").write_bytes(header + b"".join(rows))
-    table = table_of(tmp_path)
-    total = int.from_bytes(bytes([3] * 16))  # of 1, 1, ... and 2, 2, ...
-    assert (table.scheme, table.rows) == ("sample", ((4, 7, 2, total), (4, 8, 2, None)))
 
 
 def test_a_fork_writes_a_file_of_its_own(tmp_path: Path) -> None:
@@ -190,7 +168,7 @@ def test_a_fork_writes_a_file_of_its_own(tmp_path: Path) -> None:
     log.add(2, 0, BATCH, 3)
     log.close()
     assert len(list((tmp_path / "digests").glob("*.bin"))) == 2
-    assert sorted(each.batch for each in table_of(tmp_path).rows) == [0, 1, 2]
+    assert sorted(each.batch for each in read_digests(tmp_path)) == [0, 1, 2]
 
 
 def test_a_full_disk_and_what_cannot_be_read_are_one_warning_each(
@@ -210,7 +188,7 @@ def test_a_full_disk_and_what_cannot_be_read_are_one_warning_each(
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     log.close()
     assert len(caplog.records) == 2
-    assert [each.digest is not None for each in table_of(tmp_path).rows] == [True, False, False]
+    assert [each.digest is not None for each in read_digests(tmp_path)] == [True, False, False]
 
 
 def test_without_xxhash_the_line_that_installs_it_is_said(

@@ -1,19 +1,42 @@
-"""Spans as they are written: what a record, a header, threads and texts say when read back."""
+"""What recorders write: spans of threads, forks and processes that end, with and without space."""
 
-import logging
+import errno
+import os
+import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
+import psutil
 import pytest
 
+from iobench.recording import process_io
 from iobench.recording import span_file as layout
-from iobench.recording.clocks import MARKER_NAME
-from iobench.recording.kinds import Kind
+from iobench.recording.activation import activate
+from iobench.recording.clocks import (
+    MARKER_NAME,
+    SYSTEM_CLOCK,
+    now_ns,
+    process_start_ns,
+    wait_until_ns,
+)
+from iobench.recording.kinds import Kind, reads_storage, stage_name
 from iobench.recording.outside import OutsideSpan
+from iobench.recording.process_io import ProcessIo, read_process_io, unit_costs
 from iobench.recording.recorder import Recorder
+from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
+from iobench.recording.span_writer import read_stopped
+from iobench.recording.stages import stage
 from iobench.testing import FakeClock
+
+pytestmark = [
+    pytest.mark.timeout(60),
+    # Forking with threads alive is what these tests are about.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
+]
 
 
 @pytest.fixture
@@ -132,18 +155,6 @@ def test_texts_come_back_cut_between_characters_and_readable(recorder):
     assert (recorder.string(""), strings[0]) == (0, "")
 
 
-def test_a_file_that_cannot_be_made_only_loses_spans(tmp_path, caplog):
-    (tmp_path / "file").write_text("in the way")
-    recorder = Recorder(tmp_path / "file", role="consumer")
-    with recorder.span(Kind.READ, "label"):
-        pass
-    recorder.emit(Kind.READ, 1, 2)
-    recorder.close()
-    assert (recorder.lost, recorder.path) == (2, None)
-    assert "file" in recorder.failure
-    assert [entry.levelno for entry in caplog.records] == [logging.WARNING]
-
-
 @pytest.mark.parametrize("preloaded", ["/soft/lib/libdarshan.so:/a/liba.so", "/a/liba.so"])
 @pytest.mark.parametrize("can_be_made", [True, False])
 def test_a_marker_is_read_where_darshans_runtime_is_loaded(
@@ -176,3 +187,244 @@ def test_a_span_knows_what_was_read_inside_it_across_chunks(tmp_path, before, ot
         if nbytes != -1 or others < layout.SPANS_PER_CHUNK:
             assert span.holds_bytes == (nbytes == 7)
     recorder.close()
+
+
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+from iobench.recording.activation import activate
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.stages import stage
+recorder = Recorder(Path(sys.argv[1]), role="worker", worker=1)
+activate(recorder)
+for index in range(1200):
+    recorder.position(index)
+    with stage("augment"):
+        pass
+"""
+
+
+def in_child(work):
+    """Run ``work`` in a forked child that leaves as torch's workers do; return its pid."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    return pid
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", ""])
+def test_a_process_that_ends_leaves_its_spans_and_their_names(tmp_path, end):
+    ended = subprocess.run([sys.executable, "-c", SCRIPT + end, str(tmp_path)], check=False)
+    assert ended.returncode == (-signal.SIGKILL if end else 0)
+    (path,) = tmp_path.iterdir()
+    file = read_span_file(path)
+    assert file.spans["batch"].tolist() == list(range(1200))
+    assert {file.strings[label] for label in file.spans["label"].tolist()} == {"augment"}
+    assert (file.closed, file.end is None) == (not end, bool(end))
+    assert (file.damaged, file.missing_nbytes) == (0, 0)
+
+
+def test_a_fork_writes_to_a_file_of_its_own(tmp_path):
+    with Recorder(tmp_path, role="consumer") as recorder, activate(recorder):
+        label = recorder.string("before the fork")
+
+        def work():
+            with stage("after the fork"):
+                pass
+            recorder.emit(Kind.READ, 1, 2, label=label)
+
+        with stage("parent"):
+            pid = in_child(work)
+    parent = read_span_file(recorder.path)
+    (path,) = set(tmp_path.iterdir()) - {recorder.path}
+    child = read_span_file(path)
+    assert [parent.strings[span] for span in parent.spans["label"].tolist()] == ["parent"]
+    assert [child.strings[span] for span in child.spans["label"].tolist()] == [
+        "after the fork",
+        "before the fork",
+    ]
+    assert (child.pid, child.ppid, child.role, child.worker) == (pid, os.getpid(), "child", -1)
+
+
+def test_a_span_begun_before_the_fork_stays_out_of_the_parents_file(tmp_path):
+    with Recorder(tmp_path, role="consumer") as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+        span = recorder.span(Kind.DECODE)
+        span.__enter__()
+        in_child(lambda: None)
+        in_child(lambda: span.__exit__(None, None, None))
+    assert read_span_file(recorder.path).spans["kind"].tolist() == [Kind.READ]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_fork_while_a_thread_holds_the_lock_does_not_hang(tmp_path):
+    held, release = threading.Event(), threading.Event()
+    with Recorder(tmp_path, role="consumer") as recorder:
+
+        def hold():
+            with recorder._lock:
+                held.set()
+                release.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        in_child(lambda: recorder.emit(Kind.READ, 1, 2))
+        release.set()
+        thread.join()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+STEP_SPANS = 16 * layout.SPANS_PER_CHUNK
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """A disk with ``disk[0]`` bytes left, as ``posix_fallocate`` sees it."""
+    left = [1 << 40]
+    allocate = os.posix_fallocate
+
+    def limited(descriptor, start, nbytes):
+        if nbytes > left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left[0] -= nbytes
+        allocate(descriptor, start, nbytes)
+
+    monkeypatch.setattr(os, "posix_fallocate", limited)
+    return left
+
+
+def test_the_loop_goes_on_when_the_disk_fills(tmp_path, disk, caplog):
+    disk[0] = 3 << 20
+    with Recorder(tmp_path, role="consumer") as recorder:
+        steps = []
+        for step in range(3 * STEP_SPANS):
+            with recorder.span(Kind.READ):
+                steps.append(step)
+        assert read_span_file(recorder.path).lost == STEP_SPANS, "before it is closed"
+    file = read_span_file(recorder.path)
+    assert len(steps) == 3 * STEP_SPANS
+    assert len(file.spans) == 2 * STEP_SPANS
+    assert len(file.spans) + file.lost == len(steps)
+    assert (file.damaged, file.missing_nbytes, file.closed) == (0, 0, True)
+    assert "No space left" in recorder.failure
+    assert len(caplog.records) == 1
+
+
+def test_no_space_even_for_the_header_leaves_an_empty_mark(tmp_path, disk):
+    disk[0] = 0
+    with Recorder(tmp_path, role="consumer", rank=3) as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+    assert recorder.lost == 1
+    [mark] = tmp_path.iterdir()
+    assert mark.stat().st_size == 0
+    [stopped] = read_stopped([tmp_path])
+    assert (stopped.pid, stopped.rank, stopped.lost) == (os.getpid(), 3, 1)
+    assert stopped.reason == os.strerror(errno.ENOSPC)
+
+
+def test_a_text_without_space_is_said_to_be_unknown(tmp_path, disk):
+    with Recorder(tmp_path, role="consumer") as recorder:
+        for _ in range(15 * layout.SPANS_PER_CHUNK + 1):
+            recorder.emit(Kind.READ, 1, 2)
+        disk[0] = 0
+        label = recorder.string("too late")
+        recorder.emit(Kind.READ, 1, 2, label=label)
+    file = read_span_file(recorder.path)
+    assert file.strings[label] == "unknown"
+    assert (file.damaged, file.lost) == (1, 0)
+
+
+@pytest.mark.parametrize("code", [None, errno.EOPNOTSUPP, errno.EINVAL])
+def test_space_is_reserved_before_it_is_written(tmp_path, monkeypatch, code):
+    def refuse(descriptor, start, nbytes):
+        raise OSError(code, "no")
+
+    if code is not None:
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with Recorder(tmp_path, role="consumer") as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+        assert recorder.path.stat().st_blocks * 512 >= 1 << 20
+    assert len(read_span_file(recorder.path).spans) == 1
+
+
+def test_waiting_sleeps_again_when_woken_early_and_is_never_short(monkeypatch):
+    slept = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    deadline_ns = now_ns() + 100_000
+    assert wait_until_ns(deadline_ns) >= deadline_ns
+    assert len(slept) > 1
+    slept.clear()
+    assert wait_until_ns(now_ns() - 1)
+    assert not slept
+
+
+def test_a_process_began_when_the_system_says():
+    age_s = (now_ns() - process_start_ns()) / 1e9
+    since_s = SYSTEM_CLOCK.wall_ns() / 1e9 - psutil.Process().create_time()
+    assert age_s == pytest.approx(since_s, abs=1)
+
+
+SLACK = 4 << 20
+"""The kernel adds up what each CPU counts, and only now and then."""
+
+
+def test_costs_are_exact_under_a_fake_clock_and_leave_nothing(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    # Each light span reads the clock twice, and each round once before it.
+    costs = unit_costs(FakeClock(step_ns=10))
+    assert (costs["light_ns"], costs["full_ns"]) == (20, 20)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    assert unit_costs() == {}
+    assert "no scratch directory" in caplog.text
+
+
+def test_bytes_read_are_a_counter_of_the_batch(tmp_path):
+    (tmp_path / "data").write_bytes(bytes(1 << 16))
+    run = RunDirectory.create(tmp_path / "run", {})
+    counter = ProcessIo()
+    with run.recorder(role="worker", worker=0) as recorder:
+        (tmp_path / "data").read_bytes()
+        counter.emit(recorder, 4, 1)
+    (span,) = read_span_file(run.span_files()[0]).spans
+    assert (span["flags"], span["kind"], span["batch"], span["epoch"]) == (Flag.IO, Kind.READ, 4, 1)
+    assert span["nbytes"] >= 1 << 16
+
+
+def test_no_count_is_unknown(monkeypatch):
+    def missing(path, flags):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(process_io, "_open", missing)
+    assert (read_process_io(), ProcessIo().delta()) == (None, None)
+    assert unit_costs(FakeClock())["io_ns"] is None
+
+
+def test_a_fork_reads_counts_of_its_own(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(1 << 24))
+    read = ProcessIo().read
+    read()
+    (tmp_path / "file").read_bytes()
+    child = os.fork()
+    if not child:
+        os._exit(0 if read()[0] < 1 << 24 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert read()[0] >= 1 << 24
+
+
+def test_names_and_traits_of_stages():
+    assert stage_name(Kind.SUBMIT_QUEUE) == "submit_queue"
+    assert stage_name(Kind.FUSED, "read+decode") == "fused:read+decode"
+    assert reads_storage(Kind.READ, "anything")
+    assert reads_storage(Kind.FUSED, "read+decode")
+    assert not reads_storage(Kind.FUSED, "augment")
+    assert not reads_storage(Kind.DECODE)
+    assert [kind for kind in Kind if not 0 < kind < 256] == [], "the column of the span file"

@@ -1,16 +1,22 @@
-"""Which file system a path lies on, and what that means."""
+"""Which file system a path lies on, where files could be staged, and the page cache."""
 
 from __future__ import annotations
 
+import mmap
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from iobench.errors import StorageError
 from iobench.recording.mounts import FileSystem, file_system_at
-from iobench.storage import file_systems
+from iobench.storage import file_systems, page_cache
 from iobench.storage.file_systems import counts_device_reads, file_system_of
+from iobench.storage.page_cache import evict, pages_of, residency, warm_up
 
 MOUNTS = (
     ("/", "ext4"),
@@ -65,3 +71,107 @@ def test_paths_lie_where_their_folders_do(monkeypatch, tmp_path):
     monkeypatch.setattr(file_systems, "read_mounts", list)
     assert file_system_of(tmp_path) == FileSystem()
     assert not counts_device_reads([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("slurm", "temporary", "expected"),
+    [
+        (("xfs", "local"), ("ext4", "local"), ["slurm", "temporary"]),
+        (("lustre", "network"), ("ext4", "local"), ["temporary"]),
+        (("fuse.sshfs", "unknown"), ("tmpfs", "memory"), ["temporary"]),
+        (("xfs", ""), ("ext4", "local"), ["temporary"]),
+        (None, ("ext4", "local"), ["temporary"]),
+        (("xfs", "local"), None, ["slurm"]),
+    ],
+)
+def test_only_folders_of_this_machine_that_can_be_written_are_places(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    slurm: tuple[str, str] | None,
+    temporary: tuple[str, str] | None,
+    expected: list[str],
+) -> None:
+    environ = {"SLURM_TMPDIR": str(tmp_path / "slurm"), "TMPDIR": str(tmp_path / "temporary")}
+    known = {}
+    for name, file_system in (("slurm", slurm), ("temporary", temporary)):
+        if file_system is not None:  # else the environment names a folder that is not there
+            (tmp_path / name).mkdir()
+        name_of, reach = file_system or ("xfs", "local")
+        known[tmp_path / name] = FileSystem(name_of, mount=str(tmp_path / name), reach=reach)
+    real = file_systems.file_system_of
+    monkeypatch.setattr(
+        file_systems, "file_system_of", lambda path: known[path] if path in known else real(path)
+    )
+    places = file_systems.near_places(environ=environ)["near"]["places"]
+    below = [each for each in places if each["path"].startswith(str(tmp_path))]
+    assert [each["path"].rpartition("/")[2] for each in below] == expected
+    assert all(each["free_nbytes"] > 0 for each in below)
+    assert [each["in_memory"] for each in below] == [
+        "tmpfs" in (each["file_system"]) for each in below
+    ]
+
+
+NBYTES = 40 * mmap.PAGESIZE - 7
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    path = tmp_path_factory.mktemp("residency") / "data"
+    path.write_bytes(bytes(NBYTES))
+    warm_up([path])
+    fd = os.open(path, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(bytes(1 << 20))
+    return path
+
+
+def test_files_and_those_below_a_folder_are_warmed_and_evicted(file, tmp_path):
+    below = tmp_path / "store" / "v" / "0"
+    below.mkdir(parents=True)
+    (below / "0").write_bytes(bytes(3 << 20))
+    both = [tmp_path / "store", file]
+    warm_up(both)
+    assert residency(both) == 1.0
+    evict(both)
+    assert 0.0 <= residency(both) <= 1.0
+    assert file.read_bytes() == bytes(1 << 20)
+    (tmp_path / "empty").mkdir()
+    assert residency([tmp_path / "empty"]) is None
+    for function in (evict, warm_up, residency):
+        with pytest.raises(StorageError, match="gone"):
+            function([tmp_path / "gone"])
+
+
+def test_where_nothing_tells_it_is_unknown(monkeypatch, file):
+    assert residency(["s3://bucket/data"]) is None
+    for kind in ("zfs", "gpfs", "beegfs"):  # with a cache of their own
+        own = file_system_at(str(file.parent), kind)
+        monkeypatch.setattr(page_cache, "file_system_of", lambda path, own=own: own)
+        assert residency([file]) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(page_cache, "pages_of", lambda fd: None)
+    assert residency([file]) is None
+
+
+@given(offset=st.integers(0, NBYTES + 9000), nbytes=st.integers(0, NBYTES + 9000))
+def test_all_that_was_just_read_is_there_whatever_the_range(warm, offset, nbytes):
+    found = pages_of(warm, offset, nbytes)
+    end = min(NBYTES, offset + nbytes)
+    first = offset // mmap.PAGESIZE
+    pages = -(-end // mmap.PAGESIZE) - first if end > first * mmap.PAGESIZE else 0
+    assert found == (pages, pages)
+
+
+def test_files_in_memory_are_all_there():
+    path = Path(f"/dev/shm/iobench-test-{os.getpid()}")
+    try:
+        path.write_bytes(bytes(1 << 16))
+        assert residency([path]) == 1.0
+    finally:
+        path.unlink()

@@ -1,4 +1,4 @@
-"""Which runtime is found and tried, what a traced run is told, and how a process is traced."""
+"""Which runtime is found and tried, how a process is traced, and what happens to its logs."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runtimes_in_c import (
+
+from iobench.errors import OptionError, StorageError
+from iobench.storage.darshan_setup import (
+    config_text,
+    find_runtime,
+    gather_logs,
+    read_choice,
+    ready_runtime,
+    set_up,
+)
+from iobench.testing import FakeClock
+from tests.support.runtimes_in_c import (
     LEAVES_LOGS,
     LEAVES_NOTHING,
     NEVER_STARTS,
     OPENS_WITH_IT,
     WITH_HDF5,
     made_runtime,
-)
-
-from iobench.errors import OptionError, StorageError
-from iobench.storage.darshan_setup import (
-    config_text,
-    find_runtime,
-    read_choice,
-    ready_runtime,
-    set_up,
 )
 
 
@@ -212,3 +214,43 @@ def test_a_process_started_again_is_traced_from_where_it_says(tmp_path: Path) ->
     assert (started.returncode, marker) == (0, "iobench-clock-marker")
     assert int(pid) == started.pid
     assert f"-{pid}_" in name
+
+
+GONE = 2**22 + 1
+"""No process of Linux has a number above 2**22."""
+
+
+def _log(folder: Path, pid: int) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"me_python3.11_id7-{pid}_11-22-18475-238893_1.darshan"
+    path.write_bytes(b"log")
+    return path
+
+
+def test_processes_that_go_on_are_waited_for_but_not_for_ever(tmp_path: Path) -> None:
+    clock = FakeClock()
+    _log(tmp_path, GONE)
+    pids = [GONE, GONE + 1, os.getpid()]
+    lines = gather_logs(tmp_path, tmp_path, pids, clock=clock, patience_ns=10**9)
+    assert 10**9 <= clock.now_ns() < 2 * 10**9
+    one, missing, alive = lines
+    assert one == f"darshan: 1 log in {tmp_path}"
+    assert f"of processes {GONE + 1}: left no log" in missing
+    assert f"of processes {os.getpid()}: still running" in alive
+    # Nobody is waited for who is gone or has a log.
+    _log(tmp_path, os.getpid())
+    clock = FakeClock()
+    assert len(gather_logs(tmp_path, tmp_path, pids, clock=clock)) == 2
+    assert clock.now_ns() == 0
+
+
+def test_logs_in_folders_by_date_come_into_one_and_what_was_in_memory_goes(tmp_path: Path) -> None:
+    folder, mmap = tmp_path / "run", tmp_path / "node"
+    day, other = folder / "2026" / "11" / "22", folder / "2026" / "11" / "23"
+    path = _log(day, GONE)
+    _log(mmap, GONE + 1)
+    other.mkdir(parents=True)
+    (other / "being-written.darshan_partial").touch()
+    gather_logs(folder, mmap, [GONE], clock=FakeClock())
+    assert (folder / path.name).read_bytes() == b"log"
+    assert [day.exists(), other.exists(), mmap.exists()] == [False, True, False]
