@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(1, str(Path(__file__).parents[1] / "benchmarks" / "support"))
+sys.path.insert(1, str(Path(__file__).parents[1] / "benchmarks"))
 
 from conversion_sources import Layout, write_source
 
