@@ -27,9 +27,9 @@ LATITUDES, LONGITUDES = 361, 720
 class Layout:
     """How the variables of a source are stored.
 
-    ``codec``: none, zlib, blosc or zstd; of GRIB grid_simple or grid_ccsds. ``shard``: of Zarr 3,
-    in whole chunks; ``is_unlimited``: NetCDF's first dimension. NetCDF without a chunk shape is
-    contiguous. All are of float32.
+    ``codec``: none, zlib, blosc or zstd; of GRIB grid_simple or grid_ccsds. ``dtype``: of the
+    numbers as stored; ``packed``: with scale_factor and add_offset; ``shard``: of Zarr 3, in whole
+    chunks; ``is_unlimited``: NetCDF's first dimension. NetCDF without a chunk shape is contiguous.
     """
 
     kind: str
@@ -39,6 +39,8 @@ class Layout:
     sample_dim: str
     n_variables: int = 1
     codec: str = "zlib"
+    dtype: str = "<f4"
+    packed: bool = False
     shard: tuple[int, ...] | None = None
     is_unlimited: bool = False
 
@@ -49,8 +51,8 @@ class Layout:
 
     @property
     def variable_nbytes(self) -> int:
-        """Bytes of one variable."""
-        return 4 * math.prod(self.shape)
+        """Bytes of one variable; packed ones count as the float32 they stand for."""
+        return math.prod(self.shape) * (4 if self.packed else np.dtype(self.dtype).itemsize)
 
     @property
     def nbytes(self) -> int:
@@ -80,12 +82,13 @@ class Layout:
         return replace(self, shape=tuple(shape))
 
     def __str__(self) -> str:
+        packed = " packed" if self.packed else ""
         each = " x ".join(
             f"{dim} {n}/{step}"
             for dim, n, step in zip(self.dims, self.shape, self.chunk or self.shape, strict=True)
         )
-        variables = f"{self.n_variables} variable{'s' * (self.n_variables > 1)}"
-        return f"{self.kind} {self.codec}, {variables}, by {self.sample_dim}: {each}"
+        what = f"{self.n_variables} {np.dtype(self.dtype).name}{packed}"
+        return f"{self.kind} {self.codec}, {what}, by {self.sample_dim}: {each}"
 
 
 FIELDS = ("time", "latitude", "longitude")
@@ -156,8 +159,10 @@ def _values(layout: Layout, seed: int) -> NDArray[Any]:
         indexing="ij",
         sparse=True,
     )
-    waves = 280 + 10 * np.sin(sum(grids) + np.float32(0.7 * seed))
-    return (waves + rng.normal(0, 0.05, layout.chunk)).round(2).astype("<f4")
+    waves = 10 * np.sin(sum(grids) + np.float32(0.7 * seed))
+    waves = waves + rng.normal(0, 0.05, layout.chunk).astype("f4")
+    dtype = np.dtype(layout.dtype)
+    return (waves / SCALE if dtype.kind == "i" else (OFFSET + waves).round(2)).astype(dtype)
 
 
 def _places(layout: Layout) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -171,6 +176,10 @@ def _coordinate(dim: str, n: int) -> tuple[NDArray[Any], dict[str, str]]:
     attributes |= {"latitude": {"units": "degrees_north"}, "longitude": {"units": "degrees_east"}}
     values = np.linspace(90, -90, n) if dim == "latitude" else np.arange(n, dtype="f8")
     return values, attributes.get(dim, {})
+
+
+def _packing(layout: Layout) -> dict[str, float]:
+    return {"scale_factor": SCALE, "add_offset": OFFSET} if layout.packed else {}
 
 
 def _write_netcdf(path: Path, layout: Layout) -> None:
@@ -187,9 +196,11 @@ def _write_netcdf(path: Path, layout: Layout) -> None:
         if layout.is_unlimited:
             how |= {"maxshape": (None, *layout.shape[1:])}
         for number, name in enumerate(layout.names):
-            variable = file.create_dataset(name, layout.shape, "<f4", **how)
+            variable = file.create_dataset(name, layout.shape, layout.dtype, **how)
             for axis, dim in enumerate(layout.dims):
                 variable.dims[axis].attach_scale(file[dim])
+            for key, value in _packing(layout).items():
+                variable.attrs[key] = np.float32(value)
             if not layout.chunk:
                 rows = replace(layout, chunk=(1, *layout.shape[1:]))
                 for n in range(layout.shape[0]):
@@ -241,22 +252,23 @@ def _write_zarr(path: Path, layout: Layout) -> None:
         coordinate[:] = values
         coordinate.attrs.update(attributes)
     for number, name in enumerate(layout.names):
-        array(
+        variable = array(
             name,
             layout.dims,
             layout.shape,
-            dtype="<f4",
+            dtype=layout.dtype,
             chunks=layout.chunk,
             compressors=compressors,
             **shards,
             config={"write_empty_chunks": True},
         )
+        variable.attrs.update(_packing(layout))
         first: list[bytes] = []
         for seed in range(N_DISTINCT):
             with_one = zarr.create_array(
                 path.with_suffix(f".{seed}"),
                 shape=layout.file_shape,
-                dtype="<f4",
+                dtype=layout.dtype,
                 chunks=layout.chunk,
                 compressors=compressors,
                 zarr_format=version,
