@@ -10,7 +10,6 @@ import pytest
 import zarr
 
 import iobench
-from iobench.cli import main
 from iobench.errors import FileFormatError, OptionError
 
 SHAPE, DIMS = (6, 4, 5), ("time", "y", "x")
@@ -155,42 +154,6 @@ def test_an_attribute_that_is_no_number_leaves_out_its_variable_alone(
     assert set(samples(tmp_path / "f.nc", variables=("g",))) == {"g"}  # what is said helps
 
 
-# ---- filters of HDF5 that are not undone here are h5py's
-
-STORAGES = (
-    {"compression": "lzf"},
-    {"compression": "lzf", "shuffle": True, "fletcher32": True},
-    {"compression": "lzf", "chunks": (3, 2, 4)},
-    {"scaleoffset": 2},
-    {"compression": "szip"},
-)
-
-
-@pytest.mark.parametrize("storage", STORAGES, ids=str)
-def test_samples_are_those_of_h5py(tmp_path, storage):
-    if storage.get("compression") == "szip" and not h5py.h5z.filter_avail(h5py.h5z.FILTER_SZIP):
-        pytest.skip("h5py was built without szip")
-    for dtype in ("<f4", ">f4", "<i2", "<f8", "<f2"):
-        if dtype == "<f2" and "scaleoffset" in storage:
-            continue  # HDF5 has none of halves
-        values = np.random.default_rng(0).integers(-99, 99, SHAPE).astype(dtype)
-        variables = {"v": (values, {}), "plain": (values, {})}
-        path = write_hdf5(tmp_path / f"{dtype[1:]}{dtype[0] == '>'}.nc", variables, **storage)
-        with h5py.File(path) as file:
-            right = file["v"][...]
-        found = samples(path)
-        np.testing.assert_array_equal(found["v"], right)
-        np.testing.assert_array_equal(found["plain"], values)
-
-
-def test_lzf_is_converted_and_verified(tmp_path):
-    values = np.arange(120).reshape(SHAPE).astype("f4")
-    name = str(write_hdf5(tmp_path / "f.nc", {"v": (values, {})}, compression="lzf"))
-    out = str(tmp_path / "out")
-    assert main(["convert", name, out, "--to", "zarr", "--sample-dim", "time"]) == 0
-    assert main(["verify", out, "--against", name]) == 0
-
-
 def test_a_filter_that_nothing_undoes_is_named(tmp_path):
     name = write_hdf5(tmp_path / "f.nc", {"v": (np.ones(SHAPE, "f4"), {})})
     with h5py.File(name, "r+") as file:
@@ -202,7 +165,7 @@ def test_a_filter_that_nothing_undoes_is_named(tmp_path):
         made.write_direct_chunk((0, 0, 0), np.ones(SHAPE, "f4").tobytes())
         for axis, dim in enumerate(DIMS):
             file["w"].dims[axis].attach_scale(file[dim])
-    with pytest.raises(FileFormatError, match=r"'w' .*HDF5 filter 32013.*--variables") as no:
+    with pytest.raises(FileFormatError, match=r"'w' .*HDF5 filter 32013.*variables=") as no:
         samples(name)
     assert "fetch" not in str(no.value)
     assert set(samples(name, variables=("v",))) == {"v"}  # what is said helps

@@ -46,20 +46,6 @@ class TestUserNetcdf(DatasetTests):
         return user_files(files, sample_dim="leadtime")
 
 
-class TestUserNetcdfThroughTheLibrary(DatasetTests):
-    @pytest.fixture
-    def files(self, tmp_path):
-        with netCDF4.Dataset(tmp_path / "szip.nc", "w") as ds:
-            ds.createDimension("time", 3)
-            szip = {"compression": "szip", "szip_pixels_per_block": 2}
-            ds.createVariable("v", "f4", ("time",), **szip)[:] = np.arange(3)
-        return [tmp_path / "szip.nc"]
-
-    @pytest.fixture
-    def dataset(self, files):
-        return user_files(files, sample_dim="time")
-
-
 def messages(path):
     with path.open("rb") as file:
         while (handle := eccodes.codes_grib_new_from_file(file)) is not None:
