@@ -89,14 +89,10 @@ def finished_store(more: str = "") -> None:
 
 
 def locked() -> Any:
-    file = lzf()
+    file = netcdf()
     held = file.open("rb")
     fcntl.flock(held, fcntl.LOCK_EX)
     return held
-
-
-def lzf() -> Path:
-    return netcdf(encoding={"t": {"compression": "lzf"}})
 
 
 def two(one: Any, other: Any) -> None:
