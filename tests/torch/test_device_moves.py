@@ -30,16 +30,6 @@ KERNEL_NS = 50_000_000
 META = torch.device("meta")
 
 
-@pytest.fixture
-def all_loaders():
-    """Put the hooks of ``iobench run`` there, and away again."""
-    from iobench.torch import hooks
-
-    hooks.install()
-    yield
-    hooks.uninstall()
-
-
 @pytest.fixture(autouse=True)
 def moves(monkeypatch):
     device_moves.uninstall()  # a recording of the tests before, whose hooks stay
@@ -60,15 +50,15 @@ def loader_of(n_batches, **more):
 def moved(run):
     """Return label, call, bytes and batch of each move that was recorded."""
     profile = open_profile(run)
-    spans = profile.spans[profile.spans["kind"] == Kind.H2D]
     text = profile.strings
     return [
         (text[each["label"]], text[each["detail"]], int(each["nbytes"]), int(each["batch"]))
-        for each in spans
+        for each in profile.spans[profile.spans["kind"] == Kind.H2D]
     ]
 
 
-def test_moves_are_of_the_batch_that_was_delivered(tmp_path):
+def test_moves_are_of_the_batch_that_was_delivered(tmp_path, monkeypatch):
+    assert torch.ones(3).to(META).device == META  # without a recording
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
     with record(tmp_path / "run"):
         torch.ones(9).to(META)  # before the first batch
@@ -94,6 +84,11 @@ def test_moves_are_of_the_batch_that_was_delivered(tmp_path):
         ("other", "to", 36, -1), *rows, *second,
         ("", "to", 24, 0), ("", "to", 24, 1),  # of the threads
     ]  # fmt: skip
+    monkeypatch.setattr(device_moves, "counts_meta", False)
+    with record(tmp_path / "other"):
+        for values, _ in loader_of(1):
+            values.to(META)
+    assert moved(tmp_path / "other") == []
 
 
 def test_a_batch_that_is_moved_late_is_still_that_one(tmp_path):
@@ -109,7 +104,7 @@ def test_a_batch_that_is_moved_late_is_still_that_one(tmp_path):
     assert [batch for *_, batch in moved(tmp_path / "run")] == [-1, 0, 1, 1, *range(2, 42)]
 
 
-@pytest.mark.usefixtures("all_loaders")
+@pytest.mark.usefixtures("hooked")
 def test_what_a_model_moves_in_its_forward_pass_is_of_the_batch_where_it_is_that(tmp_path):
     class Model(torch.nn.Module):
         def forward(self, values):
@@ -125,37 +120,6 @@ def test_what_a_model_moves_in_its_forward_pass_is_of_the_batch_where_it_is_that
                 model(values)
     row = [("other", "to", 40, 0), ("", "to", 24, 0)]
     assert moved(tmp_path / "run")[1:] == [*row, *row]
-
-
-def test_without_a_recording_and_of_other_devices_nothing_is_recorded(tmp_path, monkeypatch):
-    assert torch.ones(3).to(torch.float64).tolist() == [1, 1, 1]
-    assert torch.ones(3).to(META).device == META
-    monkeypatch.setattr(device_moves, "counts_meta", False)
-    with record(tmp_path / "run"):
-        for values, _ in loader_of(1):
-            values.to(META)
-    assert moved(tmp_path / "run") == []
-
-
-def test_what_is_compiled_stays_whole(tmp_path):
-    def function(values):
-        there = (values.to(torch.float64) + 1).to("cpu", torch.float32)
-        return torch.empty_like(there).copy_(there) * 2, values.to("meta")
-
-    torch._dynamo.reset()
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    counter = torch._dynamo.utils.counters
-    counter.clear()
-    try:
-        with record(tmp_path / "run"):
-            results = [compiled(torch.ones(4))[0] for _ in range(3)]
-        device_moves.uninstall()
-        results.append(compiled(torch.ones(4))[0])
-        assert counter["stats"]["unique_graphs"] == 1
-    finally:
-        torch._dynamo.reset()
-    assert all(result.tolist() == [4] * 4 for result in results)
-    assert moved(tmp_path / "run") == []
 
 
 def test_memory_that_a_script_pins_is_still_the_batchs(tmp_path, monkeypatch):
@@ -193,7 +157,7 @@ def fake(monkeypatch):
             copies.append((self, device.to(self, non_blocking=kwargs.get("non_blocking", False))))
         return moved
 
-    with FakeAccelerator(pinned_bytes_per_s=1e9, pageable_bytes_per_s=1e9) as device:
+    with FakeAccelerator(pageable_bytes_per_s=1e9) as device:
         monkeypatch.setattr(torch.Tensor, "to", to, raising=False)
         device_moves.install()
         monkeypatch.setitem(device_moves._lanes, META, DeviceLane(device))
@@ -206,8 +170,7 @@ def fake(monkeypatch):
 def test_the_devices_own_time_is_told_without_waiting_for_it(tmp_path, fake, monkeypatch):
     marks, kernels, mark = [], [], fake.mark
     monkeypatch.setattr(fake, "mark", lambda: marks.append(mark()) or marks[-1])
-    values = torch.zeros(6, 1_000_000, dtype=torch.uint8)
-    loader = DataLoader(values, batch_size=1, num_workers=1)
+    loader = DataLoader(torch.zeros(6, 1_000_000, dtype=torch.uint8), batch_size=1, num_workers=1)
     n_waits = 0
     with record(tmp_path / "run"):
         for number, batch in enumerate(loader):
@@ -253,7 +216,7 @@ def test_a_device_that_falls_away_is_told_in_one_line(tmp_path, fake):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_what_is_traced_and_transformed_is_the_same(tmp_path):
+def test_what_is_compiled_traced_and_transformed_is_the_same(tmp_path):
     from torch.fx.experimental.proxy_tensor import make_fx
 
     def function(values):
@@ -264,9 +227,17 @@ def test_what_is_traced_and_transformed_is_the_same(tmp_path):
             return function(values)
 
     def graphs():
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
         values = torch.ones(3)
+        compiled = torch.compile(
+            lambda values: (function(values), values.to("meta")),
+            fullgraph=True, backend="aot_eager",
+        )  # fmt: skip
         traced = torch.jit.trace(function, (values,))
         return [
+            [compiled(values)[0].tolist() for _ in range(3)],
+            torch._dynamo.utils.counters["stats"]["unique_graphs"],
             re.sub(r" # .*", "", str(traced.graph)),  # which line of code called it
             str(torch.export.export(Module(), (values,)).graph),
             torch.fx.symbolic_trace(function).code,
@@ -278,6 +249,7 @@ def test_what_is_traced_and_transformed_is_the_same(tmp_path):
     with record(tmp_path / "run"):
         recorded = graphs()
     device_moves.uninstall()
-    torch._dynamo.reset()
     assert graphs() == recorded
+    assert recorded[:2] == [[[2.0] * 3] * 3, 1]
+    torch._dynamo.reset()
     assert moved(tmp_path / "run") == []
