@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,14 +12,16 @@ from iobench.recording.recorder import Recorder
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_span_file
 
+NUMBERS = ("nbytes", "start_ns", "end_ns", "cpu_ns", "batch", "epoch", "sample")
 
-@dataclass(frozen=True)
-class Seen:
+
+class Seen(NamedTuple):
     """A span as it was read back."""
 
     kind: str
     label: str
     detail: str
+    thread: str
     nbytes: int
     start_ns: int
     end_ns: int
@@ -30,67 +29,57 @@ class Seen:
     batch: int
     epoch: int
     sample: int
-    thread: str
 
     @property
     def stage(self) -> str:
         return f"{self.kind}:{self.label}" if self.label else self.kind
 
-
-def seen_in(path: Path, *, counters: bool = False) -> list[Seen]:
-    """Return spans of a file, or the counters of chunks decoded beside them."""
-    file = read_span_file(path)
-    assert not file.lost
-    return [
-        Seen(
-            kind=Kind(int(span["kind"])).spelled,
-            label=file.strings[int(span["label"])] if span["label"] else "",
-            detail=file.strings[int(span["detail"])] if span["detail"] else "",
-            **{
-                name: int(span[name])
-                for name in ("nbytes", "start_ns", "end_ns", "cpu_ns", "batch", "epoch", "sample")
-            },
-            thread=file.thread_names[int(thread)],
-        )
-        for span, thread in zip(file.spans, file.threads, strict=True)
-        if counters == bool(span["flags"] & Flag.DECODED)
-    ]
+    def is_inside(self, outer: Seen) -> bool:
+        return outer.start_ns <= self.start_ns <= self.end_ns <= outer.end_ns
 
 
 class Watch:
-    """Runs code while its spans are recorded, and hands both back."""
+    """Runs code while its spans are recorded; spans, and counters of chunks decoded, lie here."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.spans: list[Seen] = []
-        self.counters: list[Seen] = []
+    def __init__(self, folder: Any) -> None:
+        self.folder, self.spans, self.counters = folder, [], []
 
-    def __call__(self, work: Callable[[], Any], role: str = "worker") -> Any:
-        with Recorder(self.folder, role=role) as recorder:
-            with activate(recorder):
-                answer = work()
-            path = recorder.path
-        assert path is not None
-        self.spans = seen_in(path)
-        self.counters = seen_in(path, counters=True)
+    def __call__(self, work: Any, role: str = "worker") -> Any:
+        with Recorder(self.folder, role=role) as recorder, activate(recorder):
+            answer = work()
+        self.read(recorder.path)
         return answer
 
-    @staticmethod
-    def read(path: Path) -> list[Seen]:
-        return seen_in(path)
+    def read(self, path: Any) -> list[Seen]:
+        file = read_span_file(path)
+        assert not file.lost
+        texts, names = {**file.strings, 0: ""}, file.thread_names
+        self.spans, self.counters = [], []
+        for span, thread in zip(file.spans, file.threads, strict=True):
+            seen = Seen(
+                Kind(int(span["kind"])).spelled, texts[int(span["label"])],
+                texts[int(span["detail"])], names[int(thread)],
+                *(int(span[name]) for name in NUMBERS),
+            )  # fmt: skip
+            (self.counters if span["flags"] & Flag.DECODED else self.spans).append(seen)
+        return self.spans
 
     @property
     def stages(self) -> list[str]:
         return [span.stage for span in self.spans]
 
+    @property
+    def bytes_of(self) -> list[tuple[str, int]]:
+        return [(span.stage, span.nbytes) for span in self.spans]
+
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Watch:
+def watch(tmp_path):
     return Watch(tmp_path / "spans")
 
 
 @pytest.fixture
-def installed() -> Iterator[None]:
+def installed():
     install()
     yield
     uninstall()

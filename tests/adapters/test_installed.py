@@ -13,7 +13,6 @@ import subprocess
 import sys
 import textwrap
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -108,38 +107,39 @@ def test_a_library_that_is_not_as_we_know_it_goes_on_and_is_named(monkeypatch):
 # -- imported later -----------------------------------------------------------------------
 
 
-class Library:
-    """A module on the search path, and what a hook was told of it."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.name = "iobench_test_library"
-        self.told: list[tuple[str, ModuleType]] = []
-        self.hook = ImportHook(lambda name, module: self.told.append((name, module)))
-
-    def write(self, text="value = 1\n"):
-        (self.folder / f"{self.name}.py").write_text(text)
-        importlib.invalidate_caches()
-
-    def get(self):
-        return importlib.import_module(self.name)
+NAME = "iobench_test_library"
 
 
 @pytest.fixture
-def library(tmp_path, monkeypatch):
-    library = Library(tmp_path)
-    library.write()
+def write(tmp_path, monkeypatch):
+    """Write a module that can be imported."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    library.hook.install([library.name])
-    yield library
-    library.hook.remove()
-    sys.modules.pop(library.name, None)
+
+    def write_module(text, name=NAME):
+        (tmp_path / f"{name}.py").write_text(text)
+        importlib.invalidate_caches()
+        return tmp_path / f"{name}.py"
+
+    yield write_module
+    for name in (NAME, "iobench_test_rows"):
+        sys.modules.pop(name, None)
 
 
-def test_a_module_is_told_of_once_it_has_run(library):
-    module = library.get()
-    assert library.told == [(library.name, module)]
+@pytest.fixture
+def told(write):
+    """What a hook is told of a module."""
+    write("value = 1\n")
+    result = []
+    hook = ImportHook(lambda name, module: result.append((name, module)))
+    hook.install([NAME])
+    yield result
+    hook.remove()
+
+
+def test_a_module_is_told_of_once_it_has_run(told):
+    module = importlib.import_module(NAME)
+    assert told == [(NAME, module)]
     assert module.value == 1
     # Nothing of ours is left on it.
     loader = module.__spec__.loader
@@ -148,33 +148,30 @@ def test_a_module_is_told_of_once_it_has_run(library):
     assert module.__loader__ is loader
     assert inspect.getsource(module) == "value = 1\n"
     importlib.reload(module)
-    assert len(library.told) == 2
+    assert len(told) == 2
 
 
-def test_an_import_that_fails_fails_as_ever(library):
+def test_an_import_that_fails_fails_as_ever(told, write):
     for text, error in (("raise ZeroDivisionError('its own')\n", ZeroDivisionError),
                         ("value = (\n", SyntaxError)):  # fmt: skip
-        library.write(text)
+        path = write(text)
         with pytest.raises(error):
-            library.get()
-    (library.folder / f"{library.name}.py").unlink()
+            importlib.import_module(NAME)
+    path.unlink()
     importlib.invalidate_caches()
-    with pytest.raises(ModuleNotFoundError, match=f"^No module named '{library.name}'$"):
-        library.get()
-    assert library.told == []
+    with pytest.raises(ModuleNotFoundError, match=f"^No module named '{NAME}'$"):
+        importlib.import_module(NAME)
+    assert told == []
 
 
-def test_a_lazy_module_is_told_of_when_it_runs(library):
-    spec = importlib.util.find_spec(library.name)
-    assert spec is not None
-    assert spec.loader is not None
+def test_a_lazy_module_is_told_of_when_it_runs(told):
+    spec = importlib.util.find_spec(NAME)
     spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[library.name] = module
+    module = sys.modules[NAME] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert library.told == []
+    assert told == []
     assert module.value == 1
-    assert library.told == [(library.name, module)]
+    assert told == [(NAME, module)]
 
 
 ROWS = """
@@ -200,27 +197,19 @@ ROWS = (
     ],
 )
 def test_rows_of_others_that_fail_are_named_and_change_nothing(
-    watch, tmp_path, monkeypatch, text, faults
+    watch, write, monkeypatch, text, faults
 ):
-    library = "def twice(value):\n    return 2 * value\ndef double(value):\n    return 2 * value\n"
-    (tmp_path / "iobench_test_library.py").write_text(library)
+    write("def twice(value):\n    return 2 * value\ndef double(value):\n    return 2 * value\n")
     if text is not None:
-        (tmp_path / "iobench_test_rows.py").write_text(text)
-    importlib.invalidate_caches()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("IOBENCH_RUN_ADAPTERS", "iobench_test_library=iobench_test_rows:ROWS")
+        write(text, "iobench_test_rows")
+    monkeypatch.setenv("IOBENCH_RUN_ADAPTERS", f"{NAME}=iobench_test_rows:ROWS")
     monkeypatch.setitem(sys.modules, "h5py", None)  # how an import is forbidden
     install()
-    module: Any = importlib.import_module("iobench_test_library")
-    try:
-        assert set(unseen()) == {"iobench_test_library"}
-        assert all(fault in unseen()["iobench_test_library"] for fault in faults)
-        assert watch(lambda: (module.twice(4), module.twice(0), module.double(4))) == (8, 0, 8)
-        expected = [("decode", -1)] if text == ROWS else []
-        assert [(span.kind, span.nbytes) for span in watch.spans] == expected
-    finally:
-        for name in ("iobench_test_library", "iobench_test_rows"):
-            sys.modules.pop(name, None)
+    module = importlib.import_module(NAME)
+    assert set(unseen()) == {NAME}
+    assert all(fault in unseen()[NAME] for fault in faults)
+    assert watch(lambda: (module.twice(4), module.twice(0), module.double(4))) == (8, 0, 8)
+    assert watch.bytes_of == ([("decode", -1)] if text == ROWS else [])
 
 
 LATER = """

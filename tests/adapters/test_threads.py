@@ -1,22 +1,30 @@
-"""dask's own schedulers: whose batch tasks are of, on whose thread, and what is not seen."""
+"""Threads: whose batch tasks of dask are of, and who waited for what another thread drew."""
 
 from __future__ import annotations
 
+import multiprocessing
+import queue
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import numpy as np
 import pytest
 
+from iobench import record
+from iobench.adapters.installed import install, uninstall
+from iobench.analysis.run import Run
 from iobench.recording.activation import active_recorder
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.kinds import Kind
 from iobench.recording.stages import stage
 
 dask = pytest.importorskip("dask", reason="computes the graphs")
 da = pytest.importorskip("dask.array", reason="computes the graphs")
 h5py = pytest.importorskip("h5py", reason="what tasks read")
 
-pytestmark = pytest.mark.usefixtures("installed")
+pytestmark = [pytest.mark.usefixtures("installed"), pytest.mark.timeout(120)]
 VALUES = np.arange(6000.0).reshape(60, 100)
 
 
@@ -46,10 +54,6 @@ def reads(spans):
     return [span for span in spans if span.kind == "read" and ".h5:" in span.detail]
 
 
-def inside(inner, outer):
-    return bool(outer.start_ns <= inner.start_ns <= inner.end_ns <= outer.end_ns)
-
-
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
 def test_tasks_are_of_the_batch_that_asks_for_them(watch, lazy, scheduler):
     def work():
@@ -65,13 +69,15 @@ def test_tasks_are_of_the_batch_that_asks_for_them(watch, lazy, scheduler):
     assert len(reads(watch.spans)) == 4
     assert sum(span.nbytes for span in reads(watch.spans)) == VALUES.nbytes
     # The first of all graphs imports and reads settings as well.
-    inner = [span for span in watch.spans if inside(span, graph)]
+    inner = [span for span in watch.spans if span.is_inside(graph)]
     assert {*map(id, reads(watch.spans))} < {*map(id, inner)}
     for span in inner:
         assert (span.batch, span.epoch, span.sample) == (7, 1, 3)
         assert (span.thread == "MainThread") == (scheduler == "synchronous" or span is graph)
     for span in reads(watch.spans):
-        assert any(inside(span, task) and task.thread == span.thread for task in tasks(watch.spans))
+        assert any(
+            span.is_inside(task) and task.thread == span.thread for task in tasks(watch.spans)
+        )
 
 
 def test_threads_that_share_a_pool_have_their_own_batches(watch, lazy):
@@ -96,7 +102,7 @@ def test_threads_that_share_a_pool_have_their_own_batches(watch, lazy):
     assert sorted(span.batch for span in reads(watch.spans)) == [1] * 16 + [2] * 16
     for span in tasks(watch.spans):
         assert any(
-            inside(span, graph) and graph.batch == span.batch for graph in graphs(watch.spans)
+            span.is_inside(graph) and graph.batch == span.batch for graph in graphs(watch.spans)
         )
 
 
@@ -114,7 +120,7 @@ def test_a_graph_inside_of_a_task_is_of_the_same_batch(watch, lazy):
     assert len(graphs(watch.spans)) == 5
     assert {span.batch for span in watch.spans} == {5}
     outermost = max(graphs(watch.spans), key=lambda span: span.end_ns - span.start_ns)
-    assert all(inside(span, outermost) for span in watch.spans)
+    assert all(span.is_inside(outermost) for span in watch.spans)
 
 
 def test_an_exception_is_the_scripts_and_the_thread_goes_on_elsewhere(watch, lazy):
@@ -132,7 +138,7 @@ def test_an_exception_is_the_scripts_and_the_thread_goes_on_elsewhere(watch, laz
     first, second = graphs(watch.spans)
     assert (first.batch, second.batch) == (3, 4)
     # Tasks of the first may still be at it: they stay what they are.
-    assert {span.batch for span in tasks(watch.spans) if inside(span, second)} <= {3, 4}
+    assert {span.batch for span in tasks(watch.spans) if span.is_inside(second)} <= {3, 4}
     assert sum(span.batch == 4 for span in reads(watch.spans)) == 4
 
 
@@ -146,7 +152,7 @@ def test_inside_of_a_named_stage_no_thread_repeats_it(watch, lazy):
     watch(work)
     whole = watch.spans[0]
     assert (whole.stage, whole.thread) == ("read", "MainThread")
-    assert not [span for span in watch.spans[1:] if inside(span, whole)]
+    assert not [span for span in watch.spans[1:] if span.is_inside(whole)]
     assert len(graphs(watch.spans)) == 1
 
 
@@ -195,3 +201,136 @@ def test_only_who_has_to_wait_for_a_lock_of_xarrays_is_timed(watch):
     (waited,) = [span for span in watch.spans if span.kind == "lock"]
     assert waited.thread == "MainThread"
     assert waited.end_ns > waited.start_ns
+
+
+# -- batches that go from thread to thread ---------------------------------------------------
+
+N_BATCHES = 3
+
+
+@pytest.fixture
+def recording(tmp_path):
+    with record(tmp_path / "run") as result:
+        install(where="everywhere")
+        yield result
+        uninstall()
+
+
+def closed(recording):
+    """Return the run of a recording, which ends."""
+    recording.close()
+    return Run(recording.run.path).of_rank()
+
+
+def drawing(recording, put):
+    """Start a thread that draws all batches and hands each on; None is the end."""
+
+    def fill():
+        for value in chain(drawn(recording), [None]):
+            put(value)
+
+    thread = threading.Thread(target=fill, name="producer")
+    thread.start()
+    return thread
+
+
+def drawn(recording):
+    """Draw batches from a loader, one after another, as its iterator records it."""
+    facts = recording.add_loader("torch", "", "Samples", batch_size=2)
+    log = DeliveryLog(recording, facts)
+    log.ask()
+    log.started()
+    for value in range(N_BATCHES):
+        log.ask()
+        log.deliver(recording.next_batch(), maker="consumer")
+        yield value
+    log.ask()
+    log.end()
+
+
+def trained(recording):
+    """Note that an optimiser took a step in the calling thread."""
+    with recording.recorder.span(Kind.STEP):
+        pass
+
+
+def through(make_queue):
+    def taken(recording):
+        batches = make_queue()
+        thread = drawing(recording, lambda value: batches.put((value,)))
+        if isinstance(batches, queue.LifoQueue):
+            thread.join(60)
+        result = []
+        for _ in range(N_BATCHES + 1):
+            (value,) = batches.get(timeout=60)
+            if value is not None:
+                trained(recording)
+                result.append(value)
+        thread.join(60)
+        return sorted(result)
+
+    return taken
+
+
+def by_futures(recording):
+    batches = drawn(recording)
+    result = []
+    with ThreadPoolExecutor(1) as pool:
+        while (value := pool.submit(next, batches, None).result(60)) is not None:
+            trained(recording)
+            result.append(value)
+    return result
+
+
+@pytest.mark.parametrize(
+    "take",
+    [through(queue.Queue), through(lambda: queue.Queue(1)), through(queue.LifoQueue), by_futures],
+    ids=["queue", "full queue", "last first", "futures"],
+)
+def test_the_thread_that_trains_waits_for_what_another_one_draws(recording, take):
+    assert take(recording) == [0, 1, 2]
+    run = closed(recording)
+    assert run.exposure.whole.n_batches == N_BATCHES
+    assert sorted(run.deliveries.batch[run.deliveries.batch >= 0].tolist()) == [0, 1, 2]
+    assert run.processes[run.loop.process].threads[run.loop.thread] == "MainThread"
+    assert {*run.deliveries.maker} <= {"threads", ""}
+    assert run.exposure.loaders[0].role == "training"
+    assert sum(run.exposure.whole.exposed_ns.values()) == run.exposure.whole.wait_ns
+
+
+def test_a_thread_that_takes_figures_of_the_one_that_trains_waits_for_no_batch(recording):
+    figures = queue.Queue()
+    thread = threading.Thread(target=lambda: [*iter(figures.get, None)], name="logger")
+    thread.start()
+    for value in drawn(recording):
+        trained(recording)
+        figures.put(value)
+    figures.put(None)
+    thread.join(60)
+    run = closed(recording)
+    assert {*run.deliveries.maker} == {"consumer", ""}
+    assert run.exposure.whole.n_batches == N_BATCHES
+
+
+@pytest.mark.parametrize("make_queue", [queue.SimpleQueue, multiprocessing.SimpleQueue])
+def test_waits_of_a_thread_that_trains_are_not_known_where_nobody_follows_its_batches(
+    recording, make_queue
+):
+    batches = make_queue()
+    thread = drawing(recording, batches.put)
+    while batches.get() is not None:
+        trained(recording)
+    thread.join(60)
+    exposure = closed(recording).exposure
+    assert (exposure.is_handed, exposure.has_consumer, exposure.whole.n_batches) == (True, False, 0)
+
+
+def test_what_else_is_waited_for_between_steps_is_recorded(recording):
+    done = threading.Event()
+    for _ in drawn(recording):
+        trained(recording)
+        recording.optimizer_stepped()
+        done.wait(0.001)
+    stages = closed(recording).exposure.whole.compute_stages
+    (stage,) = (row for row in stages if row.stage == Kind.BLOCKED.spelled)
+    assert (stage.n_spans, stage.busy_ns >= N_BATCHES * 1_000_000) == (N_BATCHES, True)
