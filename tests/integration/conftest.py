@@ -10,7 +10,6 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -53,7 +52,7 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 
 
 @pytest.fixture(scope="session")
-def slurm() -> Iterator[dict[str, str]]:
+def slurm():
     """Start munge and SLURM; yield the environment in which srun and sbatch find it.
 
     Skips where they are not installed.
@@ -72,7 +71,7 @@ def slurm() -> Iterator[dict[str, str]]:
         environment = {**os.environ, "PATH": path, "SLURM_CONF": str(folder / "slurm.conf")}
         _write_configuration(folder)
 
-        def start(program: str, *arguments: str) -> None:
+        def start(program, *arguments):
             daemons.enter_context(_daemon(program, *arguments, folder=folder, env=environment))
 
         start(
@@ -84,7 +83,7 @@ def slurm() -> Iterator[dict[str, str]]:
         start("slurmctld", "-D", "-c")
         start("slurmd", "-D", "-N", _host())
 
-        def is_idle() -> bool:
+        def is_idle():
             command = ["sinfo", "--noheader", "--format=%t"]
             asked = subprocess.run(command, env=environment, capture_output=True, text=True)
             return asked.stdout.strip() == "idle"
@@ -94,7 +93,7 @@ def slurm() -> Iterator[dict[str, str]]:
         subprocess.run(["scancel", f"--user={getpass.getuser()}"], env=environment, check=False)
 
 
-def _write_configuration(folder: Path) -> None:
+def _write_configuration(folder):
     key = folder / "munge.key"
     key.touch(mode=0o600)
     key.write_bytes(os.urandom(1024))
@@ -112,14 +111,12 @@ def _write_configuration(folder: Path) -> None:
     (folder / "slurm.conf").write_text(text)
 
 
-def _host() -> str:
+def _host():
     return socket.gethostname().partition(".")[0]
 
 
 @contextlib.contextmanager
-def _daemon(
-    program: str, *arguments: str, folder: Path, env: dict[str, str]
-) -> Iterator[subprocess.Popen[bytes]]:
+def _daemon(program, *arguments, folder, env):
     with (folder / f"{program}.out").open("wb") as out:
         process = subprocess.Popen([program, *arguments], stdout=out, stderr=out, env=env)
     try:
@@ -133,7 +130,7 @@ def _daemon(
             process.wait()
 
 
-def _wait_for(condition: Callable[[], bool], who: str, folder: Path) -> None:
+def _wait_for(condition, who, folder):
     deadline = time.monotonic() + START_S
     while not condition():
         if time.monotonic() > deadline:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,10 +31,9 @@ sys.exit(3)
 """
 
 
-def train() -> None:
+def train():
     """A loader of a script, asked for four batches."""
     recording = current_recording()
-    assert recording is not None
     log = DeliveryLog(recording, recording.add_loader("own", "a.Loader", "Samples"))
     for batch in range(4):
         log.ask(batch)
@@ -43,11 +41,11 @@ def train() -> None:
     log.end()
 
 
-def full(monkeypatch: pytest.MonkeyPatch, left: int) -> list[int]:
+def full(monkeypatch, left):
     """Let the disk have so many bytes left, as ``posix_fallocate`` sees it."""
     room, allocate = [left], os.posix_fallocate
 
-    def limited(descriptor: int, start: int, nbytes: int) -> None:
+    def limited(descriptor, start, nbytes):
         if nbytes > room[0]:
             raise OSError(errno.ENOSPC, NO_ROOM)
         room[0] -= nbytes
@@ -57,7 +55,7 @@ def full(monkeypatch: pytest.MonkeyPatch, left: int) -> list[int]:
     return room
 
 
-def said(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, Any]]:
+def said(path):
     profiles = open_runs(path)
     text = TerminalRenderer().render(report_document(profiles))
     return " ".join(text.split()), to_json(profiles)["runs"][0]
@@ -66,7 +64,7 @@ def said(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str,
 @pytest.mark.parametrize("spool", [False, True])
 @pytest.mark.parametrize("left", [0, 4096])  # not even a header, or nothing but a header
 def test_a_recording_without_room_says_that_nothing_was_recorded(
-    tmp_path, monkeypatch, capsys, spool, left
+    tmp_path, monkeypatch, spool, left
 ):
     full(monkeypatch, left)
     folder = tmp_path / ("spool" if spool else "run")
@@ -74,7 +72,7 @@ def test_a_recording_without_room_says_that_nothing_was_recorded(
         on_shared(monkeypatch, tmp_path / "run", folder)
     with iobench.record(tmp_path / "run"):
         train()
-    text, document = said(tmp_path / "run", capsys)
+    text, document = said(tmp_path / "run")
     assert (
         f"No verdict: nothing was recorded, because recording stopped ({NO_ROOM} in {folder}"
     ) in text
@@ -83,7 +81,7 @@ def test_a_recording_without_room_says_that_nothing_was_recorded(
     assert f"Lost spans: {document['lost_spans']}" in text
 
 
-def test_a_recording_that_stopped_midway_says_so_beside_its_verdict(tmp_path, monkeypatch, capsys):
+def test_a_recording_that_stopped_midway_says_so_beside_its_verdict(tmp_path, monkeypatch):
     room = full(monkeypatch, 1 << 40)
     with iobench.record(tmp_path / "run"):
         room[0] = 1 << 20
@@ -91,7 +89,7 @@ def test_a_recording_that_stopped_midway_says_so_beside_its_verdict(tmp_path, mo
         recorder = current_recording().recorder
         for _ in range(20_000):
             recorder.emit(2, 1, 2)
-    text, document = said(tmp_path / "run", capsys)
+    text, document = said(tmp_path / "run")
     assert document["batches"] == 4
     assert f"Recording stopped before the end ({NO_ROOM} in {tmp_path / 'run'})" in text
     assert document["lost_spans"] > 3000

@@ -1,6 +1,7 @@
-"""One command on a real SLURM: tasks of srun, a job array, dask workers, the end of a time limit.
+"""Commands on a real SLURM: tasks of srun, a job array, dask workers, the end of a time limit.
 
-Each store is compared with that of one undisturbed process, byte by byte.
+Each store is compared with that of one undisturbed process, byte by byte; of ``srun iobench run``
+all launchers record into one run.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
+
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
+from iobench.runs.reading import open_profile
 
 IOBENCH = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
 N_SAMPLES = 24
@@ -63,20 +66,18 @@ class Slow:
         return {{"x": np.full((32, 32), number, "f4")}}
 '''
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slurm, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def environment(slurm: dict[str, str], tmp_path: Path) -> dict[str, str]:
+def environment(slurm, tmp_path):
     """Return an environment in which Python finds what is in the folder of the test."""
     folders = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**slurm, "PYTHONPATH": os.pathsep.join(folders)}
 
 
 @pytest.fixture
-def run(environment: dict[str, str], tmp_path: Path) -> Run:
+def run(environment, tmp_path):
     """Run a command where jobs find their source; return what it said."""
     netcdf4 = pytest.importorskip("netCDF4", reason="writes the source")
     (tmp_path / "samples.py").write_text(SAMPLES)
@@ -88,7 +89,7 @@ def run(environment: dict[str, str], tmp_path: Path) -> Run:
         )
         variable[:] = np.random.default_rng(0).normal(280, 10, (N_SAMPLES, 32, 32))
 
-    def run_command(*command: str) -> subprocess.CompletedProcess[str]:
+    def run_command(*command):
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
         )
@@ -96,16 +97,16 @@ def run(environment: dict[str, str], tmp_path: Path) -> Run:
     return run_command
 
 
-def convert(out: str, arguments: list[str], *more: str) -> list[str]:
+def convert(out, arguments, *more):
     return [*IOBENCH, "convert", arguments[0], out, *arguments[1:], "--json", *more]
 
 
-def content(folder: Path) -> dict[str, bytes]:
+def content(folder):
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def assert_like_one_process(run: Run, tmp_path: Path, arguments: list[str]) -> None:
+def assert_like_one_process(run, tmp_path, arguments):
     """Convert once more, without SLURM, and compare; verify what is there."""
     alone = run(*convert("alone", arguments))
     assert alone.returncode == 0, alone.stderr
@@ -114,34 +115,27 @@ def assert_like_one_process(run: Run, tmp_path: Path, arguments: list[str]) -> N
     assert verified.returncode == 0, verified.stderr
 
 
-def test_tasks_of_srun_share_the_work(run: Run, tmp_path: Path) -> None:
-    done = run(
-        "srun", f"--ntasks={N_TASKS}", "--output=task%t.json", "--error=task%t.err",
-        *convert("out", MEETING),
-    )  # fmt: skip
-    assert done.returncode == 0, [path.read_text() for path in tmp_path.glob("task*.err")]
-    outcomes = [json.loads((tmp_path / f"task{n}.json").read_text()) for n in range(N_TASKS)]
-    assert all(outcome["n_written"] >= 1 for outcome in outcomes)
-    assert sum(outcome["n_written"] for outcome in outcomes) == N_SAMPLES
-    assert_like_one_process(run, tmp_path, MEETING)
-
-
-def test_a_job_array_shares_the_work(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        (["srun", f"--ntasks={N_TASKS}", "--output=task%t.json", "--error=task%t.err"], MEETING),
+        (["sbatch", "--wait", f"--array=0-{N_TASKS - 1}", "--output=task%a.json",
+          "--error=task%a.err", "job.sh"], OWN),
+    ],
+    ids=["srun", "array"],
+)  # fmt: skip
+def test_tasks_share_the_work(run, tmp_path, command, arguments):
     (tmp_path / "job.sh").write_text('#!/bin/bash\nexec "$@"\n')
-    done = run(
-        "sbatch", "--wait", f"--array=0-{N_TASKS - 1}", "--output=task%a.json",
-        "--error=task%a.err", "job.sh", *convert("out", OWN),
-    )  # fmt: skip
+    done = run(*command, *convert("out", arguments))
     assert done.returncode == 0, [path.read_text() for path in tmp_path.glob("task*.err")]
     outcomes = [json.loads((tmp_path / f"task{n}.json").read_text()) for n in range(N_TASKS)]
+    assert arguments is OWN or all(outcome["n_written"] >= 1 for outcome in outcomes)
     assert sum(outcome["n_written"] for outcome in outcomes) == N_SAMPLES
-    assert_like_one_process(run, tmp_path, OWN)
+    assert_like_one_process(run, tmp_path, arguments)
 
 
 @contextmanager
-def started(
-    environment: dict[str, str], cwd: Path, *command: str
-) -> Iterator[subprocess.Popen[str]]:
+def started(environment, cwd, *command):
     """Run a command beside; end it at the end of the block."""
     process = subprocess.Popen(
         command, cwd=cwd, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -153,9 +147,7 @@ def started(
         process.communicate(timeout=60)
 
 
-def test_dask_workers_of_srun_convert(
-    environment: dict[str, str], run: Run, tmp_path: Path
-) -> None:
+def test_dask_workers_of_srun_convert(environment, run, tmp_path):
     pytest.importorskip("distributed", reason="needs dask.distributed")
     dask = [sys.executable, "-m", "dask"]
     told = tmp_path / "scheduler.json"
@@ -174,9 +166,7 @@ def test_dask_workers_of_srun_convert(
 
 
 @pytest.mark.parametrize("ends", ["its time limit", "scancel"])
-def test_a_job_that_has_to_end_goes_on_in_the_next(
-    environment: dict[str, str], run: Run, tmp_path: Path, ends: str
-) -> None:
+def test_a_job_that_has_to_end_goes_on_in_the_next(environment, run, tmp_path, ends):
     """SLURM's warning before the limit, or the SIGTERM of who wants the job gone: exit 75."""
     (tmp_path / "slow").touch()
     # The limit is a minute; SLURM looks every half minute, so its warning may come so much earlier.
@@ -197,9 +187,60 @@ def test_a_job_that_has_to_end_goes_on_in_the_next(
     assert_like_one_process(run, tmp_path, SLOW)
 
 
-def wait_for(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+def wait_for(condition, limit_s=60.0):
     """Poll a condition that another process brings about; fail after the limit."""
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "the other process did not get there"
         time.sleep(0.05)
+
+
+# -- iobench run: a launcher for each task, one run, one report -------------------------------
+
+TRAIN = """
+import os, signal, sys
+import numpy
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.session import current_recording
+recording = current_recording()
+log = DeliveryLog(recording, recording.add_loader("own", "List", "numbers"))
+for number in range(3):
+    log.ask(number)
+    log.deliver(number, maker="consumer")
+log.ask()
+log.end()
+if sys.argv[1:]:
+    told = {signal.SIGUSR1}
+    signal.pthread_sigmask(signal.SIG_BLOCK, told)
+    print("ready", flush=True)
+    signal.sigwaitinfo(told)
+    count = 1
+    while signal.sigtimedwait(told, 1):
+        count += 1
+    print("signals", count, flush=True)
+"""
+
+
+def test_the_tasks_of_a_step_record_into_one_run(run, tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    done = run("srun", "-n", "3", *IOBENCH, "run", "--", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "iobench-runs").iterdir()
+    profile = open_profile(path)
+    spans = profile.spans[(profile.spans["kind"] == Kind.WAIT) & (profile.spans["batch"] >= 0)]
+    ranks = [profile.processes[process].rank for process in spans["process"]]
+    assert sorted(ranks) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    facts = read_process_facts(path / "processes")
+    assert {each.world_size for each in facts} == {3}
+    assert [each.rank for each in facts if each.role == "launcher"] == [0, 1, 2]
+    assert done.stderr.count(" --full\n") == 1
+
+
+def test_a_signal_of_slurm_reaches_the_script_once(environment, run, tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    command = ["srun", "-n", "1", "--job-name=once", *IOBENCH, "run", "--out", "run"]
+    with started(environment, tmp_path, *command, sys.executable, "train.py", "wait") as process:
+        assert process.stdout.readline() == "ready\n"
+        assert run("scancel", "--signal=USR1", "--name=once").returncode == 0
+        assert process.stdout.read() == "signals 1\n"
+        assert process.wait(60) == 0

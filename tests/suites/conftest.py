@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 DATA = """
@@ -52,22 +49,21 @@ store-dir = "stores"
 [vary]
 workers = [0, 1]
 """
-WriteRecipe = Callable[..., Path]
 
 
 @pytest.fixture
-def write_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WriteRecipe:
+def write_recipe(tmp_path, monkeypatch):
     """Make a folder with tiny samples the working one; return what writes a recipe there."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny_samples.py").write_text(DATA)
 
-    def write(*changes: tuple[str, str], more: str = "") -> Path:
+    def write(*changes):
         text = RECIPE
         for before, after in changes:
             assert before in text
             text = text.replace(before, after)
         path = tmp_path / "tiny.toml"
-        path.write_text(text + more)
+        path.write_text(text)
         return path
 
     return write

@@ -9,11 +9,13 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+import iobench.suites
 from iobench.analysis.run import Run
 from iobench.cli import main
 from iobench.suites.recipe import read_recipe
@@ -25,62 +27,57 @@ from iobench.suites.results import (
     read_result,
     write_result,
 )
+from iobench.suites.suite_run import run_limited
 
 pytestmark = pytest.mark.timeout(300)
+ONCE = ("repeats = 3", "repeats = 1\ndrop = 0")
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> Any:
-    assert main(["suite", "--allow-code", *map(str, words), "--json"]) == code
-    return json.loads(capsys.readouterr().out)
+@pytest.fixture
+def suite(capsys):
+    """Run a suite; return what it says in JSON."""
+
+    def run(*words, code=0):
+        assert main(["suite", "--allow-code", *map(str, words), "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    return run
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main(["suite", "--allow-code", *map(str, words)]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    lines = told.err.strip().splitlines()
-    assert len(lines) == 1
-    return lines[0]
+@pytest.fixture
+def refused(capsys):
+    """Run a suite that cannot be; return the line that it says."""
+
+    def run(*words, allowed="--allow-code"):
+        capsys.readouterr()
+        assert main(["suite", *filter(None, [allowed]), *map(str, words)]) == 1
+        told = capsys.readouterr()
+        assert told.out == ""
+        [line] = told.err.strip().splitlines()
+        return line
+
+    return run
 
 
-def started(recipe: Path, out: Path, *words: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [
-            sys.executable, "-m", "iobench", "suite", "--allow-code", str(recipe),
-            "--out", str(out), *words,
-        ],
-        cwd=recipe.parent, env=os.environ | environment, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
-
-
-def results_of(out: Path) -> tuple[Result, ...]:
-    return tuple(map(read_result, find_results(out)))
-
-
-def order_of(out: Path) -> list[tuple[int, str]]:
-    """Return the rounds and cells in the order of their runs' ends."""
-    paths = sorted(find_results(out), key=lambda path: path.stat().st_mtime_ns)
-    results = [read_result(path) for path in paths]
-    return [(each.round, each.cell["workers"]) for each in results]
+def results_of(out):
+    return [*map(read_result, find_results(out))]
 
 
 def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    write_recipe, tmp_path, suite, refused, capsys
+):
     recipe, out = write_recipe(), tmp_path / "out"
-    told = shown(capsys, recipe, "--out", out)
+    told = suite(recipe, "--out", out)
     assert [row["status"] for row in told["cells"]] == [MEASURED] * 2
     assert told["stand_in"] is False
-    order = order_of(out)
+    by_end = sorted(find_results(out), key=lambda path: path.stat().st_mtime_ns)
+    order = [(each.round, each.cell["workers"]) for each in map(read_result, by_end)]
     assert [round for round, _ in order] == [0, 0, 1, 1, 2, 2]
     assert [{cell for _, cell in order[at : at + 2]} for at in (0, 2, 4)] == [{"0", "1"}] * 3
     assert order[0][1] != order[2][1], "each cell has each place in turn"
     results = results_of(out)
     for path in list(find_results(out))[:2]:
         result = read_result(path)
-        assert result.run is not None
-        capsys.readouterr()
         assert main(["report", str(path.parent / result.run), "--json"]) == 0
         run = json.loads(capsys.readouterr().out)["runs"][0]
         part = run["recurring"] or run["steady"] or run
@@ -93,12 +90,10 @@ def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
         assert result.machine["cpus"] == run["machine"]["cpus"]
         assert result.versions["numpy"] == run["versions"]["numpy"]
     row = told["cells"][0]
-    steps = sorted(
-        each.figures["step_s"] for each in results if each.cell["workers"] == row["cell"]["workers"]
-    )
+    mine = [each for each in results if each.cell["workers"] == row["cell"]["workers"]]
+    steps = sorted(each.figures["step_s"] for each in mine)
     assert row["figures"]["step_s"]["mean"]["value"] == steps[1]
-    assert len({each.samples_digest for each in results}) == 1
-    assert results[0].samples_digest is not None
+    assert len({each.samples_digest for each in results} - {None}) == 1
     # All is measured: nothing is run, and the same is said.
     assert main(["suite", "--allow-code", str(recipe), "--out", str(out)]) == 0
     text = capsys.readouterr()
@@ -106,7 +101,7 @@ def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
     assert "round" not in text.err
     assert results_of(out) == results
     # Another recipe has no place here.
-    line = refused(capsys, recipe, "--out", out, "--set", "repeats=5")
+    line = refused(recipe, "--out", out, "--set", "repeats=5")
     assert "holds suite tiny of another recipe" in line
     # Whatever changed in the middle is named in its row.
     changed = next(find_results(out))
@@ -114,24 +109,25 @@ def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
     document["machine"]["system"] = "Linux 9"
     document["versions"]["numpy"] = "9.9"
     changed.write_text(json.dumps(document))
-    told = shown(capsys, recipe, "--out", out)
-    assert told["cells"][0]["doubts"] == ["system", "version of numpy"]
-    assert told["cells"][1]["doubts"] == []
+    doubts = [row["doubts"] for row in suite(recipe, "--out", out)["cells"]]
+    assert doubts == [["system", "version of numpy"], []]
     changed.write_text("{")
-    line = refused(capsys, recipe, "--out", out)
-    assert "is damaged" in line
-    assert "remove it to measure again" in line
+    assert "remove it to measure again" in refused(recipe, "--out", out)
 
 
 @pytest.mark.long
-def test_a_killed_suite_goes_on_where_it_was(write_recipe: Any, tmp_path: Path) -> None:
+def test_a_killed_suite_goes_on_where_it_was(write_recipe, tmp_path):
     recipe, out = write_recipe(), tmp_path / "out"
     moments = random.Random(int(os.environ.get("PYTEST_SEED", "5")))
-    before: dict[Path, bytes] = {}
-    for number in (signal.SIGKILL, signal.SIGTERM):
-        process = started(recipe, out)
+    words = [sys.executable, "-m", "iobench", "suite", "--allow-code", str(recipe)]
+    before = {}
+    for number in (signal.SIGKILL, signal.SIGTERM, None):
+        process = subprocess.Popen(
+            [*words, "--out", str(out)], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )  # fmt: skip
         try:
-            process.communicate(timeout=moments.uniform(3, 12))
+            _, told = process.communicate(timeout=moments.uniform(3, 12) if number else 200)
         except subprocess.TimeoutExpired:
             process.send_signal(number)
             _, told = process.communicate(timeout=60)
@@ -141,15 +137,9 @@ def test_a_killed_suite_goes_on_where_it_was(write_recipe: Any, tmp_path: Path) 
         now = {path: path.read_bytes() for path in find_results(out)} if out.exists() else {}
         assert now.items() >= before.items(), "what was finished stays as it was"
         before = now
-    process = started(recipe, out)
-    _, told = process.communicate(timeout=200)
     assert process.returncode == 0, told
-    results = results_of(out)
-    assert {(each.round, each.cell["workers"]) for each in results} == {
-        (round, workers) for round in range(3) for workers in "01"
-    }
-    assert len(results) == 6
-    assert {path: path.read_bytes() for path in find_results(out)}.items() >= before.items()
+    found = [(each.round, each.cell["workers"]) for each in results_of(out)]
+    assert sorted(found) == [(round, workers) for round in range(3) for workers in "01"]
 
 
 @pytest.mark.parametrize(
@@ -162,32 +152,17 @@ def test_a_killed_suite_goes_on_where_it_was(write_recipe: Any, tmp_path: Path) 
         pytest.param("extra", "not available", 0, "pip install rain", marks=pytest.mark.long),
     ],
 )
-@pytest.mark.long
 def test_cells_that_fail_are_rows_until_they_are_measured_again(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch, broken: str, status: str, code: int, reason: str,
-) -> None:  # fmt: skip
-    recipe = write_recipe(("[0, 1]", "[0]"), ("repeats = 3", "repeats = 1\ndrop = 0"))
-    out = tmp_path / "out"
+    write_recipe, tmp_path, suite, monkeypatch, broken, status, code, reason
+):
+    recipe, out = write_recipe(("[0, 1]", "[0]"), ONCE), tmp_path / "out"
     monkeypatch.setenv("BROKEN", broken)
-    (row,) = shown(capsys, recipe, "--out", out, code=code)["cells"]
+    (row,) = suite(recipe, "--out", out, code=code)["cells"]
     assert (row["status"], row["figures"]) == (status, {})
     assert reason in row["reason"]
     monkeypatch.delenv("BROKEN")
-    assert shown(capsys, recipe, "--out", out, code=code)["cells"][0]["status"] == status
-    assert shown(capsys, recipe, "--out", out, "--again")["cells"][0]["status"] == MEASURED
-
-
-@pytest.mark.long
-def test_a_run_that_takes_too_long_is_ended(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe = write_recipe(
-        ("[0, 1]", "[0]"), ('"60s"', '"1s"'), ("batches = 4", "duration = 60"),
-        ('compute = "none"', 'compute = "100ms"'),
-    )  # fmt: skip
-    told = shown(capsys, recipe, "--out", tmp_path / "out", code=1)
-    assert told["cells"][0]["reason"] == "took longer than its limit of 1s"
+    assert suite(recipe, "--out", out, code=code)["cells"][0]["status"] == status
+    assert suite(recipe, "--out", out, "--again")["cells"][0]["status"] == MEASURED
 
 
 @pytest.mark.parametrize(
@@ -202,23 +177,24 @@ def test_a_run_that_takes_too_long_is_ended(
     ],
 )
 def test_cells_are_checked_before_anything_runs(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    before: str, after: str, told: str,
-) -> None:  # fmt: skip
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.tex").write_text("")
-    line = refused(capsys, write_recipe((before, after)), "--out", tmp_path / "out")
+    write_recipe, tmp_path, refused, before, after, told
+):
+    line = refused(write_recipe((before, after)), "--out", tmp_path / "out")
     assert re.search(told, line), line
     assert not (tmp_path / "out").exists()
-    line = refused(capsys, write_recipe(), "--out", tmp_path / "other")
-    assert "holds something else; name a new folder" in line
-    assert "out/x: " in refused(capsys, write_recipe(), "--out", "tiny.toml/out/x")
 
 
-def test_a_dry_run_says_what_would_be_run(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = shown(capsys, write_recipe(), "--dry-run", "--set", "workers=0,1,2")
+def test_a_folder_of_something_else_and_a_long_key_are_refused_and_a_dry_run_runs_nothing(
+    write_recipe, tmp_path, suite, refused
+):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("")
+    assert "holds something else" in refused(write_recipe(), "--out", tmp_path / "other")
+    assert "out/x: " in refused(write_recipe(), "--out", "tiny.toml/out/x")
+    for n in (60_000, 200_000):
+        Path("long.toml").write_text(f"[fixed]\n{'a' * n} = 1\n")
+        assert len(refused("long.toml", "--dry-run")) < 500
+    told = suite(write_recipe(), "--dry-run", "--set", "workers=0,1,2")
     assert [each["workers"] for each in told["cells"]] == ["0", "1", "2"]
     assert told["commands"][1][:3] == ["iobench", "profile", "tiny_samples:make"]
     assert (told["n_left"], told["most_s"]) == (9, 9 * 60)
@@ -226,20 +202,15 @@ def test_a_dry_run_says_what_would_be_run(
 
 
 @pytest.mark.long
-def test_a_lossy_store_shows_its_price(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lossy_store_shows_its_price(write_recipe, tmp_path, suite):
     """Equal samples have equal digests, wherever they are read; rounded ones not."""
     recipe = write_recipe(
-        ("workers = [0, 1]", 'format = ["source", "zarr", "zarr:dtype=float16"]'),
-        ('"step_s", "samples_per_s"', '"run_s", "max_relative_error"'),
-        ("repeats = 3", "repeats = 1\ndrop = 0"),
-        ('"60s"', '"5min"'),
+        ("workers = [0, 1]", 'format = ["source", "zarr", "zarr:dtype=float16"]'), ONCE,
+        ('"step_s", "samples_per_s"', '"run_s", "max_relative_error"'), ('"60s"', '"5min"'),
     )  # fmt: skip
-    told = shown(capsys, recipe, "--out", tmp_path / "out")
+    told = suite(recipe, "--out", tmp_path / "out")
     rows = {row["cell"]["format"]: row["figures"] for row in told["cells"]}
-    runs = results_of(tmp_path / "out")
-    digests = {each.cell["format"]: each.samples_digest for each in runs}
+    digests = {each.cell["format"]: each.samples_digest for each in results_of(tmp_path / "out")}
     assert digests["source"] == digests["zarr"] != digests["zarr:dtype=float16"]
     assert 0 < rows["zarr:dtype=float16"]["max_relative_error"]["mean"]["value"] < 1
     assert all(each["run_s"]["mean"]["value"] > 0 for each in rows.values())
@@ -247,9 +218,7 @@ def test_a_lossy_store_shows_its_price(
 
 SCRIPT = """
 import sys
-
 import numpy as np
-
 import iobench
 
 dataset = iobench.open_dataset("tiny_samples:make")
@@ -258,32 +227,26 @@ for epoch, batch in enumerate(dataset.loader(4)):
 """
 
 
-def test_a_script_is_measured_with_its_own_figures(
-    write_recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_script_is_measured_with_its_own_figures(write_recipe, tmp_path, suite, refused, capsys):
     (tmp_path / "train.py").write_text(SCRIPT)
-    command = f"command = '{sys.executable} train.py {{format}}'\n"
-    recipe = write_recipe(
-        ("batches = 4\n", command), ("batch-size = 2\n", ""), ('compute = "none"\n', ""),
+    recipe, out = write_recipe(
+        ("batches = 4\n", f"command = '{sys.executable} train.py {{format}}'\n"), ONCE,
+        ("batch-size = 2\n", ""), ('compute = "none"\n', ""),
         ("workers = [0, 1]", 'format = ["source", "zarr"]'),
-        ("repeats = 3", "repeats = 1\ndrop = 0"),
         ('"step_s", "samples_per_s"', '"samples_per_s", "metric:loss"'),
-    )  # fmt: skip
-    told = shown(capsys, recipe, "--out", tmp_path / "out")
-    figures = {row["cell"]["format"]: row["figures"] for row in told["cells"]}
-    assert figures["source"]["metric:loss"]["mean"]["value"] == 1.5
-    assert figures["zarr"]["metric:loss"]["mean"]["value"] == 0.5
+    ), tmp_path / "out"  # fmt: skip
+    rows = suite(recipe, "--out", out)["cells"]
+    figures = {row["cell"]["format"]: row["figures"] for row in rows}
+    assert [each["metric:loss"]["mean"]["value"] for each in figures.values()] == [1.5, 0.5]
     assert figures["zarr"]["samples_per_s"]["mean"]["value"] > 0
-    assert main(["suite", "--allow-code", str(recipe), "--out", str(tmp_path / "out")]) == 0
+    assert main(["suite", "--allow-code", str(recipe), "--out", str(out)]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert any(line[:3] == ["cell", "samples/s", "loss"] for line in lines)
-    line = refused(capsys, recipe, "--out", "x", "--set", "command=python 'train.py")
+    line = refused(recipe, "--out", "x", "--set", "command=python 'train.py")
     assert "No closing quotation, expected a command" in line
 
 
-def test_a_finished_suite_shows_other_figures_of_its_runs(
-    write_recipe: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_suite_shows_other_figures_of_its_runs(write_recipe, suite, refused):
     recipe, out = write_recipe(), Path("out")
     folder = SuiteFolder(out, read_recipe(recipe))
     folder.create()
@@ -294,10 +257,9 @@ def test_a_finished_suite_shows_other_figures_of_its_runs(
             "2026-11-01T00:00:00+00:00", figures={"step_s": 0.5, "wait_s": 0.25},
         )  # fmt: skip
         write_result(folder.place(job.cell), result)
-    told = shown(capsys, recipe, "--out", out, "--set", "metrics=wait_s")
-    assert told["metrics"] == ["wait_s"]
-    assert told["recipe_digest"] == folder.recipe.digest
-    line = refused(capsys, recipe, "--out", out, "--set", "metrics=wait_s", "--set", "batches=5")
+    told = suite(recipe, "--out", out, "--set", "metrics=wait_s")
+    assert (told["metrics"], told["recipe_digest"]) == (["wait_s"], folder.recipe.digest)
+    line = refused(recipe, "--out", out, "--set", "metrics=wait_s", "--set", "batches=5")
     assert "holds suite tiny of another recipe" in line
 
 
@@ -314,32 +276,19 @@ def test_a_finished_suite_shows_other_figures_of_its_runs(
     ],
 )
 def test_what_a_recipe_would_run_or_pass_as_an_option_is_refused_unasked(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    dataset: str,
-    option: str,
-) -> None:
+    tmp_path, monkeypatch, refused, dataset, option
+):
     monkeypatch.chdir(tmp_path)
     Path("r.toml").write_text(
         f'[suite]\nrepeats = 1\ndrop = 0\n[fixed]\ndataset = "{dataset}"\nbatches = 5\n{option}'
         '[vary]\nformat = ["source"]\n'
     )
-    assert main(["suite", "r.toml", "--out", "out"]) == 1
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    refused("r.toml", "--out", "out", allowed="")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.toml"]
 
 
-def test_a_long_key_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recipe = tmp_path / "r.toml"
-    for n in (60_000, 200_000):
-        recipe.write_text(f"[fixed]\n{'a' * n} = 1\n")
-        assert main(["suite", str(recipe), "--dry-run"]) == 1
-        assert len(capsys.readouterr().err) < 500
-
-
-@pytest.mark.timeout(100)
-def test_children_import_nothing_of_the_folder(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_children_import_nothing_of_the_folder(tmp_path):
     for name in ("iobench.py", "numpy.py", "json.py", "h5netcdf.py", "click/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"open({str(tmp_path / 'EXECUTED')!r}, 'w')\n")
@@ -354,3 +303,105 @@ def test_children_import_nothing_of_the_folder(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "EXECUTED").exists()
+
+
+# -- one run of it ------------------------------------------------------------------------
+
+
+def test_how_a_command_ended_is_said_with_what_it_wrote_last(tmp_path):
+    log, left = tmp_path / "log", tmp_path / "pid"
+    code = "import sys; print('first'); sys.stdout.flush(); sys.exit('disk is full')"
+    words = [sys.executable, "-S", "-c", code]
+    assert run_limited(words, log, 60).how == "ended with 1: disk is full"
+    assert run_limited(["sh", "-c", "kill -9 $$"], log, 60).how == "killed by SIGKILL"
+    assert run_limited(["sleep", "60"], log, 0.05).how == "took longer than its limit"
+    named = run_limited(["sh", "-c", "echo $NAME"], log, 60, {"NAME": "given"})
+    assert (named.code, named.lines) == (0, ("given",))
+    run_limited(["sh", "-c", f"sleep 60 & echo $! > {left}"], log, 60)
+    assert _is_gone(int(left.read_text()))  # what it leaves behind is ended
+
+
+@pytest.mark.timeout(30)
+def test_an_interrupt_ends_the_whole_group(tmp_path):
+    left, written = tmp_path / "pid", tmp_path / "written"
+    os.mkfifo(written)
+
+    def interrupt_when_started():
+        written.read_text()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    teller = threading.Thread(target=interrupt_when_started)
+    teller.start()
+    command = f"sleep 60 & echo $! > {left}; echo > {written}; wait"
+    with pytest.raises(KeyboardInterrupt):
+        run_limited(["sh", "-c", command], tmp_path / "log", 60)
+    teller.join()
+    assert _is_gone(int(left.read_text()))
+
+
+def _is_gone(pid):
+    """Return whether a process has ended; who inherits it may not have noticed yet."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state in "ZX":
+            return True
+        threading.Event().wait(0.005)
+    return False
+
+
+# -- as an MLflow project -----------------------------------------------------------------
+
+PROJECT = Path(iobench.suites.__path__[0]) / "mlproject"
+LOOK = """
+import json, sys, mlflow
+runs = mlflow.MlflowClient(sys.argv[1]).search_runs(["0"])
+print(json.dumps([[run.info.status, run.data.params, run.data.metrics] for run in runs]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_mlflow_runs_the_project_and_has_the_figures_of_each_run(write_recipe, tmp_path):
+    pytest.importorskip("mlflow", reason="it runs the project")
+    pytest.importorskip("sqlalchemy", reason="needs the whole of MLflow, not mlflow-skinny")
+    recipe = write_recipe(
+        ONCE, ('"stores"', f'"{tmp_path / "stores"}"'),
+        ('"tiny_samples:make"', '"maelstrom-yr"\ntiny = true'),
+    )  # fmt: skip
+    out, uri = tmp_path / "out", f"sqlite:///{tmp_path / 'mlflow.db'}"
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "IOBENCH_"))}
+    more = {
+        "MLFLOW_TRACKING_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(tmp_path),
+    }  # fmt: skip
+
+    def python(*words):
+        return subprocess.run(
+            [sys.executable, *words], env=kept | more, cwd=tmp_path, capture_output=True, text=True,
+            timeout=280, check=False,
+        )  # fmt: skip
+
+    done = python(
+        "-m", "mlflow", "run", str(PROJECT), "-e", "suite", "-P", f"recipe={recipe}",
+        "-P", f"out={out}", "--env-manager", "local",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # By a process of its own: in this one, what other tests loaded may have brought an SQLite too
+    # old for MLflow's database (ecCodes' wheels do).
+    logged = json.loads(python("-c", LOOK, uri).stdout.splitlines()[-1])
+    assert {status for status, _, _ in logged} == {"FINISHED"}
+    waits = {
+        params["iobench/workers"]: metrics["iobench/run/wait_s"]
+        for _, params, metrics in logged
+        if "iobench/workers" in params
+    }
+    runs = [Run(file.parent).of_rank() for file in out.glob("cells/*/*/run.json")]
+    assert waits == {str(e.exposure.workers): e.exposure.whole.wait_ns / 1e9 for e in runs}
+    assert len(logged) == len(waits) + 1 == 3  # and that of the project itself
+    # Nothing of the run is left where the project lies.
+    assert [path.name for path in PROJECT.iterdir()] == ["MLproject"]
