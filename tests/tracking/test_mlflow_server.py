@@ -22,7 +22,6 @@ mlflow = pytest.importorskip("mlflow", reason="needs the MLflow server")
 pytest.importorskip("sqlalchemy", reason="needs the whole of MLflow, not mlflow-skinny")
 
 from relay import Relay  # noqa: E402
-from tracked_runs import make_run  # noqa: E402
 
 from iobench.cli import main  # noqa: E402
 
@@ -108,9 +107,9 @@ def artifacts(client, run):
     return {each.path for each in client.list_artifacts(run.info.run_id, "iobench")}
 
 
-def test_a_run_is_read_back(uri, tmp_path, capsys):
+def test_a_run_is_read_back(uri, make_run, capsys):
     told = {"versions": {"numpy": "2.0"}, "thread_settings": {"MKL_NUM_THREADS": "3"}}
-    run = make_run(tmp_path / "run", name="wide net", commit={"hash": "1f" * 20}, **told)
+    run = make_run(name="wide net", commit={"hash": "1f" * 20}, **told)
     assert main(["report", str(run), "--json", "--mlflow", uri]) == 0
     printed = capsys.readouterr()
     document = json.loads(printed.out)["runs"][0]
@@ -153,11 +152,9 @@ def test_a_run_is_read_back(uri, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("one_file")
-def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(
-    uri, relay, tmp_path, monkeypatch, capsys
-):
+def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(uri, relay, make_run, capsys):
     """Each try gets one request further; what is there in the end is there once."""
-    run = make_run(tmp_path / "run")
+    run = make_run()
     address = relay.uri.replace("//", f"//me:{SECRET}@")
     reached = 0
     for limit in range(60):
@@ -188,12 +185,12 @@ def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(
 
 @pytest.mark.usefixtures("one_file")
 def test_the_environment_alone_says_where_as_mantik_leaves_it(
-    relay, uri, tmp_path, monkeypatch, capfd
+    relay, uri, make_run, monkeypatch, capfd
 ):
     """``mantik.init_tracking()`` sets server and token, and takes user and password away."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{relay.uri}/")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
-    run = make_run(tmp_path / "run", command=f"train.py --token {SECRET}")
+    run = make_run(command=f"train.py --token {SECRET}")
     assert main(["report", str(run), "--mlflow", "env"]) == 0
     assert {seen[2].get("Authorization") for seen in relay.seen} == {f"Bearer {SECRET}"}
     _, (found,) = runs_of(uri)
@@ -203,12 +200,12 @@ def test_the_environment_alone_says_where_as_mantik_leaves_it(
 
 
 @pytest.mark.usefixtures("one_file")
-def test_a_run_that_goes_on_is_joined_and_not_ended(uri, tmp_path, monkeypatch):
+def test_a_run_that_goes_on_is_joined_and_not_ended(uri, make_run, monkeypatch):
     client = mlflow.MlflowClient(uri)
     experiment = client.create_experiment(os.environ["MLFLOW_EXPERIMENT_NAME"])
     mine = client.create_run(experiment, run_name="my training")
     monkeypatch.setenv("MLFLOW_RUN_ID", mine.info.run_id)
-    run = make_run(tmp_path / "run")
+    run = make_run()
     for _ in range(2):
         assert main(["report", str(run), "--mlflow", uri]) == 0
     _, (found,) = runs_of(uri)
@@ -220,13 +217,13 @@ def test_a_run_that_goes_on_is_joined_and_not_ended(uri, tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("one_file")
 @pytest.mark.parametrize("several", ["formats", "ranks"])
-def test_several_profiles_are_nested_in_one(uri, tmp_path, monkeypatch, several):
+def test_several_profiles_are_nested_in_one(uri, tmp_path, make_run, several):
     if several == "ranks":
-        run, names = make_run(tmp_path / "run", ranks=2), {"rank-0", "rank-1"}
+        run, names = make_run(ranks=2), {"rank-0", "rank-1"}
     else:
         run, names = tmp_path / "run", {"zarr", "tfrecord"}
         for name in names:
-            make_run(run / name, format=name)
+            make_run(f"run/{name}", format=name)
     for _ in range(2):
         assert main(["report", str(run), "--mlflow", uri]) == 0
     client, found = runs_of(uri)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from iobench.recording.kinds import Kind
@@ -14,27 +10,18 @@ from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 MACHINE = {"host": "one", "cpus": 2, "cpu_model": "Some CPU", "system": "Linux 6.1"}
 BATCH_SIZE, STEP_NS = 4, 1_000_000
-MakeRun = Callable[..., Path]
 
 
 @pytest.fixture
-def make_run(tmp_path: Path) -> MakeRun:
+def make_run(tmp_path):
     """Return what writes a run and returns its folder."""
 
     def make(
-        name: str = "run",
-        *,
-        n_batches: int = 100,
-        reads: int = 2,
-        nbytes: int = 100,
-        wait_ns: int | Callable[[int], int] = 50_000,
-        config: dict[str, Any] | None = None,
-        flags: int = 0,
-        extra: Callable[[SketchedRun, int], None] | None = None,
-    ) -> Path:
-        run = SketchedRun(
-            {"batch_size": BATCH_SIZE, "workers": 0, "machine": MACHINE, **(config or {})}
-        )
+        name="run", *, n_batches=100, reads=2, nbytes=100, wait_ns=50_000, config=None, flags=0,
+        extra=None,
+    ):  # fmt: skip
+        facts = {"batch_size": BATCH_SIZE, "workers": 0, "machine": MACHINE}
+        run = SketchedRun(facts | (config or {}))
         pieces, now = BATCH_SIZE if flags & Flag.SUMMED else 1, 0
         for batch in range(n_batches):
             end = now + (wait_ns if isinstance(wait_ns, int) else wait_ns(batch))
