@@ -44,7 +44,7 @@ def nothing_of_mine(monkeypatch, tmp_path):
 def make_run(tmp_path):
     """Write a run of two epochs of three batches, each made by a worker while it is waited for."""
 
-    def make(name="run", *, ranks=1, **more):
+    def make(folder="run", *, ranks=1, **more):
         run = SketchedRun(CONFIG | more)
         for rank in range(ranks):
             loop, worker, at, batch = ("consumer", -1, rank), ("worker", 0, rank), 0, 0
@@ -65,7 +65,7 @@ def make_run(tmp_path):
                 at += 2 * MS
             anchors = tuple(Anchor(time, WALL_NS + time) for time in (1000, 1000 + at))
             run.processes |= {lane: {"rank": rank, "anchors": anchors} for lane in (loop, worker)}
-        run.write(tmp_path / name)
-        return tmp_path / name
+        run.write(tmp_path / folder)
+        return tmp_path / folder
 
     return make

@@ -144,8 +144,9 @@ def test_a_run_is_read_back(make_run, offline_runs, tmp_path, capfd):
 def test_again_it_is_the_same_run_and_several_profiles_are_a_group(
     make_run, offline_runs, tmp_path
 ):
+    run = make_run()
     for _ in range(2):
-        assert main(["report", str(make_run()), "--wandb", "radiation"]) == 0
+        assert main(["report", str(run), "--wandb", "radiation"]) == 0
     first, second = offline_runs()
     assert first.run.run_id == second.run.run_id
     steps = [[row["_step"] for row in each.history] for each in (first, second)]

@@ -1,12 +1,19 @@
-"""Scripts written for Deep500's timers get a timeline by another import."""
+"""Deep500's timers: keys, rules, errors, texts, what is logged; old scripts get a timeline."""
 
 from __future__ import annotations
 
 import io
+import math
 import sys
 import types
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
 from queue_device import QueueDevice
 
 import iobench
@@ -19,6 +26,174 @@ from iobench.recording.kinds import Kind
 from iobench.recording.session import Recording, current_recording
 from iobench.recording.span_file import Flag
 from iobench.testing import FakeClock
+
+KEYS = tuple(key for key in timer.TimeType if key is not timer.TimeType.ALL)
+
+
+@pytest.fixture(autouse=True)
+def no_run_around(monkeypatch):
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = FakeClock()
+    monkeypatch.setattr(timer, "now_ns", clock.now_ns)
+    return clock
+
+
+def timed(tmr, clock, key, *seconds, **more):
+    for duration in seconds:
+        tmr.start(key, **more)
+        clock.advance(round(duration * 1e9))
+        tmr.end(key, **more)
+
+
+@pytest.fixture
+def trackers(monkeypatch):
+    """Stand-ins for wandb and mlflow, which keep what is logged."""
+    logged = {"wandb": [], "mlflow": []}
+    for name, kept in logged.items():
+        module = types.ModuleType(name)
+        module.log = module.log_metrics = kept.append
+        monkeypatch.setitem(sys.modules, name, module)
+    return logged
+
+
+def test_the_statistics(clock):
+    tmr = timer.Timer()
+    timed(tmr, clock, timer.TimeType.IO, 1, 2, 6)
+    stats = tmr.get_time_stats(timer.TimeType.IO)
+    assert stats._asdict() == {
+        "min": 1, "mean": 3, "median": 2, "max": 6, "stdev": pytest.approx(7**0.5),
+    }  # fmt: skip
+    timed(tmr, clock, timer.TimeType.COMM, 1)
+    assert math.isnan(tmr.get_time_stats(timer.TimeType.COMM).stdev)
+    with pytest.raises(ValueError, match=r"TimeType.OTHER: no region was timed"):
+        tmr.get_time_stats(timer.TimeType.OTHER)
+
+
+def test_the_text_of_the_statistics(clock, capsys, tmp_path):
+    tmr = timer.Timer()
+    timed(tmr, clock, timer.TimeType.FORWARD, 0.25)
+    timed(tmr, clock, timer.TimeType.IO, 1, 2, 6)
+    expected = (
+        "FORWARD\n"
+        "min: 0.25000 mean: 0.25000 median: 0.25000 max: 0.25000 stdev: nan\n"
+        "IO\n"
+        "min: 1.00000 mean: 3.00000 median: 2.00000 max: 6.00000 stdev: 2.64575\n"
+        "---\n"
+    )
+    tmr.print_all_time_stats()
+    assert capsys.readouterr().out == expected
+    tmr.save_all_time_stats(str(tmp_path / "stats.txt"))
+    assert (tmp_path / "stats.txt").read_text() == expected
+    with pytest.raises(FileExistsError):
+        tmr.save_all_time_stats(str(tmp_path / "stats.txt"))
+
+
+def test_the_rules(tmp_path):
+    tmr, key = timer.Timer(), timer.TimeType.IO
+    with pytest.raises(RuntimeError, match=r"^Unbalanced end for timing region type TimeType.IO$"):
+        tmr.end(key)
+    tmr.start(key)
+    nested = r"^Detected nesting for timing region type TimeType.IO$"
+    with pytest.raises(RuntimeError, match=nested):
+        tmr.start(key)
+    tmr.complete_all()
+    unbalanced = r"^Unbalanced start/end for region type TimeType.IO$"
+    for ask in (
+        lambda: tmr.get_time(key),
+        lambda: tmr.get_time_stats(key),
+        tmr.print_all_time_stats,
+        lambda: tmr.save_all_time_stats(tmp_path / "stats.txt"),
+    ):
+        with pytest.raises(RuntimeError, match=unbalanced):
+            ask()
+    assert not (tmp_path / "stats.txt").exists()
+    for ask in (tmr.start, tmr.end):
+        with pytest.raises(ValueError, match=r"^Cannot use TimeType.ALL here$"):
+            ask(timer.TimeType.ALL)
+    tmr.end(key)
+    assert len(tmr.get_time(key)) == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from(["start", "end", "complete"]), st.sampled_from(KEYS))))
+def test_any_order_of_calls_keeps_to_the_rules(calls):
+    """Against the rules said once more: a key is open or not, and counts its ends."""
+    tmr, is_open, ended = timer.Timer(), set(), dict.fromkeys(KEYS, 0)
+    for call, key in calls:
+        if call == "complete":
+            tmr.complete_all()
+        elif (call == "start") == (key in is_open):
+            with pytest.raises(RuntimeError):
+                getattr(tmr, call)(key)
+        else:
+            getattr(tmr, call)(key)
+            is_open ^= {key}
+            ended[key] += call == "end"
+    for key in KEYS:
+        if key in is_open:
+            with pytest.raises(RuntimeError, match="Unbalanced start/end"):
+                tmr.get_time(key)
+            tmr.end(key)
+            ended[key] += 1
+        assert len(tmr.get_time(key)) == ended[key]
+        assert all(time >= 0 for time in tmr.get_time(key))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "names"),
+    [
+        ("", ["IO", "FORWARD"]),
+        ("train", ["train/IO", "train/FORWARD"]),
+        ("train/", ["train/IO", "train/FORWARD"]),
+    ],
+)
+def test_means_alone_are_logged(clock, trackers, capsys, prefix, names):
+    tmr = timer.Timer()
+    timed(tmr, clock, timer.TimeType.IO, 1, 2, 6)
+    timed(tmr, clock, timer.TimeType.FORWARD, 4)
+    tmr.log_mlflow_all(prefix)
+    assert capsys.readouterr().out == ""
+    tmr.log_wb_all(prefix=prefix)
+    means = dict(zip(names, [3.0, 4.0], strict=True))
+    assert trackers == {"wandb": [means], "mlflow": [means]}
+    assert capsys.readouterr().out == f"{means}\n"
+    tmr.start(timer.TimeType.IO)
+    for log in (tmr.log_mlflow_all, tmr.log_wb_all):
+        with pytest.raises(RuntimeError, match="Unbalanced start/end"):
+            log()
+
+
+@pytest.fixture
+def device(clock):
+    return QueueDevice(clock)
+
+
+@pytest.fixture
+def both(device):
+    return CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(device, 8))
+
+
+def test_events_run_out_unless_regions_are_completed(both, clock, device):
+    device.work(10**12)  # which it is still at
+    timed(both, clock, timer.TimeType.BATCH, 1, 1, 1, 1, gpu=True)
+    with pytest.raises(RuntimeError, match=r"^No more CUDA events, try completing some$"):
+        both.start(timer.TimeType.FORWARD, gpu=True)
+    both.complete_all()
+    assert device.n_waits == 1  # one for all of them
+    assert len(device.released) == 8
+    timed(both, clock, timer.TimeType.BATCH, 1, 1, 1, gpu=True)
+    both.start(timer.TimeType.IO, gpu=True)
+    both.complete_all()  # what has only begun keeps its event
+    both.end(timer.TimeType.IO, gpu=True)
+    assert len(both.get_time(timer.TimeType.IO, gpu=True)) == 1
+    assert len(both.get_time(timer.TimeType.BATCH, gpu=True)) == 7
+
+
+# -- as spans of a recording ----------------------------------------------------------------
 
 # The loop of the timer's guide and of the project's report, less its comments: BATCH and IO begin
 # before the loop and at the end of each step but the last one.
@@ -95,21 +270,6 @@ class Step:
         pass
 
 
-@pytest.fixture(autouse=True)
-def no_run_around(monkeypatch):
-    for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def mlflow(monkeypatch):
-    module = types.ModuleType("mlflow")
-    module.logged = []
-    module.log_metrics = module.logged.append
-    monkeypatch.setitem(sys.modules, "mlflow", module)
-    return module
-
-
 def run_script(loader):
     """Run the script, of which only the import is another."""
     code = SCRIPT.replace("from deep500.utils import", "from iobench.compat.deep500 import")
@@ -131,13 +291,13 @@ def count(profile, kind, label=""):
     return sum(row[:2] == (kind, label) for row in rows(profile))
 
 
-def test_an_old_script_gets_waits_rounds_and_stages(tmp_path, mlflow):
+def test_an_old_script_gets_waits_rounds_and_stages(tmp_path, trackers):
     pytest.importorskip("torch", reason="timer_torch asks it for a GPU")
     with iobench.record(tmp_path / "run") as session:
         text = run_script(PlainLoader())
         assert session.step == 24
     assert [line for line in text.splitlines() if ":" not in line].count("---") == 2
-    assert {key for logged in mlflow.logged for key in logged} >= {"train/CPU/IO"}
+    assert {key for logged in trackers["mlflow"] for key in logged} >= {"train/CPU/IO"}
     profile = iobench.open_profile(tmp_path / "run")
     assert count(profile, "wait") == count(profile, "forward") == count(profile, "backward") == 24
     assert count(profile, "other", "round") == count(profile, "other", "EPOCH") == 2
@@ -156,7 +316,7 @@ def test_an_old_script_gets_waits_rounds_and_stages(tmp_path, mlflow):
     assert exposure.whole.wait_ns == sum(exposure.waits_ns)
 
 
-def test_a_loader_that_is_seen_tells_its_own_waits(tmp_path, mlflow):
+def test_a_loader_that_is_seen_tells_its_own_waits(tmp_path, trackers):
     pytest.importorskip("torch", reason="timer_torch asks it for a GPU")
     with iobench.record(tmp_path / "run") as session:
         run_script(SeenLoader())
@@ -168,13 +328,6 @@ def test_a_loader_that_is_seen_tells_its_own_waits(tmp_path, mlflow):
     assert count(profile, "other", "round") == 2
     (facts,) = read_process_facts(session.run.processes_path)
     assert [loader.framework for loader in facts.loaders] == ["torch"]
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = FakeClock()
-    monkeypatch.setattr(timer, "now_ns", clock.now_ns)
-    return clock
 
 
 def recording(tmp_path, clock):
