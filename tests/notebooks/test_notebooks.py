@@ -6,13 +6,12 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
-from typing import Any
 
 import pytest
+
+from iobench.cli.app import make_app
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
@@ -28,62 +27,45 @@ NEEDED = {
     "07": ("torch", "netCDF4"),
 }
 """What each imports beside matplotlib, which all draw with."""
-QUICK = {"01"}
-"""The others take twenty seconds and more: each command in them starts a process."""
 
 
-def _load_tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("notebooks_execute", NOTEBOOKS / "execute.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tool = _load_tool()
+SPEC = importlib.util.spec_from_file_location("notebooks_execute", NOTEBOOKS / "execute.py")
+tool = sys.modules[SPEC.name] = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(tool)
 PATHS = tool.notebook_paths()
 each_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem[:2])
 
 
-def _read(path: Path) -> Any:
+def _read(path):
     nbformat = pytest.importorskip("nbformat", reason="nbformat reads notebooks")
     return nbformat.read(path, as_version=4)
 
 
-def _notebook(*outputs: dict[str, Any]) -> Any:
+def _notebook(*outputs):
     v4 = pytest.importorskip("nbformat.v4", reason="nbformat makes notebooks")
     cell = v4.new_code_cell("1", outputs=[v4.new_output(**output) for output in outputs])
     return tool.tidied(v4.new_notebook(cells=[cell], metadata={"vscode": {"hash": "a"}}))
 
 
-def _stream(text: str, name: str = "stdout") -> dict[str, Any]:
+def _stream(text, name="stdout"):
     return {"output_type": "stream", "name": name, "text": text}
 
 
 # --- what is saved ---
 
 
-def test_there_are_the_seven_of_the_readme() -> None:
+def test_there_are_the_seven_of_the_readme():
     told = (NOTEBOOKS / "README.md").read_text()
-    assert [path.name[:2] for path in PATHS] == ["01", "02", "03", "04", "05", "06", "07"]
+    assert [path.name[:2] for path in PATHS] == [*NEEDED]
     assert set(re.findall(r"\]\((\d\d_\w+\.ipynb)\)", told)) == {path.name for path in PATHS}
 
 
 @each_notebook
-def test_nothing_of_the_machine_is_saved(path: Path) -> None:
-    assert tool.find_private(_read(path)) == []
-
-
-@each_notebook
-def test_no_warning_or_error_is_saved(path: Path) -> None:
-    assert tool.find_complaints(_read(path)) == []
-
-
-@each_notebook
-def test_what_is_saved_ran_from_top_to_bottom_and_is_small(path: Path) -> None:
-    cells = [cell for cell in _read(path).cells if cell.cell_type == "code"]
+def test_what_is_saved_ran_whole_is_small_and_has_nothing_of_the_machine_or_wrong(path):
+    notebook = _read(path)
+    assert tool.find_private(notebook) == []
+    assert tool.find_complaints(notebook) == []
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert path.stat().st_size <= SAVED_LIMIT
     kinds = {kind for cell in cells for each in cell.outputs for kind in each.get("data", {})}
@@ -91,21 +73,15 @@ def test_what_is_saved_ran_from_top_to_bottom_and_is_small(path: Path) -> None:
 
 
 @each_notebook
-def test_it_ends_with_the_readers_own_data_and_its_links_lead_somewhere(path: Path) -> None:
+def test_it_ends_with_the_readers_own_data_and_its_links_and_options_are_there(path):
     cells = _read(path).cells
     told = [cell.source for cell in cells if cell.cell_type == "markdown"]
     headings = [line for text in told for line in text.splitlines() if line.startswith("## ")]
     assert headings[-1] == "## With your own data"
     links = [link for text in told for link in re.findall(r"\]\(([^)#]+)\)", text)]
     assert [link for link in links if "://" not in link and not (NOTEBOOKS / link).exists()] == []
-
-
-@each_notebook
-def test_commands_name_options_that_are_there(path: Path) -> None:
-    from iobench.cli.app import make_app
-
     commands = make_app().commands
-    source = "\n".join(cell.source for cell in _read(path).cells).replace("\\\n", " ")
+    source = "\n".join(cell.source for cell in cells).replace("\\\n", " ")
     lines = re.findall(r"(?:^!|^\s*\$ |`)iobench ([a-z]+)([^\n`|>]*)", source, re.MULTILINE)
     assert lines
     for name, rest in lines:
@@ -118,24 +94,16 @@ def test_commands_name_options_that_are_there(path: Path) -> None:
 
 
 @pytest.fixture
-def temporary() -> Iterator[Path]:
+def temporary():
     """Not below pytest's own folder: the names of processes' sockets may have 107 characters."""
     with TemporaryDirectory(prefix="notebook-") as folder:
         yield Path(folder)
 
 
+@pytest.mark.long  # twenty seconds and more: each command in them starts a process
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=[] if path.name[:2] in QUICK else [pytest.mark.long])
-        for path in PATHS
-    ],
-    ids=lambda path: path.stem[:2],
-)
-def test_it_runs_from_top_to_bottom_and_leaves_nothing(
-    path: Path, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@each_notebook
+def test_it_runs_from_top_to_bottom_and_leaves_nothing(path, tmp_path, temporary, monkeypatch):
     for name in ("nbclient", "ipykernel", "matplotlib", *NEEDED[path.name[:2]]):
         pytest.importorskip(name, reason=f"{path.name} needs {name}")
     here, home = (tmp_path / name for name in ("here", "home"))
@@ -159,58 +127,49 @@ def test_it_runs_from_top_to_bottom_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["kept in /tmp/iobench-x1/first", "\x1b[1m/home/ada/data/a.nc\x1b[0m", "at '/scratch/x/y'"],
-)
-def test_absolute_paths_are_found(text: str) -> None:
-    assert len(tool.find_private(_notebook(_stream(text)))) == 1
+    ("text", "n_private"),
+    [
+        ("kept in /tmp/iobench-x1/first", 1),
+        ("\x1b[1m/home/ada/data/a.nc\x1b[0m", 1),
+        ("at '/scratch/x/y'", 1),
+        # Other slashes are no paths.
+        *((text, 0) for text in ("2.1 GB/s hidden/exposed", "</div></td>", "https://a.org/b/c",
+                                 "data/x/y", "../a/b/c")),
+    ],
+)  # fmt: skip
+def test_absolute_paths_are_found(text, n_private):
+    assert len(tool.find_private(_notebook(_stream(text)))) == n_private
 
 
-def test_hosts_and_users_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_and_users_are_found_and_pictures_not_read_as_text(monkeypatch):
     monkeypatch.setattr(tool.socket, "gethostname", lambda: "juwels07")
     monkeypatch.setattr(tool.getpass, "getuser", lambda: "ada")
     html = {"output_type": "display_data", "data": {"text/html": "<td>juwels07</td>"}}
-    assert tool.find_private(_notebook(html, _stream("made by ada"))) == [
-        "cell 0: juwels07",
-        "cell 0: ada",
-    ]
-
-
-@pytest.mark.parametrize(
-    "text", ["2.1 GB/s hidden/exposed", "</div></td>", "https://a.org/b/c", "data/x/y", "../a/b/c"]
-)
-def test_other_slashes_are_no_paths(text: str) -> None:
-    assert tool.find_private(_notebook(_stream(text))) == []
-
-
-def test_pictures_are_not_read_as_text() -> None:
+    found = tool.find_private(_notebook(html, _stream("made by ada")))
+    assert found == ["cell 0: juwels07", "cell 0: ada"]
     picture = {"image/png": "aa/tmp/home/ada/bb", "text/plain": "<Figure>"}
     notebook = _notebook({"output_type": "display_data", "data": picture})
     assert tool.find_private(notebook) == []
     assert list(notebook.cells[0].outputs[0].data) == ["image/png"]
 
 
-def test_complaints_are_found() -> None:
+def test_complaints_are_found():
     said = "x.py:3: UserWarning: old\nTraceback (most recent call last)\nValueError: no"
     assert len(tool.find_complaints(_notebook(_stream(said, "stderr")))) == 3
     assert tool.find_complaints(_notebook(_stream("replay error 0.0 %: no Errors"))) == []
 
 
-def test_a_notebook_is_saved_without_what_differs(tmp_path: Path) -> None:
+def test_a_notebook_is_saved_without_what_differs_and_not_where_it_must_not_be(
+    tmp_path, monkeypatch, capsys
+):
     notebook = _notebook(_stream("a\n"), _stream("b\n"), _stream("c\n", "stderr"))
     notebook.cells[0].metadata["execution"] = {"iopub.status.busy": "2026-01-01"}
-    tool.save_notebook(tool.tidied(notebook), tmp_path / "a.ipynb")
-    saved = json.loads((tmp_path / "a.ipynb").read_text())
-    assert saved["metadata"] == tool.METADATA
-    assert saved["cells"][0]["metadata"] == {}
+    path = tmp_path / "01_a.ipynb"
+    tool.save_notebook(tool.tidied(notebook), path)
+    saved = json.loads(path.read_text())
+    assert (saved["metadata"], saved["cells"][0]["metadata"]) == (tool.METADATA, {})
     texts = ["".join(output["text"]) for output in saved["cells"][0]["outputs"]]
     assert texts == ["a\nb\n", "c\n"]
-
-
-def test_what_must_not_be_saved_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "01_a.ipynb"
     path.write_text("as it was")
     monkeypatch.setattr(tool, "HERE", tmp_path)
     monkeypatch.setattr(tool, "run_notebook", lambda *_: _notebook(_stream("in /home/ada/x")))

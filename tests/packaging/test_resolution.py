@@ -25,9 +25,7 @@ RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
-def resolve(
-    tmp_path: Path, *requirements: str, extras: bool = False, python: str = RUNNING
-) -> dict[str, str]:
+def resolve(tmp_path, *requirements, extras=False, python=RUNNING):
     """Return the versions that the resolver chooses for iobench beside the requirements.
 
     uv, which takes seconds; pip where uv does not see the package index that pip is set up for.
@@ -56,7 +54,7 @@ def resolve(
     return {item["name"].lower(): item["version"] for item in chosen}
 
 
-def test_base_resolves_beside_anemoi_datasets(tmp_path: Path) -> None:
+def test_base_resolves_beside_anemoi_datasets(tmp_path):
     chosen = resolve(tmp_path, "anemoi-datasets>=0.5.30")
     print({name: chosen[name] for name in ("anemoi-datasets", "zarr", "numcodecs", "numpy")})
     assert tuple(map(int, chosen["zarr"].split("."))) <= (2, 18, 7)
@@ -79,7 +77,7 @@ def test_base_resolves_beside_anemoi_datasets(tmp_path: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else ", ".join(value) or "the newest",
 )
-def test_all_extras_resolve_together(tmp_path: Path, python: str, pins: list[str]) -> None:
+def test_all_extras_resolve_together(tmp_path, python, pins):
     chosen = resolve(tmp_path, *pins, extras=True, python=python)
     print({name: chosen[name] for name in ("numpy", "torch", "zarr", "numcodecs", "xarray")})
     assert ("darshan" in chosen) == (python != "3.13")
@@ -87,7 +85,7 @@ def test_all_extras_resolve_together(tmp_path: Path, python: str, pins: list[str
         assert not same or chosen[name] == version
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+def _run(command):
     return subprocess.run(
         command, capture_output=True, text=True, check=False, cwd="/", env=ENVIRONMENT
     )
