@@ -87,7 +87,6 @@ limits URL
 limits RUN --like URL
 synthesize URL NEW
 synthesize maelstrom-yr URL --tiny
-cache --remove URL
 cache --store-dir URL
 doctor URL
 suite URL --dry-run
