@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -38,27 +37,13 @@ PLAN = {
     "convert_s", "fits",
     "probe_n_samples", "lossy", "unknown_ranges",
 }  # fmt: skip
-TELLING = """\
-import os, sys
-from iobench.cli import main
-
-replace = os.replace
-
-def tell(source, target, **more):
-    replace(source, target, **more)
-    folder, name = os.path.split(target)
-    if os.path.basename(folder) == "out" and name.startswith("shard-"):
-        print("there:", target, file=sys.stderr, flush=True)
-
-os.replace = tell
-sys.exit(main())
-"""
-BLOCKING = '''
+OBJECTS = '''
 import os
+import signal
 import numpy as np
 
-class Blocking:
-    """Twelve samples; those from the sixth on wait for whoever opens the pipes, if there are."""
+class Objects:
+    """Twelve samples; the sixth sends this process a signal, if a file says which."""
 
     def __len__(self):
         return 12
@@ -66,9 +51,8 @@ class Blocking:
     def __getitem__(self, number):
         if number >= 12:
             raise IndexError(number)
-        if number >= 5 and os.path.exists("pipe"):
-            open("blocked", "w").close()  # until somebody reads it
-            open("pipe").close()
+        if number == 5 and os.path.exists("signal"):
+            os.kill(os.getpid(), int(open("signal").read()))
         return {"x": np.full((64, 64), number, "f4")}
 '''
 
@@ -126,10 +110,10 @@ def test_without_a_terminal_a_line_a_shard_has_rate_and_time_left(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    Path("blocking.py").write_text(BLOCKING)
+    Path("objects.py").write_text(OBJECTS)
     seconds = itertools.count()
     monkeypatch.setattr(conversion_run, "stopwatch", lambda: lambda: float(next(seconds)))
-    words = ("blocking:Blocking", "out", "--to", "numpy", "--shard-size", "16KiB")
+    words = ("objects:Objects", "out", "--to", "numpy", "--shard-size", "16KiB")
     assert main(["convert", *words]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "shards written" in line]
     assert len(lines) >= 9
@@ -269,72 +253,24 @@ def test_the_plan_reads_each_chunk_once_as_the_conversion_does(netcdf, converts)
         assert done["in_nbytes"] == planned["in_nbytes"]
 
 
-@pytest.fixture
-def start():
-    """Start processes that end with the test, whatever becomes of it."""
-    processes = []
-
-    def run(command: list[str], **more) -> subprocess.Popen:
-        processes.append(subprocess.Popen(command, **more))
-        return processes[-1]
-
-    yield run
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Convert the blocking samples undisturbed; return the store's files."""
-    folder = tmp_path_factory.mktemp("whole")
-    (folder / "blocking.py").write_text(BLOCKING)
-    arguments = ["convert", "blocking:Blocking", "out", "--to", "numpy", "--shard-size", "32768"]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    subprocess.run([*COMMAND, *arguments], cwd=folder, env=environment, check=True, timeout=100)
-    return content(folder / "out")
-
-
 @pytest.mark.timeout(110)
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
-        pytest.param(signal.SIGUSR1, marks=pytest.mark.long),
-        signal.SIGINT,
-    ],
-)
-def test_an_interrupted_conversion_goes_on(
-    start, iobench, whole, tmp_path: Path, number: int
-) -> None:
-    (tmp_path / "blocking.py").write_text(BLOCKING)
-    arguments = [
-        "convert", "blocking:Blocking", "out", "--to", "numpy", "--shard-size", "32768", "--json",
-    ]  # fmt: skip
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_an_interrupted_conversion_goes_on(iobench, tmp_path: Path, number: int) -> None:
+    (tmp_path / "objects.py").write_text(OBJECTS)
+    words = ["--to", "numpy", "--shard-size", "32768", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    os.mkfifo(tmp_path / "pipe")
-    os.mkfifo(tmp_path / "blocked")
-    process = start(
-        [sys.executable, "-c", TELLING, *arguments],
-        cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    shards_told = (line for line in process.stderr if line.startswith("there:"))
-    assert len(list(itertools.islice(shards_told, 2))) == 2
-    with (tmp_path / "blocked").open():
-        assert len(list(tmp_path.glob("out/shard-*.npy"))) == 2
-        process.send_signal(number)
-        with (tmp_path / "pipe").open("w"):
-            _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 75, stderr
-    assert stderr.splitlines()[-1].endswith(f"run it again: iobench {' '.join(arguments)}")
+    (tmp_path / "signal").write_text(str(int(number)))
+    done = iobench("convert", "objects:Objects", "out", *words, env=environment)
+    assert done.returncode == 75, done.stderr
+    said = f"run it again: iobench convert objects:Objects out {' '.join(words)}"
+    assert done.stderr.splitlines()[-1].endswith(said)
     assert not (tmp_path / "out/iobench.json").exists()
-    assert len(list(tmp_path.glob("out/shard-*.npy"))) == 2
-    (tmp_path / "pipe").unlink()
-    done = iobench(*arguments, env=environment)
-    assert done.returncode == 0, done.stderr
-    outcome = json.loads(done.stdout)
-    assert (outcome["n_resumed"], outcome["n_written"]) == (2, 4)
-    assert content(tmp_path / "out") == whole
+    (tmp_path / "signal").unlink()
+    for out in ("out", "whole"):
+        done = iobench("convert", "objects:Objects", out, *words, env=environment)
+        assert done.returncode == 0, done.stderr
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
 def test_a_folder_that_another_process_begins_to_mark_is_ours(converts, netcdf) -> None:
