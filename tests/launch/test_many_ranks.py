@@ -200,29 +200,3 @@ def test_communication_by_horovod_is_said_to_be_unseen(launch, script):
     assert found.code == 0, found.err
     unseen = [text for facts in found.facts for text in facts.unseen]
     assert unseen == ["collective operations of Horovod"]
-
-
-SPAWNED = """
-import os, sys
-import torch
-import torch.distributed as dist
-import torch.multiprocessing
-from torch.utils.data import DataLoader, TensorDataset
-
-def train(rank, store):
-    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=2)
-    loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4)
-    print(sum(len(x) for x, in loader))
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    torch.multiprocessing.spawn(train, (sys.argv[1],), nprocs=2)
-"""
-
-
-@pytest.mark.long
-def test_ranks_that_torch_spawns(launch, script, tmp_path):
-    pytest.importorskip("torch", reason="torch.multiprocessing is torch's")
-    found = launch(sys.executable, script(SPAWNED), tmp_path / "store")
-    assert (found.code, found.out) == (0, "8\n8\n"), found.err
-    assert deliveries_by_rank(found.run) == {0: 2, 1: 2}

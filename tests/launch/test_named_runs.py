@@ -127,7 +127,8 @@ def test_versions_of_what_was_imported_and_threads(launch, script, tmp_path, cap
         os.environ["OMP_NUM_THREADS"] = "2"  # as many scripts do, before the first import
         import numpy
     """
-    found = launch(sys.executable, script(text), environment=told)
+    found = launch(sys.executable, script(text), environment=told, batches_per_step=6)
+    assert RunDirectory.open(found.run).config["batches_per_step"] == 6
     (run,) = to_json([Run(found.run)])["runs"]
     import numpy
 
