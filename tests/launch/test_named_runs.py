@@ -141,6 +141,7 @@ def test_versions_of_what_was_imported_and_threads(launch, script, tmp_path, cap
     assert "host:1" in settings["DASK_SCHEDULER"]
 
 
+@pytest.mark.long
 @needs_git
 def test_a_commit_that_is_not_known(launch, script, tmp_path):
     train = script(TRAIN)

@@ -146,6 +146,7 @@ for thread in os.listdir(launcher + "/task"):
 """
 
 
+@pytest.mark.long
 def test_only_the_thread_that_waits_for_signals_is_sent_any(tmp_path, script, plainly, cli):
     arguments = ["--no-report", "--out", tmp_path / "run", "--", sys.executable, script(OTHERS)]
     found = plainly(*cli, *arguments, env={**os.environ, "OPENBLAS_NUM_THREADS": "4"})
