@@ -28,10 +28,8 @@ pytestmark = pytest.mark.timeout(60)
 
 def plain(value):
     """Return a value that compares, with the types of all it holds."""
-    if isinstance(value, torch.Tensor):
-        return ("tensor", value.dtype, value.tolist())
-    if isinstance(value, np.ndarray):
-        return ("array", value.dtype, value.tolist())
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return (type(value), value.dtype, value.tolist())
     if isinstance(value, dict):
         return (type(value), [(key, plain(item)) for key, item in value.items()])
     if isinstance(value, (list, tuple)):
@@ -39,27 +37,17 @@ def plain(value):
     return (type(value), value)
 
 
-def seed():
-    torch.manual_seed(3)
-    np.random.seed(3)
-    random.seed(3)
-
-
-def rng_states():
-    return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()
-
-
-def outcome(kind, make_options, n_epochs=2, stop=None):
+def outcome(kind, case):
     """Return all that a script can see of a loader: batches, errors, warnings, random states."""
-    seed()
+    for seed in (torch.manual_seed, np.random.seed, random.seed):
+        seed(3)
     seen = []
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            options = make_options()
-            loader = kind(**options)
-            for _ in range(n_epochs):
-                for batch in itertools.islice(loader, stop):
+            loader = kind(**case.options())
+            for _ in range(case.n_epochs):
+                for batch in itertools.islice(loader, case.stop):
                     seen.append(plain(batch))
                     seen.append(torch.rand(1).item())
                 seen.append("end of epoch")
@@ -71,23 +59,8 @@ def outcome(kind, make_options, n_epochs=2, stop=None):
             seen.append((type(error), text))
     # Of a fork in a process with threads; both have them, as the machine goes.
     notes = [str(each.message) for each in told if "fork()" not in str(each.message)]
-    return seen, notes, rng_states()
-
-
-def assert_same(tmp_path, make_options, **more):
-    expected = outcome(torch.utils.data.DataLoader, make_options, **more)
-    before = leaks()
-    with iobench.record(tmp_path / "run", detail="sample"):
-        observed = outcome(DataLoader, make_options, **more)
-    assert observed[0] == expected[0]
-    assert observed[1] == expected[1]
-    assert observed[2] == expected[2]
-    children, threads, descriptors = leaks()
-    assert children == before[0]
-    # A thread that another test left may end meanwhile.
-    assert not Counter(threads) - Counter(before[1])
-    assert descriptors <= before[2]
-    return expected
+    states = torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()
+    return seen, notes, states
 
 
 def leaks():
@@ -101,162 +74,115 @@ def leaks():
     )
 
 
-def sampled(dataset, **options):
-    def make():
-        made = dataset()
-        chosen = {name: value(made) if callable(value) and name in ("sampler", "batch_sampler")
-                  else value for name, value in options.items()}  # fmt: skip
-        if "generator" in chosen:
-            chosen["generator"] = torch.Generator().manual_seed(chosen["generator"])
-        return {"dataset": made, **chosen}
+class Case:
+    """What a loader is made of; samplers and generators are made anew for each.
 
-    return make
+    By default batches are of 2 samples.
+    """
+
+    def __init__(self, dataset, n_epochs=2, stop=None, **options):
+        self.dataset, self.n_epochs, self.stop = dataset, n_epochs, stop
+        fixed = {"batch_size", "batch_sampler"} & options.keys()
+        self.given = options if fixed else {"batch_size": 2, **options}
+
+    def options(self):
+        made = self.dataset()
+        options = {"dataset": made, **self.given}
+        for name in ("sampler", "batch_sampler"):
+            if callable(options.get(name)):
+                options[name] = options[name](made)
+        if "generator" in options:
+            options["generator"] = torch.Generator().manual_seed(options["generator"])
+        return options
 
 
 SAMPLERS = {
-    "in order": {},
     "shuffled": {"shuffle": True},
-    "own generator": {"shuffle": True, "generator": 9},
-    "dropping": {"drop_last": True},
-    "sampler": {"sampler": lambda _: SubsetRandomSampler(range(1, 9))},
     "batches": {"batch_sampler": lambda made: BatchSampler(SequentialSampler(made), 4, False)},
+    "own generator": {"shuffle": True, "generator": 9},
+    "dropping": {"drop_last": True, "batch_size": 3},
+    "sampler": {"sampler": lambda _: SubsetRandomSampler(range(1, 9))},
     "odd batches": {"batch_sampler": lambda _: parts.OddSampler()},
     "single": {"batch_size": None},
 }
-MAPS = {"values": parts.Values, "many": parts.ManyValues, "staged": parts.Staged,
-        "plain": parts.Plain}  # fmt: skip
-
-
-def sized(options):
-    fixed = {"batch_size", "batch_sampler"} & options.keys()
-    return options if fixed else {"batch_size": 3, **options}
-
-
-def odd_fits(dataset, sampler):
-    # __getitems__ gets what the sampler yields; those here take lists.
-    return not (sampler == "odd batches" and dataset == "many")
-
-
-# Of a dataset whose items are read one by one all samplers meet workers; of the others two do.
-MATRIX = [
-    pytest.param(MAPS[dataset], {**sized(SAMPLERS[sampler]), "num_workers": workers},
-                 id=f"{dataset}-{sampler}-{workers}",
-                 marks=pytest.mark.long if workers and dataset != "plain"
-                 and sampler not in ("shuffled", "batches") else ())
-    for dataset, sampler, workers in itertools.product(MAPS, SAMPLERS, (0, 1))
-    if odd_fits(dataset, sampler)
-]  # fmt: skip
-
-
-def spelled(options):
-    """Return a name for options that is the same in every process."""
-    return ",".join(
-        f"{name}={getattr(value, '__name__', value)}" for name, value in options.items()
-    )
-
-
-@pytest.mark.quick_cases(5)
-@pytest.mark.parametrize(("dataset", "options"), MATRIX)
-def test_batches_of_a_map_dataset_are_the_same(tmp_path, dataset, options):
-    assert_same(tmp_path, sampled(dataset, **options))
+MAPS = {"plain": parts.Plain, "values": parts.Values, "many": parts.ManyValues,
+        "staged": parts.Staged}  # fmt: skip
+STREAMS = ({"batch_size": 4, "drop_last": True}, {}, {"batch_size": None})
+OPTIONS = (
+    {"num_workers": 2, "persistent_workers": True},
+    {"num_workers": 2, "persistent_workers": True, "shuffle": True},
+    {"num_workers": 1, "in_order": False},
+    {"num_workers": 2, "prefetch_factor": 1},
+    {"num_workers": 1, "timeout": 20},
+    {"num_workers": 2, "worker_init_fn": parts.offset_start},
+    {"num_workers": 1, "pin_memory": True},
+    {"num_workers": 0, "pin_memory": True},
+    {"num_workers": 1, "multiprocessing_context": "fork"},
+    {"num_workers": 1, "persistent_workers": True, "worker_init_fn": parts.offset_start},
+)
+FAULTS = {
+    **{f"{fault} in {where}": {"dataset": lambda fault=fault, where=where:
+                               parts.Faulty(fault, where)}
+       for fault, where in itertools.product(("value", "key", "schema", "os"),
+                                             ("__getitem__", "read"))},
+    "stream": {"dataset": parts.FaultyStream},
+    "collate": {"dataset": parts.Plain, "collate_fn": parts.failing_collate},
+    "start": {"dataset": parts.Plain, "worker_init_fn": parts.failing_start},
+    "no batches": {"dataset": parts.Texts, "batch_sampler": lambda _: [3, 4]},
+    "sampler": {"dataset": parts.Plain, "batch_sampler": lambda _: parts.FaultySampler()},
+    "size": {"dataset": parts.Plain, "batch_size": 0},
+    "workers": {"dataset": parts.Plain, "num_workers": -1},
+    "shuffled stream": {"dataset": parts.Stream, "shuffle": True},
+}  # fmt: skip
+UNUSUAL = {
+    "subset": {"dataset": lambda: parts.BareSubset(parts.Plain(), [3, 1, 2])},
+    "concat": {"dataset": lambda: parts.BareConcat(parts.Plain())},
+    "shy": {"dataset": parts.Plain, "batch_sampler": lambda _: parts.ShySampler()},
+    "replaced": {"dataset": parts.Replaced, "worker_init_fn": parts.replace_read},
+}
+CASES = {
+    **{f"{name}-{sampler}-{workers}": Case(MAPS[name], num_workers=workers, **SAMPLERS[sampler])
+       for workers, name, sampler in itertools.product((0, 1), MAPS, SAMPLERS)
+       # __getitems__ gets what the sampler yields; those here take lists.
+       if (name, sampler) != ("many", "odd batches")},
+    **{f"stream-{number}-{workers}": Case(parts.Stream, num_workers=workers, **each)
+       for workers, (number, each) in itertools.product((0, 2, 1), enumerate(STREAMS))},
+    **{f"options {number}": Case(parts.Values, n_epochs=3, **each)
+       for number, each in enumerate(OPTIONS)},
+    **{f"left-{kind.__name__}-{kept}": Case(kind, 3, 2, num_workers=1, persistent_workers=kept)
+       for kept, kind in itertools.product((False, True), (parts.Values, parts.Stream))},
+    **{f"{name}-{workers}": Case(n_epochs=1, **{"num_workers": workers, **each})
+       for workers, (name, each) in itertools.product((0, 1), {**UNUSUAL, **FAULTS}.items())},
+    # One that a worker sends is the end for the loop; torch keeps its workers until a collection.
+    **{f"stop in {where}": Case(lambda where=where: parts.Faulty("stop", where), n_epochs=1)
+       for where in ("__getitem__", "read")},
+}  # fmt: skip
+QUICK = {
+    "plain-batches-0", "plain-batches-1", "values-shuffled-0", "values-shuffled-1",
+    "many-own generator-0", "staged-odd batches-0", "plain-single-0", "stream-0-0", "stream-0-2",
+    "options 0", "left-Values-False", "subset-0", "replaced-1", "value in __getitem__-0",
+    "key in read-0", "key in read-1", "stream-0", "collate-1", "start-1", "no batches-0",
+    "sampler-0", "size-0", "stop in read",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("options", "workers"),
-    [
-        ({"batch_size": 2}, 0),
-        ({"batch_size": None}, 0),
-        ({"batch_size": 4, "drop_last": True}, 0),
-        ({"batch_size": 4, "drop_last": True}, 2),
-        pytest.param({"batch_size": 2}, 1, marks=pytest.mark.long),
-        pytest.param({"batch_size": 2}, 2, marks=pytest.mark.long),
-        pytest.param({"batch_size": None}, 1, marks=pytest.mark.long),
-        pytest.param({"batch_size": None}, 2, marks=pytest.mark.long),
-        pytest.param({"batch_size": 4, "drop_last": True}, 1, marks=pytest.mark.long),
-    ],
-    ids=str,
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in CASES]
 )
-def test_batches_of_a_stream_are_the_same(tmp_path, options, workers):
-    assert_same(tmp_path, sampled(parts.Stream, num_workers=workers, **options))
+def test_what_a_script_sees_is_the_same(tmp_path, name):
+    expected = outcome(torch.utils.data.DataLoader, CASES[name])
+    children, threads, descriptors = leaks()
+    with iobench.record(tmp_path / "run", detail="sample"):
+        observed = outcome(DataLoader, CASES[name])
+    for ours, theirs in zip(observed, expected, strict=True):
+        assert ours == theirs
+    after = leaks()
+    assert after[0] == children
+    # A thread that another test left may end meanwhile.
+    assert not Counter(after[1]) - Counter(threads)
+    assert after[2] <= descriptors
+    assert expected[0][-1] == "end of epoch" or isinstance(expected[0][-1][0], type)
 
 
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"num_workers": 2, "persistent_workers": True},
-        {"num_workers": 2, "persistent_workers": True, "shuffle": True},
-        {"num_workers": 1, "in_order": False},
-        {"num_workers": 2, "prefetch_factor": 1},
-        {"num_workers": 1, "prefetch_factor": 5},
-        {"num_workers": 1, "timeout": 20},
-        {"num_workers": 2, "worker_init_fn": parts.offset_start},
-        {"num_workers": 1, "pin_memory": True},
-        {"num_workers": 0, "pin_memory": True},
-        {"num_workers": 1, "multiprocessing_context": "fork"},
-        {"num_workers": 1, "persistent_workers": True, "worker_init_fn": parts.offset_start},
-    ],
-    ids=spelled,
-)
-def test_options_mean_the_same(tmp_path, options):
-    assert_same(tmp_path, sampled(parts.Values, batch_size=2, **options), n_epochs=3)
-
-
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("options", [{}, {"persistent_workers": True}], ids=str)
-@pytest.mark.parametrize("dataset", [parts.Values, parts.Stream])
-def test_a_loop_that_is_left_early_leaves_the_same(tmp_path, dataset, options):
-    make = sampled(dataset, batch_size=2, num_workers=1, **options)
-    assert_same(tmp_path, make, stop=2, n_epochs=3)
-
-
-@pytest.mark.quick_cases(5)
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize(
-    ("dataset", "options"),
-    [
-        pytest.param(lambda: parts.BareSubset(parts.Plain(), [3, 1, 2]), {}, id="subset"),
-        pytest.param(lambda: parts.BareConcat(parts.Plain()), {}, id="concat"),
-        pytest.param(parts.Plain, {"batch_sampler": lambda _: parts.ShySampler()}, id="shy"),
-        pytest.param(parts.Replaced, {"worker_init_fn": parts.replace_read}, id="replaced"),
-    ],
-)
-def test_parts_of_an_unusual_make_are_the_same(tmp_path, dataset, options, workers):
-    assert_same(tmp_path, sampled(dataset, num_workers=workers, **options), n_epochs=1)
-
-
-METHODS = ("__getitem__", "read")
-FAULTS = [
-    *(pytest.param({"dataset": lambda fault=fault, where=where: parts.Faulty(fault, where)},
-                   id=f"{fault} in {where}")
-      for fault, where in itertools.product(("value", "key", "schema", "os"), METHODS)),
-    pytest.param({"dataset": parts.FaultyStream}, id="stream"),
-    pytest.param({"dataset": parts.Plain, "collate_fn": parts.failing_collate}, id="collate"),
-    pytest.param({"dataset": parts.Plain, "worker_init_fn": parts.failing_start}, id="start"),
-    pytest.param({"dataset": parts.Texts, "batch_sampler": lambda _: [3, 4]}, id="no batches"),
-    pytest.param({"dataset": parts.Plain, "batch_sampler": lambda _: parts.FaultySampler()},
-                 id="sampler"),
-    pytest.param({"dataset": parts.Plain, "batch_size": 0}, id="size"),
-    pytest.param({"dataset": parts.Plain, "num_workers": -1}, id="workers"),
-    pytest.param({"dataset": parts.Stream, "shuffle": True}, id="shuffled stream"),
-]  # fmt: skip
-
-
-# One that a worker sends is the end for the loop, and torch keeps its workers until a collection.
-STOPS = [
-    pytest.param({"dataset": lambda where=where: parts.Faulty("stop", where), "num_workers": 0},
-                 id=f"stop in {where}")
-    for where in METHODS
-]  # fmt: skip
-
-
-@pytest.mark.quick_cases(9)
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("options", FAULTS + STOPS)
-def test_errors_have_the_same_type_and_text(tmp_path, options, workers):
-    options = {"num_workers": workers, **options}
-    dataset = options.pop("dataset")
-    if "batch_sampler" not in options:
-        options = {"batch_size": 2, **options}
-    seen, *_ = assert_same(tmp_path, sampled(dataset, **options), n_epochs=1)
-    assert seen[-1] == "end of epoch" or isinstance(seen[-1][0], type)
+def test_every_quick_case_is_one():
+    assert set(CASES) >= QUICK
