@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from iobench.analysis.time_intervals import nesting
 from iobench.recording.kinds import (
     WORKER_KINDS,
     Trait,
@@ -108,17 +109,11 @@ def _counted_inside(spans: NDArray[Any]) -> NDArray[np.bool_]:
     order = np.lexsort(
         (-spans["sequence"].astype(np.int64), -spans["end_ns"], spans["start_ns"], lane)
     )
-    lane, end, known = lane[order], spans["end_ns"][order], spans["nbytes"][order] >= 0
-    start = spans["start_ns"][order]
-    # The next one told on the lane that begins before this one ends lies inside it.
-    following = np.append(np.flatnonzero(known), len(order))
-    place = (
-        following[np.searchsorted(following, np.arange(len(order)) + 1)] if len(order) else order
-    )
-    there = place < len(order)
-    inside = np.zeros(len(order), bool)
-    at, of = np.flatnonzero(there), place[there]
-    inside[at] = (lane[of] == lane[at]) & (start[of] < end[at]) & (end[of] <= end[at])
+    nested = nesting(spans["start_ns"][order], spans["end_ns"][order], lane[order])
+    tells, inside = spans["nbytes"][order] >= 0, np.zeros(len(order), bool)
+    for level in range(int(nested.level.max(initial=0)), 0, -1):
+        inner = (nested.level == level) & (tells | inside)
+        inside[nested.parent[inner]] = True
     marks = np.zeros(len(order), bool)
     marks[order] = inside
     return marks

@@ -31,16 +31,19 @@ def host(memory=None, *, closed=True):
     return sketch
 
 
-def run(steps, *, with_batches=True, closed=True):
-    """Return a loop: wait, give the device a copy and work, go on at once."""
+def run(steps, *, with_batches=True, closed=True, ahead=False):
+    """Return a loop: wait, give the device a copy and work, go on at once.
+
+    Batches may be copied ``ahead`` of their delivery.
+    """
     sketch, now, free = host(closed=closed), 0, 0
     for batch, (wait, before, after, copy, work) in enumerate(steps):
         sketch.wait(batch, now, now + wait)
-        now += wait + before
+        copied_from, now = now, now + wait + before
         number = batch if with_batches else -1
         for kind, duration in ((Kind.H2D, copy), (Kind.FORWARD, work), (Kind.BACKWARD, work)):
             if duration:
-                start = max(now, free)
+                start = max(copied_from if ahead and kind is Kind.H2D else now, free)
                 free = start + duration
                 sketch.add(CONSUMER, kind, start, free, batch=number, nbytes=NBYTES, **ON_DEVICE)
         now += after
@@ -61,9 +64,9 @@ def idle(of):
     return int(of.exposed_ns.sum()), of.covered_ns, of.busy_ns
 
 
-@given(STEPS)
-def test_exposure_is_within_its_bounds_and_never_counted_twice(steps):
-    sketch = run(steps)
+@given(STEPS, st.booleans())
+def test_exposure_is_within_its_bounds_and_never_counted_twice(steps, ahead):
+    sketch = run(steps, ahead=ahead)
     of = waits_of(sketch)
     exposed = of.exposed_ns
     assert ((exposed >= 0) & (exposed <= of.use_ns - of.requested_ns)).all()
