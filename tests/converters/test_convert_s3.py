@@ -65,7 +65,7 @@ def test_a_store_has_the_bytes_it_has_on_disk(place, fmt, tmp_path, begun_upload
     with pytest.raises(RuntimeError):  # leaves whole shards and nothing else
         run(place, fmt, Failing(LARGE))
     assert begun_uploads() == []
-    names = place.below()
+    names = content(place)
     assert "iobench.journal/shard-00000.json" in names
     assert not [name for name in names if "lock" in name or "part-" in name]
     store, here = run(place, fmt), run(tmp_path / "store", fmt)
@@ -171,7 +171,7 @@ def test_a_lock_is_held_renewed_and_released(place, monkeypatch):
         while (place / LOCK_NAME).looked_up().etag == first:
             lock.check()  # until the next heartbeat
     assert find_writer(place) == ""
-    assert place.below() == []
+    assert content(place) == {}
     with locked(place) as lock:
         (place / LOCK_NAME).write_bytes(b"host=other\npid=1\n")
         with pytest.raises(StoreClaimedError, match="process 1 on other took over"):

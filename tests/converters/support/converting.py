@@ -111,7 +111,5 @@ def in_a_child(function: Callable[..., Any], *args: Any) -> int | None:
 
 def content(path: Path) -> dict[str, bytes]:
     """Return the files below a folder, local or in a bucket, by name."""
-    if not isinstance(path, Path):
-        return {name: (path / name).read_bytes() for name in path.below()}
-    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    files = sorted(file for file in path.rglob("*") if file.is_file())
     return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
