@@ -10,14 +10,14 @@ import msgspec
 from iobench.findings.contract import Finding
 from iobench.report import units
 from iobench.report.document import Section, Sentence
-from iobench.storage.probe_figures import CACHES, UNCACHED, read_limits
+from iobench.storage.probe_figures import read_limits
 
 if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
 
 COLD, WARM = 0.9, 0.1
-"""A run with a larger share of cold reads is compared with the device, with a smaller one with the
-page cache; between them with both, in the run's proportion."""
+"""A run is compared with the device where at least so much of what it read was cold; its files are
+cold or warm where the page cache held less, or more, of them before."""
 ONE_PASS: Final = 1.1
 """A run that reads no more than this of its files reads nothing twice that was cold before it."""
 
@@ -25,8 +25,8 @@ ONE_PASS: Final = 1.1
 class LimitUse(msgspec.Struct, frozen=True):
     """How much of what storage can deliver a run used; ``reason`` says why there is no limit.
 
-    ``limit_bytes_per_s`` is what the probe reached with reads served as the run's were,
-    ``storage_bytes_per_s`` what it reached past the page cache.
+    ``storage_bytes_per_s`` is what the probe reached past the page cache, ``limit_bytes_per_s`` the
+    same where the run read so, too.
     """
 
     used_bytes_per_s: float | None = None
@@ -44,23 +44,21 @@ def limit_of(run: RankRun) -> LimitUse | None:
         return None if facts.no_storage_probe is None else LimitUse(reason=facts.no_storage_probe)
     probes += read_limits([facts.storage_after])
     readers = max(1, run.exposure.workers or facts.threads)
-    rates = ([each.rate(readers, servers) for each in probes] for servers in (UNCACHED, CACHES))
-    storage, cached = (fmean(known) if (known := [*filter(None, of)]) else None for of in rates)
+    known = [*filter(None, (each.rate(readers) for each in probes))]
+    storage = fmean(known) if known else None
     if not window.read_nbytes or not window.wall_ns:
         why = "the bytes that the run read were not counted"
         return LimitUse(storage_bytes_per_s=storage, reason=why)
     used = window.read_nbytes / window.wall_ns * 1e9
     cold = _cold_by_residency(run) if window.cold_fraction is None else window.cold_fraction
-    if cold is None:
+    if cold is None or cold < COLD or not storage:
         why = "how much of it came from storage is unknown"
+        if cold is not None:
+            why = "the page cache served it, and the probe reads past that"
+        if not storage:
+            why = "the probe had no reads of the storage itself"
         return LimitUse(used, storage_bytes_per_s=storage, reason=why)
-    share = 0.0 if cold <= WARM else 1.0 if cold >= COLD else cold
-    parts = [(part, rate) for part, rate in ((share, storage), (1 - share, cached)) if part]
-    if not all(rate for _, rate in parts):
-        why = "the probe had no reads that were served in the same way"
-        return LimitUse(used, storage_bytes_per_s=storage, reason=why)
-    limit = 1 / sum(part / rate for part, rate in parts if rate)
-    return LimitUse(used, limit, storage, used / limit)
+    return LimitUse(used, storage, storage, used / storage)
 
 
 def _cold_by_residency(run: RankRun) -> float | None:
@@ -90,8 +88,8 @@ def _sentence(use: LimitUse) -> Sentence:
             f"The run's share of that is unknown: {use.reason}."
         )
     reached = (
-        f"Read {units.byte_rate(use.used_bytes_per_s)}; a reader of the same pattern, served in "
-        f"the same way, got {units.byte_rate(use.limit_bytes_per_s)}"
+        f"Read {units.byte_rate(use.used_bytes_per_s)}; a reader of the same pattern, bypassing "
+        f"the page cache, got {units.byte_rate(use.limit_bytes_per_s)}"
     )
     if use.used_fraction > 1:
         more = ", less than the run: the run reads in another size or order than the probe."

@@ -114,21 +114,14 @@ AT_ONCE: Final = 128 << 20
 """Length of the mappings that are looked at: ``mincore`` writes one byte a page."""
 
 
-def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> tuple[int, int] | None:
-    """Return how many pages of a range of an open file the page cache holds, and has in all.
-
-    None where nothing tells. The range ends with the file, also where ``nbytes`` is None.
-    """
-    size = os.fstat(fd).st_size
-    end = size if nbytes is None else min(size, offset + nbytes)
-    first = offset // mmap.PAGESIZE * mmap.PAGESIZE
-    if end <= first:
-        return 0, 0
+def pages_of(fd: int) -> tuple[int, int] | None:
+    """Return how many pages of an open file the page cache holds, and it has; None if unknown."""
+    end = os.fstat(fd).st_size
     if not _may_query_pages(fd):
         return None
     libc = ctypes.CDLL(None)
     resident = n = 0
-    for start in range(first, end, AT_ONCE):
+    for start in range(0, end, AT_ONCE):
         length = min(AT_ONCE, end - start)
         try:
             # Private and writable only because ctypes wants a writable buffer; nothing is written.

@@ -1,8 +1,6 @@
 """A bounded, read-only probe of what storage gives a reader of a run's shape, by existing files.
 
-It reads in short turns, past the page cache and out of it, and leaves the page cache as it was:
-through it only such ranges are read of which it holds nothing, and these are dropped again, or of
-which it holds all.
+It reads past the page cache, and leaves that as it was.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 
 from iobench.errors import MissingFileError, OptionError, StorageError
@@ -24,10 +21,7 @@ from iobench.files.urls import is_url
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import host_name
 from iobench.storage.file_systems import file_system_of
-from iobench.storage.page_cache import pages_of
 from iobench.storage.probe_figures import (
-    CACHE,
-    CACHED,
     DEVICE,
     DIRECT,
     MEMORY,
@@ -48,19 +42,13 @@ if TYPE_CHECKING:
 LIMITS: Final = "IOBENCH_LIMITS"
 """What ``--limits auto`` stands for: seconds, or ``off``."""
 DEFAULT_S, MOST_S = "2", 60.0
-TURNS: Final = 5
-"""Of each way of reading, spread over the time."""
-TURN_NBYTES, TURN_READS = 32 << 20, 256
-"""What ends a turn: its figure stands then."""
-WARM_NBYTES: Final = 8 << 20
-"""What is brought into the page cache to be read out of it."""
+ENOUGH_NBYTES, ENOUGH_READS = 160 << 20, 1280
+"""What ends a probe: its figure stands then."""
 HELD_NBYTES: Final = 256 << 20
 """Of all buffers: larger requests are read in parts."""
 MOST_READERS, MOST_PATHS, MOST_FILES, MOST_ENTRIES = 128, 1024, 128, 20_000
 ALIGNMENT: Final = max(4096, mmap.PAGESIZE)
 """Of offsets, lengths and buffers of direct reads."""
-DROP_TRIES: Final = 4
-"""A page that the kernel is moving just then is dropped at the next."""
 REQUEST_DTYPE: Final = np.dtype([("file", "<i8"), ("offset", "<i8"), ("nbytes", "<i8")])
 
 
@@ -99,18 +87,23 @@ def probe_run(
     readers = min(readers, MOST_READERS)
     request = max(1, min(request_nbytes, HELD_NBYTES // readers))
     chosen = choose_files(files, request)
-    probe = _Probe([path for path, _ in chosen], readers, clock)
-    sizes = [nbytes for _, nbytes in chosen]
-    n = min(TURN_READS, max(readers, TURN_NBYTES // request))
-    requests = random_requests(sizes, request, 2 * TURNS * n, np.random.default_rng(0))
+    paths, sizes = zip(*chosen, strict=True)
+    on = file_system_of(paths[0])
+    served_by = {"local": DEVICE, "network": SERVER, "memory": MEMORY}.get(on.reach, STORAGE)
+    if on.reach == "local" and not on.in_page_cache:
+        served_by = UNKNOWN  # ZFS quietly reads through its own cache
+    n = min(ENOUGH_READS, max(readers, ENOUGH_NBYTES // request))
+    requests = aligned(random_requests(sizes, request, n, np.random.default_rng(0)))
+    calls, refused = [], "no time was left for it"
     try:
-        probe.measure(aligned(requests), n, start_ns + round(duration_s * 1e9))
+        calls = _read(paths, requests, readers, start_ns + round(duration_s * 1e9), clock)
     except OSError as error:
-        name = error.filename or chosen[0][0]
-        raise StorageError(f"{name}: cannot be read: {error.strerror or error}") from error
-    on = probe.file_system
+        if error.errno != errno.EINVAL:
+            name = error.filename or paths[0]
+            raise StorageError(f"{name}: cannot be read: {error.strerror or error}") from error
+        refused = f"{on.name} refuses O_DIRECT"
     return StorageLimits(
-        path=os.path.commonpath([path.resolve() for path, _ in chosen]),
+        path=os.path.commonpath([path.resolve() for path in paths]),
         mount=on.mount,
         host=host_name(),
         file_system=on.name,
@@ -119,8 +112,66 @@ def probe_run(
         request_nbytes=request,
         n_files=len(chosen),
         files_nbytes=sum(sizes),
-        reads=probe.figures(),
+        reads=(_figures(calls, readers, served_by, refused),),
         spent_ns=clock.now_ns() - start_ns,
+    )
+
+
+def _read(
+    paths: Sequence[Path],
+    requests: NDArray[Any],
+    readers: int,
+    deadline_ns: int,
+    clock: Clock,
+) -> list[tuple[int, int, int]]:
+    """Read each share of the requests by a thread; return begin, end and bytes of each read."""
+    with contextlib.ExitStack() as stack:
+        fds = []
+        for path in paths:
+            fds.append(open_quietly(path, os.O_DIRECT))
+            stack.callback(os.close, fds[-1])
+        # Anonymous mappings: aligned as direct reads need it, and touched before the first.
+        size = int(requests["nbytes"].max(initial=0))
+        buffers = [stack.enter_context(mmap.mmap(-1, size)) for _ in range(readers)]
+        for buffer in buffers:
+            buffer[:: mmap.PAGESIZE] = bytes(len(buffer[:: mmap.PAGESIZE]))
+
+        def read_share(share: NDArray[Any], buffer: mmap.mmap) -> list[tuple[int, int, int]]:
+            calls: list[tuple[int, int, int]] = []
+            with memoryview(buffer) as whole:
+                for file, offset, nbytes in share.tolist():
+                    with whole[:nbytes] as part:
+                        start_ns = clock.now_ns()
+                        if start_ns >= deadline_ns:
+                            break
+                        returned = os.preadv(fds[file], [part], offset)
+                        calls.append((start_ns, clock.now_ns(), returned))
+            return calls
+
+        with ThreadPoolExecutor(readers) as pool:
+            done = pool.map(read_share, np.array_split(requests, readers), buffers)
+            return [call for each in done for call in each]
+
+
+def _figures(
+    calls: Sequence[tuple[int, int, int]], threads: int, served_by: str, refused: str
+) -> ReadFigures:
+    if not calls:
+        return ReadFigures(way=DIRECT, threads=threads, refused=refused)
+    latencies_ns = [end - start for start, end, _ in calls]
+    nbytes = sum(nbytes for *_, nbytes in calls)
+    wall_ns = max(end for _, end, _ in calls) - min(start for start, *_ in calls)
+    points = np.quantile(latencies_ns, (0.5, 0.9, 0.99, 1.0), method="inverted_cdf")
+    return ReadFigures(
+        way=DIRECT,
+        threads=threads,
+        n_reads=len(calls),
+        nbytes=nbytes,
+        wall_ns=wall_ns,
+        bytes_per_s=nbytes / wall_ns * 1e9 if wall_ns else None,
+        reads_per_s=len(calls) / wall_ns * 1e9 if wall_ns else None,
+        latency_ns=tuple(map(int, points)),
+        served_by=served_by,
     )
 
 
@@ -194,175 +245,3 @@ def open_quietly(path: os.PathLike[str], flags: int = 0) -> int:
         return os.open(path, flags | os.O_NOATIME)
     except PermissionError:  # a file of somebody else
         return os.open(path, flags)
-
-
-class _Reads(msgspec.Struct):
-    """Reads of one way, over its turns."""
-
-    refused: str = ""
-    nbytes: int = 0
-    wall_ns: int = 0
-    latencies_ns: list[int] = []
-
-    def figures(self, method: str, threads: int, served_by: str) -> ReadFigures:
-        n_reads = len(self.latencies_ns)
-        if not n_reads:
-            refused = self.refused or "no time was left for it"
-            return ReadFigures(way=method, threads=threads, refused=refused)
-        points = np.quantile(self.latencies_ns, (0.5, 0.9, 0.99, 1.0), method="inverted_cdf")
-        return ReadFigures(
-            way=method,
-            threads=threads,
-            n_reads=n_reads,
-            nbytes=self.nbytes,
-            wall_ns=self.wall_ns,
-            bytes_per_s=self.nbytes / self.wall_ns * 1e9 if self.wall_ns else None,
-            reads_per_s=n_reads / self.wall_ns * 1e9 if self.wall_ns else None,
-            latency_ns=tuple(map(int, points)),
-            served_by=served_by,
-        )
-
-
-class _Probe:
-    """A probe that is being made."""
-
-    def __init__(self, files: Sequence[Path], readers: int, clock: Clock) -> None:
-        self.files, self.readers, self.clock = files, readers, clock
-        self.file_system = file_system_of(files[0])
-        self.direct, self.cached = _Reads(), _Reads()
-
-    def measure(self, requests: NDArray[Any], n: int, deadline_ns: int) -> None:
-        """Read turns of ``n`` requests past the page cache and out of it, one after the other."""
-        with contextlib.ExitStack() as stack:
-
-            def opened(flags: int = 0) -> list[int]:
-                fds = []
-                for file in self.files:
-                    fds.append(open_quietly(file, flags))
-                    stack.callback(os.close, fds[-1])
-                return fds
-
-            # Anonymous mappings: aligned as direct reads need it, and touched before the first.
-            size = int(requests["nbytes"].max(initial=0))
-            buffers = [stack.enter_context(mmap.mmap(-1, size)) for _ in range(self.readers)]
-            for buffer in buffers:
-                buffer[:: mmap.PAGESIZE] = bytes(len(buffer[:: mmap.PAGESIZE]))
-            through = opened()
-            for fd in through:  # nothing beside a range is read
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-            try:
-                past = opened(os.O_DIRECT)
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                past = []
-                self.direct.refused = f"{self.file_system.name} refuses O_DIRECT"
-            for turn in range(2 * TURNS):
-                now_ns = self.clock.now_ns()
-                if now_ns >= deadline_ns:
-                    break
-                until_ns = now_ns + (deadline_ns - now_ns) // (2 * TURNS - turn)
-                own = requests[np.arange(turn * n, turn * n + n) % len(requests)]
-                if turn % 2:
-                    self._read_cached(through, own, buffers, until_ns)
-                elif past:
-                    self._read(self.direct, past, own, buffers, until_ns)
-
-    def _read_cached(
-        self,
-        fds: list[int],
-        requests: NDArray[Any],
-        buffers: Sequence[mmap.mmap],
-        until_ns: int,
-    ) -> None:
-        """Read what the page cache holds; if it holds nothing, bring a little in, and drop it."""
-        held = np.array([_held(fds[file], *where) for file, *where in requests.tolist()])
-        if not self.file_system.in_page_cache or np.isnan(held).any():
-            self.cached.refused = (
-                "how much of these files the page cache holds cannot be queried, so it is left "
-                "alone"
-            )
-            return
-        cold, remaining = requests[held == 0.0], requests[held == 1.0]
-        if len(remaining):
-            self._read(self.cached, fds, np.resize(remaining, len(requests)), buffers, until_ns)
-            return
-        some = cold[: max(1, WARM_NBYTES // max(int(cold["nbytes"].max(initial=1)), 1))]
-        try:
-            warmed = []
-            for each in some:
-                if self.clock.now_ns() >= until_ns:
-                    break
-                warmed.append(each)
-                view = memoryview(buffers[0])[: int(each["nbytes"])]
-                os.preadv(fds[each["file"]], [view], int(each["offset"]))
-                view.release()
-            if warmed:
-                again = np.resize(np.array(warmed, REQUEST_DTYPE), len(requests))
-                self._read(self.cached, fds, again, buffers, until_ns)
-        finally:
-            for _ in range(DROP_TRIES):
-                for file, offset, nbytes in some.tolist():
-                    os.posix_fadvise(fds[file], offset, nbytes, os.POSIX_FADV_DONTNEED)
-                some = some[[_held(fds[file], *where) != 0.0 for file, *where in some.tolist()]]
-
-    def _read(
-        self,
-        reads: _Reads,
-        fds: list[int],
-        requests: NDArray[Any],
-        buffers: Sequence[mmap.mmap],
-        until_ns: int,
-    ) -> None:
-        """Read each share of the requests by a thread of its own; none begins after the end."""
-        shares = [each for each in np.array_split(requests, self.readers) if len(each)]
-        try:
-            with ThreadPoolExecutor(self.readers) as pool:
-                done = pool.map(
-                    lambda share, buffer: self._read_share(fds, share, buffer, until_ns),
-                    shares,
-                    buffers,
-                )
-                calls = [call for each in done for call in each]
-        except OSError as error:
-            if reads is not self.direct or error.errno != errno.EINVAL:
-                raise
-            reads.refused = f"{self.file_system.name} refuses O_DIRECT"
-            return
-        if calls:
-            reads.nbytes += sum(nbytes for *_, nbytes in calls)
-            reads.wall_ns += max(end for _, end, _ in calls) - min(start for start, *_ in calls)
-            reads.latencies_ns += [end - start for start, end, _ in calls]
-
-    def _read_share(
-        self, fds: Sequence[int], requests: NDArray[Any], buffer: mmap.mmap, deadline_ns: int
-    ) -> list[tuple[int, int, int]]:
-        """Return begin, end and bytes of each read."""
-        calls: list[tuple[int, int, int]] = []
-        with memoryview(buffer) as whole:
-            for file, offset, nbytes in requests.tolist():
-                with whole[:nbytes] as part:
-                    start_ns = self.clock.now_ns()
-                    if start_ns >= deadline_ns:
-                        break
-                    returned = os.preadv(fds[file], [part], offset)
-                    calls.append((start_ns, self.clock.now_ns(), returned))
-        return calls
-
-    def figures(self) -> tuple[ReadFigures, ...]:
-        """Return the figures of both ways."""
-        on = self.file_system
-        storage = {"local": DEVICE, "network": SERVER, "memory": MEMORY}.get(on.reach, STORAGE)
-        if on.reach == "local" and not on.in_page_cache:
-            storage = UNKNOWN  # ZFS quietly reads through its own cache
-        cache = MEMORY if on.reach == "memory" else CACHE
-        return (
-            self.direct.figures(DIRECT, self.readers, storage),
-            self.cached.figures(CACHED, self.readers, cache),
-        )
-
-
-def _held(fd: int, offset: int, nbytes: int) -> float:
-    """Return which share of a range the page cache holds; NaN where nothing tells."""
-    pages = pages_of(fd, offset, nbytes)
-    return float("nan") if pages is None else pages[0] / max(pages[1], 1)

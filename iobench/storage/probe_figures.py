@@ -1,4 +1,4 @@
-"""What a probe of storage measured: figures past the page cache and out of it, kept in run.json."""
+"""What a probe of storage measured past the page cache, kept in run.json."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from typing import Final
 import msgspec
 
 DIRECT: Final = "direct"
-CACHED: Final = "cached"
 DEVICE: Final = "device"
 SERVER: Final = "server"
 STORAGE: Final = "storage"
 """A device or a server: more is not known."""
-CACHE: Final = "page cache"
 MEMORY: Final = "memory"
 UNKNOWN: Final = "unknown"
 UNCACHED: Final = (DEVICE, SERVER, STORAGE)
-CACHES: Final = (CACHE, MEMORY, "the file system's cache")
 
 
 class ReadFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads in one way, by so many threads; no figures where they are refused."""
+    """Reads by so many threads; no figures where they are refused."""
 
-    way: str  # "direct", past the page cache, or "cached", out of it; older probes have others
+    way: str  # "direct", past the page cache; older probes have others
     threads: int
     n_reads: int = 0  # that ended
     nbytes: int = 0
@@ -52,12 +49,12 @@ class StorageLimits(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[ReadFigures, ...] = ()
     spent_ns: int
 
-    def rate(self, threads: int, servers: tuple[str, ...]) -> float | None:
-        """Return the bandwidth of the fastest reads that one of ``servers`` served.
+    def rate(self, threads: int) -> float | None:
+        """Return the bandwidth of the fastest reads of the storage itself.
 
         By the nearest threads tried.
         """
-        known = [each for each in self.reads if each.served_by in servers and each.bytes_per_s]
+        known = [each for each in self.reads if each.served_by in UNCACHED and each.bytes_per_s]
         fastest = min(
             known,
             key=lambda each: (abs(each.threads - threads), -(each.bytes_per_s or 0)),

@@ -238,7 +238,7 @@ def test_limits_of_a_folder_are_printed_for_reads_like_those_of_a_run_or_store(
         told = json.loads(iobench_here("limits", data, *words).stdout)
         assert told["request_nbytes"] == nbytes
         assert str(tmp_path / like) in told["like"]
-        assert {each["way"] for each in told["reads"]} == {"direct", "cached"}
+        assert [each["way"] for each in told["reads"]] == ["direct"]
 
 
 def test_a_profile_is_held_against_its_own_storage_or_says_why_not(
@@ -257,11 +257,10 @@ def test_a_profile_is_held_against_its_own_storage_or_says_why_not(
     (before,) = read_limits(told["storage_limits"])
     assert {each.threads for each in before.reads} == {1}
     assert use["storage_bytes_per_s"] or use["reason"]
-    assert told["storage_probe_s"] == before.spent_ns / 1e9
     if use["limit_bytes_per_s"] is not None:
         assert use["used_fraction"] == use["used_bytes_per_s"] / use["limit_bytes_per_s"]
     use, told = profiled(*POWER, "--limits", "off")
-    assert not {"storage_limits", "storage_probed", "storage_probe_s"} & set(told)
+    assert not {"storage_limits", "storage_probed"} & set(told)
     assert use is None
     (tmp_path / "own.py").write_text(GOING.replace("Going", "Numbered"))
     _, told = profiled("profile", "own:Numbered", "--compute", "none", "--workers", "0")

@@ -122,7 +122,7 @@ def _limits(run: str) -> dict[str, Any]:
     """Return what is no measurement of a probe, and the names of what is."""
     said = _said("limits", "run", "--like", run, "--duration", "1", "--json")
     named = {name: said.get(name) for name in ("request_nbytes", "n_files", "files_nbytes")}
-    reads = sorted({(each["way"], *each) for each in said["reads"] if each["way"] != "again"})
+    reads = sorted({(each["way"], *each) for each in said["reads"]})
     return {"exit": said["exit"], **named, "keys": [*said], "reads": reads}
 
 

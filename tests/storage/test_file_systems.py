@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from iobench.errors import StorageError
 from iobench.recording.mounts import FileSystem, file_system_at
 from iobench.storage import file_systems, page_cache
 from iobench.storage.file_systems import counts_device_reads, file_system_of
-from iobench.storage.page_cache import evict, pages_of, residency, warm_up
+from iobench.storage.page_cache import evict, residency, warm_up
 
 MOUNTS = (
     ("/", "ext4"),
@@ -111,19 +108,6 @@ def test_only_folders_of_this_machine_that_can_be_written_are_places(
     ]
 
 
-NBYTES = 40 * mmap.PAGESIZE - 7
-
-
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory):
-    path = tmp_path_factory.mktemp("residency") / "data"
-    path.write_bytes(bytes(NBYTES))
-    warm_up([path])
-    fd = os.open(path, os.O_RDONLY)
-    yield fd
-    os.close(fd)
-
-
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "data"
@@ -157,15 +141,6 @@ def test_where_nothing_tells_it_is_unknown(monkeypatch, file):
     monkeypatch.undo()
     monkeypatch.setattr(page_cache, "pages_of", lambda fd: None)
     assert residency([file]) is None
-
-
-@given(offset=st.integers(0, NBYTES + 9000), nbytes=st.integers(0, NBYTES + 9000))
-def test_all_that_was_just_read_is_there_whatever_the_range(warm, offset, nbytes):
-    found = pages_of(warm, offset, nbytes)
-    end = min(NBYTES, offset + nbytes)
-    first = offset // mmap.PAGESIZE
-    pages = -(-end // mmap.PAGESIZE) - first if end > first * mmap.PAGESIZE else 0
-    assert found == (pages, pages)
 
 
 def test_files_in_memory_are_all_there():

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from iobench.errors import MissingFileError, OptionError
 from iobench.storage import page_cache
-from iobench.storage.page_cache import evict, pages_of, warm_up
+from iobench.storage.page_cache import evict, warm_up
 from iobench.storage.probe import (
     probe_run,
 )
@@ -36,66 +36,25 @@ def files(tmp_path_factory):
     return found
 
 
-def pages(files: list[Path]) -> list[int]:
-    """Return of each page of the files whether the page cache holds it."""
-    found = []
-    for file in files:
-        fd = os.open(file, os.O_RDONLY)
-        starts = range(0, file.stat().st_size, mmap.PAGESIZE)
-        found += [pages_of(fd, start, 1)[0] for start in starts]
-        os.close(fd)
-    return found
-
-
-def touch(file: Path, offset: int, nbytes: int) -> None:
-    fd = os.open(file, os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-    os.pread(fd, nbytes, offset)
-    os.close(fd)
-
-
-def by_way(found):
-    return {each.way: each for each in found.reads}
-
-
-@pytest.mark.long
-@settings(deadline=None, max_examples=8)
-@given(
-    request_nbytes=st.integers(1, 700 * KIB),
-    readers=st.integers(1, 4),
-    warm=st.lists(st.tuples(st.integers(0, 2), st.integers(0, MIB)), max_size=5),
-)
-def test_the_page_cache_is_left_as_it_was(files, request_nbytes, readers, warm):
-    evict(files)
-    for number, offset in warm:
-        touch(files[number], offset, 40 * KIB)
-    before = pages(files)
-    found = probe_run(files, request_nbytes, readers, duration_s=5.0)
-    after = pages(files)
-    assert sum(each.nbytes for each in found.reads) > 0
-    assert all(was <= now for was, now in zip(before, after, strict=True))
-    assert sum(after) - sum(before) <= 4  # the kernel may hold one that it moves just then
-
-
-def test_what_is_in_the_page_cache_stays_and_is_read_out_of_it(files):
-    for _ in range(3):  # the kernel may take a page of its own accord; a probe takes them each time
-        warm_up(files)
-        found = probe_run(files, 64 * KIB, 2, duration_s=5.0)
-        if set(pages(files)) == {1}:
-            break
-    assert set(pages(files)) == {1}
-    assert by_way(found)["cached"].served_by in ("page cache", "memory")
-    assert {each.threads for each in found.reads} == {2}
+@pytest.mark.parametrize("prepare", [evict, warm_up])
+def test_the_page_cache_is_left_as_it_was_and_figures_are_read_back(files, prepare):
+    prepare(files)
+    before = page_cache.residency(files)
+    found = probe_run(files, 64 * KIB, 2, duration_s=5.0)
+    assert page_cache.residency(files) == before
+    (direct,) = found.reads
+    assert (direct.way, direct.threads) == ("direct", 2)
+    assert sum(each.nbytes for each in found.reads) > 0 or direct.refused
     assert read_limits([to_builtins(found), {"path": 1}, None]) == [found]
 
 
 def test_cold_files_are_served_by_what_holds_them(files):
     evict(files)
     found = probe_run(files, 64 * KIB, 1, duration_s=5.0)
-    direct, cached = found.reads
+    (direct,) = found.reads
     if found.file_system not in ("ext4", "xfs") or direct.refused:
         pytest.skip("this file system does not count what its device delivers")
-    assert (direct.served_by, cached.served_by) == ("device", "page cache")
+    assert direct.served_by == "device"
 
 
 class Storage:
@@ -184,9 +143,9 @@ def test_a_refusal_of_direct_reads_is_named(files, monkeypatch):
         return true_open(path, flags, *rest, **named)
 
     monkeypatch.setattr(os, "open", refuse)
-    found = by_way(probe_run(files, 64 * KIB, 1, duration_s=2.0))
-    assert found["direct"].refused.endswith("refuses O_DIRECT")
-    assert found["cached"].n_reads
+    (direct,) = probe_run(files, 64 * KIB, 1, duration_s=2.0).reads
+    assert direct.refused.endswith("refuses O_DIRECT")
+    assert not direct.n_reads
 
 
 @pytest.mark.parametrize(

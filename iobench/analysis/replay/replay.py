@@ -21,7 +21,7 @@ from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.errors import ProfileError
 from iobench.recording.kinds import LOOP_KINDS, Kind, copies_batches, is_one_of
 from iobench.recording.span_file import Flag
-from iobench.storage.probe_figures import UNCACHED, read_limits
+from iobench.storage.probe_figures import read_limits
 
 if TYPE_CHECKING:
     from iobench.analysis.replay.loader_run import LoaderRun
@@ -206,7 +206,7 @@ def machine_of(run: RunData) -> Machine:
     limits = next(iter(read_limits(facts.storage_limits)), None)
     return Machine(
         cores=float(cpus) if isinstance(cpus, int) and cpus > 0 else None,
-        read_nbytes_per_s=None if limits is None else limits.rate(workers, UNCACHED),
+        read_nbytes_per_s=None if limits is None else limits.rate(workers),
         loop_cpu_fraction=_loop_cpu_fraction(run),
     )
 
