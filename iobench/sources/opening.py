@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +31,7 @@ from iobench.files.open_files import forget_files
 from iobench.files.urls import URL, as_path, is_url
 from iobench.registry import dataset_names, find_dataset
 from iobench.stores.manifest import MANIFEST_NAME
-from iobench.stores.places import choose_place, mark_of, user_folder
+from iobench.stores.places import choose_place, mark_of
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex
@@ -119,8 +118,6 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
         numbers = index.splits[name]
         ends = [index.coordinate[number] for number in (numbers[0], numbers[-1])]
         screen.note(f"{name}: {len(numbers)} samples, {ends[0]} to {ends[1]}")
-    if not locator.stand_in:
-        show_terms_once(dataset.name, index.provenance, screen)
     return Source(
         dataset=dataset,
         locator=locator,
@@ -298,24 +295,11 @@ def _download(
             raise OptionError(f"--download: {target} has no CliMetLab plugin that fetches it")
         downloads = dataset.downloads()
     for one in downloads.calls:
-        terms = {"terms_of_use": one.terms_of_use, "citation": one.citation}
-        show_terms_once(one.name, terms, screen)
+        terms = {"terms of use": one.terms_of_use, "cite": one.citation}
+        texts = {what: " ".join(str(text or "").split()) for what, text in terms.items()}
+        # A dash is upstream's way to say that there is none.
+        known = [f"{what}: {text}" for what, text in texts.items() if text not in ("", "-")]
+        if known:
+            screen.note(f"{one.name}: {'; '.join(known)}")
     with screen.progress(f"downloading {target}") as move:
         download_missing(downloads, FileLocator(cache_dir=indexes), progress=move)
-
-
-def show_terms_once(dataset: str, provenance: Mapping[str, Any], screen: Screen) -> None:
-    """Show terms of use and citation of a dataset unless this user has seen them."""
-    texts = {
-        "terms of use": " ".join(str(provenance.get("terms_of_use") or "").split()),
-        "cite": " ".join(str(provenance.get("citation") or "").split()),
-    }
-    # A dash is upstream's way to say that there is none.
-    terms = "; ".join(f"{what}: {text}" for what, text in texts.items() if text not in ("", "-"))
-    digest = hashlib.blake2b(f"{dataset} {terms}".encode(), digest_size=16).hexdigest()
-    marker = user_folder() / "seen-terms" / digest
-    if terms and not marker.exists():
-        screen.note(f"{dataset}: {terms} (shown once)")
-        with suppress(OSError):
-            marker.parent.mkdir(parents=True, exist_ok=True)
-            marker.touch()

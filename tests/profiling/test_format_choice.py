@@ -67,7 +67,7 @@ def test_what_is_stored_otherwise() -> None:
         ("zarr:inner-chunk=y=256,codex=none", "did you mean codec"),
         ("zarr:range=t=0:1", "--range needs --dtype int16"),
         ("zarr:keep-bits=7", "unknown option"),
-        ("zarr:codec=zstd:lvl=3", "zstd has no lvl"),
+        ("zarr:codec=zstd:lvl=3", "numcodecs refuses it"),
         ("zarr:chunk-samples=no", "expected a number from 1"),
         ("numpy:codec=zstd", "unknown option"),
         ("zarr:=1", "NAME=VALUE"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,17 @@ import numpy as np
 import pytest
 
 from iobench.cli import main
+from iobench.errors import OptionError
+from iobench.profiling.config import RunConfig
+from iobench.profiling.profile_run import profile
+from iobench.profiling.tracing import ProfileTracing
 from iobench.recording.digests import read_digests
+from iobench.storage.darshan_setup import find_runtime
 
 xarray = pytest.importorskip("xarray", reason="it writes the file that is converted")
 
 N_STEPS, N_LEVELS, N_LATITUDES, N_LONGITUDES = 12, 3, 16, 24
-BRIEF = ("--compute", "none", "--workers", "0")
+BRIEF = ("--compute", "none")
 
 
 @pytest.fixture
@@ -60,7 +67,9 @@ def profiled(iobench_here, tmp_path: Path) -> Callable[..., list[dict[str, Any]]
     """Profile; return the JSON of its runs."""
 
     def run(*words: str | Path) -> list[dict[str, Any]]:
-        done = iobench_here("profile", *words, *BRIEF, "--json", "--store-dir", tmp_path / "st")
+        workers = () if "--workers" in words else ("--workers", "0")
+        words = (*words, *BRIEF, *workers)
+        done = iobench_here("profile", *words, "--json", "--store-dir", tmp_path / "st")
         assert done.returncode == 0, done.stderr
         found: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
         for one in found:
@@ -166,7 +175,7 @@ def test_a_conversion_ends_with_the_command_that_profiles_it(
     text = iobench_here(*words, "--store-dir", tmp_path / "st").stdout
     lines = [line.strip() for line in text.splitlines() if line.strip().startswith("iobench ")]
     assert [line.split()[1] for line in lines] == ["verify", "profile"]
-    for line, more in zip(lines, ((), ("--batches", "3", *BRIEF)), strict=True):
+    for line, more in zip(lines, ((), ("--batches", "3", *BRIEF, "--workers", "0")), strict=True):
         ran = iobench_here(*shlex.split(line)[1:], *more)
         assert ran.returncode == 0, ran.stderr
 
@@ -185,6 +194,19 @@ def test_a_store_in_a_bucket_is_profiled(
     assert [run["label"] for run in pair] == ["source", "own.zarr"]
 
 
+def test_a_plain_loop_beside_ours(profiled, own_file: Path, tmp_path: Path) -> None:
+    words = ("--sample-dim", "time", "--batches", "6", "--batch-size", "2", "--workers", "2")
+    runs = profiled(own_file, *words, "--pipeline", "upstream,own", "--out", tmp_path / "run")
+    upstream, own = runs
+    assert [run["pipeline"] for run in runs] == ["upstream", "own"]
+    # Neither has more than the other.
+    assert upstream["workers"] == (own["workers"] or own["threads"]) == 2
+    facts = [json.loads((Path(run["run"]) / "run.json").read_text()) for run in runs]
+    assert facts[0]["prefetch"] == facts[1]["prefetch"]
+    assert (upstream["batches"], upstream["nbytes"]) == (6, own["nbytes"])
+    assert {"fused:read+decode", "collate"} <= {row["stage"] for row in upstream["stages"]}
+
+
 def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("zarr", reason="xarray writes Zarr with it")
     xarray.open_dataset(own_file).to_zarr(tmp_path / "theirs.zarr", consolidated=False)
@@ -194,3 +216,79 @@ def test_a_plain_zarr_is_a_source_and_no_store(profiled, own_file: Path, tmp_pat
                  "--store-dir", str(tmp_path / "st")]) == 0  # fmt: skip
     runs = profiled("theirs.zarr", "ours.zarr", "--sample-dim", "time", "--batches", "3")
     assert [run["label"] for run in runs][-1] == "ours.zarr"
+
+
+class Notes(list[str]):
+    """A screen that keeps what it is told."""
+
+    def note(self, text: str) -> None:
+        self.append(text)
+
+
+def test_off_says_nothing_and_sets_nothing(tmp_path: Path) -> None:
+    screen, before = Notes(), dict(os.environ)
+    with closing(ProfileTracing(("off",), screen)) as tracing:
+        tracing.begin(tmp_path, [], [])
+    assert tracing.document["state"] == "off"
+    assert (screen, dict(os.environ), list(tmp_path.iterdir())) == ([], before, [])
+
+
+def test_without_a_runtime_it_measures_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DARSHAN_LIB", "LD_PRELOAD", "LD_LIBRARY_PATH", "PATH"):
+        monkeypatch.setenv(name, "")
+    screen = Notes()
+    with closing(ProfileTracing(("auto",), screen)) as tracing:
+        tracing.begin(tmp_path, [], [])
+    assert tracing.document["state"] == "off"
+    (line,) = screen
+    assert "not traced: no libdarshan.so" in line
+
+
+def test_a_process_that_is_not_the_command_lines_is_never_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = Path("/soft/libdarshan.so")
+    monkeypatch.setattr("iobench.profiling.tracing.ready_runtime", lambda *_: runtime)
+    tracing = ProfileTracing(("auto",), Notes())
+    assert tracing.document["state"] == "off"
+    assert "/soft/libdarshan.so" in tracing.document["reason"]
+
+
+def test_logs_of_the_users_own_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="no such file or folder"):
+        profile(RunConfig(targets=("nothing",), darshan=(str(tmp_path / "logs"),)), Notes())
+    tracing = ProfileTracing((str(tmp_path),), Notes())
+    assert tracing.document["logs"] == [str(tmp_path)]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(find_runtime(os.environ) is None, reason="no runtime; DARSHAN_LIB may name one")
+@pytest.mark.parametrize("how", ["--framework=workers", "--framework=torch", "--format=tfrecord"])
+def test_what_a_profile_reads_is_in_the_logs_of_its_processes(
+    iobench, tmp_path: Path, store_dir: Path, how: str
+) -> None:
+    pytest.importorskip("darshan", reason="reads the logs")
+    if "torch" in how:
+        pytest.importorskip("torch", reason="loads with torch")
+    from iobench.runs.reading import open_profile
+    from iobench.storage.darshan_reader import read_traces
+
+    run = tmp_path / "run"
+    done = iobench(
+        "profile", "maelstrom-ens10", "--tiny", "--store-dir", store_dir, "--out", run, how,
+        "--workers", "2", "--batches", "12", "--compute", "none", "--darshan", "auto",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads((run / "run.json").read_text())
+    assert told["darshan"]["state"] == "on", told["darshan"]
+    trace = read_traces([run / "darshan"])
+    counted = sum(int(each.counters["posix_read_nbytes"].sum()) for each in trace.processes)
+    segments = sum(int(each.segments["nbytes"].sum()) for each in trace.processes)
+    # Samples are packed in GRIB. The stand-in was made by the same command, and is not in the logs.
+    assert segments == counted > 12 * told["sample_nbytes"] * 0.1
+    assert all(len(each.marks) >= 2 for each in trace.processes)
+    pids = {process.pid for process in open_profile(run).processes}
+    assert pids == {each.pid for each in trace.processes}
