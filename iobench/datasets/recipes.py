@@ -6,8 +6,11 @@ overrides the few methods in which it is unlike others. See ``plugins/README.md`
 
 from __future__ import annotations
 
+import hashlib
+import json
 import string
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -16,21 +19,19 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from iobench.chunks.cf_times import decode_times
+from iobench.chunks.netcdf.file import inspect_netcdf
 from iobench.coordinates import SampleLabels
+from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.file_labels import (
-    CoordinateNames,
-    compare_coordinates,
-    label_samples,
-)
-from iobench.datasets.normalisation import Normalisation, checksum_of, normalisation_of
+from iobench.datasets.file_labels import CoordinateNames, compare_coordinates, label_samples
 from iobench.datasets.plain_loop import make_plain_loop
-from iobench.datasets.positions import FileCoordinates, SampleRows, decode_parts
+from iobench.datasets.positions import FileCoordinates, SampleRows
 from iobench.datasets.published_files import PublishedFiles, RecipeVariable, ZScore
 from iobench.datasets.source_files import describe_source, inspect_files, whole_variable
 from iobench.errors import FileFormatError, IobenchError, SampleError
 from iobench.samples import SampleSpec, Variable
+from iobench.stores.value_statistics import merge_means
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -155,7 +156,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
             training = {items.where[number][0] for number in items.splits.get("train", ())}
             fitted = [file for n, file in enumerate(opened) if n in training or not training]
             per_point = [each.name for each in self.fields if each.zscore == "point"]
-            self.normalisation = normalisation_of(fitted, scored, locator, per_point=per_point)
+            self.normalisation = normalisation_of(fitted, scored, per_point, locator)
         provenance = self.provenance(opened, [file.path.name for file in fitted])
         return SampleIndex(
             spec=self.spec(),
@@ -346,12 +347,15 @@ class Recipe(PublishedFiles, ChunkedSamples):
             "source": self.source,
         }
         if fitted:
+            digest = hashlib.sha256()
+            for name, (mean, divisor) in self.normalisation.items():
+                digest.update(name.encode() + mean.tobytes() + divisor.tobytes())
             facts["normalisation"] = {
                 "formula": "(x - mean) / std, ddof 0; a std of 0 divides by 1",
                 "over": "all values, per variable",
                 "per_point": [each.name for each in self.fields if each.zscore == "point"],
                 "files": list(fitted),
-                "sha256": checksum_of(self.normalisation),
+                "sha256": digest.hexdigest(),
             }
         return facts
 
@@ -384,17 +388,16 @@ def items_along(
     along = FileCoordinates(values, [units] * len(files), [""] * len(files))
     along.order = None  # files stay as they are
     samples = SampleRows((dim,), [along])
-    (axis,) = samples.axes
-    where = list(samples.where)
+    where, fields = list(samples.where), samples.index_fields()
+    paths = [file.path for file in files]
     if not is_time:
-        paths = [file.path for file in files]
         names = [f"{paths[n].name} {dim}={values[n][i]:g}" for n, i in where]
-        return Items(where, names, axis.positions, units, axis.rows)
+        return Items(where, **{**fields, "coordinate": names, "position_units": units})
     times = np.concatenate(values)
     if is_distinct and samples.is_doubled:
         distinct, counts = np.unique(times, return_counts=True)
         time = distinct[counts > 1][0]
-        before, again = (files[where[n][0]].path for n in np.flatnonzero(times == time)[:2])
+        before, again = (paths[where[n][0]] for n in np.flatnonzero(times == time)[:2])
         raise FileFormatError(
             f"{again}: holds {time}, which is in {before} already; expected each time once: are "
             "two files copies of one?"
@@ -408,35 +411,23 @@ def items_along(
             inside |= np.isin(spelled.astype(f"U{length}"), begins)
         if inside.any():
             by_split[split.name] = np.flatnonzero(inside).tolist()
-    return Items(where, spelled.tolist(), axis.positions, axis.units, axis.rows, by_split)
+    return Items(where, **{**fields, "coordinate": spelled.tolist()}, splits=by_split)
 
 
 def file_times(
     files: Sequence[NetcdfFile], name: str, unit: str = "s"
 ) -> list[NDArray[np.datetime64]]:
     """Return a time coordinate of each file, decoded by its CF units; one time of a scalar."""
-    attributes: list[tuple[str, str]] = []
-    for file in files:
-        variable = file.variables.get(name)
-        if variable is None or variable.dims not in ((name,), ()):
-            actual = "no variable" if variable is None else f"({', '.join(variable.dims)})"
-            raise FileFormatError(
-                f"{file.path}: has {actual} {name!r}, expected a coordinate along {name!r}"
-            )
-        own = variable.attributes
-        attributes.append((own.get("units", ""), own.get("calendar", "")))
-    stored = [np.atleast_1d(whole_variable(file, name)) for file in files]
-    every: Sequence[NDArray[Any] | None] | None
-    every = decode_parts(stored, *map(list, zip(*attributes, strict=True)))
-    if every is None:  # of which file is what follows
-        every = [decode_times(own, *each) for own, each in zip(stored, attributes, strict=True)]
     result: list[NDArray[np.datetime64]] = []
-    for file, times, (units, calendar) in zip(files, every, attributes, strict=True):
+    for file in files:
+        variable, units, times = file.variables.get(name), "", None
+        if variable is not None and variable.dims in ((name,), ()):
+            units, calendar = (variable.attributes.get(key, "") for key in ("units", "calendar"))
+            times = decode_times(np.atleast_1d(whole_variable(file, name)), units, calendar)
         if times is None or times.dtype.kind != "M" or np.isnat(times).any():
-            of_calendar = f" of the calendar {calendar!r}" if calendar else ""
             raise FileFormatError(
-                f"{file.path}: {name} has units {units!r}{of_calendar}, expected a date for each, "
-                "as 'hours since 1970-01-01 00:00:00' of the standard calendar, in UTC or with a "
+                f"{file.path}: {name} has units {units!r}, expected a date for each along it, as "
+                "'hours since 1970-01-01 00:00:00' of the standard calendar, in UTC or with a "
                 "zone as +01:00"
             )
         exact = (times + np.timedelta64(500, "ms")).astype("M8[s]")
@@ -446,3 +437,46 @@ def file_times(
                 f"{file.path}: time {odd[0]} is not on a whole {UNITS.get(unit, unit)}"
             )
     return result
+
+
+# ---- means and deviations: the moments of each file are kept, a further one costs its own bytes
+
+Normalisation = Mapping[str, "tuple[NDArray[np.float64], NDArray[np.float64]]"]
+"""By variable what is subtracted and divided by, scalars or of a field's shape; a deviation of 0
+divides by 1."""
+
+
+def normalisation_of(
+    files: Sequence[NetcdfFile], names: Sequence[str], per_point: Sequence[str], locator: Locator
+) -> Normalisation:
+    """Return the normalisation over files."""
+    what = json.dumps(["moments 3", sorted(per_point), sorted(names)])
+    inspection = Inspection(what, partial(_file_moments, tuple(names), tuple(per_point)), ())
+    paths = [file.path for file in files]
+    moments = catalogued(paths, inspection, cache_dir=locator.cache_dir, progress=locator.progress)
+    normalisation = {}
+    for name in names:
+        count, mean, squares = reduce(merge_means, (each[name] for each in moments))
+        deviation = np.sqrt(squares / count)
+        normalisation[name] = np.asarray(mean), np.where(deviation > 0, deviation, 1.0)
+    return normalisation
+
+
+def _file_moments(
+    names: tuple[str, ...], per_point: tuple[str, ...], path: Path
+) -> dict[str, tuple[Any, Any, Any]]:
+    """Return count, mean and sum of squared deviations of each variable of a file."""
+    file, moments = inspect_netcdf(path), dict[str, Any]()
+    for name in names:
+        values = whole_variable(file, name).astype(np.float64, copy=False)
+        axis = 0 if name in per_point else None
+        mean = values.mean(axis=axis)
+        if not np.isfinite(mean).all():
+            raise FileFormatError(
+                f"{path}: variable {name!r} has missing values, expected none; fetch the file again"
+            )
+        values = values - mean
+        np.square(values, out=values)
+        count = len(values) if axis == 0 else values.size
+        moments[name] = count, np.asarray(mean), np.asarray(values.sum(axis=axis))
+    return moments
