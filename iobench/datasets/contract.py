@@ -44,11 +44,7 @@ def no_progress(done: int, total: int) -> None:
 
 
 class PublishedStep(msgspec.Struct, frozen=True):
-    """One training step as published: the default compute stage of a profile.
-
-    ``forward_ns`` and ``backward_ns`` are for one step, of ``batches_per_step`` batches of
-    ``batch_size`` samples.
-    """
+    """One training step as published, of ``batches_per_step`` batches: the default compute."""
 
     forward_ns: int
     backward_ns: int
@@ -108,23 +104,18 @@ class SampleIndex(msgspec.Struct, frozen=True):
     where: Sequence[Where]  # one entry per sample, given to ``read``
     splits: Mapping[str, Sequence[int]] = msgspec.field(default_factory=dict)  # sample numbers
     coordinate: Sequence[str] = ()  # one name per sample (a date, a time step), for messages
-    # Where each sample lies along the sample dimension; what windows are laid over. Of a time,
-    # seconds since 1970 (or months, where steps are months or years: `time_positions`); of another
-    # coordinate, its numbers; counts where there is none. Strictly ascending or strictly descending
-    # within a row. Empty where the samples are in no such row.
+    # Where each sample lies along the sample dimension, which windows are laid over: seconds since
+    # 1970 (or months: `time_positions`), numbers of another coordinate, or counts. Strictly
+    # ascending or descending within a row; empty where the samples are in none.
     positions: Sequence[float] = ()
     position_units: str = ""  # ``"seconds"``, ``"months"``, the coordinate's own, or nothing
-    # Which row each sample lies in, where there are several: forecasts that each have the same
-    # lead times, runs that overlap. A window stays within one. Empty: all in one.
+    # Which row each sample lies in, where there are several, as of forecasts that each have the
+    # same lead times. A window stays within one.
     rows: Sequence[int] = ()
-    # Where samples are along several dimensions, each of these, the slowest first; ``positions``
-    # and ``rows`` are empty then. See `along`.
-    axes: Sequence[SampleAxis] = ()
-    # JSON-ready facts about the source that a store made from it keeps: files with size and mtime
-    # excluded, schema, options, normalisation
+    axes: Sequence[SampleAxis] = ()  # instead, of several dimensions, the slowest first
+    # JSON-ready facts about the source that a store made from it keeps
     provenance: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    # coordinates and attributes; what the samples are along. A store keeps it
-    meteorology: SampleLabels = msgspec.field(default_factory=SampleLabels)
+    meteorology: SampleLabels = msgspec.field(default_factory=SampleLabels)  # a store keeps it
 
     def __len__(self) -> int:
         return len(self.where)
@@ -134,9 +125,8 @@ class SampleIndex(msgspec.Struct, frozen=True):
         """The dimensions that samples are along, the slowest first; empty where nobody says."""
         if self.axes:
             return tuple(axis.name for axis in self.axes)
-        named = self.provenance.get("sample_dim")
-        told = tuple(named.split(",")) if isinstance(named, str) else ()
-        return self.meteorology.sample_dims or told
+        named = str(self.provenance.get("sample_dim") or "")
+        return self.meteorology.sample_dims or tuple(filter(None, named.split(",")))
 
     def along(self, dim: str = "") -> SampleAxis:
         """Return where samples lie along one of their dimensions, the only one by default."""
@@ -178,9 +168,8 @@ class Dataset(Protocol):
     """What one sample is and how to get it. Picklable; deterministic.
 
     ``files`` and ``samples`` are called once, in that order, in the main process; what they learn
-    travels to the workers inside the pickle (large arrays as paths, not values). The entry point
-    is a factory that takes the user's options as keyword arguments of type str and raises
-    ``OptionError`` or ``UnknownNameError`` for wrong ones.
+    travels to the workers inside the pickle. The entry point is a factory that takes the user's
+    options as keyword arguments of type str and raises ``OptionError`` for wrong ones.
 
     A class may also have
 

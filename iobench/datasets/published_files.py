@@ -121,20 +121,6 @@ class Option(msgspec.Struct, frozen=True):
         return text
 
 
-def parse_options(
-    dataset: str, known: Sequence[Option], given: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the value of each option of a dataset; OptionError lists those that are known."""
-    names = {each.name: each for each in known}
-    for name in given:
-        if name not in names:
-            raise OptionError(f"option {name!r}: {dataset} knows {', '.join(names) or 'none'}")
-    return {
-        name: each.value(given[name]) if name in given else each.default
-        for name, each in names.items()
-    }
-
-
 def _summary(values: Sequence[str]) -> str:
     if len(values) > LISTED:
         return f"{values[0]}, {values[1]} to {values[-1]} ({len(values)})"
@@ -148,9 +134,7 @@ class StandIn(msgspec.Struct, frozen=True):
     keys: tuple[Mapping[str, str], ...]  # its files
     n_steps: int = 0  # indexes along the sample dimension in each, at most; 0 for all of a real one
     tiny: bool = False  # whether it is the one of tests
-    lengths: Mapping[
-        str, int
-    ] = {}  # of axes that have others than real files, or none of their own
+    lengths: Mapping[str, int] = {}  # of axes that differ from real files' or have none
 
 
 class PublishedFiles:
@@ -183,7 +167,16 @@ class PublishedFiles:
     )
 
     def __init__(self, **options: str) -> None:
-        self.chosen: dict[str, Any] = parse_options(self.name, self.all_options(), options)
+        known = {each.name: each for each in self.all_options()}
+        for name in options:
+            if name not in known:
+                raise OptionError(
+                    f"option {name!r}: {self.name} knows {', '.join(known) or 'none'}"
+                )
+        self.chosen: dict[str, Any] = {
+            name: each.value(options[name]) if name in options else each.default
+            for name, each in known.items()
+        }
         self.fused: tuple[str, ...] = ()
 
     @classmethod
@@ -300,14 +293,13 @@ class PublishedFiles:
 
     def contents(self, key: FileKey, plan: StandIn) -> StandInFile:
         """Return what a file of a stand-in holds: its axes, then the variables."""
-        axes = [
-            self.time_variable(self.times(key, plan.n_steps))
-            if axis.name == "time"
-            else axis_variable(
-                axis.name, axis.first + axis.step * np.arange(self.length(axis, plan)), axis.units
-            )
-            for axis in self.axes
-        ]
+        axes = []
+        for axis in self.axes:
+            if axis.name == "time":
+                axes.append(self.time_variable(self.times(key, plan.n_steps)))
+            else:
+                places = axis.first + axis.step * np.arange(self.length(axis, plan))
+                axes.append(axis_variable(axis.name, places, axis.units))
         fixed = plan.seed, self.synthesis_version
         fields = [self.stored_field(each, fixed) for each in self.fields]
         return StandInFile([*axes, *fields], (*fixed, *key.values()), dict(self.attributes))

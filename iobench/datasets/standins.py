@@ -40,12 +40,8 @@ def stand_in_folder(
 ) -> Path:
     """Return where a dataset's stand-in lies below a folder of stores."""
     size = "tiny" if tiny else "default" if scale is None else f"scale-{scale:g}"
-    name = f"{_name(dataset)}-v{dataset.synthesis_version}-{size}-seed{seed}"
-    return place / "stand-ins" / name
-
-
-def _name(dataset: Synthesizer) -> str:
-    return getattr(dataset, "stand_in_name", dataset.name)
+    name = getattr(dataset, "stand_in_name", dataset.name)
+    return place / "stand-ins" / f"{name}-v{dataset.synthesis_version}-{size}-seed{seed}"
 
 
 def locate_files(
@@ -66,18 +62,17 @@ def locate_files(
     ``tiny`` asks for one; real files and a stand-in's are never mixed.
     """
     wants_stand_in = tiny or scale is not None
-    own = f"--data-dir {data_dir}" if data_dir else ""
-    if own and wants_stand_in:
+    if data_dir and wants_stand_in:
         raise OptionError(
-            f"{own}: holds files of your own, --tiny and --scale ask for a stand-in; give one of "
-            "them"
+            f"--data-dir {data_dir}: holds files of your own, --tiny and --scale ask for a "
+            "stand-in; give one of them"
         )
     if not wants_stand_in:
         real = FileLocator(data_dir=data_dir, cache_dir=cache_dir, progress=progress)
         try:
             return dataset.files(real), real
         except MissingFileError:
-            if own or real.n_found or not isinstance(dataset, Synthesizer):
+            if data_dir or real.n_found or not isinstance(dataset, Synthesizer):
                 raise
     if not isinstance(dataset, Synthesizer):
         raise OptionError(f"{dataset.name}: has no stand-in; leave out --tiny and --scale")
@@ -99,11 +94,9 @@ def ensure_stand_in(
     progress: Progress = no_progress,
     notice: Notice | None = None,
 ) -> Path:
-    """Return ``root`` with the dataset's finished stand-in below it, written if need be.
+    """Return the top of the mirror layout with the finished stand-in, written if need be.
 
-    ``root`` is the top of the mirror layout; ``seed``, ``scale`` and ``tiny`` are as in
-    `Synthesizer.stand_in_files`. ``progress`` is called with files written and to write,
-    ``notice`` with a line that names who else is writing this stand-in, before waiting for them.
+    ``notice`` is called with who else is writing it, before waiting for them.
     """
     if scale is not None and not 0 < scale <= 1:
         raise OptionError(f"--scale {scale:g}: expected a share above 0 and up to 1")
@@ -113,7 +106,7 @@ def ensure_stand_in(
         raise OptionError(f"--seed {seed}: expected 0 or more")
     header = {
         "stand_in": MANIFEST_VERSION,
-        "dataset": _name(dataset),
+        "dataset": getattr(dataset, "stand_in_name", dataset.name),
         "version": dataset.synthesis_version,
         "seed": seed,
         "scale": scale,
@@ -173,14 +166,12 @@ def _is_finished(root: Path, header: Mapping[str, Any]) -> bool:
     if not (root / MANIFEST).exists():
         return False
     manifest = stand_in_manifest(root)
-    if differing := [key for key in header if manifest.get(key) != header[key]]:
-        actual, expected = (
-            ", ".join(f"{key} {each.get(key)}" for key in differing) for each in (manifest, header)
-        )
-        raise StorageError(
-            f"{root}: holds another stand-in ({actual}), expected {expected}; delete it or give "
-            "another folder"
-        )
+    for key, expected in header.items():
+        if manifest.get(key) != expected:
+            raise StorageError(
+                f"{root}: holds another stand-in ({key} {manifest.get(key)}), expected {key} "
+                f"{expected}; delete it or give another folder"
+            )
     files = {root / each["name"]: each["nbytes"] for each in manifest["files"]}
     for path, nbytes in files.items():
         if path.exists() and path.stat().st_size != nbytes:
