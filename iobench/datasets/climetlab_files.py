@@ -43,8 +43,7 @@ CHILD: Final = (
     "import json, sys; path, *call = json.loads(sys.argv[1]); sys.path[:] = path; "
     "from iobench.datasets.climetlab_files import load_in_child; load_in_child(*call)"
 )
-ANSWER_S: Final = (10, 60)
-"""To connect, and to answer."""
+ANSWER_S: Final = (10, 60)  # to connect, and to answer
 TRIES, RETRY_AFTER_S = 2, 1
 
 

@@ -35,8 +35,7 @@ Raw = Any
 """Bytes-like objects, as read from storage, in the order ``decode`` expects; where samples share
 what is decoded, `iobench.samples.SharedBytes` of them."""
 Arrays = Mapping[str, NDArray[Any]]
-Progress = Callable[[int, int], None]
-"""Called with (done, total) as long work goes on."""
+Progress = Callable[[int, int], None]  # called with (done, total) as long work goes on
 
 
 def no_progress(done: int, total: int) -> None:

@@ -40,8 +40,7 @@ HORIZONTAL: Final = frozenset({
     "latitude", "longitude",
 })  # fmt: skip
 """Units and standard names of places (CF conventions 1.11, sections 4.1 and 4.2)."""
-ROUNDING: Final = 1e-6
-"""Of a coordinate's largest value: what float32 numbers of it may differ by."""
+ROUNDING: Final = 1e-6  # of a coordinate's largest value: what float32 numbers of it may differ by
 MAX_REMOTE_FILES: Final = 64
 """Behind URLs each coordinate is a request: of more files than this the last is compared."""
 

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.source_file import SourceFile
 
-EACH_FILE: Final = "file"
-"""As a sample dimension: each file is a sample."""
+EACH_FILE: Final = "file"  # as a sample dimension: each file is a sample
 
 
 class Selection(msgspec.Struct, frozen=True):

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
     Values = tuple[tuple[str, ...], NDArray[Any]]  # of a coordinate, with its dimensions
 
-MAX_MESSAGE_NBYTES: Final = 1 << 26
-"""Of messages that are read for the names of their parameters."""
+MAX_MESSAGE_NBYTES: Final = 1 << 26  # of messages that are read for the names of their parameters
 NAMED: Final[dict[str, dict[str, str]]] = {
     "time": {"standard_name": "forecast_reference_time"},
     "valid_time": {"standard_name": "time"},

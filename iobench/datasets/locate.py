@@ -21,10 +21,8 @@ from iobench.files.urls import URL, file_below, range_file
 from iobench.json_files import read_json
 
 MIRROR_VARIABLE: Final = "CLIMETLAB_MIRROR"
-MANIFEST: Final = "stand-in.json"
-"""At the top of a stand-in; it lists no file until all are there."""
-MAX_ASKED: Final = 1024
-"""Files of a web server that are asked for one by one."""
+MANIFEST: Final = "stand-in.json"  # at the top of a stand-in; it lists no file until all are there
+MAX_ASKED: Final = 1024  # files of a web server that are asked for one by one
 
 
 class FileLocator:

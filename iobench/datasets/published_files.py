@@ -33,11 +33,9 @@ PERIODS = (np.timedelta64(1, "Y"), np.timedelta64(1, "M"), np.timedelta64(1, "D"
 SINCE = np.datetime64("1990-01-01", "h")
 
 
-FileKey = Mapping[str, str]
-"""What tells a file from the others: the value of each `Key`."""
+FileKey = Mapping[str, str]  # what tells a file from the others: the value of each `Key`
 ZScore = Literal["", "all", "point"]
-LISTED = 12
-"""Of more values the first and the last are named."""
+LISTED = 12  # of more values the first and the last are named
 
 
 class Key(msgspec.Struct, frozen=True):

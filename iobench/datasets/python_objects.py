@@ -52,8 +52,7 @@ DECIMAL: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 WORDS: Final = {"true": True, "false": False, "none": None}
 REASON_LIMIT: Final = 500
 
-Made = tuple[Any, dict[str, Any]]
-"""An object, and the facts of it that a store keeps."""
+Made = tuple[Any, dict[str, Any]]  # an object, and the facts of it that a store keeps
 
 
 class Opener(msgspec.Struct, frozen=True):

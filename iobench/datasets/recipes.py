@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, Baseline, Locator
     from iobench.samples import Role, Sample
 
-MAX_PLACED = 1 << 22
-"""Of more samples than this a store keeps no coordinates."""
+MAX_PLACED = 1 << 22  # of more samples than this a store keeps no coordinates
 MAX_COMPARED = 1 << 16
 """Of more samples than this, coordinates of their parts of dimensions are not told."""
 MAX_PARTS = 1 << 18

@@ -54,21 +54,17 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     FileSamples = tuple[tuple[SampledVariable, ...], NDArray[np.intp], NDArray[np.int64]]
 
-JOB_NBYTES: Final = 2 << 20
-"""Chunks of about so many decoded bytes are read and decoded by one job."""
+JOB_NBYTES: Final = 2 << 20  # chunks of about so many decoded bytes are read and decoded by one job
 LEAST_BAND_NBYTES: Final = 64
 WRITTEN_NBYTES: Final = 8 << 20
 STACK_NBYTES: Final = 1 << 20
 """Samples of about so many bytes are made, measured and written at once."""
-MOST_N_SAMPLES: Final = 64
-"""Of samples that are made one by one; of others `MANY_N_SAMPLES`."""
+MOST_N_SAMPLES: Final = 64  # of samples that are made one by one; of others `MANY_N_SAMPLES`
 MANY_N_SAMPLES: Final = 2048
 COPIES: Final = 4
 """Of a small sample that is being made: read, decoded, preprocessed, side by side with others."""
-ENOUGH: Final = 1.05
-"""Times that chunks are decoded in the mean; less is not worth a larger window."""
-MOST_PASSES: Final = 4
-"""Chunks are decoded more often only where --passes allows it."""
+ENOUGH: Final = 1.05  # times that chunks are decoded in the mean; less is not worth a larger window
+MOST_PASSES: Final = 4  # chunks are decoded more often only where --passes allows it
 LEAST_WINDOW: Final = 32 << 20
 """Windows are at least this long where samples share no chunk: all threads have work."""
 

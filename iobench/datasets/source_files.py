@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Progress
 
-STORE_MARK = "iobench.json"
-"""What the manifest of a store is called."""
+STORE_MARK = "iobench.json"  # what the manifest of a store is called
 DATA_SUFFIXES: Final = {
     **dict.fromkeys((".nc", ".nc4", ".cdf"), "NetCDF"),
     **dict.fromkeys((".grib", ".grib2", ".grb", ".grb2"), "GRIB"),
@@ -60,8 +59,7 @@ DATA_SUFFIXES: Final = {
 MOST_FOLDERS_DEEP: Final = 4
 """Folders of years, months and days are looked into, a whole home is not."""
 FINGERPRINT_NBYTES: Final = 65536
-TEXTS: Final = "not numeric"
-"""How the reason begins why arrays of texts are left out."""
+TEXTS: Final = "not numeric"  # how the reason begins why arrays of texts are left out
 GRIB_INDEX_VERSION: Final = 5
 
 

@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-N_TERRACES = 32
-"""Steps between the bounds of a variable, where it has no noise."""
-NOISE_BITS = {2: 16, 4: 24, 8: 53}
-"""Of a number's bytes: how many bits of it can be noise."""
-MOST_VALUES: Final = 1 << 22
-"""Made at once, but for the values of one row."""
+N_TERRACES = 32  # steps between the bounds of a variable, where it has no noise
+NOISE_BITS = {2: 16, 4: 24, 8: 53}  # of a number's bytes: how many bits of it can be noise
+MOST_VALUES: Final = 1 << 22  # made at once, but for the values of one row
 
 
 class Smooth(msgspec.Struct, frozen=True):
