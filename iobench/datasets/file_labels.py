@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from iobench.chunks.netcdf.file import Description
     from iobench.chunks.source_file import SourceFile
 
-MAX_BOUNDS_NBYTES: Final = 1 << 24
 MAX_NBYTES: Final = 1 << 28
 """Of one coordinate that is kept: two of 16 million points each make a large grid."""
 RELATIONS: Final = frozenset(
@@ -97,12 +96,11 @@ class CoordinateNames:
         self.left_out: dict[str, str] = {}
         self.names = [*axes]
         for name, shape in self.shapes.items():
-            is_bounds = name in self.parents
-            own_dims = [*shape][:-1] if is_bounds else shape
+            own_dims = [*shape][:-1] if name in self.parents else shape
             if name not in related or name in {*chosen, *axes} or not dims.issuperset(own_dims):
                 continue
             nbytes = 8 * int(np.prod([*shape.values()], dtype=np.int64))
-            if nbytes <= (MAX_BOUNDS_NBYTES if is_bounds else MAX_NBYTES):
+            if nbytes <= MAX_NBYTES:
                 self.names.append(name)
             else:
                 self.left_out[name] = f"{nbytes} bytes, more than a store keeps of a coordinate"

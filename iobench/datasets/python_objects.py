@@ -28,7 +28,7 @@ from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.packing import Packing
 from iobench.chunks.source_file import SourceFile
 from iobench.datasets.climetlab_files import Downloads, PluginCall, climetlab_offline
-from iobench.datasets.contract import SampleIndex, SamplePasses
+from iobench.datasets.contract import STEPS, SampleIndex, SamplePasses
 from iobench.datasets.file_variables import (
     Selection,
     check_sample_dims,
@@ -195,11 +195,10 @@ def _load_climetlab(name: str, call: PluginCall) -> Made:
 
 
 def parse_value(value: Any) -> Any:
-    """Return what the text of an option stands for.
+    """Return what the text of an option stands for; what is not text stays as it is.
 
-    ``true``, ``false`` and ``none`` in any case; whole numbers without leading zeros; decimal
-    numbers; lists in brackets, ``[1, b]``; and text, which quotes keep as it is: ``"1"``. What is
-    not text stays as it is.
+    ``true``, ``false``, ``none``; whole numbers without leading zeros; decimal numbers; lists in
+    brackets, ``[1, b]``; and text, which quotes keep as it is: ``"1"``.
     """
     if not isinstance(value, str):
         return value
@@ -250,7 +249,6 @@ def _json_options(options: Mapping[str, Any]) -> dict[str, Any]:
 # ---- datasets of them
 
 NamedArrays = dict[str, "NDArray[Any]"]
-STEPS: Final = ("read", "decode", "preprocess")
 NUMBER_KINDS: Final = "biufc"
 NOTHING: Final = object()
 
@@ -353,10 +351,9 @@ class IndexedObject(ObjectDataset):
 
 
 class IterableObject(ObjectDataset):
-    """Something that is gone through from its beginning.
+    """What is gone through from its beginning, in the training loop's own thread.
 
-    It is iterated in the training loop's own thread, as the user's own loop would do it; an object
-    that says no length is gone through again and again as one pass without end.
+    An object that says no length is gone through again and again as one pass without end.
     """
 
     kind = "iterable dataset"
@@ -379,9 +376,7 @@ class IterableObject(ObjectDataset):
         if goes_once:
             self._value = self._opener.make()[0]
         length = _length(self._value)
-        self.passes = SamplePasses(
-            spec, self._one_pass if length else self._pass_without_end, length
-        )
+        self.passes = SamplePasses(spec, partial(self._items, bool(length)), length)
         return SampleIndex(spec, range(0)), arrays
 
     def read(self, where: Any) -> Any:
@@ -391,22 +386,18 @@ class IterableObject(ObjectDataset):
             "number need __getitem__"
         )
 
-    def _one_pass(self, epoch: int) -> Iterator[NamedArrays]:
-        value = self._value
-        if epoch and hasattr(value, "__next__"):
-            value = self._opener.make()[0]
-        set_epoch = getattr(value, "set_epoch", None)
-        if callable(set_epoch):
-            set_epoch(epoch)
-        for number, item in enumerate(value):
-            yield named_arrays(item, where=f"sample {number} of {self.name}")
-
-    def _pass_without_end(self, epoch: int) -> Iterator[NamedArrays]:
+    def _items(self, has_end: bool, epoch: int) -> Iterator[NamedArrays]:
         while True:
-            item = None
-            for item in self._one_pass(epoch):
-                yield item
-            if item is None:
+            value, number = self._value, -1
+            if epoch and hasattr(value, "__next__"):
+                value = self._opener.make()[0]
+            if callable(set_epoch := getattr(value, "set_epoch", None)):
+                set_epoch(epoch)
+            for number, item in enumerate(value):
+                yield named_arrays(item, where=f"sample {number} of {self.name}")
+            if has_end:
+                return
+            if number < 0:
                 raise SampleError(
                     f"{self.name}: pass {epoch} has no samples; it can be gone through {epoch} "
                     "times"
@@ -418,8 +409,7 @@ class LabelledObject(ObjectDataset):
     """Samples of an ``xarray.Dataset``, ``isel(...)`` and ``load()`` in one.
 
     What is lazy is opened again by each process that reads, where it has a name; what lies in
-    memory is shared with forked processes. Dask, where it is used, works in the thread that asks:
-    the workers are processes already.
+    memory is shared with forked processes.
     """
 
     kind = "xarray.Dataset"
@@ -579,12 +569,10 @@ def _length(value: Any) -> int:
 
 
 def named_arrays(value: Any, *, where: str, skipped: dict[str, str] | None = None) -> NamedArrays:
-    """Return the numbers in a sample as arrays with names.
+    """Return the numbers in a sample as arrays with names; ``skipped`` is filled with what is none.
 
-    Entries of mappings have their keys as names, fields of named tuples theirs, items of tuples
-    and lists their numbers; levels are joined with ``/``. A list of nothing but numbers is one
-    array, a sample that is a single array or number is called ``0``. Strings, dates and whatever
-    else is not a number are left out; ``skipped`` is filled with why.
+    Names are keys of mappings, fields of named tuples, numbers of items; levels are joined with
+    ``/``. A list of numbers is one array, a sample that is a single one is called ``0``.
     """
     arrays: NamedArrays = {}
     left_out = {} if skipped is None else skipped

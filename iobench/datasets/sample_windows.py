@@ -197,6 +197,8 @@ def plan_windows(
 class WindowPlan(msgspec.Struct, frozen=True):
     """How samples are made."""
 
+    numbers: NDArray[np.int64]  # of the samples
+    files: SampledFiles
     cuts: Sequence[int]  # where stacks end
     windows: Sequence[tuple[int, int]] = ()  # start and stop of each; none: one by one
     times: float = 1.0  # how often chunks are decoded in the mean
@@ -229,13 +231,12 @@ class WindowDecoder:
 
     def __init__(
         self,
-        files: SampledFiles,
         plan: WindowPlan,
         tally: Tally,
         folder: Path,
         run: Callable[[Iterable[Callable[[], None]]], None],
     ) -> None:
-        self._files, self._plan, self._tally = files, plan, tally
+        self._files, self._plan, self._tally = plan.files, plan, tally
         self._folder, self._run = folder, run
         self._pages: list[dict[str, NDArray[np.uint8]]] = []  # of windows that are over
         self._scratch: BinaryIO | None = None
@@ -458,24 +459,15 @@ class SampleProducer:
     def plan(self, parts: Sequence[Sequence[int]]) -> WindowPlan:
         """Return the windows in which samples of several parts are made.
 
-        Raises
-        ------
-        OptionError
-            If not even a sample and a chunk fit the memory, or chunks had to be decoded more often
-            than allowed.
+        Raises OptionError if not even a sample and a chunk fit the memory, or chunks had to be
+        decoded more often than allowed.
         """
-        return self._planned(parts)[2]
-
-    def _planned(
-        self, parts: Sequence[Sequence[int]]
-    ) -> tuple[NDArray[np.int64], SampledFiles, WindowPlan]:
-        """Return the numbers of the samples, their files, and the plan."""
         numbers = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
         files = SampledFiles(self._dataset, chosen(self._index.where, numbers.tolist()))
         lengths = list(map(len, parts))
         if not files:
-            plan = WindowPlan(cut_stacks(lengths, self._stack_length, None, self._at_once))
-            return numbers, files, plan
+            cuts = cut_stacks(lengths, self._stack_length, None, self._at_once)
+            return WindowPlan(numbers, files, cuts)
         across, edges, total = files.shared_nbytes()
         cuts = cut_stacks(lengths, self._stack_length, edges, self._at_once)
         chunk, one, memory = files.chunk_nbytes, files.sample_nbytes, self._memory_nbytes
@@ -518,11 +510,10 @@ class SampleProducer:
         in_memory = max(window_nbytes, STACK_NBYTES)
         sizes = [(stop - start) * one for start, stop in windows]
         scratch = max((size for size in sizes if size > in_memory), default=0)
-        plan = WindowPlan(
-            cuts, windows, times, in_memory, band_nbytes, scratch, n_decoding,
+        return WindowPlan(
+            numbers, files, cuts, windows, times, in_memory, band_nbytes, scratch, n_decoding,
             is_ahead and not scratch,
         )  # fmt: skip
-        return numbers, files, plan
 
     def _ahead(self, nbytes: int) -> int:
         """Return how many stacks of so many bytes are made ahead."""
@@ -533,23 +524,19 @@ class SampleProducer:
 
         Whoever takes a stack holds none of it when asking for the next one.
         """
-        numbers, files, plan = self._planned(parts)
+        plan = self.plan(parts)
         spans = list(zip([0, *plan.cuts], plan.cuts, strict=False))
-        if files:
-            yield from self._by_windows(files, plan, spans, numbers)
+        if plan.files:
+            yield from self._by_windows(plan, spans)
             return
-        stacks = [numbers[a:b].tolist() for a, b in spans]
+        stacks = [plan.numbers[a:b].tolist() for a, b in spans]
         for some in stacks[:1]:  # what a sample takes only making it tells
             yield self._pool.submit(self._made_whole, some).result()
         ahead = self._ahead(self._stack_length * max(COPIES * self._index.spec.nbytes, self._held))
         yield from self._in_order((partial(self._made_whole, some) for some in stacks[1:]), ahead)
 
     def _by_windows(
-        self,
-        files: SampledFiles,
-        plan: WindowPlan,
-        spans: Sequence[tuple[int, int]],
-        numbers: NDArray[np.int64],
+        self, plan: WindowPlan, spans: Sequence[tuple[int, int]]
     ) -> Generator[SampleStack, None, None]:
         if plan.times > ENOUGH and self._notice is not None:
             self._notice(
@@ -567,7 +554,7 @@ class SampleProducer:
             for _ in self._in_order((partial(gated, job) for job in jobs), 2 * self._workers):
                 pass
 
-        decoder = WindowDecoder(files, plan, self._tally, self._folder, run)
+        decoder = WindowDecoder(plan, self._tally, self._folder, run)
         self._until_closed.callback(decoder.close)
         ahead = self._ahead(self._stack_length * self._index.spec.nbytes)
         left = deque(spans)
@@ -583,7 +570,7 @@ class SampleProducer:
                 while left and left[0][0] < window.stop:
                     a, b = left.popleft()
                     rows = partial(decoder.rows, window, a, b)
-                    jobs.append(partial(self._from_window, rows, numbers[a:b].tolist()))
+                    jobs.append(partial(self._from_window, rows, plan.numbers[a:b].tolist()))
                 yield from self._in_order(jobs, ahead)
                 decoder.give_back(window)
 
