@@ -18,12 +18,10 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(1, str(Path(__file__).parents[1] / "benchmarks"))
-
-from conversion_sources import Layout, write_source
 
 import iobench
 from iobench.cli import main
+from tests.benchmarks.conversion_sources import Layout, write_source
 
 STORED = Path(__file__).with_name("batches.json")
 N_EPOCHS = 2
