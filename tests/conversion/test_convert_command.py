@@ -1,4 +1,4 @@
-"""``iobench convert`` through the command line: what it makes, what it says, what it refuses."""
+"""``iobench convert`` and ``verify``: what they make, what they say, what they refuse."""
 
 from __future__ import annotations
 
@@ -8,22 +8,29 @@ import os
 import re
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from iobench.chunks.decoded_chunks import reopen_files
-from iobench.cli import main
 from iobench.conversion import conversion_run
+from iobench.conversion.convert_request import ConvertRequest
+from iobench.conversion.preparing import decoded_samples
+from iobench.datasets.contract import SampleIndex, make_sample
+from iobench.errors import OptionError, SampleError, UnknownNameError
+from iobench.samples import SampleSpec, Variable
+from iobench.sizes import parse_nbytes
 from iobench.stores.finished_store import open_store
 from iobench.stores.verification import verify_store
+from iobench.testing import flip_bit
+
+netCDF4 = pytest.importorskip("netCDF4", reason="writes the source files")
+xarray = pytest.importorskip("xarray", reason="says what the source files hold")
 
 DATA = Path(__file__).parents[1] / "data"
 MEMBERS = "era5/era5-levels-members.grib"
 YR = [f"maelstrom-yr/air_temperature/5GB/{day}.nc" for day in ("20200301T03Z", "20200302T09Z")]
-COMMAND = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
 OUTCOME = {
     "kind", "path", "dataset", "format", "stand_in", "was_finished", "n_samples", "in_nbytes",
     "out_nbytes", "wrote_nbytes", "wall_s", "stages_s", "stages_nbytes", "memory_nbytes",
@@ -33,10 +40,89 @@ OUTCOME = {
 PLAN = {
     "kind", "out", "n_samples", "n_shards", "shard_n_samples", "in_nbytes", "out_nbytes",
     "read_amplification", "passes", "memory_nbytes", "scratch_nbytes", "free_needed_nbytes",
-    "free_nbytes",
-    "convert_s", "fits",
-    "probe_n_samples", "lossy", "unknown_ranges",
+    "free_nbytes", "convert_s", "fits", "probe_n_samples", "lossy", "unknown_ranges",
 }  # fmt: skip
+
+
+@pytest.fixture
+def own(iobench_here, tmp_path):
+    """Copy files of tests/data into the folder the command runs in; return their names."""
+    return lambda *names: [Path(shutil.copy(DATA / name, tmp_path)).name for name in names]
+
+
+@pytest.fixture
+def converts(iobench_here):
+    """Convert; return the JSON it prints, and what was noted."""
+
+    def run(*arguments):
+        done = iobench_here("convert", *arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout) | {"noted": done.stderr.splitlines()}
+
+    return run
+
+
+@pytest.fixture
+def refused(iobench_here):
+    """Convert, or run another command, that is refused; return the line that is said."""
+
+    def run(*arguments, command="convert"):
+        done = iobench_here(command, *arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        return done.stderr.splitlines()[-1]
+
+    return run
+
+
+def content(folder):
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+# ---- what is made and said
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("to", ["numpy", "tfrecord", "zarr"])
+def test_own_grib_in_every_format(own, converts, to):
+    [name] = own(MEMBERS)
+    done = converts(name, "out", "--to", to, "--sample-dim", "time")
+    assert set(done) - {"noted"} == OUTCOME
+    assert (done["n_samples"], done["n_written"], done["was_finished"]) == (4, 1, False)
+    assert set(done["stages_s"]) >= {"read", "decode", "preprocess", "write"}
+    assert done["in_nbytes"] == done["stages_nbytes"]["read"] > 2_000_000
+    assert done["peak_rss_nbytes"] >= done["idle_rss_nbytes"] > 0
+    assert done["bytes_per_s"] > 0
+    [shard] = done["shards"]
+    assert all(file["crc32c"] >= 0 and file["nbytes"] > 0 for file in shard["files"])
+    store = open_store(Path("out"))
+    assert len(store) == 4
+    verify_store(store)
+    store.close()
+    again = converts(name, "out", "--to", to, "--sample-dim", "time")
+    assert again["was_finished"]
+    assert again["shards"] == done["shards"]
+
+
+def test_several_files_variables_and_targets(own, converts):
+    converts(
+        *own(*YR), "out", "--to", "numpy", "--sample-dim", "leadtime",
+        "--variables", "static_predictors,predictors", "--target-variables", "target_mean",
+    )  # fmt: skip
+    assert {v.name: v.role for v in open_store(Path("out")).spec} == {
+        "static_predictors": "input", "predictors": "input", "target_mean": "target",
+    }  # fmt: skip
+
+
+def test_a_tiny_stand_in_of_a_dataset(converts, store_dir):
+    source = ("maelstrom-ens10", "--tiny", "--store-dir", store_dir)
+    done = converts(*source, "out", "--to", "tfrecord", "--format-option", "encoding=bytes")
+    assert done["stand_in"]
+    assert open_store("out").manifest.options == {"encoding": "bytes"}
+    converts(*source, "decoded", "--to", "numpy", "--stage", "decoded")
+    assert "inputs" not in open_store("decoded").spec.names
+
+
 OBJECTS = '''
 import os
 import signal
@@ -57,206 +143,22 @@ class Objects:
 '''
 
 
-@pytest.fixture(autouse=True)
-def no_open_files() -> None:
-    """Forget descriptors that other tests left open for files of the same relative path."""
-    reopen_files()
-
-
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Copy files of tests/data into the folder the command runs in; return their names."""
-    monkeypatch.chdir(tmp_path)
-
-    def copy(*names: str) -> list[str]:
-        return [Path(shutil.copy(DATA / name, tmp_path)).name for name in names]
-
-    return copy
-
-
-@pytest.fixture
-def converts(capsys: pytest.CaptureFixture[str]):
-    """Convert in this process; return the JSON it prints."""
-
-    def run(*arguments: str) -> dict:
-        code = main(["convert", *arguments, "--json"])
-        said = capsys.readouterr()
-        assert code == 0, said.err
-        return json.loads(said.out)
-
-    return run
-
-
-@pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]):
-    """Convert what cannot be; return the one line that is said last."""
-
-    def run(*arguments: str) -> str:
-        assert main(["convert", *arguments]) == 1
-        said = capsys.readouterr()
-        assert said.out == ""
-        return said.err.splitlines()[-1]
-
-    return run
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
-def test_without_a_terminal_a_line_a_shard_has_rate_and_time_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_without_a_terminal_a_line_a_shard_has_rate_and_time_left(converts, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     Path("objects.py").write_text(OBJECTS)
     seconds = itertools.count()
     monkeypatch.setattr(conversion_run, "stopwatch", lambda: lambda: float(next(seconds)))
-    words = ("objects:Objects", "out", "--to", "numpy", "--shard-size", "16KiB")
-    assert main(["convert", *words]) == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if "shards written" in line]
+    done = converts("objects:Objects", "out", "--to", "numpy", "--shard-size", "16KiB")
+    lines = [line for line in done["noted"] if "shards written" in line]
     assert len(lines) >= 9
     pattern = r"\d+ shards written: \d+ of 12 samples, [\d.e+-]+ MB/s, \d+ s left"
     assert all(re.fullmatch(pattern, line) for line in lines)
 
 
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("to", ["numpy", "tfrecord", "zarr"])
-def test_own_grib_in_every_format(own, converts, to: str) -> None:
-    if to == "zarr":
-        pytest.importorskip("zarr", reason="stores are checked with the library")
-    [name] = own(MEMBERS)
-    done = converts(name, "out", "--to", to, "--sample-dim", "time")
-    assert set(done) == OUTCOME
-    assert (done["n_samples"], done["n_written"], done["was_finished"]) == (4, 1, False)
-    assert set(done["stages_s"]) >= {"read", "decode", "preprocess", "write"}
-    assert done["in_nbytes"] == done["stages_nbytes"]["read"] > 2_000_000
-    assert done["peak_rss_nbytes"] >= done["idle_rss_nbytes"] > 0
-    assert done["bytes_per_s"] > 0
-    [shard] = done["shards"]
-    assert all(file["crc32c"] >= 0 and file["nbytes"] > 0 for file in shard["files"])
-    store = open_store(Path("out"))
-    assert len(store) == 4
-    verify_store(store)
-    store.close()
-    again = converts(name, "out", "--to", to, "--sample-dim", "time")
-    assert again["was_finished"]
-    assert again["shards"] == done["shards"]
-
-
-def test_several_files_variables_and_targets(own, converts) -> None:
-    names = own(*YR)
-    converts(
-        *names, "out", "--to", "numpy", "--sample-dim", "leadtime",
-        "--variables", "static_predictors,predictors", "--target-variables", "target_mean",
-    )  # fmt: skip
-    assert {v.name: v.role for v in open_store(Path("out")).spec} == {
-        "static_predictors": "input", "predictors": "input", "target_mean": "target",
-    }  # fmt: skip
-
-
-def test_a_tiny_stand_in_of_a_dataset(converts, tmp_path: Path, store_dir: Path) -> None:
-    source = ("maelstrom-ens10", "--tiny", "--store-dir", str(store_dir))
-    out, decoded = tmp_path / "out", tmp_path / "decoded"
-    done = converts(*source, str(out), "--to", "tfrecord", "--format-option", "encoding=bytes")
-    assert done["stand_in"]
-    assert open_store(out).manifest.options == {"encoding": "bytes"}
-    converts(*source, str(decoded), "--to", "numpy", "--stage", "decoded")
-    assert "inputs" not in open_store(decoded).spec.names
-
-
-def special(shape: tuple[int, ...]) -> np.ndarray:
-    """Return float32 values of every kind: -0.0, subnormals, infinities, NaNs with a payload."""
-    bits = np.random.default_rng(0).integers(0, 1 << 32, size=shape, dtype="u4")
-    bits.ravel()[:5] = [0x80000000, 1, 0x7F800000, 0xFF800000, 0x7FC12345]
-    return bits.view("f4")
-
-
-T = ("own.nc", "--to", "numpy", "--sample-dim", "time", "--variables", "t")
-
-
-@pytest.fixture
-def netcdf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Write a NetCDF file of 6 times, 8 rows and 10 columns; return the values of ``t``."""
-    netcdf4 = pytest.importorskip("netCDF4", reason="writes the file")
-    monkeypatch.chdir(tmp_path)
-
-    def write(values: np.ndarray | None = None, *, zlib: bool = False) -> np.ndarray:
-        values = special((6, 8, 10)) if values is None else values
-        with netcdf4.Dataset("own.nc", "w") as file:
-            for dim, length in (("time", 6), ("y", 8), ("x", 10)):
-                file.createDimension(dim, length)
-            chunks = {"zlib": True, "chunksizes": (3, 8, 10)} if zlib else {"contiguous": True}
-            variable = file.createVariable(
-                "t", "f4", ("time", "y", "x"), fill_value=False, **chunks
-            )
-            variable.set_auto_maskandscale(False)
-            variable[:] = values
-        return values
-
-    return write
-
-
-@pytest.fixture
-def kelvin(netcdf) -> np.ndarray:
-    return netcdf(np.random.default_rng(1).normal(280, 10, (6, 8, 10)).astype("f4"))
-
-
-def test_lossy_on_request_and_measured(kelvin, converts, refused) -> None:
-    done = converts(*T, "out", "--dtype", "float16")
-    stored = np.stack([open_store(Path("out"))[n]["t"] for n in range(6)])
-    off = stored.astype("f8") - kelvin
-    assert done["lossy"]["t"]["max_absolute_error"] == np.abs(off).max() > 0
-    assert done["lossy"]["t"]["rmse"] == pytest.approx(np.sqrt((off**2).mean()), rel=5e-5)
-    planned = converts(*T, "plan", "--dtype", "float16", "--dry-run")
-    assert planned["probe_n_samples"] == 6  # all there are
-    assert planned["lossy"] == done["lossy"]
-    assert "own.nc sample 0" in refused(*T, "strict", "--dtype", "int16", "--range", "t=0:1")
-
-
-def test_a_range_that_is_not_given_is_found_by_a_first_pass(kelvin, converts) -> None:
-    own = ("--dtype", "int16", "--range", f"t={float(kelvin.min())!r}:{float(kelvin.max())!r}")
-    planned = converts(*T, "plan", "--dtype", "int16", "--dry-run")
-    given = converts(*T, "plan", *own, "--dry-run")
-    assert (planned["unknown_ranges"], given["unknown_ranges"]) == (["t"], [])
-    assert planned["in_nbytes"] == 2 * given["in_nbytes"]
-    converts(*T, "out", "--dtype", "int16")
-    converts(*T, "same", *own)
-    found, same = (open_store(Path(name)) for name in ("out", "same"))
-    assert found.manifest.spec == same.manifest.spec
-    assert [found[n]["t"].tobytes() for n in range(6)] == [same[n]["t"].tobytes() for n in range(6)]
-
-
-def test_the_plan(own, converts, tmp_path: Path) -> None:
-    [name] = own(MEMBERS)
-    common = (name, "out", "--to", "numpy", "--sample-dim", "time", "--shard-size", "2500000")
-    planned = converts(*common, "--dry-run", "--workers", "1")
-    assert set(planned) == PLAN
-    assert {path.name for path in tmp_path.iterdir()} == {name}
-    done = converts(*common)
-    assert planned["n_shards"] == len(done["shards"]) == 2
-    assert planned["n_samples"] == done["n_samples"]
-    assert planned["in_nbytes"] == done["in_nbytes"]
-    assert planned["out_nbytes"] == pytest.approx(done["out_nbytes"], rel=0.01)
-    assert planned["fits"]
-    assert planned["convert_s"] > 0
-
-
-def test_the_plan_reads_each_chunk_once_as_the_conversion_does(netcdf, converts) -> None:
-    netcdf(zlib=True)
-    # Two samples a shard, of chunks that hold three.
-    for more in ((), ("--memory", "3600"), ("--shard-size", "640")):
-        planned = converts(*T, "out", "--dry-run", *more)
-        assert (planned["read_amplification"], planned["passes"]) == (1, 1)
-        done = converts(*T, f"out{len(more)}{more[:1]}", *more)
-        assert done["in_nbytes"] == planned["in_nbytes"]
-
-
 @pytest.mark.timeout(110)
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_an_interrupted_conversion_goes_on(iobench, tmp_path: Path, number: int) -> None:
+def test_an_interrupted_conversion_goes_on(iobench, tmp_path, number):
     (tmp_path / "objects.py").write_text(OBJECTS)
     words = ["--to", "numpy", "--shard-size", "32768", "--json"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
@@ -273,8 +175,305 @@ def test_an_interrupted_conversion_goes_on(iobench, tmp_path: Path, number: int)
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
-def test_a_folder_that_another_process_begins_to_mark_is_ours(converts, netcdf) -> None:
-    netcdf(zlib=True)
-    Path("out").mkdir()
-    Path("out/..iobench-item.json.dc2bb0d5.iobench-tmp").write_text("{")
-    converts("own.nc", "out", "--to", "numpy", "--sample-dim", "time")
+# ---- sources that are written here
+
+
+ROW = 8, 9
+
+
+def numbers(n, dtype="f4"):
+    return np.random.default_rng(n).integers(0, 100, (n, *ROW)).astype(dtype)
+
+
+def write(name, times, values, *, chunks=None, fill=None, zlib=True, **attributes):
+    """Write one variable as its numbers are stored."""
+    with netCDF4.Dataset(name, "w") as file:
+        for dim, length in zip(("time", "y", "x"), values.shape, strict=True):
+            file.createDimension(dim, length)
+        time = file.createVariable("time", "f8", ("time",))
+        time.units, time[:] = "hours since 2020-01-01", times
+        variable = file.createVariable(
+            "t", values.dtype, ("time", "y", "x"), chunksizes=chunks, fill_value=fill, zlib=zlib
+        )
+        variable.set_auto_maskandscale(False)
+        variable.setncatts(attributes)
+        variable[:] = values
+    return name
+
+
+T = ("--to", "numpy", "--sample-dim", "time", "--variables", "t")
+
+
+def assert_holds(out, *names):
+    """Compare a store with what xarray reads of its files, bit for bit."""
+    values = []
+    for name in names:
+        with xarray.open_dataset(name, decode_times=False) as opened:
+            values.append(opened["t"].values)
+    expected = np.concatenate(values)
+    store = open_store(out)
+    verify_store(store)
+    assert len(store) == len(expected)
+    for number, each in enumerate(expected):
+        assert store[number]["t"].dtype == each.dtype
+        assert store[number]["t"].tobytes() == each.tobytes()
+
+
+@pytest.fixture
+def kelvin(iobench_here):
+    values = np.random.default_rng(1).normal(280, 10, (6, *ROW)).astype("f4")
+    write("own.nc", range(6), values, chunks=(3, *ROW))
+    return values
+
+
+def test_lossy_on_request_and_measured(kelvin, converts, refused):
+    done = converts("own.nc", "out", *T, "--dtype", "float16")
+    stored = np.stack([open_store("out")[n]["t"] for n in range(6)])
+    off = stored.astype("f8") - kelvin
+    assert done["lossy"]["t"]["max_absolute_error"] == np.abs(off).max() > 0
+    assert done["lossy"]["t"]["rmse"] == pytest.approx(np.sqrt((off**2).mean()), rel=5e-5)
+    planned = converts("own.nc", "plan", *T, "--dtype", "float16", "--dry-run")
+    assert planned["probe_n_samples"] == 6  # all there are
+    assert planned["lossy"] == done["lossy"]
+    line = refused("own.nc", "strict", *T, "--dtype", "int16", "--range", "t=0:1")
+    assert "own.nc sample 0" in line
+
+
+def test_a_range_that_is_not_given_is_found_by_a_first_pass(kelvin, converts):
+    own = ("--dtype", "int16", "--range", f"t={float(kelvin.min())!r}:{float(kelvin.max())!r}")
+    planned = converts("own.nc", "plan", *T, "--dtype", "int16", "--dry-run")
+    given = converts("own.nc", "plan", *T, *own, "--dry-run")
+    assert (planned["unknown_ranges"], given["unknown_ranges"]) == (["t"], [])
+    assert planned["in_nbytes"] == 2 * given["in_nbytes"]
+    converts("own.nc", "out", *T, "--dtype", "int16")
+    converts("own.nc", "same", *T, *own)
+    found, same = open_store("out"), open_store("same")
+    assert found.manifest.spec == same.manifest.spec
+    assert [found[n]["t"].tobytes() for n in range(6)] == [same[n]["t"].tobytes() for n in range(6)]
+
+
+def test_the_plan(own, converts):
+    [name] = own(MEMBERS)
+    common = (name, "out", "--to", "numpy", "--sample-dim", "time", "--shard-size", "2500000")
+    planned = converts(*common, "--dry-run", "--workers", "1")
+    assert set(planned) - {"noted"} == PLAN
+    assert {path.name for path in Path().iterdir()} == {name}
+    done = converts(*common)
+    assert planned["n_shards"] == len(done["shards"]) == 2
+    assert planned["n_samples"] == done["n_samples"]
+    assert planned["in_nbytes"] == done["in_nbytes"]
+    assert planned["out_nbytes"] == pytest.approx(done["out_nbytes"], rel=0.01)
+    assert planned["fits"]
+    assert planned["convert_s"] > 0
+
+
+def test_the_plan_reads_each_chunk_once_as_the_conversion_does(kelvin, converts):
+    # Two samples a shard, of chunks that hold three.
+    for number, more in enumerate([(), ("--memory", "3600"), ("--shard-size", "640")]):
+        planned = converts("own.nc", "out", *T, "--dry-run", *more)
+        assert (planned["read_amplification"], planned["passes"]) == (1, 1)
+        done = converts("own.nc", f"out{number}", *T, *more)
+        assert done["in_nbytes"] == planned["in_nbytes"]
+    # A folder that another process begins to mark is ours.
+    Path("new").mkdir()
+    Path("new/..iobench-item.json.dc2bb0d5.iobench-tmp").write_text("{")
+    converts("own.nc", "new", *T)
+
+
+@pytest.mark.parametrize("memory", [(), ("--memory", "1MiB")], ids=["default", "little"])
+def test_files_of_other_chunkings_filters_and_packings(converts, memory):
+    half, quarter = np.float32(0.5), np.float32(0.25)
+    names = [
+        write("a.nc", range(5), numbers(5), chunks=(3, 4, 9)),
+        write("b.nc", range(5, 9), numbers(4), chunks=(1, 8, 3), zlib=False),
+        write("c.nc", range(9, 12), numbers(3), chunks=(3, 1, 1), fill=np.float32(50)),
+        write("d.nc", range(12, 14), numbers(2), zlib=False),
+        write("e.nc", range(14, 17), numbers(3, "i2"), fill=np.int16(7), scale_factor=half),
+        write("f.nc", range(17, 19), numbers(2, "i2"), fill=np.int16(9), scale_factor=quarter,
+              add_offset=np.float32(-3)),
+        write("g.nc", range(19, 20), numbers(1, "i1"), _Unsigned="true", scale_factor=half),
+    ]  # fmt: skip
+    converts(*names, "out", *T, *memory)
+    assert_holds("out", *names)
+
+
+@pytest.mark.parametrize(
+    ("kept", "word"), [(0.0, "empty"), (0.5, "truncated"), (0.97, "truncated")]
+)
+def test_a_file_that_ends_early_among_others(refused, converts, kept, word):
+    names = [write(f"{n}.nc", [n], numbers(1)) for n in range(3)]
+    whole = Path("1.nc").read_bytes()
+    os.truncate("1.nc", int(kept * len(whole)))
+    line = refused(*names, "out", *T)
+    assert "1.nc" in line
+    assert word in line
+    assert line.endswith(("fetch the file again", "fetch it again"))
+    assert not Path("out").exists()
+    Path("1.nc").write_bytes(whole)
+    assert converts(*names, "out", *T)["noted"] == []
+    assert_holds("out", *names)
+    for name, units in zip(names, ("K", "degC", "K"), strict=True):
+        with netCDF4.Dataset(name, "a") as file:
+            file["t"].setncattr("units", units)
+    [line] = converts(*names, "other", *T)["noted"]  # that units differ
+    assert "degC" in line
+
+
+# ---- iobench verify
+
+
+@pytest.fixture(params=["numpy", "tfrecord", "zarr"])
+def store(request, own, converts):
+    """Convert a GRIB file beside the store to two shards."""
+    words = ("--to", request.param, "--sample-dim", "time", "--shard-size", "2500000")
+    converts(*own(MEMBERS), "out", *words)
+    return Path("out").absolute()
+
+
+@pytest.mark.quick_cases(2)
+def test_a_store_as_written_and_as_its_source_has_it(store, iobench_here):
+    def verified(*words):
+        done = iobench_here("verify", store, *words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    found, name = verified(), Path(MEMBERS).name
+    assert (found["as_written"], found["comparison"], found["n_samples"]) == (True, None, 4)
+    assert found["nbytes"] > 4_600_000
+    assert len(found["not_covered"]) == 1
+    found = verified("--against", name)
+    assert (found["against"], found["not_covered"]) == (name, [])
+    assert (found["comparison"]["n_compared"], found["comparison"]["same"]) == (4, True)
+    assert verified("--against", name, "--share", "0.5")["comparison"]["n_compared"] == 2
+
+
+@pytest.mark.quick_cases(2)
+def test_one_bit_of_a_store_or_of_its_source_is_found_and_named(store, iobench_here, refused):
+    manifest = json.loads((store / "iobench.json").read_text())
+    files = [store / file["name"] for file in manifest["shards"][1]["files"]]
+    file = max(files, key=lambda path: path.stat().st_size)
+    flip_bit(file, file.stat().st_size // 3)
+    line = refused(store, command="verify")
+    assert line.startswith(f"iobench: {file}: ")
+    assert "shard 1" in line
+    said = json.loads(iobench_here("verify", store, "--json").stdout)
+    assert (said["as_written"], f"iobench: {said['error']}") == (False, line)
+    flip_bit(file, file.stat().st_size // 3)
+
+    file = store / "iobench.json"
+    text = file.read_bytes()
+    for place in ('"provenance"', '"fingerprint"', '"plan"', '"samples"', '\n  "crc32c": '):
+        start = text.rindex(place.encode()) + len(place)
+        flip_bit(file, next(n for n in range(start, len(text)) if text[n : n + 1].isalnum()))
+        assert refused(store, command="verify").startswith(f"iobench: {file}: "), place
+        file.write_bytes(text)
+
+    message = bytearray(Path(Path(MEMBERS).name).read_bytes())
+    message[-5000] ^= 0x10  # a packed value of the last field
+    Path("other.grib").write_bytes(message)
+    line = refused(store, "--against", "other.grib", command="verify")
+    assert "sample 3" in line
+    assert "1 of 4" in line
+    other = DATA / "era5" / "test4.nc"
+    assert "out: z" in refused(store, "--against", other, command="verify")
+
+
+@pytest.mark.parametrize("store", ["numpy"], indirect=True)
+def test_a_request_edited_by_hand_is_refused(store, refused):
+    manifest = json.loads((store / "iobench.json").read_text())
+    for request in ([], {"stage": 5}, {"options": ["a"]}, {"variables": 1}):
+        manifest["provenance"]["request"] = request
+        (store / "iobench.json").write_text(json.dumps(manifest))
+        line = refused(store, "--against", Path(MEMBERS).name, command="verify")
+        assert line.startswith("iobench: ")
+
+
+# ---- requests
+
+
+def test_sizes():
+    sizes = {"1GiB": 1 << 30, "256mib": 256 << 20, "1.5 GB": 1_500_000_000, "4096": 4096}
+    assert {text: parse_nbytes("--memory", text) for text in sizes} == sizes
+    for text in ("", "0", "-1", "1XB", "big", "1e9", "nan", "9" * 30, "1 G i B"):
+        with pytest.raises(OptionError, match=r"--memory .*expected a size"):
+            parse_nbytes("--memory", text)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"to": "numpi"}, UnknownNameError, "did you mean numpy"),
+        ({"to": "source"}, OptionError, "there is already"),
+        ({"stage": "decode"}, UnknownNameError, "did you mean decoded"),
+        ({"stage": "raw"}, UnknownNameError, "decoded, preprocessed"),
+        ({"workers": 0}, OptionError, "--workers 0"),
+    ],
+)
+def test_requests_that_cannot_be(given, error, words):
+    with pytest.raises(error, match=words):
+        ConvertRequest(**{"targets": ("a",), "to": "numpy", "out": Path("o"), **given})
+
+
+def test_what_a_manifest_keeps_names_no_path():
+    request = ConvertRequest(
+        targets=("/some/where.nc",), to="numpy", out=Path("/else/where"), data_dir=Path("/d"),
+        sample_dim="time", variables=("t",), workers=3, memory_nbytes=5,
+    )  # fmt: skip
+    assert request.to_dict() == {
+        "sample_dim": "time", "variables": ["t"], "stage": "preprocessed",
+    }  # fmt: skip
+    assert "seed" not in replace(request, seed=3).to_dict()
+    stand_in = replace(request, seed=3, tiny=True).to_dict()
+    assert (stand_in["seed"], stand_in["tiny"]) == (3, True)
+
+
+# ---- --stage decoded: what is kept when preprocessing is left out
+
+
+SPEC = SampleSpec((Variable("mean", (4,), "<f4", ("x",), "K"), Variable("n", (), "<i8", ())))
+
+
+class Fields:
+    """Samples of big-endian bytes whose mean over a dimension is the finished sample."""
+
+    name, title, published, thread_safe = "fields", "", None, True
+
+    def __init__(self, fused=()):
+        self.fused = fused
+
+    def read(self, where):
+        raw = [bytes([where % 256]) * n for n in (24, 8)]
+        return self.decode(raw, where) if "decode" in self.fused[1:] else raw
+
+    def decode(self, raw, where):
+        pair = np.frombuffer(raw[0], ">i2").reshape(3, 4)
+        return {"field": pair, "n": np.frombuffer(raw[1], "<i8")[0]}
+
+    def preprocess(self, arrays, where):
+        return {"mean": arrays["field"].mean(axis=0).astype("f4"), "n": arrays["n"]}
+
+
+class Dated(Fields):
+    def decode(self, raw, where):
+        return {"time": np.array(["2020-01-01"], "M8[s]")}
+
+
+@pytest.mark.parametrize("fused", [(), ("read", "decode")])
+def test_decoded_arrays_are_kept_little_endian(fused):
+    index = SampleIndex(SPEC, range(5), provenance={"normalisation": {"scale": 2}, "kind": "own"})
+    dataset, samples = decoded_samples(Fields(fused), index)
+    assert (dataset.fused, dataset.thread_safe) == (fused, True)
+    assert samples.provenance == {"kind": "own"}  # what normalises comes later
+    assert [(v.name, v.shape, v.dtype, v.dims) for v in samples.spec] == [
+        ("field", (3, 4), "<i2", ("field_0", "field_1")),
+        ("n", (), "<i8", ()),
+    ]
+    sample = make_sample(dataset, 3)
+    samples.spec.check(sample, where="it")
+    assert (sample["field"] == 0x0303).all()
+    for wrong, error, said in (
+        (Fields(("decode", "preprocess")), OptionError, r"decode\+preprocess in one"),
+        (Dated(), SampleError, r"'time'.*is not a number"),
+    ):
+        with pytest.raises(error, match=said):
+            decoded_samples(wrong, index)
