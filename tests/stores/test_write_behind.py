@@ -34,30 +34,23 @@ def test_every_byte_is_advised_of_once_it_is_new_and_once_it_is_behind(
     assert max(stop for start, stop in ranges if start == 0) == end - BEHIND_NBYTES
 
 
-def test_a_file_system_that_takes_no_advice_is_written_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("takes_advice", [True, False])
+def test_a_long_file_has_all_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes_advice: bool
 ) -> None:
     def refuse(*_: int) -> None:
         raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr(atomic.os, "posix_fadvise", refuse)
-    content = os.urandom(STEP_NBYTES) * 3
+    if not takes_advice:
+        monkeypatch.setattr(atomic.os, "posix_fadvise", refuse)
+    piece, n = os.urandom(STEP_NBYTES + 1), BEHIND_NBYTES // STEP_NBYTES + 4
     file = AtomicFile(tmp_path / "f")
-    file.write(content)
-    file.commit()
-    assert (tmp_path / "f").read_bytes() == content
-
-
-def test_a_long_file_has_all_its_bytes(tmp_path: Path) -> None:
-    piece = os.urandom(STEP_NBYTES + 1)
-    file = AtomicFile(tmp_path / "f")
-    for _ in range(BEHIND_NBYTES // STEP_NBYTES + 4):
+    for _ in range(n):
         file.write(piece)
     file.rewind()
     file.write(b"new")
     file.commit()
-    found = (tmp_path / "f").read_bytes()
-    assert found == b"new" + (piece * (BEHIND_NBYTES // STEP_NBYTES + 4))[3:]
+    assert (tmp_path / "f").read_bytes() == b"new" + (piece * n)[3:]
 
 
 @pytest.mark.parametrize("name", ["file", "group/file"])
