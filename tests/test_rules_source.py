@@ -65,6 +65,11 @@ def test_the_clock_is_read_in_recording_only() -> None:
     assert wrong == []
 
 
+def test_the_tests_that_ci_names_are_there() -> None:
+    named = re.findall(r"tests/[\w/]+(?:\.py)?", (ROOT / ".ci" / "run").read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_nothing_counts_the_cpus_of_the_machine() -> None:
     wrong = [path for path in SOURCES if CPU_COUNT.search(text_of(path))]
     assert wrong == []
