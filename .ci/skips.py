@@ -22,11 +22,12 @@ def skips(report: Path) -> Iterator[tuple[str, str]]:
             if skip.get("type") == "pytest.xfail":
                 continue
             module = case.get("classname") or case.get("name") or ""
-            file = re.match(r"tests(\.[a-z]\w*)*?\.test_\w+", module)
+            file = re.match(r"tests(\.[a-z]\w*)*?\.test_\w+(?=\.|$)", module)
             reason = skip.get("message", "")
             if reason == "collection skipped":
                 reason = ast.literal_eval(skip.text or "")[2].removeprefix("Skipped: ")
-            yield (file.group().replace(".", "/") + ".py" if file else module), reason
+            path = (file.group() if file else module).replace(".", "/")
+            yield path + ".py" * bool(file), reason  # else a folder's conftest.py skipped
 
 
 def main() -> int:
