@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.source_file import SourceFile
     from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
     from iobench.samples import Sample
@@ -78,16 +77,46 @@ class AnemoiDataset(ChunkedSamples):
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample for each date that is asked for and not listed as missing."""
         store = inspect_zarr(self._path)
-        data = _gridded_data(store)
-        dates, listed = _dates(store, data.shape[0])
-        self.keep_files([replace(store, variables={"data": data})], DIMS[:1])
-        by_index = store.attributes.get("name_to_index") or {}
-        names = store.attributes.get("variables") or sorted(by_index, key=by_index.__getitem__)
-        if len(names) != data.shape[1]:
+        own, data = store.attributes, store.variables.get("data")
+        layout = own.get("layout", own.get("format", "gridded"))
+        if layout != "gridded":
             raise FileFormatError(
-                f"{self._path}: attribute variables names {len(names)}, array 'data' has "
-                f"{data.shape[1]}; finish the store with anemoi-datasets"
+                f"{self._path}: is an anemoi-datasets store of layout {layout}; only gridded ones "
+                "have one field for each date and can be read here"
             )
+        if data is None or len(data.shape) != 4 or data.why_unread:
+            stored = "none" if data is None else data.why_unread or f"shape {list(data.shape)}"
+            raise FileFormatError(
+                f"{self._path}: array 'data': {stored}, expected (dates, variables, ensemble, "
+                "cells) as anemoi-datasets makes it; profile other Zarr stores by their path alone"
+            )
+        check_held(self._path, data)
+        dtype = np.dtype(data.packing.stored)
+        packing = Packing(data.packing.stored, dtype.newbyteorder("=").str)
+        self.keep_files(
+            [replace(store, variables={"data": replace(data, dims=DIMS, packing=packing)})],
+            DIMS[:1],
+        )
+        n_dates, n_names, *_, n_cells = data.shape
+        by_index = own.get("name_to_index") or {}
+        names = own.get("variables") or sorted(by_index, key=by_index.__getitem__)
+        dates = _read(store, "dates", n_dates)
+        if dates is None:
+            raise self._unfinished("array 'dates' is missing or not as long as 'data'")
+        dates = dates.astype("datetime64[s]")
+        if not (np.diff(dates) > np.timedelta64(0, "s")).all():
+            raise self._unfinished("array 'dates' does not ascend")
+        if len(names) != n_names:
+            raise self._unfinished(
+                f"attribute variables names {len(names)}, array 'data' has {n_names}"
+            )
+        try:
+            is_missing = np.isin(dates, np.array(own.get("missing_dates") or [], "datetime64[s]"))
+        except ValueError as error:
+            raise self._unfinished(f"attribute missing_dates: {error}") from error
+        left = np.flatnonzero(~is_missing)
+        if not len(left):
+            raise self._unfinished(f"all of its {n_dates} dates are listed as missing")
         for name in self._select:
             if name not in names:
                 raise OptionError(
@@ -95,37 +124,40 @@ class AnemoiDataset(ChunkedSamples):
                 )
         columns = [names.index(name) for name in self._select or names]
         self._columns = None if columns == list(range(len(names))) else columns
-        is_listed = np.isin(dates, listed)
-        left, missing = (np.flatnonzero(own).tolist() for own in (~is_listed, is_listed))
-        if not left:
-            raise FileFormatError(
-                f"{self._path}: all of its {len(dates)} dates are listed as missing; finish the "
-                "store with anemoi-datasets"
-            )
         locator.progress(len(left), len(left))
         spec = Variable(
             "data",
             (len(columns), *data.shape[2:]),
-            np.dtype(data.packing.stored).newbyteorder("<").str,
+            dtype.newbyteorder("<").str,
             ("channel", "ensemble", "cell"),
             channels=tuple(names[column] for column in columns),
         )
+        time = {"standard_name": "time", "units": TIME_UNITS}
+        coordinates = [Coordinate("time", (SAMPLE_DIM,), dates[left].astype(np.int64), time)]
+        for name, attributes in PLACES.items():
+            if (values := _read(store, name, n_cells)) is not None:
+                standard = attributes["standard_name"]
+                coordinates.append(Coordinate(standard, ("cell",), values, attributes))
+        kept = json_attributes({name: each for name, each in own.items() if name in ATTRIBUTES})
         return SampleIndex(
             spec=SampleSpec((spec,)),
-            where=FileIndexes([(0, number) for number in left]),
-            coordinate=[str(dates[number]) for number in left],
+            where=FileIndexes([(0, number) for number in left.tolist()]),
+            coordinate=dates[left].astype(str).tolist(),
             positions=dates[left].astype(np.float64).tolist(),
             position_units="seconds",
             provenance={
                 "schema": "anemoi-1",
                 "store": {"name": self._path.name, "fingerprint": store.fingerprint},
                 "options": {"select": self._select or None},
-                "missing_dates": [str(dates[number]) for number in missing],
-                "field_shape": store.attributes.get("field_shape"),
-                "frequency": store.attributes.get("frequency"),
+                "missing_dates": dates[is_missing].astype(str).tolist(),
+                "field_shape": own.get("field_shape"),
+                "frequency": own.get("frequency"),
             },
-            meteorology=_labels(store, data.shape[-1], dates[left]),
+            meteorology=SampleLabels(("time",), tuple(coordinates), {}, kept),
         )
+
+    def _unfinished(self, what: str) -> FileFormatError:
+        return FileFormatError(f"{self._path}: {what}; finish the store with anemoi-datasets")
 
     def read(self, where: tuple[int, ...]) -> Raw:
         """Return the bytes of a date's chunks."""
@@ -142,61 +174,9 @@ class AnemoiDataset(ChunkedSamples):
         return dict(arrays) if self._columns is None else {"data": arrays["data"][self._columns]}
 
 
-def _gridded_data(store: SourceFile) -> ChunkedVariable:
-    """Return the array of all fields; FileFormatError says how a store differs from the layout."""
-    layout = store.attributes.get("layout", store.attributes.get("format", "gridded"))
-    if layout != "gridded":
-        raise FileFormatError(
-            f"{store.path}: is an anemoi-datasets store of layout {layout}; only gridded ones have "
-            "one field for each date and can be read here"
-        )
-    data = store.variables.get("data")
-    if data is None or len(data.shape) != 4 or data.why_unread:
-        stored = "none" if data is None else data.why_unread or f"shape {list(data.shape)}"
-        raise FileFormatError(
-            f"{store.path}: array 'data': {stored}, expected (dates, variables, ensemble, cells) "
-            "as anemoi-datasets makes it; profile other Zarr stores by their path alone"
-        )
-    check_held(store.path, data)
-    packing = Packing(data.packing.stored, np.dtype(data.packing.stored).newbyteorder("=").str)
-    return replace(data, dims=DIMS, packing=packing)
-
-
 def _read(store: SourceFile, name: str, length: int) -> NDArray[Any] | None:
     """Return a whole array of a store; None where it is not there, or of another shape."""
     variable = store.numbers.get(name)
     if variable is None or variable.why_unread or variable.shape != (length,):
         return None
     return whole_variable(store, name)
-
-
-def _dates(store: SourceFile, length: int) -> tuple[NDArray[np.datetime64], NDArray[np.datetime64]]:
-    """Return the dates along ``data``, to the second, and those whose fields are all NaN."""
-    stored = _read(store, "dates", length)
-    dates = None if stored is None else stored.astype("datetime64[s]")
-    if dates is None or not (np.diff(dates) > np.timedelta64(0, "s")).all() or not len(dates):
-        what = "does not ascend" if dates is not None else "is missing or not as long as 'data'"
-        raise FileFormatError(
-            f"{store.path}: array 'dates' {what}; finish the store with anemoi-datasets"
-        )
-    try:
-        listed = np.array(store.attributes.get("missing_dates") or [], "datetime64[s]")
-    except ValueError as error:
-        raise FileFormatError(
-            f"{store.path}: attribute missing_dates: {error}; expected ISO dates"
-        ) from error
-    return dates, listed
-
-
-def _labels(store: SourceFile, n_cells: int, dates: NDArray[np.datetime64]) -> SampleLabels:
-    """Return the dates, the places of cells and what the store says of itself."""
-    time = {"standard_name": "time", "units": TIME_UNITS}
-    coordinates = [Coordinate("time", (SAMPLE_DIM,), dates.astype(np.int64), time)]
-    for name, attributes in PLACES.items():
-        values = _read(store, name, n_cells)
-        if values is not None:
-            coordinates.append(
-                Coordinate(attributes["standard_name"], ("cell",), values, attributes)
-            )
-    own = {name: each for name, each in store.attributes.items() if name in ATTRIBUTES}
-    return SampleLabels(("time",), tuple(coordinates), {}, json_attributes(own))

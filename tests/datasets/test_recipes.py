@@ -108,21 +108,12 @@ def test_samples_are_xarrays(tmp_path: Path, kind: type[Recipe], stored: dict[st
         sample = make_sample(copy, index.where[number])
         np.testing.assert_array_equal(sample["height"], height.values.astype("f4"))
         np.testing.assert_array_equal(sample["depth"], depth.values)
-
-
-@pytest.mark.parametrize("kind", [Sea, Corner])
-def test_samples_of_windows_are_the_same(tmp_path: Path, kind: type[Recipe]) -> None:
-    for day in ("2020-01-01", "2020-01-06"):
-        write(tmp_path / f"{day}.nc", day, STORED["chunked"])
-    dataset = kind(area="north")
-    index = opened(dataset, tmp_path)
-    assert bool(dataset.chunks_of(index.where[0])) == (kind is Sea)
+    is_as_chunks = kind is Sea and stored is not STORED["szip"]
+    assert bool(dataset.chunks_of(index.where[0])) == is_as_chunks
     produced = samples_in_order(dataset, index, range(len(index)))
     for at, sample in zip(index.where, produced, strict=True):
-        alone = make_sample(dataset, at)
-        assert {*alone} == {*sample}
-        for name in alone:
-            np.testing.assert_array_equal(sample[name], alone[name])
+        for name, values in make_sample(dataset, at).items():
+            np.testing.assert_array_equal(sample[name], values)
 
 
 def test_its_own_stand_in_is_of_its_schema(tmp_path: Path) -> None:

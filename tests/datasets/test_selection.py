@@ -81,15 +81,6 @@ def test_a_date_includes_all_that_begins_with_it(interval, n, first, last):
     assert (len(held), held[0], held[-1]) == (n, first, last)
 
 
-def test_several_splits_are_named():
-    found = splits(
-        dated(SIX_HOURLY), "train:time=2015/2016-06", "valid:time=2016-07/2016-10",
-        "test:time=2016-12",
-    )  # fmt: skip
-    assert list(found) == ["train", "valid", "test"]
-    assert found["valid"][0] == "2016-07-01T00"  # what lies in none, as November, is no split's
-
-
 def test_intervals_of_one_split_are_joined_and_coordinates_both_hold():
     times, members = every(24, "2015-01-01", "2015-01-11"), range(3)
     both = list(itertools.product(times, members))

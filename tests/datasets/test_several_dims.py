@@ -117,7 +117,11 @@ def test_samples_are_xarrays_whatever_the_chunks(open_user_files, container, lay
 
 
 def test_samples_are_called_by_all_their_coordinates(tmp_path, open_user_files):
-    hypercube().to_netcdf(tmp_path / "cube.nc")
+    cube = hypercube()
+    cube.to_netcdf(tmp_path / "cube.nc")
+    names = ("t", "truth", "orography")  # what lacks a dimension is repeated where it is named
+    made = open_user_files(tmp_path / "cube.nc", sample_dim="number,time", variables=names)
+    assert_as_xarray(made, cube, ("number", "time"), names)
     made = open_user_files(tmp_path / "cube.nc", sample_dim="time,number")
     assert made.index.coordinate[:4] == [
         "2010-01-01T00, number 0", "2010-01-01T00, number 1", "2010-01-01T00, number 2",
@@ -129,14 +133,6 @@ def test_samples_are_called_by_all_their_coordinates(tmp_path, open_user_files):
     np.testing.assert_array_equal(
         again.decode(again.read((0, 1, 2)), (0, 1, 2))["t"], made.sample(5)["t"], strict=True
     )
-
-
-def test_what_lacks_a_dimension_is_repeated_where_it_is_named(tmp_path, open_user_files):
-    cube = hypercube()
-    cube.to_netcdf(tmp_path / "cube.nc")
-    names = ("t", "truth", "orography")
-    made = open_user_files(tmp_path / "cube.nc", sample_dim="number,time", variables=names)
-    assert_as_xarray(made, cube, ("number", "time"), names)
 
 
 @given(
