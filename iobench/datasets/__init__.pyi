@@ -15,7 +15,6 @@ from iobench.datasets.contract import Arrays as Arrays
 from iobench.datasets.contract import Baseline as Baseline
 from iobench.datasets.contract import Dataset as Dataset
 from iobench.datasets.contract import LazySequence as LazySequence
-from iobench.datasets.contract import Locator as Locator
 from iobench.datasets.contract import Progress as Progress
 from iobench.datasets.contract import PublishedStep as PublishedStep
 from iobench.datasets.contract import Raw as Raw
@@ -26,6 +25,7 @@ from iobench.datasets.contract import Synthesizer as Synthesizer
 from iobench.datasets.contract import Where as Where
 from iobench.datasets.contract import make_sample as make_sample
 from iobench.datasets.contract import no_progress as no_progress
+from iobench.datasets.locate import Locator as Locator
 from iobench.datasets.locate import in_mirror as in_mirror
 from iobench.datasets.plain_loop import VariablePart as VariablePart
 from iobench.datasets.plain_loop import make_plain_loop as make_plain_loop

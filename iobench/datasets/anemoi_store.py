@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.source_file import SourceFile
-    from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
+    from iobench.datasets.contract import Arrays, PublishedStep, Raw
+    from iobench.datasets.locate import Locator
     from iobench.samples import Sample
 
 DIMS = ("time", "variable", "ensemble", "cell")

@@ -34,7 +34,7 @@ from iobench.files.atomic import EXIT_RESUMABLE
 from iobench.json_files import parse_json
 
 if TYPE_CHECKING:
-    from iobench.datasets.contract import Locator
+    from iobench.datasets.locate import Locator
 
 TIMEOUT_S: Final = 3600.0
 LEAST_S: Final = 0.2

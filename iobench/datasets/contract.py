@@ -26,6 +26,7 @@ from iobench.coordinates import SampleLabels
 from iobench.errors import OptionError, UnknownNameError
 
 if TYPE_CHECKING:
+    from iobench.datasets.locate import Locator
     from iobench.samples import Sample, SampleSpec
 
 T = TypeVar("T")
@@ -139,28 +140,6 @@ class SampleIndex(msgspec.Struct, frozen=True):
             return self.axes[dims.index(dim) if dim else 0]
         name = dims[0] if dims else ""
         return SampleAxis(name, self.positions, self.position_units, self.rows)
-
-
-@runtime_checkable
-class Locator(Protocol):
-    """Finds files by the URL they are published under."""
-
-    stand_in: bool
-    cache_dir: Path
-    """Where what is learnt of files is kept (`iobench.datasets.catalogued`)."""
-    progress: Progress
-
-    def find(self, urls: Sequence[str]) -> list[Path | None]:
-        """Return for each URL the local file that holds it, or None."""
-        ...
-
-    def list_folder(self, url: str, suffix: str) -> list[Path]:
-        """Return the files of a published folder that are at hand and end so, by name."""
-        ...
-
-    def searched(self) -> str:
-        """Return where ``find`` looks, in words, for error messages."""
-        ...
 
 
 class Dataset(Protocol):

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.grib.field_cubes import FieldCube
-    from iobench.datasets.contract import Locator
     from iobench.datasets.file_variables import Selection
+    from iobench.datasets.locate import Locator
 
     Values = tuple[tuple[str, ...], NDArray[Any]]  # of a coordinate, with its dimensions
 

@@ -26,7 +26,10 @@ MAX_ASKED: Final = 1024  # files of a web server that are asked for one by one
 
 
 class FileLocator:
-    """Finds files by URL in a data folder, CliMetLab's mirror and cache, or a stand-in."""
+    """Finds files by URL in a data folder, CliMetLab's mirror and cache, or a stand-in.
+
+    ``cache_dir`` is where what is learnt of files is kept, see `iobench.datasets.catalogued`.
+    """
 
     def __init__(
         self,
@@ -141,6 +144,9 @@ class FileLocator:
                         "or delete the folder"
                     )
                 self.stand_in, self.tiny = True, self.tiny or bool(manifest["tiny"])
+
+
+Locator = FileLocator  # what datasets are given, in annotations
 
 
 def stand_in_manifest(folder: Path) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from iobench.errors import IobenchError, MissingFileError, OptionError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Locator, PublishedStep
+    from iobench.datasets.contract import PublishedStep
+    from iobench.datasets.locate import Locator
     from iobench.samples import Role
 
 MOST_LISTED = 5
@@ -149,6 +150,8 @@ class PublishedFiles:
     terms_of_use: str = ""
     citation: str = ""
     published: PublishedStep | None = None
+    fused: tuple[str, ...] = ()
+    thread_safe = True
     tiny: tuple[str, ...] = ()
     ordinary: tuple[str, ...] = ()
     tiny_steps: int = 8
@@ -175,7 +178,6 @@ class PublishedFiles:
             name: each.value(options[name]) if name in options else each.default
             for name, each in known.items()
         }
-        self.fused: tuple[str, ...] = ()
 
     @classmethod
     def all_options(cls) -> list[Option]:
@@ -188,11 +190,6 @@ class PublishedFiles:
             if key.name not in own
         ]
         return [*of_keys, *cls.options]
-
-    @property
-    def thread_safe(self) -> bool:
-        """Whether threads may make samples at once: libraries that fuse steps cannot."""
-        return not self.fused
 
     @property
     def stand_in_name(self) -> str:

@@ -43,7 +43,8 @@ from iobench.samples import SampleSpec, Variable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Locator, PublishedStep
+    from iobench.datasets.contract import PublishedStep
+    from iobench.datasets.locate import Locator
 
 TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 CLIMETLAB: Final = "climetlab:"

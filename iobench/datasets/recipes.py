@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.chunks.netcdf.file import NetcdfFile
-    from iobench.datasets.contract import Arrays, Baseline, Locator
+    from iobench.datasets.contract import Arrays, Baseline
+    from iobench.datasets.locate import Locator
     from iobench.samples import Role, Sample
 
 MAX_PLACED = 1 << 22  # of more samples than this a store keeps no coordinates

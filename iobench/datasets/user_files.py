@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
     from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.chunks.source_file import SourceFile
-    from iobench.datasets.contract import Arrays, Baseline, Locator, PublishedStep, Where
+    from iobench.datasets.contract import Arrays, Baseline, PublishedStep, Where
+    from iobench.datasets.locate import Locator
     from iobench.samples import Sample
 
     # Files, and the variables that are taken of each.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.datasets.contract import Arrays, Dataset, Locator, Raw, SampleIndex, make_sample
-from iobench.datasets.locate import FileLocator
+from iobench.datasets.contract import Arrays, Dataset, Raw, SampleIndex, make_sample
+from iobench.datasets.locate import FileLocator, Locator
 from iobench.errors import IobenchError
 from iobench.testing.forks import answer_of_fork
 from iobench.testing.stores import random_sample
