@@ -218,7 +218,7 @@ def label_samples(
         Why samples lack coordinates that files do not agree on, where that is known.
     """
     try:
-        described = describe_source(files[0], cache_dir=cache_dir)
+        described = describe_source(files[0])
         known = CoordinateNames(files[0], described, chosen, dims)
         if differ is None:
             differ, _ = compare_coordinates(files, known, cache_dir=cache_dir)

@@ -222,7 +222,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
         for file in opened:
             self.check(file, opened[0])
         names = [each.name for each in self.sample_fields]
-        described = describe_source(opened[0], cache_dir=locator.cache_dir)
+        described = describe_source(opened[0])
         known = CoordinateNames(opened[0], described, names, (self.sample_dim,))
         compare_coordinates(opened, known, cache_dir=locator.cache_dir)
         self.keep([only_variables(file, names) for file in opened])

@@ -191,34 +191,21 @@ def inspect_files(
     kind: str = "NetCDF",
 ) -> list[SourceFile]:
     """Return what each NetCDF file or Zarr store holds: as kept, else found out now and kept."""
-    inspect = functools.partial(_inspect, group=group, kind=kind)
+    is_zarr_store = kind == "Zarr"
+    inspect = inspect_zarr if is_zarr_store else functools.partial(inspect_netcdf, group=group)
     kinds = SourceFile, ChunkedVariable, Packing, ChunkKeys
     inspection = Inspection(f"{kind} 8 {group}", inspect, kinds)
     return catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
 
 
-def _inspect(path: Path, group: str, kind: str) -> SourceFile:
-    return inspect_zarr(path) if kind == "Zarr" else inspect_netcdf(path, group)
-
-
-def describe_source(file: SourceFile, *, cache_dir: Path) -> Description:
+def describe_source(file: SourceFile) -> Description:
     """Return what a file says of itself: attributes and texts; of merged ones the first's first."""
     parts = {each.path: each for each in (file, *file.others.values())}
-
-    def describe(path: Path) -> Description:
-        return _describe(parts[path])
-
-    if file.kind == "NetCDF":
-        name = f"description 1 {file.group}"
-        inspection = Inspection(name, describe, (Description,), in_processes=False)
-        outcomes = catalogued(list(parts), inspection, cache_dir=cache_dir)
-    else:
-        outcomes = list(map(describe, parts))
     return functools.reduce(
         lambda one, other: Description(
             one.attributes, {**other.variables, **one.variables}, {**other.texts, **one.texts}
         ),
-        outcomes,
+        map(_describe, parts.values()),
     )
 
 

@@ -207,7 +207,7 @@ class UserFiles(ChunkedSamples):
         are_places = all(file.dims[dim] == 1 for file in files for dim in dims)
         differ: dict[str, str] = {}
         for own, file in firsts.items():
-            described = describe_source(file, cache_dir=cache_dir)
+            described = describe_source(file)
             known = CoordinateNames(file, described, own, dims)
             # In the order of the files: the first is what others are compared with.
             compared, notes = compare_coordinates(
