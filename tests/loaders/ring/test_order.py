@@ -1,9 +1,10 @@
-"""The order of samples: permutations that nobody has to store."""
+"""The order of samples: permutations that nobody has to store, and the plans of batches."""
 
 from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from iobench.loaders.ring.order import (
     MIXED_BLOCKS,
     SORTED_LIMIT,
     BatchOrder,
+    BatchPlan,
     Permutation,
+    drawn_below,
     plan_batches,
 )
 
@@ -29,6 +32,14 @@ from iobench.loaders.ring.order import (
 def test_every_thing_comes_once(n, seed, epoch):
     found = Permutation(n, seed=seed, epoch=epoch).at(np.arange(n))
     assert np.array_equal(np.sort(found), np.arange(n))
+
+
+@given(n=st.one_of(st.integers(1, 300), st.integers(SORTED_LIMIT, 1 << 40)), data=st.data())
+def test_a_thing_is_found_at_its_place(n, data):
+    permutation = Permutation(n, seed=5, epoch=2)
+    place = data.draw(st.integers(0, n - 1))
+    (thing,) = permutation.at(np.array([place])).tolist()
+    assert permutation.place_of(thing) == place
 
 
 def test_orders_of_a_few_are_all_there_and_about_as_often():
@@ -53,6 +64,17 @@ def test_orders_of_many_look_random(n):
     assert ((parts - n / 100) ** 2 / (n / 100)).sum() < 40  # chi-square, nine degrees
 
 
+def test_all_places_of_patches_are_as_likely():
+    drawn = drawn_below((6, 10), np.arange(6000), seed=0, epoch=0)
+    counts = np.zeros((6, 10))
+    np.add.at(counts, (drawn[:, 0], drawn[:, 1]), 1)
+    expected = 6000 / 60
+    assert ((counts - expected) ** 2 / expected).sum() < 110  # 59 degrees of freedom: p = 6e-5
+    assert not np.array_equal(drawn, drawn_below((6, 10), np.arange(6000), seed=0, epoch=1))
+    some = drawn_below((6, 10), np.array([17, 3]), seed=0, epoch=0)
+    assert np.array_equal(some, drawn[[17, 3]])
+
+
 @pytest.mark.parametrize("shuffle", [True, "blocks:1", "blocks:64", False])
 def test_the_order_of_a_billion_takes_no_memory_and_no_work_for_each(monkeypatch, shuffle):
     n = 1_000_000_007
@@ -74,14 +96,6 @@ def test_the_order_of_a_billion_takes_no_memory_and_no_work_for_each(monkeypatch
     assert all(0 <= part.min() <= part.max() < n for part in found)
 
 
-@given(n=st.one_of(st.integers(1, 300), st.integers(SORTED_LIMIT, 1 << 40)), data=st.data())
-def test_a_thing_is_found_at_its_place(n, data):
-    permutation = Permutation(n, seed=5, epoch=2)
-    place = data.draw(st.integers(0, n - 1))
-    (thing,) = permutation.at(np.array([place])).tolist()
-    assert permutation.place_of(thing) == place
-
-
 @given(
     n=st.integers(1, 200),
     batch_size=st.integers(1, 20),
@@ -90,29 +104,22 @@ def test_a_thing_is_found_at_its_place(n, data):
     shuffle=st.sampled_from([False, True, "blocks:3"]),
 )
 def test_ranks_share_the_batches_of_one_order(n, batch_size, world_size, drop_last, shuffle):
-    alone = BatchOrder(n, batch_size, shuffle=shuffle, seed=2)
+    options = {"shuffle": shuffle, "seed": 2}
+    alone = BatchOrder(n, batch_size, **options)
     batches = [alone.samples(4, i).tolist() for i in range(len(alone))]
     if drop_last:
         batches = [batch for batch in batches if len(batch) == batch_size]
         batches = batches[: len(batches) // world_size * world_size]
+    options |= {"drop_last": drop_last, "world_size": world_size}
     try:
-        ranks = [
-            BatchOrder(
-                n, batch_size, shuffle=shuffle, seed=2,
-                drop_last=drop_last, rank=rank, world_size=world_size,
-            )
-            for rank in range(world_size)
-        ]  # fmt: skip
+        ranks = [BatchOrder(n, batch_size, rank=rank, **options) for rank in range(world_size)]
     except OptionError:
         assert not batches
         return
     assert len({len(rank) for rank in ranks}) == 1
     found = [rank.samples(4, number).tolist() for number in range(len(ranks[0])) for rank in ranks]
-    assert found[: len(batches)] == batches
-    assert (
-        found[len(batches) :]
-        == [batches[i % len(batches)] for i in range(len(found))][len(batches) :]
-    )
+    assert found == [batches[i % len(batches)] for i in range(len(found))]
+    assert len(found) >= len(batches)
 
 
 def test_batches_across_blocks_are_those_of_the_whole():
@@ -155,3 +162,47 @@ def test_blocks_come_whole_and_each_sample_once(n, block, seed, size):
 def test_numbers_out_of_range_are_refused(options, message):
     with pytest.raises(OptionError, match=message):
         BatchOrder(**{"n_samples": 10, "batch_size": 2, **options})
+
+
+# -- of a measured run: without end ----------------------------------------------------------------
+
+
+@given(st.integers(1, 40), st.integers(1, 15), st.integers(0, 5), st.booleans())
+def test_batches_of_one_size_visit_every_sample_once_an_epoch(n, batch_size, seed, shuffle):
+    batches = list(islice(plan_batches(n, batch_size, seed=seed, shuffle=shuffle), 2 * n))
+    assert {len(batch.samples) for batch in batches} == {batch_size}
+    assert [batch.batch for batch in batches] == list(range(2 * n))
+    assert [batch.epoch for batch in batches] == [i * batch_size // n for i in range(2 * n)]
+    stream = [sample for batch in batches for sample in batch.samples]
+    for start in range(0, len(stream) - n + 1, n):
+        assert sorted(stream[start : start + n]) == list(range(n))
+
+
+@pytest.mark.parametrize(("n_samples", "batch_size"), [(0, 1), (4, 0), (4, -1)])
+def test_nothing_to_plan_is_an_error(n_samples, batch_size):
+    with pytest.raises(OptionError):
+        plan_batches(n_samples, batch_size)
+
+
+@pytest.mark.parametrize("has_epochs", [False, True])
+def test_a_limit_is_kept_over_rounds_which_end_with_the_epoch_if_something_comes_before(has_epochs):
+    epochs, rounds = [], []
+    before = (lambda: epochs.append(None)) if has_epochs else None
+    plan = BatchPlan(plan_batches(6, 2), limit=8, before_epoch=before)
+    while not plan.finished:
+        plan.start_round()
+        rounds.append(([batch.batch for batch in plan.take(2)], len(epochs)))
+    if has_epochs:
+        assert rounds == [([0, 1], 1), ([2], 1), ([3, 4], 2), ([5], 2), ([6, 7], 3)]
+    else:
+        assert rounds == [([0, 1], 0), ([2, 3], 0), ([4, 5], 0), ([6, 7], 0)]
+
+
+def test_a_plan_tells_the_order_in_parts_before_its_batches(monkeypatch):
+    monkeypatch.setattr("iobench.loaders.ring.order.MOST_PLANNED", 8)
+    monkeypatch.setattr("iobench.loaders.ring.order.BLOCK", 4)
+    parts: list[list[int]] = []
+    batches = plan_batches(20, 3, seed=1, drawn=lambda part: parts.append(part.tolist()))
+    planned = [sample for _ in range(7) for sample in next(batches).samples]
+    assert [len(part) for part in parts] == [8, 8, 4, 8]
+    assert [sample for part in parts for sample in part][:21] == planned  # one of the next epoch

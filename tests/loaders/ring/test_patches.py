@@ -12,7 +12,6 @@ import iobench
 from iobench.errors import StoreError
 from iobench.loaders.ring import sample_patches
 from iobench.loaders.ring.log import BatchLog
-from iobench.loaders.ring.order import drawn_below
 from iobench.loaders.ring.sample_patches import CutReader, PatchPlaces
 from iobench.loaders.ring.store_source import StoreSource, open_store
 from iobench.registry import find_format
@@ -171,17 +170,6 @@ def test_places_depend_on_seed_epoch_and_sample_alone(make_store):
     assert any(first[n].tobytes() != each for n, each in alone.items())
     other.close()
     store.close()
-
-
-def test_all_places_are_as_likely():
-    drawn = drawn_below((6, 10), np.arange(6000), seed=0, epoch=0)
-    counts = np.zeros((6, 10))
-    np.add.at(counts, (drawn[:, 0], drawn[:, 1]), 1)
-    expected = 6000 / 60
-    assert ((counts - expected) ** 2 / expected).sum() < 110  # 59 degrees of freedom: p = 6e-5
-    assert not np.array_equal(drawn, drawn_below((6, 10), np.arange(6000), seed=0, epoch=1))
-    some = drawn_below((6, 10), np.array([17, 3]), seed=0, epoch=0)
-    assert np.array_equal(some, drawn[[17, 3]])
 
 
 @pytest.mark.parametrize("fmt", ["numpy", "zarr"])

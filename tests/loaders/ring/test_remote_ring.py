@@ -51,40 +51,29 @@ def batches(source, **order):
 
 
 @pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("verify", [False, True])
 @pytest.mark.parametrize(
     ("fmt", "options", "packed"),
     [
         ("numpy", {}, ""),
-        ("zarr", {}, ""),
-        ("zarr", {"codec": "blosc-lz4"}, ""),
         ("zarr", {"codec": "blosc-lz4"}, "int16"),
         ("tfrecord", {}, ""),
-        ("tfrecord", {}, "int16"),
+        ("zarr", {}, ""),
     ],
 )
-@pytest.mark.parametrize("verify", [False, True])
 def test_batches_are_those_of_the_local_store(make_store, bucket, fmt, options, packed, verify):
     names = ("plain", "more") if fmt == "tfrecord" else ("plain",)
     spec = SampleSpec(tuple(Variable(name, (5, 40), "<f4", ("y", "x")) for name in names))
     random = np.random.default_rng(1)
     samples = [{name: random.random((5, 40), "f4") for name in names} for _ in range(9)]
-    ranges = dict.fromkeys(names if packed == "int16" else (), (0.0, 1.0))
+    ranges = dict.fromkeys(names, (0.0, 1.0))
     encoding = Encoding(dtypes={"": packed}, ranges=ranges) if packed else None
     local = make_store(spec, samples, fmt, options=options, shards=(5, 4), encoding=encoding)
-    store = uploaded(local, f"s3://{bucket}/store")
-    source = StoreSource(store, verify=verify)
+    source = StoreSource(uploaded(local, f"s3://{bucket}/store"), verify=verify)
     expected = batches(StoreSource(local), shuffle=True, seed=1)
     for one, other in zip(batches(source, shuffle=True, seed=1), expected, strict=True):
         for name, array in one.items():
             assert np.array_equal(array, other[name])
-    file = store.extents(8)[0].file
-    data = bytearray(file.read_bytes())
-    at = store.extents(8)[0].offset + store.extents(8)[0].nbytes // 2
-    data[at] ^= 64
-    file.write_bytes(bytes(data))
-    if verify:
-        with pytest.raises(StoreError, match="sample 8"):
-            batches(source)
 
 
 def test_neighbours_are_asked_for_as_one(tmp_path, bucket, asked):
@@ -120,9 +109,13 @@ def test_a_patch_is_all_that_is_asked_for(make_store, bucket, asked, options):
     loader.close()
 
 
-def test_what_is_wrong_is_named(tmp_path, bucket):
+def test_more_buffers_than_threads_wait_for_a_server_and_what_is_wrong_is_named(tmp_path, bucket):
     local = write_numbers(tmp_path / "store", n_samples=9)
     store = uploaded(local, f"s3://{bucket}/store")
+    loader = iobench.loader(store, 4)
+    assert (loader.threads, loader.depth) == (4, 6)
+    assert sum(len(batch["number"]) for batch in loader) == 9
+    loader.close()
     file = store.extents(0)[0].file
     data = file.read_bytes()
     end = store.extents(8)[0].offset + 4
@@ -138,11 +131,3 @@ def test_what_is_wrong_is_named(tmp_path, bucket):
     file.unlink()
     with pytest.raises(StoreError, match=f"{file.name}: no such file any more"):
         batches(source)
-
-
-def test_more_buffers_than_threads_wait_for_a_server(tmp_path, bucket):
-    store = uploaded(write_numbers(tmp_path / "store", n_samples=16), f"s3://{bucket}/store")
-    loader = iobench.loader(store, 4)
-    assert (loader.threads, loader.depth) == (4, 6)
-    assert sum(len(batch["number"]) for batch in loader) == 16
-    loader.close()
