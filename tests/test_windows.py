@@ -15,7 +15,6 @@ from iobench.errors import OptionError
 from iobench.samples import Window
 from iobench.windows import TOLERANCE, Gap, place_windows
 
-ROLLOUTS = ("0:1", "0:1,2", "0:1,2,3", "0:1,2,3,4")
 offset_lists = st.lists(st.integers(-4, 4), unique=True, max_size=4).map(tuple)
 windows = st.builds(
     Window, offset_lists.filter(len), offset_lists, st.sampled_from(["", "time", "lead time"])
@@ -29,17 +28,9 @@ def test_spelling_survives(window):
     assert list(window.offsets) == sorted(set(window.offsets))
 
 
-@pytest.mark.parametrize(
-    ("text", "inputs", "targets"),
-    [
-        ("-1,0:1", (-1, 0), (1,)),
-        ("0:1,2,3,4", (0,), (1, 2, 3, 4)),
-        (" 0 , -1 : 0 ", (0, -1), (0,)),
-        ("-2", (-2,), ()),
-    ],
-)
-def test_a_window_is_read_in_the_order_given(text, inputs, targets):
-    assert Window.parse(text) == Window(inputs, targets)
+def test_a_window_is_read_in_the_order_given():
+    assert Window.parse(" 0 , -1 : 0 ") == Window((0, -1), (0,))
+    assert Window.parse("-2") == Window((-2,), ())
 
 
 NO_WINDOWS = ("", ":1", "0:", "0:1:2", "0;1", "0.5:1", "0,0:1", "0:1,1", "a")
@@ -47,19 +38,14 @@ NO_WINDOWS = ("", ":1", "0:", "0:1:2", "0;1", "0.5:1", "0,0:1", "0:1,1", "a")
 
 @pytest.mark.parametrize("text", [*NO_WINDOWS, "=0:1", "time=", "0:1=time"])
 def test_other_spellings_are_told_how(text):
-    with pytest.raises(OptionError, match="as -1,0:1") as caught:
+    with pytest.raises(OptionError, match=rf"^--window={text}: .*as -1,0:1"):
         Window.parse(text)
-    assert str(caught.value).startswith(f"--window={text}: ")
-    assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("inputs", [(), (0.5,), ("0",), (1, 1), (None,)])
-def test_offsets_are_distinct_whole_numbers(inputs):
-    with pytest.raises(OptionError, match="window: "):
-        Window(inputs, ())
-
-
-def test_numpy_offsets_are_plain_ones():
+def test_offsets_are_distinct_whole_numbers():
+    for inputs in ((), (0.5,), ("0",), (1, 1), (None,)):
+        with pytest.raises(OptionError, match="window: "):
+            Window(inputs, ())
     window = Window(tuple(np.arange(2)), (np.int64(2),))
     assert json.dumps([window.inputs, window.targets]) == "[[0, 1], [2]]"
     assert pickle.loads(pickle.dumps(window)) == window == Window((0, 1), (2,))
@@ -133,10 +119,13 @@ def test_rows_may_be_mixed(apart, rows):
     assert (mixed.items % 3 == mixed.centres[:, None] % 3).all()
 
 
-def test_positions_may_descend():
+def test_positions_may_descend_and_a_gap_need_not_be_of_whole_steps():
     placed = place_windows([850.0, 750.0, 650.0, 350.0, 250.0], Window.parse("0:1"))
     assert (placed.step, placed.centres.tolist()) == (-100, [0, 1, 3])
     assert placed.gaps == (Gap(2, 3, (650.0, 350.0), 2),)
+    placed = place_windows([0, 1, 2, 4.5, 5.5, 6.5], Window.parse("0:1"))
+    assert placed.centres.tolist() == [0, 1, 3, 4]
+    assert placed.gaps == (Gap(2, 3, (2.0, 4.5), 1),)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -147,12 +136,6 @@ def test_spacing_has_a_tolerance(sign):
     positions[5:] += sign * 0.2 * TOLERANCE
     with pytest.raises(OptionError, match="sample 4 and sample 5 lie"):
         place_windows(positions, Window.parse("0:1"))
-
-
-def test_a_gap_need_not_be_of_whole_steps():
-    placed = place_windows([0, 1, 2, 4.5, 5.5, 6.5], Window.parse("0:1"))
-    assert placed.centres.tolist() == [0, 1, 3, 4]
-    assert placed.gaps == (Gap(2, 3, (2.0, 4.5), 1),)
 
 
 @pytest.mark.parametrize(
@@ -169,15 +152,14 @@ def test_a_gap_need_not_be_of_whole_steps():
     ],
 )
 def test_what_is_no_row_is_named(positions, rows, words):
-    with pytest.raises(OptionError, match=words) as caught:
+    with pytest.raises(OptionError, match=words):
         place_windows(positions, Window((0,)), rows=rows, names="abcd")
-    assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("positions", [[], [3.0]])
-def test_too_few_samples_have_no_window_but_themselves(positions):
-    assert len(place_windows(positions, Window.parse("0:1"))) == 0
-    assert len(place_windows(positions, Window((0,)))) == len(positions)
+def test_too_few_samples_have_no_window_but_themselves():
+    for positions in ([], [3.0]):
+        assert len(place_windows(positions, Window.parse("0:1"))) == 0
+        assert len(place_windows(positions, Window((0,)))) == len(positions)
 
 
 def test_what_windows_need_and_what_a_store_holds_of_them():

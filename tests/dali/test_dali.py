@@ -1,11 +1,9 @@
 """DALI's readers over a store, and a script's own pipeline, with every wait for them recorded."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,10 @@ import pytest
 pytest.importorskip(
     "nvidia.dali", reason="needs pip install 'iobench[dali]' (1 GB, not in the test extra)"
 )
+sys.path.append(str(Path(__file__).parents[1] / "loaders" / "support"))
 from number_stores import SPEC, expected_batch, write_numbers
+from own_zarr import SIZE as OWN_SIZE
+from own_zarr import profile_own_zarr
 
 from iobench.analysis.run import exposure
 from iobench.dali import DaliLoader, instrument, store_pipelines
@@ -27,23 +28,24 @@ from iobench.recording.session import record
 from iobench.recording.span_reader import read_span_file
 from iobench.runs.reading import open_profile
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 pytestmark = pytest.mark.timeout(120)
 N, SIZE = 10, 4
 
 
 @pytest.fixture
-def recorder(tmp_path: Path) -> Iterator[Recorder]:
+def recorder(tmp_path):
     with Recorder(tmp_path / "spans", role="consumer") as recorder:
         yield recorder
 
 
-def test_records_of_a_store_are_read_pass_after_pass(tmp_path: Path, recorder: Recorder) -> None:
+@pytest.fixture
+def files(tmp_path):
     folder = tmp_path / "numbers"
     write_numbers(folder, N, "tfrecord")
-    files = [[folder / "shard-00000.tfrecord", folder / "shard-00000.idx"]]
+    return [[folder / "shard-00000.tfrecord", folder / "shard-00000.idx"]]
+
+
+def test_records_of_a_store_are_read_pass_after_pass(files, recorder):
     with DaliLoader(files, SPEC, SIZE, threads=1, recorder=recorder) as loader:
         found = [*loader.batches(itertools.islice(plan_batches(N, SIZE), 5))]
     for place, batch in enumerate(found):
@@ -55,17 +57,12 @@ def test_records_of_a_store_are_read_pass_after_pass(tmp_path: Path, recorder: R
         loader.batches([])
 
 
-def test_what_is_on_a_gpu_is_handed_on_as_it_is(
-    tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def on_the_cpu(*store: Any, place: int | None, **options: Any) -> Any:
+def test_what_is_on_a_gpu_is_handed_on_as_it_is(files, recorder, monkeypatch):
+    def on_the_cpu(*store, place, **options):
         assert place == 0
         return make_pipeline(*store, **options)  # of whose outputs the same is asked
 
     monkeypatch.setattr(store_pipelines, "make_pipeline", on_the_cpu)
-    folder = tmp_path / "numbers"
-    write_numbers(folder, N, "tfrecord")
-    files = [[folder / "shard-00000.tfrecord", folder / "shard-00000.idx"]]
     with DaliLoader(files, SPEC, SIZE, threads=1, recorder=recorder, place=0) as loader:
         for batch in loader.batches(itertools.islice(plan_batches(N, SIZE), 2)):
             assert batch.on_device
@@ -80,23 +77,20 @@ def test_what_is_on_a_gpu_is_handed_on_as_it_is(
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_one_line(tmp_path: Path, recorder: Recorder) -> None:
-    folder = tmp_path / "numbers"
-    write_numbers(folder, N, "tfrecord")
-    files = [[folder / "shard-00000.tfrecord", folder / "shard-00000.idx"]]
+def test_a_gpu_that_is_not_there_is_one_line(files, recorder):
     with pytest.raises(DeviceError, match="DALI, GPU 0: ") as raised:
         DaliLoader(files, SPEC, SIZE, threads=1, recorder=recorder, place=0)
     assert "\n" not in str(raised.value)
 
 
-def test_files_that_dali_cannot_read_are_refused(tmp_path: Path, recorder: Recorder) -> None:
+def test_files_that_dali_cannot_read_are_refused(tmp_path, recorder):
     with pytest.raises(OptionError, match="choose --format tfrecord"):
         DaliLoader([[tmp_path / "c"]], SPEC, 2, threads=1, recorder=recorder)
     with pytest.raises(OptionError, match="threads 0"):
         DaliLoader([[tmp_path / "c"]], SPEC, 2, threads=0, recorder=recorder)
 
 
-def pipeline(n: int = 6) -> Any:
+def pipeline(n=6):
     dali, fn = (importlib.import_module(f"nvidia.dali.{name}") for name in ("pipeline", "fn"))
     made = dali.Pipeline(batch_size=2, num_threads=1, device_id=None, prefetch_queue_depth=2)
     with made:
@@ -106,7 +100,7 @@ def pipeline(n: int = 6) -> Any:
     return made
 
 
-def test_a_pipeline_of_a_script_is_the_same_and_waited_for(tmp_path: Path) -> None:
+def test_a_pipeline_of_a_script_is_the_same_and_waited_for(tmp_path):
     kind = type(pipeline())
     with record(tmp_path / "run"):
         source = instrument(pipeline(), name="numbers")
@@ -132,6 +126,18 @@ def test_a_pipeline_of_a_script_is_the_same_and_waited_for(tmp_path: Path) -> No
     assert "opaque" in loader.unseen[0]
 
 
-def test_what_is_not_of_dali_is_refused() -> None:
+def test_what_is_not_of_dali_is_refused():
     with pytest.raises(OptionError, match="list given, expected a pipeline or an iterator"):
         instrument([1])
+
+
+def test_records_are_profiled_and_other_stores_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (run,) = profile_own_zarr(capsys, "tfrecord", "dali")
+    assert (run["framework"], run["threads"], run["workers"]) == ("dali", 1, 0)
+    assert (run["batches"], run["samples"], run["nbytes"]) == (12, 24, 24 * 4 * OWN_SIZE)
+    assert sum(run["exposed_ns"].values()) == run["wait_ns"]
+    assert {"opaque:dali", "collate"} <= {row["stage"] for row in run["stages"]}
+    for stored in ("zarr", "numpy"):
+        told = profile_own_zarr(capsys, stored, "dali", code=1)
+        assert "choose --format tfrecord" in told.splitlines()[-1]

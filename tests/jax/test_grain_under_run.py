@@ -50,6 +50,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.long  # grain and JAX are imported by four processes
 @pytest.mark.timeout(300)
 def test_waits_and_what_adapters_see_in_workers(tmp_path: Path) -> None:
     for number in range(12):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -24,36 +20,43 @@ READ_S = 0.003
 NS = 1_000_000_000
 
 
+class Jitter(grain.transforms.RandomMap):
+    """A transform that draws random numbers."""
+
+    def random_map(self, element, rng):
+        return {**element, "x": element["x"] + rng.normal(size=element["x"].shape)}
+
+
 class Numbers(grain.DatasetIterator):
     """An iterator of a script's own."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source):
         super().__init__()
         self.source, self.next = source, 0
 
-    def __next__(self) -> Any:
+    def __next__(self):
         if self.next == len(self.source):
             raise StopIteration
         self.next += 1
         return self.source[self.next - 1]
 
-    def get_state(self) -> dict[str, int]:
+    def get_state(self):
         return {"next": self.next}
 
-    def set_state(self, state: dict[str, int]) -> None:
+    def set_state(self, state):
         self.next = state["next"]
 
 
 class OwnData(grain.IterDataset):
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source):
         super().__init__()
         self._source = source
 
-    def __iter__(self) -> Any:
+    def __iter__(self):
         return Numbers(self._source)
 
 
-def data_loader(source: Any) -> Any:
+def data_loader(source):
     sampler = grain.samplers.SequentialSampler(
         num_records=len(source), shard_options=grain.sharding.NoSharding()
     )
@@ -63,14 +66,14 @@ def data_loader(source: Any) -> Any:
     )  # fmt: skip
 
 
-def two_mixed(source: Any) -> Any:
+def two_mixed(source):
     return grain.IterDataset.mix(
         [grain.MapDataset.source(source).slice(part).to_iter_dataset() for part in HALVES]
     ).batch(4)
 
 
 HALVES = (slice(0, None, 2), slice(1, None, 2))
-PIPELINES: dict[str, tuple[Callable[[Any], Any], str, int | None, int]] = {
+PIPELINES = {
     "map": (lambda source: grain.MapDataset.source(source).batch(4), "Fields", 4, 0),
     "loop": (
         lambda source: grain.MapDataset.source(source).to_iter_dataset(NO_THREADS).batch(4),
@@ -92,19 +95,17 @@ PIPELINES: dict[str, tuple[Callable[[Any], Any], str, int | None, int]] = {
 }  # fmt: skip
 
 
-def waits_of(profile: Any) -> Any:
+def waits_of(profile):
     return profile.spans[profile.spans["kind"] == Kind.WAIT]
 
 
-def delivered(profile: Any) -> Any:
+def delivered(profile):
     waits = waits_of(profile)
     return waits[waits["batch"] >= 0]
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_waits_are_recorded_batch_by_batch(
-    tmp_path: Path, hooks: Any, fields: Callable[..., Any], name: str
-) -> None:
+def test_waits_are_recorded_batch_by_batch(tmp_path, hooks, fields, name):
     pipeline, source, size, threads = PIPELINES[name]
     data = pipeline(fields(12, READ_S))
     with record(tmp_path / "run"):
@@ -129,11 +130,9 @@ def test_waits_are_recorded_batch_by_batch(
         assert whole.exposed_ns["opaque:grain"] >= 24 * READ_S * NS
 
 
-def test_batches_are_those_of_a_plain_run(
-    tmp_path: Path, fields: Callable[..., Any], jitter: Callable[..., Any]
-) -> None:
-    def batches() -> list[Any]:
-        data = grain.MapDataset.source(fields(24)).seed(3).shuffle().random_map(jitter())
+def test_batches_are_those_of_a_plain_run(tmp_path, fields):
+    def batches():
+        data = grain.MapDataset.source(fields(24)).seed(3).shuffle().random_map(Jitter())
         loader = data.repeat(2).to_iter_dataset().batch(4)
         iterator = iter(loader)
         first = [next(iterator) for _ in range(3)]
@@ -159,10 +158,8 @@ def test_batches_are_those_of_a_plain_run(
     assert [profile.strings[each] for each in starts] == ["loader-0", "loader-0 resumed"]
 
 
-def test_an_error_of_the_users_is_theirs(
-    tmp_path: Path, hooks: Any, fields: Callable[..., Any]
-) -> None:
-    def fail(element: Any) -> Any:
+def test_an_error_of_the_users_is_theirs(tmp_path, hooks, fields):
+    def fail(element):
         if element["number"] == 5:
             raise LookupError("number five")
         return element
@@ -176,9 +173,9 @@ def test_an_error_of_the_users_is_theirs(
     assert (waits_of(profile)["label"] == profile.string_number("failed")).sum() == 1
 
 
-def test_nothing_is_left_behind(hooks: Any, fields: Callable[..., Any]) -> None:
+def test_nothing_is_left_behind(hooks, fields):
     class Own(grain.IterDataset):  # made while the hooks are there
-        def __iter__(self) -> Any:
+        def __iter__(self):
             return self._parent.__iter__()
 
     kinds = [grain.DataLoader, grain.MapDataset, Own]
