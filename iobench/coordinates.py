@@ -211,11 +211,7 @@ def forecast_times(
 def json_attributes(
     attributes: Mapping[str, Any], *, without: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return attributes as JSON holds them; what it cannot hold, or is too long, is left out.
-
-    Numbers of any width become whole numbers and fractions, arrays lists; what is no finite
-    number its name, as Zarr spells it.
-    """
+    """Return attributes as JSON holds them; what it cannot hold, or is too long, is left out."""
     left = frozenset(without)
     values = {str(key): _json_value(each) for key, each in attributes.items() if key not in left}
     return {key: each for key, each in values.items() if each is not None}

@@ -105,12 +105,7 @@ class _Rows(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _rows(dtype: str, shape: Place, lengths: Place) -> _Rows:
-    """Return where the rows of a box lie: found out once, not for each sample.
-
-    A row is what lies together: all inner dimensions that the box spans whole, and its range
-    along the next one. Short rows are read with what lies between them, along the next dimension
-    and those outside of it, as far as the box spans those whole.
-    """
+    """Return where the rows of a box lie: found out once, not for each sample."""
     kind = np.dtype(dtype)
     strides = [kind.itemsize] * (len(shape) + 1)
     for axis in range(len(shape) - 1, -1, -1):
@@ -135,10 +130,7 @@ def _rows(dtype: str, shape: Place, lengths: Place) -> _Rows:
 
 
 def box_ranges(box: Box) -> list[FileRange[str]]:
-    """Return the ranges of the file that a box needs, in C order: rows, or chunks that are there.
-
-    A contiguous variable gives one range per row of the box, as few as its shape allows.
-    """
+    """Return the ranges of the file that a box needs, in C order: rows, or the chunks there are."""
     file, variable = box.file, box.variable
     if not variable.is_contiguous:
         places = places_touched(variable.chunk, box.start, box.stop)
@@ -172,10 +164,7 @@ class IndexRow(NamedTuple):
 
 
 def index_row(variable: ChunkedVariable, axes: Place) -> IndexRow | None:
-    """Return where an index of a variable lies; None where it is no part of the file.
-
-    Found out once, not for each sample: columns of thirty variables are small.
-    """
+    """Return where an index of a variable lies; None where it is no part of the file."""
     if not variable.is_contiguous or variable.offset < 0:
         return None
     lengths = tuple([1 if axis in axes else n for axis, n in enumerate(variable.shape)])
@@ -208,11 +197,7 @@ def _contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
 def in_chunks(
     variable: ChunkedVariable, axes: Place, *, only_shared: bool = False
 ) -> ChunkedVariable | None:
-    """Return contiguous numbers as chunks of some that lie together; the last ones are shorter.
-
-    Short rows are read with what lies between: other samples along the last sample dimension.
-    None with ``only_shared`` where that is not so: then samples share no pages.
-    """
+    """Return contiguous numbers as chunks of some that lie together; the last ones are shorter."""
     shape, itemsize = variable.shape, np.dtype(variable.packing.stored).itemsize
     last = max(axes, default=-1)
     row_nbytes = math.prod(shape[last + 1 :]) * itemsize
@@ -340,11 +325,7 @@ class StoredArrays(SharedBytes, frozen=True):
     is_absent: bool = False  # whether a chunk was to be read that is not there
 
     def arrays(self, out: Sequence[NDArray[Any] | None] = ()) -> list[NDArray[Any]]:
-        """Return the arrays as stored, in the order in which they were asked for.
-
-        One that is a part of what is kept is not to be written; `unpack` returns a copy of it.
-        One that could be decoded into its ``out`` is that.
-        """
+        """Return the arrays as stored, in the order in which they were asked for."""
         return [each(target) for each, target in itertools.zip_longest(self.decoders, out)]
 
 
@@ -386,11 +367,7 @@ def read_boxes(cache: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ..
 def _bundle_shape(
     chunk: Place, shape: Place, lengths: Place, axes: Place, dtype: str, nbytes: int
 ) -> Place:
-    """Return the shape of the bundles of chunks that are kept as one.
-
-    They are neighbours in all but the sample dimensions: the same samples need them. Where a sample
-    takes a part of another dimension, each chunk is kept by itself.
-    """
+    """Return the shape of the bundles of chunks that are kept as one."""
     if any(each not in axes and lengths[each] < shape[each] for each in range(len(shape))):
         return chunk
     n_chunks = nbytes // max(1, math.prod(chunk) * np.dtype(dtype).itemsize)
@@ -425,11 +402,7 @@ class _Part(NamedTuple):
     def joined(
         self, bundles: dict[Place, DecodedChunk], out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        """Return its numbers as stored; decodes the chunks that nobody has decoded yet.
-
-        They are ``out``, if there is one and no other copy of them is kept; else those of one
-        bundle are a part of what is kept, not to be written.
-        """
+        """Return its numbers as stored, in ``out`` or not to be written; decodes what is not yet."""
         box, bundle, values = self.box, self.row.bundle, None
         is_usable = fits(out, box.shape, self.variable.packing.stored)
         target = out.reshape(box.lengths) if out is not None and is_usable else None
@@ -468,10 +441,7 @@ class _Part(NamedTuple):
 
 
 def _part(box: Box, cache: DecodedChunks, file: int) -> _Part | None:
-    """Return what a box takes of what is kept: chunks, or shared pages; None of others.
-
-    A message is of one sample as a rule: kept are those that others need, or that come again.
-    """
+    """Return what a box takes of what is kept: chunks, or shared pages; None of others."""
     variable: ChunkedVariable | None = box.variable
     axes, start = box.axes, box.start
     if box.variable.is_contiguous:

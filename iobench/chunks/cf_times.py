@@ -20,11 +20,7 @@ NAMED_ZONE: Final = re.compile(r"[\d\s](?!(?:UTC|GMT|Z|T)\b)[A-Za-z][A-Za-z/_]*\
 
 
 def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any] | None:
-    """Return the times that numbers mean by CF: datetime64, or cftime objects of other calendars.
-
-    None where ``units`` are not those of a time ("... since ..."), or cannot be decoded, as with a
-    time zone that is neither UTC nor a number of hours.
-    """
+    """Return the times that numbers mean by CF, cftime's of other calendars; None where none."""
     if " since " not in units or NAMED_ZONE.search(units):
         return None
     missing = are_missing(values)
@@ -61,10 +57,7 @@ def are_missing(values: NDArray[Any] | np.number[Any]) -> NDArray[np.bool_]:
 
 
 def coordinate_times(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any] | None:
-    """Return the times that values of a coordinate mean by its attributes, in their shape.
-
-    None as of `decode_times`, and where they are no numbers.
-    """
+    """Return the times that values of a coordinate mean by its attributes, in their shape."""
     if values.dtype.kind not in "iuf":
         return None
     units, calendar = (str(attributes.get(name, "")) for name in ("units", "calendar"))

@@ -146,10 +146,7 @@ def read_chunks(
     *,
     also: Sequence[FileRange[str]] = (),
 ) -> tuple[list[memoryview | None], list[memoryview]]:
-    """Return the stored bytes of chunks, None for those never written; neighbours at once.
-
-    Of a shard no more is read than its index, once, and those chunks.
-    """
+    """Return the stored bytes of chunks, None for those never written; neighbours at once."""
     stored: list[memoryview | None] = [None] * len(chunks)
     ranges, of_ranges = list(also), [-1] * len(also)
     files, of_files = [], []
@@ -181,10 +178,7 @@ def chunk_nbytes(file: str, variable: ChunkedVariable, place: Place) -> int:
 
 
 def chunk_range(file: str, variable: ChunkedVariable, place: Place) -> FileRange[str] | None:
-    """Return where a chunk is in its file or shard, None of one that was never written.
-
-    One beyond the end of its shard is refused before memory is asked for it.
-    """
+    """Return where a chunk is in its file or shard, None of one that was never written."""
     keys, offsets, sizes = variable.keys, variable.offsets, variable.sizes
     if keys is None:
         assert offsets is not None
@@ -213,10 +207,7 @@ def chunk_range(file: str, variable: ChunkedVariable, place: Place) -> FileRange
 
 @lru_cache(maxsize=256)
 def _shard_index(array: str, path: str, version: int | str, keys: ChunkKeys) -> NDArray[Any]:
-    """Return offset and length of each chunk of a shard, which is there in this version.
-
-    Of shape ``(*chunks_per_shard, 2)``; both are 2**64 - 1 of chunks that were never written.
-    """
+    """Return offset and length of each chunk of a shard, which is there in this version."""
     nbytes = math.prod(keys.chunks_per_shard) * 16
     stored_nbytes = nbytes + 4 * keys.index_checksum
     opened = cached_source_file(path)
@@ -247,10 +238,7 @@ def decode_chunk(
     stored: memoryview,
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Return the numbers of a chunk as stored, in the shape of a chunk, from its bytes.
-
-    They are ``out``, of that shape and dtype and in C order, where they could be decoded there.
-    """
+    """Return the numbers of a chunk as stored, in the shape of a chunk, from its bytes."""
     if variable.is_message:
         values = np.empty(variable.chunk, dtype=np.float32) if out is None else out
         extent = chunk_range(file, variable, place)

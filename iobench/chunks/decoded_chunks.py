@@ -73,11 +73,7 @@ def share_chunk_cache(n_processes: int) -> None:
 
 
 def chunk_cache_nbytes() -> int:
-    """Return what decoded chunks may take in this process.
-
-    `CHUNK_CACHE` if it is set, else a quarter of the free memory, of the machine and of the cgroup,
-    and 8 GiB at most; shared out among loading processes, and among the ranks of a machine.
-    """
+    """Return what decoded chunks may take in this process."""
     text = os.environ.get(CHUNK_CACHE, "").strip()
     if text:
         whole = 0 if text == "0" else parse_nbytes(CHUNK_CACHE, text)
@@ -92,10 +88,7 @@ def chunk_cache_nbytes() -> int:
 
 
 def forget_decoded(*, in_child: bool = False) -> None:
-    """Drop all chunks of the process, so that a replaced file is seen.
-
-    In a forked child what threads of the parent held and were at is forgotten, too.
-    """
+    """Drop all chunks of the process, so that a replaced file is seen."""
     global _lock
     if in_child:
         _lock = threading.Lock()
@@ -150,10 +143,9 @@ class DecodedChunk:
         return present
 
     def values(self, decode: Decode, out: NDArray[Any] | None = None) -> NDArray[Any] | None:
-        """Return its numbers as stored, not to be written; whoever is first decodes it.
+        """Return its numbers as stored, None if never written; whoever is first decodes it.
 
-        None where nothing was ever written. Where no copy would be kept, and no other sample needs
-        it, it is decoded into ``out``, of its shape and dtype, if that can be; then it is that.
+        Not to be written, unless they are ``out``, as where no copy would be kept.
         """
         stored = self._stored  # first: whoever decodes it meanwhile lets go of them
         if self._is_decoded:
@@ -211,18 +203,14 @@ class SampleOrder:
         return False
 
     def next_use(self, row: ChunkRow) -> int:
-        """Return the place at which a row is needed next.
-
-        Behind the end where it is not needed again: there in this order, as the next one is not
-        known, and is the same where nothing is shuffled.
-        """
+        """Return the place at which a row is needed next."""
         if row.file < 0:
             return self.now + 1
         places = self._places(row.file, row.lengths, row.numbers)
         following = int(np.searchsorted(places, self.now, side="right"))
         if following < len(places):
             return int(places[following])
-        end = len(self._addresses)
+        end = len(self._addresses)  # needed again in the next pass, which may be as this one
         return end + (int(places[0]) if len(places) else end)
 
     def _places(

@@ -38,10 +38,7 @@ class Packing(msgspec.Struct, frozen=True):
 
 
 def packing_of(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing:
-    """Return the packing that a variable's attributes describe.
-
-    The dtype is the one ``xarray.open_dataset`` decodes to; xarray is asked for it.
-    """
+    """Return the packing that a variable's attributes describe."""
     native = stored.newbyteorder("=")
     signs = {("i", "true"): "u", ("u", "false"): "i"}  # as xarray: any other `_Unsigned` is void
     kind = signs.get((native.kind, _text(attributes.get("_Unsigned"))), native.kind)
@@ -160,9 +157,8 @@ def is_plain(packing: Packing) -> bool:
 
 
 def unpack(stored: NDArray[Any], packing: Packing, out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Return the numbers of ``stored``, in native byte order and C order; they may be written.
+    """Return the numbers of ``stored``, to be written, in ``out`` where that fits.
 
-    They are ``out`` where they can be: of their shape and dtype, maybe ``stored`` itself.
     Same operations in the same order and precision as xarray, so that values are equal bit by bit.
     """
     is_as_stored = stored.dtype == packing.dtype and stored.flags.c_contiguous

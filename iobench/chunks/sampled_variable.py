@@ -140,11 +140,7 @@ class SampledVariable:
         origin: Place,
         parts: Sequence[tuple[Rows, Sequence[Any]]],
     ) -> None:
-        """Decode a stack of chunks and copy what samples take to their rows of ``target``.
-
-        The arrays there begin at ``origin``. ``parts`` are rows and the indexes of these samples
-        in the chunks.
-        """
+        """Decode a stack of chunks and copy what samples take to their rows of ``target``."""
         starts = [places[0][axis] * self._chunk[axis] for axis in self._rest]
         stops = [
             min((places[-1][axis] + 1) * self._chunk[axis], length)

@@ -109,10 +109,7 @@ def inspect_zarr(path: Path) -> SourceFile:
 
 
 def _documents(path: Path) -> tuple[int, dict[str, Any]]:
-    """Return the version of a store, and its metadata by the path they have, or would have, in it.
-
-    Consolidated metadata are used where there are any, as zarr and xarray do.
-    """
+    """Return the version of a store, and its metadata by path: consolidated where they are."""
     documents: dict[str, Any] = {}
     zarr_format = 3 if (path / VERSION3).is_file() else 2
     if zarr_format == 3:
@@ -320,10 +317,7 @@ class _UnreadError(Exception):
 def _array_of(
     metadata: Mapping[str, Any], attributes: Any
 ) -> tuple[ChunkedVariable | None, dict[str, Any]]:
-    """Return what a ``.zarray`` with its ``.zattrs`` says, or a ``zarr.json``, and attributes.
-
-    Without its packing; None for what is neither numbers nor dates. ``fill`` may be None.
-    """
+    """Return what a ``.zarray`` with its ``.zattrs`` says, or a ``zarr.json``, and attributes."""
     version = metadata["zarr_format"]
     if version not in (2, 3):
         raise ValueError(f"zarr_format {version!r:.80}")

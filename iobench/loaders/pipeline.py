@@ -37,10 +37,7 @@ STEP_KINDS = {"read": Kind.READ, "decode": Kind.DECODE, "preprocess": Kind.PREPR
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of making a sample, of what the step before returned and where the sample is.
-
-    One that ``takes_out`` can be given the sample's place as well.
-    """
+    """One step of making a sample, of what the step before returned and where the sample is."""
 
     kind: Kind
     label: str
@@ -104,10 +101,7 @@ def dataset_pipeline(
 
 
 def store_pipeline(store: Store, *, verify: bool = False) -> Pipeline:
-    """Return the steps ``read`` and ``decode`` of a store: its samples are preprocessed already.
-
-    ``verify`` is of stores whose samples share chunks; others are verified by their extents.
-    """
+    """Return the steps ``read`` and ``decode`` of a store: its samples are preprocessed already."""
     if isinstance(store, ChunkedStore):
         samples = StoredSamples(store, verify=verify)
         read = Step(Kind.READ, "", samples.read)

@@ -44,10 +44,7 @@ FUSED: Final = "read+decode+preprocess+collate"
 
 
 class PlannedRing(MeasuredLoader):
-    """Fills batches ahead of the training loop, in threads of its process or in others, or in it.
-
-    Processes start with the first round and stay until the end.
-    """
+    """Fills batches ahead of the training loop, in threads or processes, or in the loop."""
 
     def __init__(
         self,

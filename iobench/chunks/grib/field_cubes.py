@@ -372,10 +372,7 @@ class FieldCube:
         return f"{self.name}, {', '.join(spelled)}"
 
     def stored(self, sample_dims: Iterable[str]) -> ChunkedVariable:
-        """Return it as a variable whose chunks are its messages, once checked.
-
-        Dimensions of length one are left out, but for those of the samples.
-        """
+        """Return it as a variable whose chunks are its messages, once checked."""
         grid_dims, grid = self._grid()
         own = {self.axis(dim): dim for dim in sample_dims}
         own_axes = [n for n, length in enumerate(self.shape) if length > 1 or n in own]

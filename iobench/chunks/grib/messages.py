@@ -60,10 +60,7 @@ def _number(content: Any, start: int, nbytes: int) -> int:
 
 
 def _sections(content: Any) -> dict[int, int]:
-    """Return where each section of a message begins, up to its data.
-
-    Raises ValueError for sections that no message of one field has.
-    """
+    """Return where each section of a message begins, up to its data."""
     if content[7:8] == b"\1":
         flags, starts, start = _number(content, 15, 1), {1: 8}, 8 + _number(content, 8, 3)
         for section, flag in ((2, 0x80), (3, 0x40)):
@@ -215,10 +212,7 @@ def _message(opened: SourceBytes, path: Path, offset: int, head: bytes) -> GribM
 
 
 def dated_headers(message: GribMessage) -> tuple[int, int, bytes] | None:
-    """Return the reference date of a message, yyyymmdd, its time, hhmm, and its other headers.
-
-    Those are without the numbers that values are packed with. None where it cannot be told.
-    """
+    """Return the reference date of a message, yyyymmdd, its time, hhmm, and its other headers."""
     if len(message.headers) == message.length or len(message.headers) < SHORTEST_NBYTES:
         return None  # with the data, or damaged
     headers, second = bytearray(message.headers), 0
@@ -349,10 +343,7 @@ class SimplePacking(msgspec.Struct, frozen=True):
 
 
 def simple_packing(buffer: memoryview | bytes) -> SimplePacking | None:
-    """Return how a message is packed; None where ecCodes must look at it.
-
-    Damaged messages give None, too: what is wrong with them ecCodes says best.
-    """
+    """Return how a message is packed; None where ecCodes must look at it."""
     if bytes(buffer[:4]) != GRIB or bytes(buffer[-4:]) != END:
         return None
     try:

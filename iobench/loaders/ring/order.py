@@ -253,10 +253,7 @@ class BatchOrder:
     def batches(
         self, epoch: int, first: int = 0, expect: Callable[..., object] | None = None
     ) -> Iterator[NDArray[np.int64]]:
-        """Yield the samples of the batches of an epoch, which ``expect`` is given before.
-
-        Of a long epoch `MOST_PLANNED` at a time; ``follows`` says which are not the first.
-        """
+        """Yield the samples of the batches of an epoch, which ``expect`` is given before."""
         n_planned = max(1, MOST_PLANNED // self.batch_size)
         for place in range(first, len(self)):
             if expect is not None and (place - first) % n_planned == 0:

@@ -342,10 +342,7 @@ class Normaliser:
 
 
 def _tiled(means: MeanStd, shape: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any], int]:
-    """Return mean and std for as many samples as are done at once, and how many these are.
-
-    They are laid out whole where only few numbers, one after another, have the same ones.
-    """
+    """Return mean and std for as many samples as are done at once, and how many these are."""
     step = max(1, PIECE // max(1, math.prod(shape)))
     one = tuple(np.broadcast_shapes(means.mean.shape, means.std.shape, (1,) * len(shape)))
     differs = [axis for axis, length in enumerate(one) if length > 1]

@@ -33,10 +33,7 @@ LISTENING_S: Final = 1.0
 
 
 class RingRun:
-    """Reader threads and what they have ready: all of an iteration that threads may keep alive.
-
-    They begin with `start`: by then somebody has to see to it that `stop` is called.
-    """
+    """Reader threads and what they have ready: all of an iteration that threads may keep alive."""
 
     def __init__(
         self,
@@ -107,10 +104,7 @@ class RingRun:
                 filler.close()
 
     def _draw(self) -> tuple[int, PlannedBatch, BatchMemory, int] | None:
-        """Return the next batch, a buffer for it, and since when there was room; None at the end.
-
-        Waits for room.
-        """
+        """Wait for room; return the next batch, a buffer, and since when; None at the end."""
         free_ns = self._room.get()
         with self._turn:
             if self._stopping or self._n_all is not None:

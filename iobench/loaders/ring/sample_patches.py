@@ -208,10 +208,7 @@ class StoredVariable:
         target: NDArray[Any],
         gap_nbytes: int,
     ) -> Iterator[BoxRange]:
-        """Yield what a box takes of a sample, whose extents lie at ``places``.
-
-        Rows between which ``gap_nbytes`` lie, or more, apart; 0 for none.
-        """
+        """Yield what a box takes of a sample, whose extents lie at ``places``."""
         array, strides = self.array, self.strides
         begin = self.cut.starts(corner)
         end = [start + size for start, size in zip(begin, self.cut.sizes, strict=True)]
@@ -254,10 +251,7 @@ def _rows(
 
 
 def find_arrays(source: StoreSource, patches: PatchPlaces) -> list[StoredVariable]:
-    """Return where the variables of a store lie; none where boxes are cut of whole samples.
-
-    So they are with ``verify``, of TFRecords and what is encoded whole, and where parts cost more.
-    """
+    """Return where the variables of a store lie; none where boxes are cut of whole samples."""
     store, layout = source.store, source.layout
     if source.checks is not None or not len(store):
         return []
