@@ -83,34 +83,6 @@ def test_more_than_fits_into_memory_is_an_error_and_no_deadlock(monkeypatch):
         assert numbers(loader) == list(range(50))
 
 
-@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
-def test_errors_that_are_kept_do_not_use_the_buffers_up():
-    loader = make(NumberSource(broken=1))
-    kept = []
-    for _ in range(12):
-        with pytest.raises(SampleError, match="sample 1") as caught:
-            next(iter(loader))
-        kept.append(caught.value)
-    assert len(kept) == 12
-
-
-@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
-def test_arrays_that_a_transform_keeps_do_not_use_the_buffers_up():
-    kept = []
-
-    def present(arrays):
-        kept.append((arrays["number"], arrays["number"].copy()))
-        return {"number": arrays["number"].copy()}
-
-    loader = make(present=present)
-    for _ in range(6):
-        iterator = iter(loader)
-        next(iterator)
-        iterator.close()
-    assert numbers(loader) == list(range(50))
-    assert all(np.array_equal(array, copy) for array, copy in kept)
-
-
 def test_a_buffer_of_an_iteration_that_is_closed_while_it_is_filled_comes_back():
     filling, go = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -236,35 +208,44 @@ def test_an_interrupt_does_not_wait_for_a_batch_that_is_stuck(monkeypatch):
     assert numbers(loader) == list(range(50))
 
 
-def test_state_at_the_end_of_an_epoch_is_the_beginning_of_the_next():
-    loader = make(shuffle=True)
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_errors_and_arrays_that_are_kept_do_not_use_the_buffers_up():
+    loader, kept = make(NumberSource(broken=1)), []
+    for _ in range(12):
+        with pytest.raises(SampleError, match="sample 1") as caught:
+            next(iter(loader))
+        kept.append(caught.value)
+    arrays = []
+
+    def present(given):
+        arrays.append((given["number"], given["number"].copy()))
+        return {"number": given["number"].copy()}
+
+    loader = make(present=present)
+    for _ in range(6):
+        iterator = iter(loader)
+        next(iterator)
+        iterator.close()
+    assert numbers(loader) == list(range(50))
+    assert all(np.array_equal(array, copy) for array, copy in arrays)
+
+
+def test_states_at_the_end_of_an_epoch_and_after_an_error():
+    loader, other, last = make(shuffle=True), make(shuffle=True), make(shuffle=True)
     iterator = iter(loader)
     for _ in range(len(loader)):
         next(iterator)
     assert loader.state_dict()["batches"] == 13
-    last = make(shuffle=True)
     last.load_state_dict(loader.state_dict())
     assert numbers(last) == []  # the loop that goes on has nothing left to do
     assert next(iterator, None) is None
-    state = loader.state_dict()
+    other.load_state_dict(state := loader.state_dict())
     assert (state["epoch"], state["batches"]) == (1, 0)
-    other = make(shuffle=True)
-    other.load_state_dict(state)
-    expected = numbers(loader)
-    assert numbers(other) == numbers_of_epoch(loader, 1) == expected
-    assert numbers(last) == expected
-
-
-def numbers_of_epoch(loader, epoch):
-    batches = range(len(loader))
-    return np.concatenate([loader.order.samples(epoch, batch) for batch in batches]).tolist()
-
-
-def test_state_after_an_error_is_before_the_batch_that_failed():
-    loader = make(NumberSource(broken=9))
+    assert numbers(other) == numbers(last) == numbers(loader)
+    failing = make(NumberSource(broken=9))
     with pytest.raises(SampleError):
-        numbers(loader)
-    state = loader.state_dict()
+        numbers(failing)
+    state = failing.state_dict()
     assert (state["epoch"], state["batches"]) == (0, 2)
     other = make()
     other.load_state_dict(state)

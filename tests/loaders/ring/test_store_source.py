@@ -176,43 +176,34 @@ def test_a_batch_has_one_span_of_each_kind_of_work(make_store, container, shape)
         end_of_last = end_ns
 
 
-DTYPES = ["<f4", "<f8", "<f2", "<i8", "<i4", "<u2", "|u1", "|b1", "<c8"]
-SHAPES = st.lists(st.integers(1, 5), max_size=3).map(tuple)
-SPECS = st.lists(st.tuples(st.sampled_from(DTYPES), SHAPES), min_size=1, max_size=4).map(
+SPECS = st.lists(
+    st.tuples(
+        st.sampled_from(["<f4", "<f8", "<f2", "<i8", "<i4", "<u2", "|u1", "|b1", "<c8"]),
+        st.lists(st.integers(1, 5), max_size=3),
+    ),
+    min_size=1,
+    max_size=4,
+).map(
     lambda pairs: SampleSpec(
         tuple(
-            Variable(f"v{number}", shape, dtype, tuple("xyz"[: len(shape)]))
+            Variable(f"v{number}", tuple(shape), dtype, tuple("xyz"[: len(shape)]))
             for number, (dtype, shape) in enumerate(pairs)
         )
     )
 )
-FORMATS = [("numpy", {}), ("tfrecord", {}), ("tfrecord", {"encoding": "bytes"}), ("zarr", {})]
 
 
-@pytest.mark.parametrize(("fmt", "options"), FORMATS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(spec=SPECS, chosen=st.lists(st.integers(0, 5), min_size=1, max_size=9), seed=st.integers(0))
-def test_rows_are_the_samples_of_any_spec(store_writer, fmt, options, spec, chosen, seed):
-    random = np.random.default_rng(seed)
-    samples: list[dict[str, Any]] = []
-    for _ in range(6):
-        data = {v.name: random.integers(0, 256, v.nbytes, dtype=np.uint8) for v in spec}
-        for variable in spec:
-            if variable.dtype == "|b1":
-                data[variable.name] &= 1
-        samples.append({v.name: data[v.name].view(v.dtype).reshape(v.shape) for v in spec})
+@pytest.mark.parametrize(("fmt", "options"), CONTAINERS[:4])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(spec=SPECS, chosen=st.lists(st.integers(0, 5), min_size=1, max_size=9))
+def test_rows_are_the_samples_of_any_spec(store_writer, fmt, options, spec, chosen):
+    samples = samples_of(spec, 6)
     with tempfile.TemporaryDirectory() as folder:
         store = store_writer(
             Path(folder), spec, samples, fmt, options=options, shards=[4, 2], encoding=None
         )
         source = pickle.loads(pickle.dumps(StoreSource(store, verify=True)))
-        rows = {v.name: np.full((len(chosen), *v.shape), 7, v.dtype) for v in spec}
-        filler = source.filler()
-        filler.fill(np.array(chosen), rows, BatchLog())
-        filler.close()
-        for row, sample in enumerate(chosen):
-            for name, values in rows.items():
-                assert values[row].tobytes() == samples[sample][name].tobytes()
+        assert_same(filled(source, chosen), samples, chosen)
         store.close()
 
 

@@ -29,15 +29,12 @@ class NumberSource(BatchSource):
     n_samples: int = 50
     broken: int = -1
     deadly: int = -1
-    unopened: bool = False
     spec: SampleSpec = SPEC
 
     def __len__(self):
         return self.n_samples
 
     def filler(self):
-        if self.unopened:
-            raise SampleError("no folder to open")
         return NumberReader(self)
 
 
@@ -58,14 +55,6 @@ class NumberReader:
 
     def close(self):
         pass
-
-
-def doubled(batch):
-    return {
-        "field": batch["field"].mean(axis=1),
-        "number": batch["number"] * 2,
-        "pid": np.full(len(batch["number"]), os.getpid()),
-    }
 
 
 def in_place(batch):
@@ -108,8 +97,7 @@ def endless(batch):
 class Locked:
     """A transform that cannot be sent."""
 
+    __call__ = staticmethod(in_place)
+
     def __init__(self):
         self.lock = threading.Lock()
-
-    def __call__(self, batch):
-        return batch
