@@ -402,7 +402,7 @@ class _Part(NamedTuple):
     def joined(
         self, bundles: dict[Place, DecodedChunk], out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        """Return its numbers as stored, in ``out`` or not to be written; decodes what is not yet."""
+        """Return its numbers as stored, in ``out`` or not to be written; decodes what is left."""
         box, bundle, values = self.box, self.row.bundle, None
         is_usable = fits(out, box.shape, self.variable.packing.stored)
         target = out.reshape(box.lengths) if out is not None and is_usable else None
