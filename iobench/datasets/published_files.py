@@ -156,7 +156,6 @@ class PublishedFiles:
     ordinary: tuple[str, ...] = ()
     tiny_steps: int = 8
     ordinary_steps: int = 0
-    tiny_lengths: Mapping[str, int] = {}  # of axes of a tiny stand-in that is cut
     synthesis_version: int = 3
     axes: tuple[Axis, ...]  # all dimensions; by default the first is the samples'
     fields: tuple[RecipeVariable, ...]
@@ -262,7 +261,7 @@ class PublishedFiles:
         else:
             values = spread(every, max(1, round(scale * len(every))))
         keys = self.combined([values, *(key.values for key in others)])
-        return StandIn(seed, tuple(keys), n_steps, tiny, self.tiny_lengths if tiny else {})
+        return StandIn(seed, tuple(keys), n_steps, tiny)
 
     def stand_in_urls(self, plan: StandIn) -> dict[str, Callable[[Path], None]]:
         """Return what writes each file of a stand-in, by its URL."""

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
 import json
-import sys
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -101,25 +96,6 @@ class FindingTests:
             if join is not None and not finding.of_job:
                 joined = join([figures, figures])
                 assert joined is None or type(joined) is type(figures)
-
-    def test_it_uses_no_function_of_another_finding(self, finding: Finding[Any]) -> None:
-        modules = {each.value.partition(":")[0] for each in entry_points(group="iobench.findings")}
-        own = {finding.figures.__module__, finding.section.__module__}
-        for name in own:
-            for statement in ast.walk(ast.parse(inspect.getsource(sys.modules[name]))):
-                if isinstance(statement, ast.ImportFrom) and statement.module in modules - own:
-                    other = import_module(statement.module)
-                    wrong = [
-                        each.name for each in statement.names if not _is_struct(other, each.name)
-                    ]
-                    assert not wrong, f"{name} imports {', '.join(wrong)} of {statement.module}"
-
-
-def _is_struct(module: Any, name: str) -> bool:
-    value = getattr(module, name)
-    return isinstance(value, type) and (
-        issubclass(value, msgspec.Struct) or dataclasses.is_dataclass(value)
-    )
 
 
 def _read_back(finding: Finding[Any], figures: Any) -> Any:

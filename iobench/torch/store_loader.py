@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    SequentialSampler,
+    default_collate,
+)
 
 from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.ring.framework_loader import resolve_options
@@ -13,7 +19,7 @@ from iobench.loaders.ring.loader_config import LoaderConfig, with_options
 from iobench.recording.session import current_recording
 from iobench.torch import device_moves
 from iobench.torch.device import find_accelerator
-from iobench.torch.tensors import TensorCast, as_tensor, check_tensors, collate
+from iobench.torch.tensors import TensorCast, as_tensor, check_tensors
 
 if TYPE_CHECKING:
     import os
@@ -72,7 +78,7 @@ class StoreLoader(RingLoader):
     prefetch_factor = None
     persistent_workers = False
     pin_memory = False
-    collate_fn = staticmethod(collate)
+    collate_fn = staticmethod(default_collate)
 
     @with_options
     def __init__(
@@ -122,8 +128,8 @@ class StoreLoader(RingLoader):
     def batch_sampler(self) -> BatchSampler:
         """Sample numbers of each batch.
 
-        A stock loader with the same batches: ``DataLoader(store,
-        batch_sampler=loader.batch_sampler, collate_fn=iobench.torch.collate)``.
+        A stock loader with the same batches:
+        ``DataLoader(store, batch_sampler=loader.batch_sampler)``.
         """
         return BatchSampler(self.sampler, self.batch_size, self.drop_last)
 

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
-from torch.utils.data import default_collate
 
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from iobench.samples import SampleSpec
@@ -81,12 +78,3 @@ class TensorCast:
         for target, piece in pieces:
             target.copy_(piece)
         return result.reshape(tensor.shape)
-
-
-def collate(samples: Sequence[Any]) -> Any:
-    """Return samples of a store as a batch of tensors.
-
-    For ``torch.utils.data.DataLoader(store, collate_fn=iobench.torch.collate, ...)``; it is torch's
-    own ``default_collate``.
-    """
-    return default_collate(samples)

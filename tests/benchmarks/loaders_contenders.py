@@ -248,7 +248,7 @@ def data_loader(folder: Path, batch_size: int, *, workers: int, **options: Any) 
 
     dataset: Any = NpyFiles(folder)
     if (folder / "store").exists():
-        from iobench.torch import collate
+        from torch.utils.data import default_collate as collate
 
         dataset = _store(folder)
         options["collate_fn"] = collate

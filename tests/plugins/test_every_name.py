@@ -26,7 +26,7 @@ NAMES = dataset_names()
 MORE = (
     "maelstrom-yr size=5GB probabilistic_target=true predict_diff=true",
     "maelstrom-radiation raw_inputs=true patch=0,10",
-    "maelstrom-radiation gather_fluxes=true patch=4",
+    "maelstrom-radiation heating_rate=false patch=4",
     "maelstrom-radiation-tf norm=true netflux=true",
     "maelstrom-ens10 dtype=pl target=z500",
     "maelstrom-weather-pressure-level levels=model",

@@ -138,11 +138,6 @@ PRESSURE_FIELDS = tuple(
 """In the files' order of messages: level by level."""
 
 
-def _channels(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of mean and deviation of each variable."""
-    return tuple(f"{name}_{moment}" for name in names for moment in ("mean", "std"))
-
-
 class Task(msgspec.Struct, frozen=True):
     """One of the D2.3 U-Net's tasks: what it read, and what it was to say."""
 
@@ -157,7 +152,7 @@ class Task(msgspec.Struct, frozen=True):
     @property
     def channels(self) -> tuple[str, ...]:
         """Mean and deviation of each variable."""
-        return _channels([each.name for each in self.fields])
+        return tuple(f"{each.name}_{kind}" for each in self.fields for kind in ("mean", "std"))
 
     @property
     def level(self) -> int:

@@ -98,7 +98,6 @@ class Radiation(archive.RadiationFiles, Recipe):
         ),
         Option("heating_rate", "Whether samples have hr_sw and hr_lw.", True),
         archive.HR_UNITS,
-        Option("gather_fluxes", "sw and lw, downward and upward side by side.", False),
     )  # fmt: skip
 
     def __init__(self, **options: str) -> None:
@@ -198,7 +197,7 @@ class Radiation(archive.RadiationFiles, Recipe):
         return where[0], where[0] + len(self.file_numbers)
 
     def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
-        """Return inputs as grouped, fluxes as chosen, and heating rates."""
+        """Return inputs as grouped, fluxes, and heating rates."""
         sample: dict[str, NDArray[Any]] = {}
         if self.chosen["raw_inputs"]:
             sample.update((name, arrays[name]) for name in self.inputs)
@@ -207,17 +206,11 @@ class Radiation(archive.RadiationFiles, Recipe):
             if len(aerosols) == archive.LENGTHS["aerosol_type"]:  # as upstream found them
                 arrays = {**arrays, "aerosol_mmr": aerosols.T}
             sample.update(archive.group_inputs(arrays))
-        if not self.chosen["gather_fluxes"]:
-            sample.update((name, arrays[name]) for name in archive.FLUXES)
-        for band in BANDS:
+        sample.update((name, arrays[name]) for name in archive.FLUXES)
+        for band in BANDS if self.chosen["heating_rate"] else ():
             down, up = arrays[f"flux_dn_{band}"], arrays[f"flux_up_{band}"]
-            if self.chosen["gather_fluxes"]:
-                sample[band] = np.stack([down, up], axis=-1)
-            if self.chosen["heating_rate"]:
-                scale = archive.HR_SCALES[self.chosen["hr_units"]]
-                sample[f"hr_{band}"] = archive.heating_rate(
-                    down, up, arrays[OUTPUT_PRESSURE], scale
-                )
+            scale = archive.HR_SCALES[self.chosen["hr_units"]]
+            sample[f"hr_{band}"] = archive.heating_rate(down, up, arrays[OUTPUT_PRESSURE], scale)
         return sample
 
     def spec(self) -> SampleSpec:
@@ -233,19 +226,12 @@ class Radiation(archive.RadiationFiles, Recipe):
             for name, (dims, shape) in archive.GROUPS.items():
                 units, channels = GROUP_UNITS.get(name, ""), archive.CHANNELS[name]
                 variables.append(Variable(name, shape, "<f4", dims, units, channels=channels))
-        half, units = archive.LENGTHS["half_level"], self.chosen["hr_units"]
-        targets: list[tuple[str, dict[str, int], str]]
-        targets = [(name, {"half_level": half}, "W m-2") for name in archive.FLUXES]
-        if self.chosen["gather_fluxes"]:
-            targets = [(band, {"half_level": half, "channel": 2}, "W m-2") for band in BANDS]
+        targets = [(name, "half_level", "W m-2") for name in archive.FLUXES]
         if self.chosen["heating_rate"]:
-            targets += [
-                (f"hr_{band}", {"level": archive.LENGTHS["level"]}, units) for band in BANDS
-            ]
-        for name, axes, units in targets:
-            channels = archive.CHANNELS.get(name, ())
-            shape = tuple(axes.values())
-            variables.append(Variable(name, shape, "<f4", tuple(axes), units, "target", channels))
+            targets += [(f"hr_{band}", "level", self.chosen["hr_units"]) for band in BANDS]
+        for name, dim, units in targets:
+            length = archive.LENGTHS[dim]
+            variables.append(Variable(name, (length,), "<f4", (dim,), units, "target"))
         return SampleSpec(tuple(variables))
 
     # ---- the stand-in

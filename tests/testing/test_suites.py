@@ -1,7 +1,13 @@
-"""Our own findings keep the contract of a finding; one that does not is refused."""
+"""The suites for authors hold ours, and refuse what does not keep a contract."""
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import importlib
+import inspect
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +15,15 @@ import msgspec
 import numpy as np
 import pytest
 
+import iobench.testing
+from iobench.datasets.contract import SampleIndex
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.registry import installed_findings
 from iobench.report.document import Section, sentences
+from iobench.samples import SampleSpec, Variable
 from iobench.testing import FindingTests
+from iobench.testing.datasets import check_positions
 from iobench.testing.findings import READ_NS, STEP_NS
 from tests.support.sketched_runs import CONSUMER, SketchedRun
 
@@ -22,6 +32,45 @@ if TYPE_CHECKING:
 
     from iobench.analysis.run import Run
     from iobench.findings.contract import Finding
+
+
+def test_every_public_name_is_there_and_the_clock_needs_no_pytest() -> None:
+    assert [name for name in dir(iobench.testing) if getattr(iobench.testing, name) is None] == []
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        iobench.testing.Nonsense  # noqa: B018
+    code = "import sys; sys.modules['pytest'] = None; from iobench.testing import FakeClock"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("positions", "rows", "is_right"),
+    [
+        ((), (), True),
+        ([0, 1, 2.5, 9], (), True),
+        ([4, 3, 2, 1], (), True),
+        ([0, 1, 0, 1], [0, 0, 1, 1], True),
+        ([0, 0, 1, 1], [7, 3, 7, 3], True),
+        ([0, 1, 2], (), False),
+        ([0, 1, 1, 2], (), False),
+        ([0, 1, 3, 2], (), False),
+        ([0, 1, 0, 1], (), False),
+        ([0, 1, 1, 0], [0, 0, 1, 1], False),
+        ([0, 1, float("nan"), 3], (), False),
+        ([0, 1, 2, 3], [0, 0], False),
+        ((), [0, 0, 1, 1], False),
+    ],
+)
+def test_positions_are_in_order_within_each_row(positions: Any, rows: Any, is_right: bool) -> None:
+    spec = SampleSpec((Variable("v", (), "<f4", ()),))
+    index = SampleIndex(spec, range(4), positions=positions, rows=rows)
+    if is_right:
+        check_positions(index)
+        return
+    with pytest.raises(AssertionError):
+        check_positions(index)
+
+
+# ---- findings
 
 OURS = {each.name: each for each in installed_findings()}
 MORE: dict[str, dict[str, Any]] = {
@@ -59,7 +108,18 @@ class TestSpeaking(FindingTests):
 class TestAll:
     test_installed = FindingTests.test_it_is_installed_under_its_name
     test_without_a_batch = FindingTests.test_of_a_run_without_a_batch_nothing_or_something_is_said
-    test_imports = FindingTests.test_it_uses_no_function_of_another_finding
+
+    def test_of_other_findings_it_uses_structs_alone(self, finding: Finding[Any]) -> None:
+        modules = {each.figures.__module__ for each in OURS.values()}
+        own = {finding.figures.__module__, finding.section.__module__}
+        for name in own:
+            for statement in ast.walk(ast.parse(inspect.getsource(sys.modules[name]))):
+                if isinstance(statement, ast.ImportFrom) and statement.module in modules - own:
+                    other = importlib.import_module(statement.module or "")
+                    for each in statement.names:
+                        value = getattr(other, each.name)
+                        assert isinstance(value, type)
+                        assert issubclass(value, msgspec.Struct) or dataclasses.is_dataclass(value)
 
 
 class Wrong(msgspec.Struct):
