@@ -29,7 +29,6 @@ from tests.support.sketched_runs import CONSUMER, SketchedRun
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from energy_files import source, write_energy
-from process_files import loader, write_process
 
 MS = 1_000_000
 N_BATCHES = 12
@@ -103,10 +102,13 @@ def whole_run(path, name="plain", **config):
         path, [0, 0, 0], [end + MS, 0, 10**7], sources=[source(title=name)],
         unreadable=[("cpu", name)], host=host_name(), boot_id=boot_id(),
     )  # fmt: skip
-    hostile = loader(0, framework=name, kind=name, name=name, unseen=[name])
-    write_process(
-        path, command=[name], loaders=[hostile], unseen=[name], children=[name], ended=name
-    )
+    loader = {"number": 0, "framework": name, "kind": name, "name": name, "unseen": [name]}
+    process = {
+        "version": 1, "pid": os.getpid(), "ppid": 1, "host": host_name(), "role": "consumer",
+        "command": [name], "loaders": [loader], "unseen": [name], "children": [name], "ended": name,
+    }  # fmt: skip
+    (path / "processes").mkdir(exist_ok=True)
+    (path / "processes" / "rank0.json").write_text(json.dumps(process))
     return path
 
 
