@@ -266,8 +266,14 @@ def test_what_is_proposed(make, lever, evidence, gain, more) -> None:
         assert (change.saved_fraction, change.high_fraction) == (None, gain)
     else:
         assert change.saved_fraction == gain
+
+
+@pytest.mark.parametrize(("step", "drain_ns"), [(10.0, 5 * MS), (25.0, 0)])
+def test_no_bound_exceeds_the_wait(step, drain_ns) -> None:
+    how = {"workers": 1, "step": step, "drain_ns": drain_ns, **COLD}
+    advice = advised(way([(20.0, 10.0, 5.0)] * 60, **how))
     bounds = [each.high_fraction for each in every(advice) if each.evidence is BOUND]
-    assert max(bounds, default=0.0) <= advice.baseline.wait_fraction
+    assert 0 < max(bounds) <= advice.baseline.wait_fraction
 
 
 def test_a_cause_is_proposed_first() -> None:

@@ -1,24 +1,15 @@
 """Schedules whose batches can be drawn again: what a change gains in another run is then known.
 
 A seed decides the shape, the loader, the stages' mean times and how they vary; a number decides
-the draw of the batches. A change is held against a run of other batches with the change made, of
-which nothing in a replay of the first run knows.
+the draw of the batches.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import schedules
-
-from iobench.analysis.intervals import Interval, blocks_of, paired_ratio
-from iobench.analysis.replay.changes import Change
-from iobench.analysis.replay.replay import replay
-from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run, exposure
-from iobench.findings.faster_stages import Prediction, predicted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,44 +18,6 @@ if TYPE_CHECKING:
 
 SHAPES: Final = ("constant", "jitter", "heavy tail", "alternating", "slow worker", "drift")
 STAGES: Final = tuple(kind.spelled for kind in schedules.STAGES)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A prediction, and what another run obtained; shares of the first run's time of a batch.
-
-    ``same`` is the ratio of both replays batch by batch, which knows nothing of other batches.
-    """
-
-    shape: str
-    predicted: Prediction
-    obtained: float
-    same: Interval
-
-    @property
-    def holds(self) -> bool:
-        """Whether the interval that is printed holds what was obtained."""
-        low, high = self.predicted.low, self.predicted.high
-        return low is not None and high is not None and low <= self.obtained <= high
-
-
-def held(seed: int, changes: Sequence[Sequence[str]], *, n_batches: int) -> list[Held]:
-    """Return what halving each set of stages was predicted to gain, and did in another run."""
-    shape, first = SHAPES[seed % len(SHAPES)], drawn(seed, 0, (), n_batches)
-    (run,) = recorded_runs(Run(first).of_rank())
-    before, now = replay(run).judged_ns, _batch_ns(first)
-    result = []
-    for number, stages in enumerate(changes, start=1):
-        after = replay(run, Change(stage_factors=dict.fromkeys(stages, 0.5))).judged_ns
-        obtained = 1 - _batch_ns(drawn(seed, number, stages, n_batches)) / now
-        same = paired_ratio(blocks_of(before), blocks_of(after))
-        result.append(Held(shape, predicted(before, after), obtained, same))
-    return result
-
-
-def _batch_ns(profile: RunData) -> float:
-    part = exposure(profile).judged
-    return part.wall_ns / part.n_batches
 
 
 def drawn(seed: int, number: int, halved: Sequence[str], n: int) -> RunData:
