@@ -32,8 +32,9 @@ Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 Texts = NDArray[np.str_]
 
-PHASES: Final = ("startup", "fill", "first epoch", "steady", "drain")
 STARTUP, FILL, FIRST_EPOCH, STEADY, DRAIN = range(5)
+"""Phases of each round: its ``iter()`` and first delivery; others until its loader's queues are
+full; of `iobench profile` the first of several whole epochs; the rest; calls without a batch."""
 
 SERIAL: Final = "consumer"
 """What a delivery's detail says where the training loop made the batch itself."""
@@ -133,7 +134,7 @@ class Deliveries(Waits, frozen=True):
     repeated: Marks  # whether it is of an epoch of a script after the first, and whole
     step: Integers  # the step that takes its batch, from 0; -1: none, or unknown
     steps: StepFigures | None  # what is known of these steps
-    phase: Integers  # index into `PHASES`
+    phase: Integers  # `STARTUP`, `FILL`, `FIRST_EPOCH`, `STEADY` or `DRAIN`
 
     def in_part(self, window: Window) -> Marks:
         """Tell which are of a part of the run: all; or `repeated`, or in steady state."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.counters import cpu_cost_of
-from iobench.analysis.deliveries import FIRST_EPOCH, PHASES, VALIDATION
+from iobench.analysis.deliveries import STARTUP
 from iobench.analysis.exposure_figures import (
     BEFORE_FORWARD,
     ComputeStage,
@@ -21,7 +21,6 @@ from iobench.analysis.exposure_figures import (
     LoaderExposure,
     LongWaits,
     PartExposure,
-    Phase,
     StageExposure,
     StepStatistics,
 )
@@ -66,7 +65,7 @@ def exposure_of(run: RankRun, job: JobTime | None) -> Exposure:
     """Return who a training process waited for, for how long, and what stayed hidden."""
     profile, loop, deliveries = run, run.loop, run.deliveries
     steady, repeated = deliveries.in_part("steady"), deliveries.in_part("recurring")
-    evaluates = deliveries.evaluates
+    evaluates, starts = deliveries.evaluates, deliveries.phase == STARTUP
     judged = next((each for each in (repeated, steady) if each.any()), deliveries.in_part("whole"))
     main = loop.loaders.get(deliveries.main, loop.loaders[ONLY])
     unrecorded = ""
@@ -78,7 +77,7 @@ def exposure_of(run: RankRun, job: JobTime | None) -> Exposure:
         recurring=part_of(run, repeated) if repeated.any() else None,
         validation=part_of(run, evaluates) if evaluates.any() and not evaluates.all() else None,
         recurring_start_ns=int(deliveries.wait_ns[repeated & ~steady].sum()),
-        phases=_phases(run),
+        startup_ns=int(deliveries.wall_ns[deliveries.trains & starts].sum()),
         long_waits=find_long_waits(deliveries),
         n_rounds=len(np.unique(deliveries.round)),
         workers=main.workers,
@@ -302,27 +301,6 @@ def _compute_stages(run: RankRun, chosen: Marks) -> tuple[ComputeStage, ...]:
     rows = zip(ledger.stages.names, *sums, strict=True)
     result = [ComputeStage(*row) for row in rows if row[2]]
     return tuple(sorted(result, key=lambda row: (-row.busy_ns, row.stage)))
-
-
-def _phases(run: RankRun) -> tuple[Phase, ...]:
-    deliveries = run.deliveries
-    trains = deliveries.trains
-    members = {
-        name: trains & (deliveries.phase == number)
-        for number, name in enumerate(PHASES)
-        if name != PHASES[FIRST_EPOCH] or (deliveries.phase == FIRST_EPOCH).any()
-    }
-    if not trains.all():
-        members[VALIDATION] = ~trains
-    return tuple(
-        Phase(
-            phase=name,
-            wall_ns=int(deliveries.wall_ns[member].sum()),
-            wait_ns=int(deliveries.wait_ns[member].sum()),
-            n_deliveries=int(member.sum()),
-        )
-        for name, member in members.items()
-    )
 
 
 def _decoded(profile: RunData, counted: Mapping[str, int]) -> DecodedChunkFigures | None:

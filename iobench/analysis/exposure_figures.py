@@ -232,22 +232,6 @@ def _per_s(amount: int | None, ns: int) -> float | None:
     return None if amount is None or not ns else amount * 1_000_000_000 / ns
 
 
-class Phase(msgspec.Struct, frozen=True):
-    """One stretch of every round that trains, and ``validation``: all of the others.
-
-    ``startup`` is each round's ``iter()`` and first delivery, ``fill`` the others of the first
-    ``workers x prefetch`` of its loader (``prefetch + 1`` without workers), ``drain`` the last
-    ``next()``, which brought no batch or failed, and ``steady`` the rest. Of `iobench profile`
-    ``first epoch`` is the first one where others follow it whole: it may have read from the device
-    what they read from memory.
-    """
-
-    phase: str
-    wall_ns: int
-    wait_ns: int
-    n_deliveries: int  # calls for a batch
-
-
 class LongWaits(msgspec.Struct, frozen=True):
     """Few waits that hold much of the run's time, so that the median step misleads."""
 
@@ -361,7 +345,7 @@ class Exposure(msgspec.Struct, frozen=True):
     whole: PartExposure  # all rounds, start-up and fill included
     # Deliveries of rounds that train after their start-up and fill, without the call that ends them
     steady: PartExposure | None
-    phases: tuple[Phase, ...]  # which add up to ``whole``
+    startup_ns: int  # each round's ``iter()`` and first delivery, of those that train
     long_waits: LongWaits | None  # where few waits hold more than 10 % of the run
     n_rounds: int
     workers: int  # of the loader that trains, else of that with most batches

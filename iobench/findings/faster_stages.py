@@ -51,45 +51,30 @@ class Payoffs(msgspec.Struct, frozen=True):
     no_upper_bound: bool = False  # of these gains: loading takes time of CPUs that have none left
 
 
-class Prediction(msgspec.Struct, frozen=True):
-    """What a change saves of the time of a batch; between ``low`` and ``high`` in another run.
-
-    ``helps`` is whether these batches would have taken less time: False where what they save is
-    within what a replay may miss, None where they are too few or too unlike.
-    """
-
-    saved: float
-    low: float | None
-    high: float | None
-    helps: bool | None
-
-
 def predicted(
     before: NDArray[np.float64],
     after: NDArray[np.float64],
     *,
     epochs: NDArray[np.int64] | None = None,
     error: float = UNSEEN_ERROR,
-) -> Prediction:
+) -> tuple[Payoff, bool | None]:
     """Return what a change saves, from what each batch takes without it and with it.
 
     The interval is that of two runs apart (other batches vary as well), widened by ``error``. With
-    ``epochs`` (of `LoaderRun.judged_epochs`) what varies is how long epochs take.
+    ``epochs`` (of `LoaderRun.judged_epochs`) what varies is how long epochs take. And whether these
+    batches would have taken less time: False where what they save is within what a replay may miss,
+    None where they are too few or too unlike.
     """
     if not before.sum():
-        return Prediction(0.0, None, None, None)
+        return Payoff(0.0, None, None), None
     saved = 1.0 - float(after.sum()) / float(before.sum())
     within = False if (1.0 - saved) * (1.0 + error) >= 1.0 else None
     a, b = blocks_of(before, epochs), blocks_of(after, epochs)
     same, apart = paired_ratio(a, b), block_ratio(a, b)
     if same.high is None or apart.low is None or apart.high is None:
-        return Prediction(saved, None, None, within)
-    return Prediction(
-        saved,
-        1.0 - apart.high * (1.0 + error),
-        1.0 - apart.low * (1.0 - error),
-        True if same.high * (1.0 + error) < 1.0 else within,
-    )
+        return Payoff(saved, None, None), within
+    low, high = 1.0 - apart.high * (1.0 + error), 1.0 - apart.low * (1.0 - error)
+    return Payoff(saved, low, high), True if same.high * (1.0 + error) < 1.0 else within
 
 
 def faster_stages(run: RankRun) -> Payoffs | None:
@@ -115,10 +100,8 @@ def payoffs(run: LoaderRun) -> Payoffs:
 
     def saved(*stages: str) -> Payoff:
         change = Change(stage_factors=dict.fromkeys(stages, FACTOR))
-        gain = predicted(
-            before, replay(run, change).judged_ns.astype(np.float64), epochs=run.judged_epochs
-        )
-        return Payoff(gain.saved, gain.low, gain.high)
+        after = replay(run, change).judged_ns.astype(np.float64)
+        return predicted(before, after, epochs=run.judged_epochs)[0]
 
     # The stages of workers, and those of the loop itself that hold a good part of the wait.
     work, in_loop = run.work_ns.sum(axis=0).tolist(), run.loop_ns.sum(axis=0).tolist()

@@ -52,7 +52,7 @@ def figures_of_run(path: Path) -> tuple[dict[str, float], RunFacts, str | None]:
         "bytes_per_s": part.bytes_per_s,
         "read_bytes_per_byte": part.read_per_byte,
         "run_s": exposure.whole.wall_ns / 1e9,
-        "start_s": next((e.wall_ns / 1e9 for e in exposure.phases if e.phase == "startup"), None),
+        "start_s": exposure.startup_ns / 1e9,
         "utilisation": None if used is None else used.fraction,
         ENERGY: energy_j([rank]),
         **_stages(part),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 from schedules import STAGES, Script, epochs_of, pool
 
 from iobench.analysis.exposure_figures import DecodedChunkFigures
@@ -444,14 +444,14 @@ def test_whatever_the_run_gains_are_shares_and_intervals_hold_them(
 
 def test_a_prediction_distinguishes_what_these_batches_gain_and_what_others_will() -> None:
     before = 100 + np.random.default_rng(3).normal(0, 10, 400)
-    gain = predicted(before, 0.8 * before, error=0.05)
-    assert (gain.saved, gain.helps) == (pytest.approx(0.2), True)
+    gain, helps = predicted(before, 0.8 * before, error=0.05)
+    assert (gain.saved_fraction, helps) == (pytest.approx(0.2), True)
     # Both replays are of the same batches, and gain the same; another run has other batches.
-    assert gain.low < 1 - 0.8 * 1.05 < 1 - 0.8 * 0.95 < gain.high
-    assert gain.low == close(1 - 0.8 * 1.05, 0.03)
-    assert predicted(before, 0.97 * before, error=0.05).helps is False
+    assert gain.low_fraction < 1 - 0.8 * 1.05 < 1 - 0.8 * 0.95 < gain.high_fraction
+    assert gain.low_fraction == close(1 - 0.8 * 1.05, 0.03)
+    assert predicted(before, 0.97 * before, error=0.05)[1] is False
     few = predicted(np.full(47, 100.0), np.full(47, 50.0))
-    assert (few.saved, few.low, few.high, few.helps) == (0.5, None, None, None)
+    assert (*astuple(few[0]), few[1]) == (0.5, None, None, None)
 
 
 def test_decoded_chunks_are_counted_and_what_is_not_known_is_not_0() -> None:

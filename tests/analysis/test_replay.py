@@ -263,11 +263,11 @@ def test_the_interval_that_is_printed_holds_what_other_batches_obtain():
         before, now = replay(run).judged_ns, batch_ns(first)
         for number, stages in enumerate((STAGES[:1], STAGES[1:3], STAGES), start=1):
             after = replay(run, Change(stage_factors=dict.fromkeys(stages, 0.5))).judged_ns
-            gain = predicted(before, after)
+            gain, _ = predicted(before, after)
             obtained = 1 - batch_ns(drawn(seed, number, stages, 120)) / now
-            if gain.low is not None:
-                widths.append(gain.high - gain.low)
-                held.append(gain.low <= obtained <= gain.high)
+            if gain.low_fraction is not None:
+                widths.append(gain.high_fraction - gain.low_fraction)
+                held.append(gain.low_fraction <= obtained <= gain.high_fraction)
     assert len(held) > 0.9 * 9 * len(SHAPES)
     assert sum(held) >= 0.9 * len(held)
     # Nor is it so large that it says nothing: half of them are within a quarter of the time.

@@ -5,7 +5,7 @@ import pytest
 from drawn_runs import graph_of
 from invariants import check
 from msgspec.structs import replace
-from schedules import THREADS, exposed, pool, stream, stream_sketch
+from schedules import THREADS, exposed, phases, pool, stream, stream_sketch
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.run import exposure
@@ -291,9 +291,8 @@ def test_a_rare_slow_item_answers_for_its_own_wait():
 
 
 def test_batches_kept_ready_and_one_more_are_the_fill():
-    figures = exposure(stream([[3, 1, 1]] * 20, [1] * 20, batches_ahead=4).data())
-    assert [phase.n_deliveries for phase in figures.phases] == [1, 4, 15, 1]
-    assert figures.prefetch == 4
+    run = stream([[3, 1, 1]] * 20, [1] * 20, batches_ahead=4).open().of_rank()
+    assert (phases(run), run.exposure.prefetch) == ([1, 4, 0, 15, 1], 4)
 
 
 def times(figures, name):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.structs import replace
-from schedules import pool
+from schedules import phases, pool
 
 from iobench.analysis.counters import cpu_cost_of
 from iobench.analysis.diagnosis import Verdict, diagnose, diagnosis_of
@@ -65,24 +65,22 @@ def test_what_is_unknown_is_said_and_without_a_batch_there_is_no_verdict():
 
 
 def cold_then_warm(n_epochs, **config):
-    """Return figures of epochs of 10 batches, the first read for 200, the others for 20."""
+    """Return a run of epochs of 10 batches, the first read for 200, the others for 20."""
     durations = [[200 if batch < 10 else 20, 5, 5] for batch in range(10 * n_epochs)]
     sketch = pool(durations, workers=2, step_ns=50)
     sketch.config |= {"n_samples": 40, **config}
     for span in sketch.spans:
         if span["kind"] == Kind.WAIT and "batch" in span:
             span["epoch"] = span["batch"] // 10
-    return exposure(sketch.data())
+    return sketch.open().of_rank()
 
 
 def test_the_first_of_several_whole_epochs_is_apart():
-    figures = cold_then_warm(4)
-    assert [(each.phase, each.n_deliveries) for each in figures.phases] == [
-        ("startup", 1), ("fill", 3), ("first epoch", 6), ("steady", 30), ("drain", 1),
-    ]  # fmt: skip
-    assert diagnose(figures).verdict == Verdict.HIDDEN
-    assert cold_then_warm(1).part("steady").n_batches == 6
-    assert cold_then_warm(4, n_samples=1000).part("steady").n_batches == 36
+    run = cold_then_warm(4)
+    assert phases(run) == [1, 3, 6, 30, 1]
+    assert diagnose(run.exposure).verdict == Verdict.HIDDEN
+    assert phases(cold_then_warm(1))[3] == 6
+    assert phases(cold_then_warm(4, n_samples=1000))[3] == 36
 
 
 # What an epoch over all samples takes, by what it reads, and when a change has paid.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
 from iobench.analysis.intervals import PARTS, block_ratio, paired_ratio, turns_of
@@ -394,8 +394,8 @@ class GainPredictor:
         least = UNSEEN_ERROR if machine is None else UNSEEN_WORKERS_ERROR
         error = min(max(abs(self.error_fraction or 0.0), least), 1.0)
         epochs, after = self.run.judged_epochs, _times(run, machine)
-        by = predicted(self._before[machine], after, epochs=epochs, error=error)
-        return Gain(Evidence.REPLAYED, by.saved, by.low, by.high, by.helps)
+        by, helps = predicted(self._before[machine], after, epochs=epochs, error=error)
+        return Gain(Evidence.REPLAYED, **asdict(by), is_proven=helps)
 
     def tried(self, gain: Gain) -> Gain:
         """Return what a setting gains; no figure where what it does to stages is not known."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from iobench.analysis.run import exposure
@@ -24,6 +25,7 @@ from tests.support.sketched_runs import CONSUMER, SketchedRun
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iobench.analysis.run import RankRun
     from iobench.runs.contents import RunData
     from tests.support.sketched_runs import Lane
 
@@ -38,6 +40,12 @@ def exposed(profile: RunData, steady: bool = False) -> dict[str, int]:
     window = figures.steady if steady else figures.whole
     assert window is not None
     return {stage: ns for stage, ns in window.exposed_ns.items() if ns}
+
+
+def phases(run: RankRun) -> list[int]:
+    """Return how many deliveries are of start-up, fill, first epoch, steady state and drain."""
+    counts: list[int] = np.bincount(run.deliveries.phase, minlength=5).tolist()
+    return counts
 
 
 def on_machine(
