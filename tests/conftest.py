@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from iobench.cli import main
 from iobench.datasets.contract import Progress, make_sample, no_progress
-from iobench.datasets.user_files import user_files
+from iobench.datasets.user_files import UserFiles
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
@@ -282,7 +282,7 @@ def open_user_files(locator: LocalFiles) -> Callable[..., SimpleNamespace]:
     """Make a dataset of files; return its index and a function that makes sample i."""
 
     def open_files(*paths: Path | str, **options: Any) -> SimpleNamespace:
-        dataset = user_files(paths, **options)
+        dataset = UserFiles(paths, **options)
         index = dataset.samples(dataset.files(locator), locator)
 
         def sample(i: int) -> Any:

@@ -147,7 +147,7 @@ def describe_store(path: Path) -> dict[str, Any]:
 
 def describe_files(path: Path) -> dict[str, Any]:
     """Return what a file of the user's own, or the first in a folder, holds; how it is profiled."""
-    from iobench.datasets.file_description import describe_file, likely_sample_dim
+    from iobench.datasets.file_variables import describe_file, likely_sample_dim
     from iobench.datasets.source_files import split_group
     from iobench.sources.opening import expand_sources
 

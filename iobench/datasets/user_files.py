@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class UserFiles(ChunkedSamples):
-    """Files of the user's own as a dataset; made by `user_files`.
+    """Files of the user's own as a dataset; several may be named by the folder ``target``.
 
     Files are put in the order of their coordinate along the sample dimension where that orders
     them: they are then one row of samples. Else, as with forecasts that have the same lead times,
@@ -74,14 +74,30 @@ class UserFiles(ChunkedSamples):
     keeps_decoded = thread_safe = True
 
     def __init__(
-        self, paths: Sequence[Path], selection: Selection, target: Path | None = None
+        self,
+        paths: Sequence[Path | str],
+        *,
+        sample_dim: str | None,
+        variables: Sequence[str] | None = None,
+        target_variables: Sequence[str] | None = None,
+        target: Path | None = None,
     ) -> None:
         super().__init__()
-        self.name = _name_of(paths, target)
-        self.source_name = paths[0].name if len(paths) == 1 else f"{len(paths)} files"
+        if not paths:
+            raise OptionError("name at least one GRIB or NetCDF file, or Zarr store")
+        named, groups = zip(*map(split_group, paths), strict=True)
+        if len(set(groups)) > 1:
+            listed = ", ".join(map(repr, sorted(set(groups))))
+            raise OptionError(f"{named[0]}: groups {listed} of files; name one for all")
+        if twice := [path for number, path in enumerate(named) if path in named[:number]]:
+            raise OptionError(f"{twice[0]}: named twice; name each file once")
+        targets = tuple(target_variables or ())
+        chosen = tuple(dict.fromkeys((*(variables or ()), *targets))) if variables else ()
+        self.name = _name_of(named, target)
+        self.source_name = named[0].name if len(named) == 1 else f"{len(named)} files"
         self.notes: tuple[str, ...] = ()  # for users, a line each
-        self._paths = tuple(paths)
-        self._selection = selection
+        self._paths: tuple[Path, ...] = named
+        self._selection = Selection(sample_dim, chosen, targets, groups[0])
 
     @property
     def group(self) -> str:
@@ -366,30 +382,3 @@ def _folder(path: Path) -> str:
 def _with_dtypes(spec: SampleSpec, arrays: Arrays, where: Where) -> Sample:
     """Return the arrays with the dtypes of our own reader."""
     return {each.name: arrays[each.name].astype(each.dtype, copy=False) for each in spec}
-
-
-def user_files(
-    paths: Sequence[Path | str],
-    *,
-    sample_dim: str | None,
-    variables: Sequence[str] | None = None,
-    target_variables: Sequence[str] | None = None,
-    target: Path | None = None,
-) -> UserFiles:
-    """Make a dataset of GRIB files, of NetCDF files or of Zarr stores; ``target`` names them."""
-    if not paths:
-        raise OptionError("name at least one GRIB or NetCDF file, or Zarr store")
-    parted = [split_group(path) for path in paths]
-    named = [path for path, _ in parted]
-    groups = sorted({group for _, group in parted})
-    if len(groups) > 1:
-        raise OptionError(
-            f"{parted[0][0]}: groups {', '.join(map(repr, groups))} of files; name one for all"
-        )
-    if len(set(named)) < len(named):
-        twice = next(path for number, path in enumerate(named) if path in named[:number])
-        raise OptionError(f"{twice}: named twice; name each file once")
-    targets = tuple(target_variables or ())
-    chosen = tuple(dict.fromkeys((*(variables or ()), *targets))) if variables else ()
-    selection = Selection(sample_dim, chosen, targets, groups[0])
-    return UserFiles(tuple(named), selection, target)

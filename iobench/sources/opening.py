@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from iobench.datasets.anemoi_store import AnemoiDataset
 from iobench.datasets.climetlab_files import download_missing
-from iobench.datasets.file_description import likely_sample_dim
+from iobench.datasets.file_variables import likely_sample_dim
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.python_objects import (
     climetlab_downloads,
@@ -25,7 +25,7 @@ from iobench.datasets.python_objects import (
 from iobench.datasets.selection import chosen_splits, split_index
 from iobench.datasets.source_files import data_files
 from iobench.datasets.standins import locate_files
-from iobench.datasets.user_files import user_files
+from iobench.datasets.user_files import UserFiles
 from iobench.errors import MissingFileError, OptionError, StorageError, StoreError
 from iobench.files.open_files import forget_files
 from iobench.files.urls import URL, as_path, is_url
@@ -134,7 +134,7 @@ def _with_sample_dim(
     request: SourceRequest, targets: Sequence[Any], indexes: Path, screen: Screen
 ) -> SourceRequest:
     """Return the request with the sample dimension that files most likely have."""
-    dataset = user_files(targets, sample_dim=None)
+    dataset = UserFiles(targets, sample_dim=None)
     matches = likely_sample_dim(
         dataset.files(FileLocator(cache_dir=indexes)),
         cache_dir=indexes,
@@ -271,7 +271,7 @@ def _find_dataset(request: SourceRequest, kind: str, targets: Sequence[Any]) -> 
     if kind == "files":
         named = request.targets[0]
         is_folder = len(request.targets) == 1 and isinstance(named, str)
-        return user_files(
+        return UserFiles(
             targets,
             target=as_path(named) if is_folder else None,
             sample_dim=request.sample_dim,

@@ -20,7 +20,7 @@ import pytest
 
 from iobench.chunks.chunk_codecs import CRC32C, DamagedChunkError, decode_bytes
 from iobench.datasets.contract import make_sample
-from iobench.datasets.user_files import user_files
+from iobench.datasets.user_files import UserFiles
 from iobench.errors import IobenchError
 from iobench.files.crc32c import crc32c
 
@@ -82,7 +82,7 @@ def write(path, container):
 def all_samples(path, folder):
     """Make all samples of a user's file, as a profile does."""
     dim = "time" if path.suffix == ".grib" else "y"
-    dataset = user_files([path], sample_dim=dim)
+    dataset = UserFiles([path], sample_dim=dim)
     locator = SimpleNamespace(cache_dir=folder, stand_in=False, progress=lambda *_: None)
     for where in dataset.samples(dataset.files(locator), locator).where:
         make_sample(dataset, where)

@@ -19,7 +19,7 @@ from iobench.chunks.chunked_variable import read_chunks
 from iobench.chunks.zarr_store import inspect_zarr
 from iobench.datasets.contract import make_sample
 from iobench.datasets.plain_loop import VariablePart, XarrayLoop
-from iobench.datasets.user_files import user_files
+from iobench.datasets.user_files import UserFiles
 from iobench.errors import (
     FileFormatError,
     IobenchError,
@@ -240,7 +240,7 @@ def flagged(monkeypatch):
 
 def opened(path, **options):
     """All samples of a user's store, as a profile makes them."""
-    dataset = user_files([path], sample_dim="y", **options)
+    dataset = UserFiles([path], sample_dim="y", **options)
     locator = SimpleNamespace(cache_dir=path.parent, stand_in=False, progress=lambda *_: None)
     index = dataset.samples(dataset.files(locator), locator)
     for where in index.where:

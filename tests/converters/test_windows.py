@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from iobench.datasets.contract import make_sample, no_progress
 from iobench.datasets.sample_windows import SampleProducer, cut_stacks, plan_windows
-from iobench.datasets.user_files import user_files
+from iobench.datasets.user_files import UserFiles
 from iobench.errors import OptionError
 
 DIMS = ("t", "n", "y", "x")
@@ -29,7 +29,7 @@ class Places:
 
 
 def opened(paths, sample_dim):
-    dataset = user_files(paths, sample_dim=sample_dim)
+    dataset = UserFiles(paths, sample_dim=sample_dim)
     places = Places(paths[0].parent / "cache")
     return dataset, dataset.samples(dataset.files(places), places)
 

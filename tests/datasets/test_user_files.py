@@ -15,7 +15,7 @@ import xarray
 
 import iobench
 from iobench.cli import main
-from iobench.datasets.user_files import user_files
+from iobench.datasets.user_files import UserFiles
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import as_path
 from iobench.testing import DatasetTests
@@ -33,7 +33,7 @@ class TestUserGrib(DatasetTests):
 
     @pytest.fixture
     def dataset(self, files):
-        return user_files(files, sample_dim="time")
+        return UserFiles(files, sample_dim="time")
 
 
 class TestUserNetcdf(DatasetTests):
@@ -43,7 +43,7 @@ class TestUserNetcdf(DatasetTests):
 
     @pytest.fixture
     def dataset(self, files):
-        return user_files(files, sample_dim="leadtime")
+        return UserFiles(files, sample_dim="leadtime")
 
 
 def messages(path):
@@ -160,7 +160,7 @@ def test_unknown_sample_dim_lists_those_there_are(real, open_user_files, name, l
 )
 def test_several_files_are_called_as_their_folder(paths, target, name):
     named = None if target is None else as_path(target)
-    assert user_files(paths, sample_dim="time", target=named).name == name
+    assert UserFiles(paths, sample_dim="time", target=named).name == name
 
 
 def test_missing_and_foreign_files(tmp_path, open_user_files):
@@ -171,7 +171,7 @@ def test_missing_and_foreign_files(tmp_path, open_user_files):
     with pytest.raises(FileFormatError, match=r"notes\.txt: is neither GRIB nor NetCDF"):
         open_user_files(text, sample_dim="time")
     with pytest.raises(OptionError, match="at least one"):
-        user_files([], sample_dim="time")
+        UserFiles([], sample_dim="time")
 
 
 # ---- through commands

@@ -12,7 +12,7 @@ import pytest
 import xarray
 
 from iobench.datasets.selection import place_index_windows
-from iobench.datasets.user_files import user_files
+from iobench.datasets.user_files import UserFiles
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import dataset_pipeline, windowed_pipeline
 from iobench.samples import Window
@@ -44,7 +44,7 @@ def place(locator):
     """Lay a window over files; return the placement, and a function that makes window i."""
 
     def place_over(paths, text, **options):
-        dataset = user_files(paths, **options)
+        dataset = UserFiles(paths, **options)
         index = dataset.samples(dataset.files(locator), locator)
         window = Window.parse(text)
         placed = place_index_windows(index, window)
@@ -187,7 +187,7 @@ def test_a_time_that_is_missing_is_unknown(tmp_path, place, locator, suffix):
     source.to_netcdf(path) if suffix == "nc" else source.to_zarr(path, consolidated=False)
     with pytest.raises(OptionError, match=r"sample 1 \(unknown\) has no position"):
         place([path], "0:0", sample_dim="time")
-    made = user_files([path], sample_dim="time")
+    made = UserFiles([path], sample_dim="time")
     index = made.samples(made.files(locator), locator)
     assert [name == "unknown" for name in index.coordinate] == [False, True, False]
     known = index.meteorology["time"]

@@ -11,7 +11,7 @@ import xarray
 
 import iobench
 from iobench.cli import main
-from iobench.datasets.user_files import user_files
+from iobench.datasets.user_files import UserFiles
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.testing import DatasetTests
 from tests.support.http_files import serve
@@ -169,7 +169,7 @@ class TestZarrContract(DatasetTests):
 
     @pytest.fixture
     def dataset(self, files):
-        return user_files(files, sample_dim="time")
+        return UserFiles(files, sample_dim="time")
 
 
 # ---- behind a web server, whether it lists folders or not
