@@ -76,16 +76,9 @@ def cache_folder() -> Path:
 
     The settings file is one ``key: value`` a line, as CliMetLab writes it.
     """
-    settings, text = Path("~/.climetlab/settings.yaml"), ""
-    try:
-        text = settings.expanduser().read_text()
-    except (FileNotFoundError, RuntimeError):  # who has no home has no settings in it
-        pass
-    except OSError as error:
-        raise StorageError(
-            f"{settings}: cannot be read ({error.strerror}), so CliMetLab's cache is not known; "
-            "give --data-dir"
-        ) from error
+    text = ""
+    with contextlib.suppress(OSError, RuntimeError):  # who has no home has no settings in it
+        text = Path("~/.climetlab/settings.yaml").expanduser().read_text()
     setting = re.search(r"^cache-directory:[ \t]*['\"]?(.*?)['\"]?[ \t]*$", text, re.MULTILINE)
     if setting and setting[1]:
         return Path(setting[1]).expanduser()

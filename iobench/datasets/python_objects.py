@@ -64,7 +64,7 @@ class Opener(msgspec.Struct, frozen=True):
     is_repeatable: bool = True  # whether ``make`` makes another one each time
 
 
-def find_opener(target: Any, options: Mapping[str, Any]) -> Opener:
+def _opener_of(target: Any, options: Mapping[str, Any]) -> Opener:
     """Return what makes the object that is meant; an object is handed over as it is."""
     if not isinstance(target, str):
         kind = type(target)
@@ -107,7 +107,7 @@ def _call(name: str, options: Mapping[str, Any], folder: str) -> Made:
         importlib.invalidate_caches()
     with in_one_line(f"{name}: importing {module_name} raised"):
         try:
-            module = importlib.import_module(module_name)
+            value: Any = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
                 raise  # something the module needs
@@ -116,17 +116,14 @@ def _call(name: str, options: Mapping[str, Any], folder: str) -> Made:
                 "the folder or install it"
             ) from error
     # Other code may make other samples.
-    file = Path(getattr(module, "__file__", None) or "")
+    file = Path(getattr(value, "__file__", None) or "")
     source = hashlib.blake2b(file.read_bytes() if file.is_file() else b"", digest_size=16)
     facts = {"object": name, "options": _json_options(options), "source": source.hexdigest()}
-    value: Any = module
     for attribute in path.split("."):
         if not hasattr(value, attribute):
-            there = [each for each in vars(value) if not each.startswith("_")]
-            raise OptionError(
-                f"{name}: {module_name} has no {attribute!r}; it has "
-                f"{', '.join(sorted(there)[:20]) or 'no public names'}"
-            )
+            there = sorted(each for each in vars(value) if not each.startswith("_"))
+            listed = ", ".join(there[:20]) or "no public names"
+            raise OptionError(f"{name}: {module_name} has no {attribute!r}; it has {listed}")
         value = getattr(value, attribute)
     if not callable(value):
         if options:
@@ -147,10 +144,9 @@ def _arguments(
 ) -> dict[str, Any]:
     """Return the options as the callable takes them: as text where it says so."""
     values = {option: parse_value(value) for option, value in options.items()}
-    try:
+    signature = inspect.Signature([inspect.Parameter("any", inspect.Parameter.VAR_KEYWORD)])
+    with contextlib.suppress(ValueError):  # of some built-in ones nothing is known
         signature = inspect.signature(factory)
-    except ValueError:  # of some built-in ones nothing is known
-        return values
     for option, parameter in signature.parameters.items():
         if option in options and parameter.annotation in (str, "str", "str | None"):
             values[option] = options[option]
@@ -376,7 +372,9 @@ class IterableObject(ObjectDataset):
         spec = spec_of(arrays, where=where, skipped=self._skipped)
         if goes_once:
             self._value = self._opener.make()[0]
-        length = _length(self._value)
+        length = 0
+        with contextlib.suppress(TypeError, NotImplementedError):
+            length = len(self._value)
         self.passes = SamplePasses(spec, partial(self._items, bool(length)), length)
         return SampleIndex(spec, range(0)), arrays
 
@@ -522,7 +520,7 @@ def object_dataset(
     variables: Sequence[str] | None = None,
 ) -> ObjectDataset:
     """Make a dataset of a Python object, by what that can do."""
-    opener = find_opener(target, options or {})
+    opener = _opener_of(target, options or {})
     value, facts = opener.make()
     dataset = _dataset_of(opener, value, sample_dim, tuple(variables or ()))
     dataset.facts = facts if sample_dim is None else {**facts, "sample_dim": sample_dim}
@@ -556,14 +554,6 @@ def _dataset_of(
         f"{opener.name}: is of type {kind}; expected a dataset with __len__ and __getitem__, one "
         "with __iter__, or an xarray.Dataset"
     )
-
-
-def _length(value: Any) -> int:
-    """Return what ``len`` says, 0 where it says nothing."""
-    try:
-        return len(value)
-    except (TypeError, NotImplementedError):
-        return 0
 
 
 # ---- what it hands out as a sample
