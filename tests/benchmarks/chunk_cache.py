@@ -23,7 +23,6 @@ import argparse
 import fnmatch
 import multiprocessing
 import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -43,77 +42,52 @@ import iobench
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from conversion_sources import Layout, remove_source, write_source
 from harness import rotated, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
 
-NAMES = ("t", "u")
-DIMS = ("time", "level", "lat", "lon")
+NAMES = ("v0", "v1")
+DIMS = ("time", "level", "latitude", "longitude")
 LEVELS, LAT, LON = 5, 91, 180
 OURS = ("one thread", "as it comes", "[i]")
 JUDGED = OURS[:2]
 SLOWER = 1.05
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How the variables are stored; ``chunk`` None: contiguous."""
-
-    chunk: tuple[int, ...] | None
-    level: int = 0
-    zarr_format: int = 0
-    dims: tuple[str, ...] = DIMS
-
-
 def layouts(n_times: int) -> dict[str, Layout]:
     """Return how variables are stored, by name."""
     whole = (LEVELS, LAT, LON)
-    time_last = (*DIMS[1:], "time")
+
+    def stored(chunk: tuple[int, ...], codec: str = "zlib", kind: str = "netcdf") -> Layout:
+        return Layout(kind, DIMS, (n_times, *whole), chunk, "time", len(NAMES), codec)
+
     found = {
-        "contiguous": Layout(None),
-        "contiguous, time last": Layout(None, dims=time_last),
-        "6 x whole": Layout((6, *whole), 1),
-        "6 x whole, not deflated": Layout((6, *whole)),
-        "1 x whole": Layout((1, *whole), 1),
-        "1 x whole, not deflated": Layout((1, *whole)),
-        "24 x whole": Layout((24, *whole), 1),
-        "all times x 1 x 13 x 20": Layout((n_times, 1, 13, 20), 1),
-        "1 x 8192": Layout((1, 1, 46, 178), 1),
-        "10 x 1 x 91 x 180": Layout((10, 1, LAT, LON), 1),
-        "12 x 5 x 31 x 60": Layout((12, 5, 31, 60), 1),
+        "contiguous": stored((), "none"),
+        "contiguous, time last": Layout(
+            "netcdf", (*DIMS[1:], "time"), (*whole, n_times), (), "time", len(NAMES), "none"
+        ),
+        "6 x whole": stored((6, *whole)),
+        "6 x whole, not deflated": stored((6, *whole), "none"),
+        "1 x whole": stored((1, *whole)),
+        "1 x whole, not deflated": stored((1, *whole), "none"),
+        "24 x whole": stored((24, *whole)),
+        "all times x 1 x 13 x 20": stored((n_times, 1, 13, 20)),
+        "1 x 8192": stored((1, 1, 46, 178)),
+        "10 x 1 x 91 x 180": stored((10, 1, LAT, LON)),
+        "12 x 5 x 31 x 60": stored((12, 5, 31, 60)),
     }
-    for version in (2, 3):
+    for kind in ("zarr2", "zarr3"):
         for name in ("6 x whole", "1 x whole", "1 x 8192", "12 x 5 x 31 x 60"):
-            found[f"zarr {version}, {name}"] = Layout(found[name].chunk, 1, version)
+            found[f"{kind}, {name}"] = stored(found[name].chunk, "blosc", kind)
     return found
-
-
-def write(path: Path, n_times: int, layout: Layout) -> None:
-    """Write two variables of smooth fields with noise."""
-    rng = np.random.default_rng(0)
-    base = rng.normal(size=(LEVELS, LAT, LON)).cumsum(-1)
-    fields = {
-        name: (DIMS, (base + rng.normal(size=(n_times, *base.shape))).round(2).astype("f4"))
-        for name in NAMES
-    }
-    data = xr.Dataset(fields, coords={"time": np.arange(n_times)}).transpose(*layout.dims)
-    if layout.zarr_format:
-        coding = {name: {"chunks": layout.chunk} for name in NAMES}
-        data.to_zarr(path, zarr_format=layout.zarr_format, consolidated=False, encoding=coding)
-        return
-    how: dict[str, Any] = {"contiguous": True}
-    if layout.chunk is not None:
-        how = {"chunksizes": layout.chunk}
-    if layout.level:
-        how |= {"zlib": True, "complevel": layout.level, "shuffle": True}
-    data.to_netcdf(path, engine="netcdf4", encoding=dict.fromkeys(NAMES, how))
 
 
 def names_of(layout: Layout) -> tuple[str, ...]:
     """Return the loops over files of a layout."""
-    return (*OURS, *(("zarr", "dask") if layout.zarr_format else ("netcdf4", "h5netcdf", "dask")))
+    return (*OURS, *(("netcdf4", "h5netcdf") if layout.kind == "netcdf" else ("zarr",)), "dask")
 
 
 def opened(
@@ -128,7 +102,7 @@ def opened(
         loader = samples.loader(1, shuffle=shuffled, threads=threads)
         return lambda order: iter(loader)
     dasked: dict[str, Any] = {"chunks": {}} if name == "dask" else {}
-    engine = {"dask": "zarr" if layout.zarr_format else "netcdf4"}.get(name, name)
+    engine = {"dask": "netcdf4" if layout.kind == "netcdf" else "zarr"}.get(name, name)
     if engine == "zarr":
         dasked["consolidated"] = False
     data = xr.open_dataset(path, engine=engine, **dasked)
@@ -256,18 +230,17 @@ def main() -> None:
     begun, left_out, slower, written = time.perf_counter(), [], [], ""
     quarter = given.times * LEVELS * LAT * LON * 4 * len(NAMES) // 4
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "none")
+        path: Path | None = None
         for told, name, order, room in rows:
             if time.perf_counter() - begun > given.minutes * 60:
                 left_out.append(told)
                 continue
             layout = layouts(given.times)[name]
-            if written != name:
-                remove(path)
-                kind = "zarr" if layout.zarr_format else "nc"
-                path = Path(folder, f"{list(layouts(given.times)).index(name)}.{kind}")
-                write(path, given.times, layout)
-                written = name
+            if path is None or written != name:
+                if path is not None:
+                    remove_source(path)
+                number = list(layouts(given.times)).index(name)
+                path, written = write_source(Path(folder), str(number), layout), name
                 for each in names_of(layout):  # imports of all, ours too, on first use
                     opened(each, path, layout, shuffled=False)
             os.environ.pop("IOBENCH_CHUNK_CACHE", None)
@@ -286,13 +259,6 @@ def main() -> None:
             slower += [f"{told}: {key} {n:.2f}" for key, n in over_best.items() if n > SLOWER]
     print(f"\nSlower than the strongest plain loop: {'; '.join(slower) or 'none of these rows'}.")
     print(f"Left out for want of time: {'; '.join(left_out) or 'none'}.")
-
-
-def remove(path: Path) -> None:
-    """Remove a file or store, if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
