@@ -1,9 +1,9 @@
-"""What advice says of twenty training scripts, and what each change then gains.
+"""What advice says of seventeen training scripts, and what each change then gains.
 
     python tests/benchmarks/advice_held.py
 
 The scripts are those of somebody who trains networks and does not know how advice is worked out:
-samples that sleep (a network storage), decode by NumPy, wait for locks, lie in files, shards and
+samples that sleep (a network storage), decode by NumPy, wait for locks, lie in files and
 caches; with 0 to 4 workers. In six nothing is to be gained from loading. Each runs once under
 ``iobench run``, and advice and report say what halving a stage and other settings would save. Then
 each change that the script can make runs plain, in turns with the script as it is. Its row has
@@ -31,7 +31,6 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,8 +39,7 @@ import h5py
 import numpy as np
 import torch
 import zarr
-from known_times import burn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
+from torch.utils.data import DataLoader, Dataset
 
 KEEP = {"persistent_workers": True}
 WITHIN = 0.05
@@ -135,14 +133,6 @@ class Fields(Dataset[Any]):
         return self.preprocess(self.decode(self.read(number)))
 
 
-class Threaded(Fields):
-    """A batch is read by threads, which share Python's lock and a handle."""
-
-    def __getitems__(self, numbers: list[int]) -> list[Any]:
-        with ThreadPoolExecutor(4) as pool:
-            return list(pool.map(self.__getitem__, numbers))
-
-
 class Cached(Fields):
     """Each worker keeps what it has read."""
 
@@ -150,38 +140,6 @@ class Cached(Fields):
         if number not in self.cache:
             self.cache[number] = super().__getitem__(number)
         return self.cache[number]
-
-
-class Shards(IterableDataset[Any]):
-    """Five shards, each opened and read by one worker."""
-
-    def __init__(self, knobs: Knobs) -> None:
-        self.knobs = knobs
-
-    def read(self, shard: int, number: int) -> Any:
-        sleep(self.knobs.ms("read", 9))
-        return torch.full((1000,), float(100 * shard + number))
-
-    def __iter__(self) -> Iterator[Any]:
-        info = get_worker_info()
-        for shard in range(5)[info.id :: info.num_workers] if info else range(5):
-            sleep(120)
-            yield from (self.read(shard, number) for number in range(60))
-
-
-class Weighted(Sampler[int]):
-    """Draws each sample by weights that are worked out anew."""
-
-    def __init__(self, knobs: Knobs, n: int) -> None:
-        self.knobs, self.n = knobs, n
-
-    def __len__(self) -> int:
-        return self.n
-
-    def __iter__(self) -> Iterator[int]:
-        for number in range(self.n):
-            crunch(self.knobs.ms("sampler", 7))
-            yield number
 
 
 def stack(milliseconds: float, samples: list[Any]) -> Any:
@@ -285,18 +243,12 @@ SCRIPTS = {
     "lock of all workers": Script(
         fields(Fields, 400, sleep, 8, read=(locked, 10), preprocess=(crunch, 3)),
         Knobs(), ("read", "preprocess"), tries(1, 3, 4)),
-    "threads and a lock": Script(
-        fields(Threaded, 160, sleep, 15, epochs=2, read=(locked, 6), decode=(burn, 6)),
-        Knobs(0), ("read", "decode"), tries(1, 2, prefetch=0)),
     "gzip chunks": Script(
         fields(Fields, 96, sleep, 10, files="gzip", shuffle=True, preprocess=(crunch, 4)),
         Knobs(chunks=16), ("preprocess",), tries(1, 3, chunks=1)),
     "npz": Script(
         fields(Fields, 96, sleep, 10, epochs=3, files="npz", shuffle=True, preprocess=(crunch, 8)),
         Knobs(1), ("preprocess",), tries(2, 3, **KEEP)),
-    "shards": Script(
-        lambda k: train(k, k.loader(Shards(k)), 2, (sleep, 6)),
-        Knobs(), ("read",), tries(3, 5, 6, **KEEP)),
     "cache in workers": Script(
         fields(Cached, 64, sleep, 10, epochs=5, read=(sleep, 30), decode=(crunch, 2)),
         Knobs(), ("read", "decode"), tries(3, **KEEP)),
@@ -304,10 +256,6 @@ SCRIPTS = {
         fields(Fields, 40, sleep, 20, epochs=8, read=(sleep, 8),
                worker_init_fn=lambda _: sleep(350)),
         Knobs(), ("read",), tries(1, 3, **KEEP)),
-    "slow sampler": Script(
-        lambda k: train(k, k.loader(
-            Fields(k, 480, read=(sleep, 4)), sampler=Weighted(k, 480)), 1, (sleep, 6)),
-        Knobs(), ("sampler", "read"), tries(3)),
     "slow collate": Script(
         lambda k: train(k, k.loader(
             Fields(k, 400, read=(sleep, 5)),
