@@ -7,11 +7,9 @@ import pytest
 from iobench.analysis.run import exposure, open_runs
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import Anchor
 from iobench.runs.reading import open_profile
 from tests.support.sketched_runs import SketchedRun
-from tests.support.spools import on_shared
 
 CONFIG = {"workers": 2, "prefetch": 1, "expected_workers": ["worker-0", "worker-1"]}
 WORKER = ("worker", 0)
@@ -50,30 +48,6 @@ def test_texts_of_all_processes_are_numbered_alike(path):
     label = profile.spans["label"][profile.spans["kind"] == Kind.OTHER][0]
     assert label == profile.string_number("round")
     assert profile.string_number("nowhere") == -1
-
-
-def test_missing_workers_and_anchors(path):
-    profile = open_profile(path)
-    assert profile.missing_workers == ("worker-1",)
-    assert profile.lost_spans == 0
-    assert all(process.closed and len(process.anchors) == 2 for process in profile.processes)
-
-
-def test_exposure_of_a_recorded_run(path):
-    whole = exposure(open_profile(path)).whole
-    assert whole.exposed_ns == {"read": 71, "preprocess:augment": 9, "handover": 10}
-    assert (whole.wall_ns, whole.compute_ns) == (110, 20)
-
-
-def test_a_spool_left_behind_is_gathered(tmp_path, monkeypatch):
-    on_shared(monkeypatch, tmp_path / "run", tmp_path / "spool")
-    run = RunDirectory.create(tmp_path / "run", CONFIG)
-    for role in ("worker", "consumer"):
-        with run.recorder(role=role) as recorder:
-            recorder.emit(Kind.READ, 0, 1)
-    assert run.span_files() == []
-    assert len(open_profile(tmp_path / "run").processes) == 2
-    assert len(list((tmp_path / "run" / "spans").iterdir())) == 2
 
 
 def test_one_run_directory_per_format(sketch, tmp_path):

@@ -234,18 +234,6 @@ def test_drivers_that_are_not_there_are_named(nvidia, amd, opened, tmp_path):
     assert problems[3].endswith(install_command("gpu"))
 
 
-def test_a_machine_of_amds_without_amdsmi_says_so_and_prints_nothing(
-    amd, opened, monkeypatch, tmp_path, capfd
-):
-    amd({})
-    monkeypatch.delitem(sys.modules, "amdsmi")
-    (tmp_path / "amdsmi.py").write_text("print('no library')\n{}['libamd_smi.so']")
-    monkeypatch.syspath_prepend(tmp_path)
-    ((), (reason,)) = opened()[0].items(), opened()[1]
-    assert reason == "the energy of AMD's GPUs needs ROCm's amdsmi ('libamd_smi.so')"
-    assert capfd.readouterr() == ("", "")
-
-
 def powercap(root, **folders):
     """Write a tree: the name of each folder, with ``_`` for ``:``, and what it counts."""
     for folder, (name, value) in folders.items():

@@ -3,9 +3,6 @@
 import json
 import os
 import pickle
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -77,25 +74,6 @@ def test_a_run_takes_no_files_from_the_spool_of_another(run, tmp_path):
     RunDirectory.open(other.path).gather()
     assert path.exists()
     assert (RunDirectory.open(run.path).gather(), n_spans(run)) == (1, [1])
-
-
-DIES = """
-import os, signal, sys
-from pathlib import Path
-from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
-recorder = RunDirectory.open(Path(sys.argv[1])).recorder(role="worker", worker=1)
-recorder.emit(Kind.READ, 1, 2)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.timeout(60)
-def test_a_run_that_died_is_gathered_later(run):
-    ended = subprocess.run([sys.executable, "-c", DIES, str(run.path)], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert (RunDirectory.open(run.path).gather(), n_spans(run)) == (1, [1])
-    assert not run.spool.exists()
 
 
 def test_a_copy_that_fails_loses_nothing(run, monkeypatch):

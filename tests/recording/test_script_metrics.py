@@ -7,7 +7,6 @@ import math
 import os
 import subprocess
 import sys
-import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ import pytest
 
 import iobench
 from iobench.cli import main
-from iobench.compat.deep500 import timer
 from iobench.errors import OptionError
 from iobench.recording.delivery_log import DeliveryLog
 
@@ -168,25 +166,6 @@ def test_ranks_have_one_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert of_ranks == [
         {"loss": [{**of_epoch, "mean": mean, "n_values": number}]} for mean, number in expected
     ]
-
-
-def test_what_deep500s_timer_logs_is_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logged: list[Any] = []
-    tracker = types.ModuleType("mlflow")
-    tracker.log_metrics = logged.append  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "mlflow", tracker)
-    with iobench.record(tmp_path / "run") as recording:
-        deliver(recording, 0)
-        own = timer.Timer()
-        for key in (timer.TimeType.FORWARD, "of two\nlines"):
-            own.start(key)
-            own.end(key)
-        own.log_mlflow_all("train")
-    assert [*logged[0]] == ["train/FORWARD", "train/of two\nlines"]
-    found = metrics_of(capsys, tmp_path / "run")
-    assert found == {"train/FORWARD": [(0, logged[0]["train/FORWARD"], 1)]}
 
 
 def test_reports_and_comparisons_have_them(
