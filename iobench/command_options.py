@@ -468,11 +468,7 @@ OPTIONS: Final = {
         JSON,
     ),
     "limits": (
-        CommandOption(
-            "--like",
-            "A store or run whose samples set the size of reads. [default: 1 MiB]",
-            metavar="STORE|RUN",
-        ),
+        CommandOption("--request", "Size of each read.", default="1MiB", metavar="SIZE"),
         CommandOption(
             "--duration", "Longest time in total, in seconds.", "float", 20.0, field="duration_s"
         ),

@@ -78,23 +78,6 @@ def find_read_spans(profile: RunData) -> ReadSpans:
     return ReadSpans(rows, nbytes, decoding[number[rows]] if len(stages) else chosen[rows])
 
 
-def middle_read_nbytes(profile: RunData) -> int | None:
-    """Return the size of the read in which the middle byte of all reads lies; None if unknown.
-
-    Of reads that one span sums it is their mean.
-    """
-    reading = find_read_spans(profile)
-    spans = profile.spans[reading.rows]
-    n_reads = np.where((spans["flags"] & Flag.SUMMED) != 0, np.maximum(spans["pieces"], 1), 1)
-    nbytes = np.maximum(reading.nbytes, 0)
-    sizes = -(-nbytes // n_reads)
-    order = np.argsort(sizes)
-    up_to = np.cumsum(nbytes[order])
-    if not len(up_to) or not up_to[-1]:
-        return None
-    return int(sizes[order][np.searchsorted(2 * up_to, up_to[-1])])
-
-
 def names_interpreter(profile: RunData) -> NDArray[np.bool_]:
     """Tell which spans name a file of Python itself or of its packages."""
     numbers, of_span = np.unique(profile.spans["detail"], return_inverse=True)

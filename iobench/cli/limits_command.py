@@ -12,30 +12,32 @@ if TYPE_CHECKING:
     from iobench.storage.probe_figures import ReadFigures
 
 
-def limits(*, path: str, like: str | None, duration_s: float, json: bool) -> None:
+def limits(*, path: str, request: str, duration_s: float, json: bool) -> None:
     """Measure what reads of a folder's files get, and print it."""
     from msgspec import to_builtins
 
+    from iobench.cpus import available_cpus
     from iobench.errors import OptionError
     from iobench.files.urls import is_url
-    from iobench.profiling.storage_limits import ANY, measured_limits, requests_of_folder
     from iobench.report.document import sentences
     from iobench.report.units import count, duration, nbytes
+    from iobench.sizes import parse_nbytes
+    from iobench.storage.probe import probe_run
 
     if not 0 < duration_s <= 3600:
         raise OptionError(f"--duration {duration_s:g}: expected more than 0 and at most 3600")
     if is_url(path):
         raise OptionError(f"{path}: is read over the network; expected a mounted folder")
-    requests = ANY if like is None else requests_of_folder(Path(like))
-    result = measured_limits(Path(path), requests, duration_s=duration_s)
+    nbytes_each = parse_nbytes("--request", request)
+    result = probe_run([Path(path)], nbytes_each, available_cpus(), duration_s=duration_s)
     mount = f" at {result.mount}" if result.mount else ""
     reads = (
-        f"Random reads of {nbytes(result.request_nbytes)}{f', as {like}' if like else ''}; "
-        f"files: {count(result.n_files)}, {nbytes(result.files_nbytes)}"
+        f"Random reads of {nbytes(result.request_nbytes)}; files: {count(result.n_files)}, "
+        f"{nbytes(result.files_nbytes)}"
     )
     refused = [f"{each.way}: {each.refused}" for each in result.reads if each.refused]
     print_answer(
-        f"{result.path}: {result.file_system}{mount}; host {result.host}",
+        f"{Path(path).resolve()}: {result.file_system}{mount}; host {result.host}",
         *sentences([reads]),
         _table(result.reads),
         *sentences([*refused, f"Took {duration(result.spent_ns)}, wrote nothing."]),

@@ -17,12 +17,9 @@ import pytest
 from iobench.cli import main
 from iobench.cli.own_process import Interrupted
 from iobench.profiling.profile_run import measure
-from iobench.recording.kinds import Kind
-from iobench.recording.run_directory import RunDirectory
 from iobench.registry import find_dataset
 from iobench.storage.file_systems import file_system_of
 from iobench.storage.probe_figures import read_limits
-from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 POWER = ("profile", "maelstrom-power", "--tiny", "--workers", "0", "--compute", "none")
 
@@ -220,25 +217,13 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
-def test_limits_of_a_folder_are_printed_for_reads_like_those_of_a_run_or_store(
-    data, tmp_path, iobench_here
-):
+def test_limits_of_a_folder_are_printed(data, iobench_here):
     text = " ".join(iobench_here("limits", data, "--duration", "0.3").stdout.split())
     for words in (f"{data}: {file_system_of(data).name}", "Random reads of", "wrote nothing"):
         assert words in text
-    RunDirectory.create(tmp_path / "run", {"sample_nbytes": 50_000})
-    of_store = {"store": {"nbytes": 90_001, "n_samples": 3}, "sample_nbytes": 1}
-    RunDirectory.create(tmp_path / "store", of_store)
-    script = SketchedRun(kind="script")
-    for number, nbytes in enumerate((100, 40_000, 40_000)):
-        script.add(CONSUMER, Kind.READ, 10 * number, 10 * number + 4, nbytes=nbytes)
-    script.write(tmp_path / "script")
-    for like, nbytes in (("run", 50_000), ("store", 30_001), ("script", 40_000)):
-        words = ("--duration", "0.3", "--like", tmp_path / like, "--json")
-        told = json.loads(iobench_here("limits", data, *words).stdout)
-        assert told["request_nbytes"] == nbytes
-        assert str(tmp_path / like) in told["like"]
-        assert [each["way"] for each in told["reads"]] == ["direct"]
+    words = ("--duration", "0.3", "--request", "40kB", "--json")
+    told = json.loads(iobench_here("limits", data, *words).stdout)
+    assert (told["request_nbytes"], [each["way"] for each in told["reads"]]) == (40_000, ["direct"])
 
 
 def test_a_profile_is_held_against_its_own_storage_or_says_why_not(

@@ -84,7 +84,7 @@ list URL
 info URL
 info maelstrom-yr --data-dir URL
 limits URL
-limits RUN --like URL
+limits RUN --request URL
 synthesize URL NEW
 synthesize maelstrom-yr URL --tiny
 cache --store-dir URL

@@ -97,8 +97,7 @@ WRONG = {
     "limits": """
         empty | empty
         mine --duration 0 | --duration
-        mine --like empty | --like
-        mine --like maelstrom-en10 | a store or a run
+        mine --request much | --request
         s3://bucket/data | s3
     """,
     "run": """

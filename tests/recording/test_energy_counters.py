@@ -52,69 +52,57 @@ class Driver(types.ModuleType):
         return value
 
 
-class Nvidia(Driver):
-    NVMLError = NvmlError
-    NVML_DEVICE_MIG_ENABLE = 1
+def nvidia_module(gpus, starts):
+    driver = Driver("pynvml", NvmlError, gpus, starts)
 
-    def __init__(self, gpus, starts=None):
-        super().__init__("pynvml", NvmlError, gpus, starts)
-        self.nvmlInit, self.nvmlShutdown = self.begin, self.end
-
-    def nvmlDeviceGetCount(self):
-        return len(self.gpus)
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        uuid = list(self.gpus)[index]
-        if self.gpus[uuid].get("hidden"):
+    def handle(index):
+        uuid = list(gpus)[index]
+        if gpus[uuid].get("hidden"):
             raise NvmlError(4)
         return uuid
 
-    def nvmlDeviceGetUUID(self, handle):
-        return handle
+    vars(driver).update(
+        NVMLError=NvmlError,
+        NVML_DEVICE_MIG_ENABLE=1,
+        nvmlInit=driver.begin,
+        nvmlShutdown=driver.end,
+        nvmlDeviceGetCount=lambda: len(gpus),
+        nvmlDeviceGetHandleByIndex=handle,
+        nvmlDeviceGetUUID=str,
+        nvmlDeviceGetName=lambda gpu: "NVIDIA A100",
+        nvmlDeviceGetTotalEnergyConsumption=lambda gpu: driver.answer(gpu, "mj"),
+        nvmlDeviceGetUtilizationRates=lambda gpu: types.SimpleNamespace(
+            gpu=driver.answer(gpu, "busy"), memory=99
+        ),
+        nvmlDeviceGetMigMode=lambda gpu: driver.answer(gpu, "mig"),
+    )
+    return driver
 
-    def nvmlDeviceGetName(self, handle):
-        return "NVIDIA A100"
 
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle):
-        return self.answer(handle, "mj")
-
-    def nvmlDeviceGetUtilizationRates(self, handle):
-        return types.SimpleNamespace(gpu=self.answer(handle, "busy"), memory=99)
-
-    def nvmlDeviceGetMigMode(self, handle):
-        return self.answer(handle, "mig")
-
-
-class Amd(Driver):
-    AmdSmiException = AmdError
-
-    def __init__(self, gpus, starts=None):
-        super().__init__("amdsmi", AmdError, gpus, starts)
-        self.amdsmi_init, self.amdsmi_shut_down = self.begin, self.end
-
-    def amdsmi_get_processor_handles(self):
-        return list(self.gpus)
-
-    def amdsmi_get_gpu_asic_info(self, handle):
-        return {"market_name": "AMD Instinct MI300X", "asic_serial": f"0x{handle.upper() * 16}"}
-
-    def amdsmi_get_gpu_enumeration_info(self, handle):
-        return {"hip_id": self.answer(handle, "hip")}
-
-    def amdsmi_get_gpu_compute_partition(self, handle):
-        return self.answer(handle, "partition")
-
-    def amdsmi_get_energy_count(self, handle):
-        return {"energy_accumulator": self.answer(handle, "count"), "counter_resolution": 15.5}
-
-    def amdsmi_get_gpu_activity(self, handle):
-        return {"gfx_activity": self.answer(handle, "busy")}
+def amd_module(gpus, starts):
+    driver = Driver("amdsmi", AmdError, gpus, starts)
+    vars(driver).update(
+        AmdSmiException=AmdError,
+        amdsmi_init=driver.begin,
+        amdsmi_shut_down=driver.end,
+        amdsmi_get_processor_handles=lambda: list(gpus),
+        amdsmi_get_gpu_asic_info=lambda gpu: {
+            "market_name": "AMD Instinct MI300X", "asic_serial": f"0x{gpu.upper() * 16}"
+        },
+        amdsmi_get_gpu_enumeration_info=lambda gpu: {"hip_id": driver.answer(gpu, "hip")},
+        amdsmi_get_gpu_compute_partition=lambda gpu: driver.answer(gpu, "partition"),
+        amdsmi_get_energy_count=lambda gpu: {
+            "energy_accumulator": driver.answer(gpu, "count"), "counter_resolution": 15.5
+        },
+        amdsmi_get_gpu_activity=lambda gpu: {"gfx_activity": driver.answer(gpu, "busy")},
+    )  # fmt: skip
+    return driver
 
 
 @pytest.fixture
 def nvidia(monkeypatch):
     def install(gpus, starts=None):
-        module = Nvidia({f"GPU-{name}0000": each for name, each in gpus.items()}, starts)
+        module = nvidia_module({f"GPU-{name}0000": gpus[name] for name in gpus}, starts)
         monkeypatch.setitem(sys.modules, "pynvml", module)
         return module
 
@@ -125,7 +113,7 @@ def nvidia(monkeypatch):
 @pytest.fixture
 def amd(monkeypatch, tmp_path):
     def install(gpus, starts=None):
-        module = Amd(gpus, starts)
+        module = amd_module(gpus, starts)
         monkeypatch.setitem(sys.modules, "amdsmi", module)
         (tmp_path / "sys/module/amdgpu").mkdir(parents=True, exist_ok=True)
         return module

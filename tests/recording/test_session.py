@@ -279,17 +279,6 @@ def test_a_fork_that_asks_loaders_is_a_training_process_of_its_own(tmp_path):
     assert exposure.whole.n_batches == 3
 
 
-def test_a_fork_that_ends_at_once_leaves_what_it_recorded(tmp_path):
-    clock = FakeClock(1000)
-    with recording(tmp_path / "run", clock=clock):
-        pid = os.fork()
-        if not pid:
-            _train(clock, 4, "own")
-            os._exit(0)
-        assert os.waitpid(pid, 0) == (pid, 0)
-    assert [span[2] for span in waits_of(tmp_path / "run")] == [-1, 0, 1, 2, 3, -1]
-
-
 # -- what a process says of itself
 
 
