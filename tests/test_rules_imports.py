@@ -84,8 +84,8 @@ ROOMS = {
     },
     "tracking": {"analysis", "files", "json_files", "runs", "recording", "report"},
     "cli": {
-        "analysis", "chunks", "command_options", "conversion", "datasets", "files", "launch",
-        "runs", "profiling", "recording", "registry", "report", "sizes", "sources",
+        "analysis", "chunks", "command_options", "conversion", "cpus", "datasets", "files",
+        "launch", "runs", "profiling", "recording", "registry", "report", "sizes", "sources",
         "staging", "storage", "stores", "findings", "suites", "tracking", "trials",
     },
     "__main__": {"cli"},

@@ -146,11 +146,6 @@ WRONG = {
     "report": """
         empty | run.json
     """,
-    "cache": """
-        --remove full | full
-        --older-than 30 | 30d
-        --older-than=-3d | 30d
-    """,
 }
 CASES = [
     (f"{command} {words}", key)
