@@ -18,7 +18,6 @@ from iobench.analysis.exposure_figures import (
     StepStatistics,  # noqa: TC001
 )
 from iobench.registry import installed_findings
-from iobench.report.finding_sections import job_to_plain
 from iobench.report.renderers.json_text import to_plain
 from iobench.report.sentences import verdict_sentence
 from iobench.report.setting import unseen
@@ -26,7 +25,7 @@ from iobench.report.setting import unseen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.report.run_report import RunReport
+    from iobench.report.report_document import RunReport
 
 JSON_VERSION: Final = 2
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
@@ -206,7 +205,7 @@ def json_schema() -> dict[str, Any]:
     run = msgspec.defstruct("Run", of_run, bases=(RunDocument,), kw_only=True)
     of_job: dict[str, Any] = {}
     for each in findings:
-        if each.of_job or each.name == "job":  # as `job_to_plain` has them
+        if each.of_job or each.name == "job":  # as `_job_to_plain` has them
             of_job |= {field.name: field.type for field in msgspec.structs.fields(each.struct)}
         elif each.together is not None:
             of_job[each.name] = each.struct
@@ -222,5 +221,15 @@ def reports_to_json(
     alone = reports[0].exposure.job if len(reports) == 1 else None
     return {
         "runs": [to_plain(run_document(each)) | to_plain(each.figures) for each in reports],
-        "job": to_plain(alone) if job is None else job_to_plain(job),
+        "job": to_plain(alone) if job is None else _job_to_plain(job),
     }
+
+
+def _job_to_plain(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a job, as `json_schema` says them."""
+    result: dict[str, Any] = {}
+    for each in installed_findings():
+        if each.name in figures:
+            plain = to_plain(figures[each.name])
+            result |= (plain or {}) if each.of_job or each.name == "job" else {each.name: plain}
+    return result

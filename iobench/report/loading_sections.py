@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from iobench.analysis.processes import ProcessWork
     from iobench.report.document import Cell, Style
-    from iobench.report.run_report import RunReport
+    from iobench.report.report_document import RunReport
     from iobench.runs.run_facts import RunFacts, StoreFacts
 
 WAIT_UNIT: Final = "ms"

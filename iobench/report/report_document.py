@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
 from msgspec.structs import replace
 
+from iobench.analysis.diagnosis import Diagnosis, diagnosis_of
+from iobench.analysis.epochs import epoch_figures
+from iobench.analysis.processes import process_work
 from iobench.errors import ProfileError
+from iobench.registry import installed_findings
 from iobench.report.document import Document, Drawing, Section
-from iobench.report.finding_sections import (
-    AFTER_TIMELINE,
-    AFTER_VERDICT,
-    LAST,
-    Joint,
-    compared_sections,
-    finding_sections,
-    job_figures,
-    run_sections,
-)
 from iobench.report.json_report import reports_to_json
 from iobench.report.loading_sections import (
     comparison_section,
@@ -29,18 +25,73 @@ from iobench.report.loading_sections import (
     verdict_section,
     waits_section,
 )
-from iobench.report.run_report import make_reports
-from iobench.report.setting import configuration_section, title, trust_section
+from iobench.report.setting import SOURCE, configuration_section, title, trust_section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from iobench.analysis.run import Run
-    from iobench.report.run_report import RunReport
+    from iobench.analysis.epochs import EpochFigures
+    from iobench.analysis.exposure_figures import Exposure
+    from iobench.analysis.processes import ProcessWork
+    from iobench.analysis.run import RankRun, Run
+    from iobench.recording.facts import ProcessFacts
     from iobench.report.timeline.page_payload import TimelinePayload
+    from iobench.runs.run_facts import RunFacts
 
 MOST_RUNS: Final = 8
 """Ranks of a job that have a part of their own, those that wait longest; JSON has them all."""
+AFTER_VERDICT, AFTER_TIMELINE, LAST = range(75), range(75, 100), range(100, 1 << 31)
+"""Orders of findings, by where their sections stand."""
+Joint = Literal["together", "side_by_side"]
+"""How several reports belong to one another, as `Finding` calls it."""
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    """All that is shown of one run, or of one of its training processes."""
+
+    run: str | None  # its directory
+    facts: RunFacts
+    exposure: Exposure
+    diagnosis: Diagnosis
+    unclosed: tuple[str, ...] = ()  # processes that did not end their span file themselves
+    unended: tuple[str, ...] = ()  # of these the ones that it is a surprise of
+    damaged: tuple[str, ...] = ()  # processes whose span file holds spans that cannot be read
+    process_facts: tuple[ProcessFacts, ...] = ()  # of this rank of a script
+    processes: tuple[ProcessWork, ...] = ()  # where nothing waited, and no exposure can be shown
+    job_size: int = 1  # training processes of its job
+    figures: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    for_job: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    epochs: tuple[EpochFigures, ...] = ()  # empty for one of many ranks
+
+
+def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:
+    """Analyse runs: one report for each training process, the original files first."""
+    known = (_report(each) for run in runs for each in run)
+    return tuple(sorted(known, key=lambda report: report.facts.format != SOURCE))
+
+
+def _report(rank: RankRun) -> RunReport:
+    profile, exposure, findings = rank.job or rank, rank.exposure, installed_findings()
+    processes = [(f"{each.name} (process {each.pid})", each) for each in rank.all_processes]
+    unended = {each.pid for each in rank.unended}
+    return RunReport(
+        run=str(profile.path),
+        facts=rank.about,
+        # Of many ranks the wait of every step would fill the memory.
+        exposure=replace(exposure, waits_ns=()) if rank.is_one_of_many else exposure,
+        diagnosis=diagnosis_of(rank),
+        unclosed=tuple(name for name, each in processes if not each.closed),
+        unended=tuple(name for name, each in processes if each.pid in unended),
+        damaged=tuple(name for name, each in processes if each.damaged),
+        process_facts=rank.own_facts,
+        processes=()
+        if exposure.has_consumer
+        else process_work(profile, rank=None if rank.is_alone else rank.rank),
+        job_size=rank.job_size,
+        figures={each.name: rank.cached(each.figures) for each in findings if not each.of_job},
+        for_job={each.name: rank.cached(each.figures) for each in findings if each.of_job},
+        epochs=() if rank.is_one_of_many else rank.cached(epoch_figures),
+    )
 
 
 def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Document:
@@ -52,14 +103,49 @@ def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = N
     joint: Joint | None = None
     lead: tuple[Section, ...] = ()
     if job is not None:
-        joint, lead = "together", tuple(finding_sections(job))
+        joint, lead = "together", tuple(_finding_sections(job))
     elif len(reports) > 1:
-        joint, lead = "side_by_side", (comparison_section(reports), *compared_sections(reports))
+        compared = _finding_sections(_joined("side_by_side", [each.figures for each in reports]))
+        joint, lead = "side_by_side", (comparison_section(reports), *compared)
     parts = tuple(_parts(runs, reports, joint))
     whole = Document(title(reports), lead, parts)
     if not lead:
         whole = replace(parts[0], title=whole.title)
     return replace(whole, figures=lambda: reports_to_json(reports, job))
+
+
+def job_figures(reports: Sequence[RunReport]) -> Mapping[str, Any] | None:
+    """Return the figures of all training processes of a job together; None of other runs."""
+    if reports[0].job_size < 2 or len({report.run for report in reports}) > 1:
+        return None
+    return _joined("together", [{**each.figures, **each.for_job} for each in reports])
+
+
+def _joined(joint: Joint, figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what findings make of the figures of several reports, by their names."""
+    result = {}
+    for each in installed_findings():
+        join = getattr(each, joint)
+        known = [of[each.name] for of in figures if of.get(each.name) is not None]
+        if join is not None:
+            result[each.name] = join(known) if known else None
+    return result
+
+
+def _finding_sections(
+    figures: Mapping[str, Any], orders: range | None = None, joint: Joint | None = None
+) -> Iterator[Section]:
+    """Yield the sections of findings by their figures; of one run, of these orders alone.
+
+    What is said of several runs together is not said again.
+    """
+    for each in installed_findings():
+        said_of_all = joint is not None and getattr(each, joint) is not None
+        if orders is None or (each.order in orders and not said_of_all):
+            known = figures.get(each.name)
+            section = None if known is None else each.section(known)
+            if section is not None:
+                yield section
 
 
 def _parts(
@@ -85,19 +171,19 @@ def _sections(
     report: RunReport, runs: Sequence[Run], n_parts: int, joint: Joint | None
 ) -> Iterator[Section | None]:
     """Yield what is said of one run, but for what is said of several together."""
-    exposure, facts = report.exposure, report.facts
+    exposure, figures = report.exposure, report.figures
     yield verdict_section(report, with_setting=joint != "side_by_side")
-    yield from run_sections(report, AFTER_VERDICT, joint)
+    yield from _finding_sections(figures, AFTER_VERDICT, joint)
     yield _timeline_section(report, runs, n_parts)
-    yield from run_sections(report, AFTER_TIMELINE, joint)
+    yield from _finding_sections(figures, AFTER_TIMELINE, joint)
     if exposure.whole.n_batches:
         yield epochs_section(report)
         yield stages_section(report)
         yield waits_section(report)
-    if facts.is_script and len(exposure.loaders) > 1:
+    if report.facts.is_script and len(exposure.loaders) > 1:
         yield loaders_section(exposure)
     yield processes_section(report.processes)
-    yield from run_sections(report, LAST, joint)
+    yield from _finding_sections(figures, LAST, joint)
     yield configuration_section(report)
     yield trust_section(report)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.exposure_figures import LoaderExposure, PartExposure
     from iobench.report.document import Sentence
-    from iobench.report.run_report import RunReport
+    from iobench.report.report_document import RunReport
     from iobench.runs.run_facts import RunFacts
 
 SOURCE: Final = "source"

@@ -89,7 +89,7 @@ def _table(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> pa.Ta
     for name, description, values in _columns(part, offsets):
         array = _texts(*values) if isinstance(values, tuple) else _array(values)
         if name == "start":
-            array = array.view(pa.timestamp("ns", tz="UTC"))
+            array = array.cast(pa.timestamp("ns", tz="UTC"))
         arrays.append(array)
         fields.append(pa.field(name, array.type, metadata={"description": description}))
     about = {"schema_version": SCHEMA_VERSION, "iobench_version": version("iobench")}
@@ -97,32 +97,21 @@ def _table(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> pa.Ta
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, {"iobench": json.dumps(about)}))
 
 
-def _array(values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> Any:
-    """Return a column; from its buffers, as `pyarrow.array` would import pandas (0.3 s)."""
-    pa = _pyarrow()
-    kind, n_rows, mask = pa.from_numpy_dtype(values.dtype), len(values), None
-    if values.dtype == bool:
-        values = np.packbits(values, bitorder="little")
-    else:
-        known = values >= 0 if known is None else known
-        mask = pa.py_buffer(np.packbits(known, bitorder="little"))
-    return pa.Array.from_buffers(kind, n_rows, [mask, pa.py_buffer(np.ascontiguousarray(values))])
+def _array(values: NDArray[Any], is_known: NDArray[np.bool_] | None = None) -> Any:
+    """Return a column; integers below 0 are unknown, if nothing else is said."""
+    if values.dtype != bool and is_known is None:
+        is_known = values >= 0
+    return _pyarrow().array(values, mask=None if is_known is None else ~is_known)
 
 
 def _texts(index: NDArray[Any], texts: Sequence[str]) -> Any:
     """Return a column of texts; null for what is empty."""
-    pa = _pyarrow()
     # Names of files may be no UTF-8.
-    spelled = [text.encode("utf-8", "backslashreplace") for text in texts]
+    spelled = [text.encode("utf-8", "backslashreplace").decode() for text in texts]
     number = {text: place for place, text in enumerate(dict.fromkeys(spelled))}
     place = np.array([number[text] for text in spelled], dtype=np.int32)
-    ends = np.cumsum([0, *map(len, number)]).astype(np.int32)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(number))]
     is_text = np.array([*map(bool, texts)], dtype=bool)
-    return pa.DictionaryArray.from_arrays(
-        _array(place[index], is_text[index]),
-        pa.Array.from_buffers(pa.string(), len(number), buffers),
-    )
+    return _pyarrow().DictionaryArray.from_arrays(_array(place[index], is_text[index]), [*number])
 
 
 def _columns(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> tuple[Column, ...]:
