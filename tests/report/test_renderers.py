@@ -219,7 +219,8 @@ def shown_page(*blocks, title="", is_folded=False):
     html = commonmark.enable(["table", "strikethrough"]).render(text)
     page = ET.fromstring(f"<page>{html}</page>")
     assert {each.tag for each in page.iter()} <= OURS
-    assert all(each.items() in ([], [("class", "language-sh")]) for each in page.iter())
+    attributes = {pair for each in page.iter() for pair in each.items()}
+    assert attributes <= {("class", "language-sh"), ("style", "text-align:right")}
     return page
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections import Counter, defaultdict
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,6 @@ from iobench.report.timeline.chrome_trace import write_trace
 from iobench.report.timeline.model import timeline_of
 from iobench.report.timeline.page_payload import choose_spans, timeline_payload
 from iobench.report.webpage.shell import TIMELINE_SCRIPTS, TIMELINE_STYLES
-from tests.report.trace_rules import check_trace, read_trace
 from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 WALL_NS = 1_795_000_000_123_456_789
@@ -41,7 +42,63 @@ def busy_pool(n_batches=12, workers=2, step_ms=5):
     return pool(durations, workers=workers, step_ns=step_ms * MS, handover_ns=MS, drain_ns=MS)
 
 
-# -- traces -------------------------------------------------------------------------------
+# -- traces, by the rules of Chrome's trace event format ----------------------------------
+
+NEEDED = {
+    "X": "name ts dur pid tid", "M": "name pid args",
+    **dict.fromkeys("bestf", "name cat ts pid tid id"),
+}  # fmt: skip
+TYPES = {"name": str, "cat": str, "pid": int, "tid": int, "id": int, "args": dict}
+METADATA = {"process_name": "name", "process_sort_index": "sort_index", "thread_name": "name",
+            "thread_sort_index": "sort_index"}  # fmt: skip
+
+
+def read_trace(path):
+    """Return a trace file's document, its times as exact decimals."""
+    data = path.read_bytes()
+    data = gzip.decompress(data) if path.name.endswith(".gz") else data
+    return json.loads(data, parse_float=Decimal)
+
+
+def check_trace(document):
+    """Fail if a document breaks a rule: of the format, and what Perfetto's importer needs."""
+    entries = document["traceEvents"]
+    lanes, arrows, pairs, names = (defaultdict(list) for _ in range(4))
+    for entry in entries:
+        for name in NEEDED[entry["ph"]].split():
+            assert isinstance(entry[name], TYPES.get(name, (int, Decimal))), entry
+        assert min(entry.get("ts", 0), entry.get("dur", 0)) >= 0, entry
+        lane = entry["pid"], entry.get("tid", 0)
+        if entry["ph"] == "M":
+            assert METADATA[entry["name"]] in entry["args"], entry
+            names[entry["name"]].append(lane[0] if "process" in entry["name"] else lane)
+        elif entry["ph"] == "X":
+            lanes[lane].append((Decimal(entry["ts"]), -(entry["ts"] + Decimal(entry["dur"]))))
+        else:
+            kept = arrows if entry["ph"] in "stf" else pairs
+            kept[entry["cat"], entry["name"], entry["id"]].append(entry)
+    for owners in (names["process_name"], names["thread_name"]):
+        assert len(owners) == len(set(owners)), "a name is given twice"
+    assert {e["pid"] for e in entries} <= {*names["process_name"]}
+    assert {(e["pid"], e["tid"]) for e in entries if e["ph"] in "Xbe"} <= {*names["thread_name"]}
+    for lane, spans in lanes.items():
+        around = []
+        for start, end in ((start, -end) for start, end in sorted(spans)):
+            while around and around[-1] <= start:
+                around.pop()
+            assert not around or end <= around[-1], f"{lane}: a span overlaps another"
+            around.append(end)
+    for points in arrows.values():
+        assert "".join(point["ph"] for point in points) in ("sf", "stf"), points
+        assert points == sorted(points, key=lambda point: point["ts"]), "an arrow back in time"
+        assert points[-1]["bp"] == "e", "bound to what follows it"
+        for point in points:
+            spans = lanes[point["pid"], point["tid"]]
+            assert any(low <= point["ts"] < -high for low, high in spans), "in no span"
+    for points in pairs.values():
+        begun, ended = points
+        assert (begun["ph"], ended["ph"]) == ("b", "e")
+        assert begun["ts"] <= ended["ts"]
 
 
 def written(folder, *runs, name="run.json"):
