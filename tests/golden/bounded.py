@@ -1,19 +1,11 @@
-#!/usr/bin/env python3
-"""Whole runs, what their sums are by a count of its own, and the same runs within a bound.
-
-``bounded.py --renew`` counts the whole runs of ``bounded`` anew, and bounds them.
-"""
+"""Whole runs, what their sums are by a count of its own, and the same runs within a bound."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import os
 import shutil
-import sys
 import tarfile
-import tempfile
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-
-sys.path.append(str(Path(__file__).parents[2]))
 
 from iobench.recording import span_file as layout
 from iobench.recording.kinds import WAITING_KINDS, Kind, stage_name
@@ -223,34 +213,3 @@ def _rename(path: Path, identity: layout.Identity) -> None:
     stem = f"{identity.host}-{identity.pid}-{identity.rank or ''}{identity.worker + 1}-{number}"
     for each in path.parent.glob(f"{path.stem}.*"):
         each.rename(each.with_name(stem + each.name.removeprefix(path.stem)))
-
-
-def pack(run: Path, name: str) -> None:
-    """Pack a run as the only thing in an archive, the same each time."""
-
-    def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        entry.mtime = entry.uid = entry.gid = 0
-        entry.uname = entry.gname = ""
-        return entry
-
-    with tarfile.open(PLACE / f"{name}.tar.xz", "w:xz", preset=9) as archive:
-        archive.add(run, "run", filter=plain)
-
-
-def main() -> None:
-    """Count the whole runs, and write them again within a bound."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--renew", action="store_true", required=True)
-    options.parse_args()
-    for packed in sorted(PLACE.glob("*-whole.tar.xz")):
-        name = packed.name.removesuffix("-whole.tar.xz")
-        with tempfile.TemporaryDirectory() as place:
-            whole = unpacked(f"{name}-whole", Path(place))
-            text = json.dumps(true_sums(lanes_of(whole)), indent=1, sort_keys=True)
-            (PLACE / f"{name}.json").write_text(f"{text}\n")
-            bound(whole, Path(place, "bounded"))
-            pack(Path(place, "bounded"), f"{name}-bounded")
-
-
-if __name__ == "__main__":
-    main()
