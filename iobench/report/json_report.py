@@ -25,7 +25,7 @@ from iobench.report.setting import unseen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.report.report_document import RunReport
+    from iobench.report.run_report import RunReport
 
 JSON_VERSION: Final = 2
 """Raised when a key changes its meaning or goes; new keys do not raise it."""

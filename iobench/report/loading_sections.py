@@ -33,8 +33,8 @@ from iobench.report.sentences import (
     steps_sentence,
     verdict_sentence,
 )
-from iobench.report.setting import SOURCE, decoded_sentences, setting_sentences, stand_in_sentences
-from iobench.runs.run_facts import PUBLISHED_FIGURES
+from iobench.report.setting import decoded_sentences, setting_sentences, stand_in_sentences
+from iobench.runs.run_facts import PUBLISHED_FIGURES, SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from iobench.analysis.processes import ProcessWork
     from iobench.report.document import Cell, Style
-    from iobench.report.report_document import RunReport
+    from iobench.report.run_report import RunReport
     from iobench.runs.run_facts import RunFacts, StoreFacts
 
 WAIT_UNIT: Final = "ms"

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import msgspec
 from msgspec.structs import replace
 
-from iobench.analysis.diagnosis import Diagnosis, diagnosis_of
-from iobench.analysis.epochs import epoch_figures
-from iobench.analysis.processes import process_work
 from iobench.errors import ProfileError
 from iobench.registry import installed_findings
 from iobench.report.document import Document, Drawing, Section
@@ -25,18 +20,15 @@ from iobench.report.loading_sections import (
     verdict_section,
     waits_section,
 )
-from iobench.report.setting import SOURCE, configuration_section, title, trust_section
+from iobench.report.run_report import make_reports
+from iobench.report.setting import configuration_section, title, trust_section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.analysis.epochs import EpochFigures
-    from iobench.analysis.exposure_figures import Exposure
-    from iobench.analysis.processes import ProcessWork
-    from iobench.analysis.run import RankRun, Run
-    from iobench.recording.facts import ProcessFacts
+    from iobench.analysis.run import Run
+    from iobench.report.run_report import RunReport
     from iobench.report.timeline.page_payload import TimelinePayload
-    from iobench.runs.run_facts import RunFacts
 
 MOST_RUNS: Final = 8
 """Ranks of a job that have a part of their own, those that wait longest; JSON has them all."""
@@ -44,54 +36,6 @@ AFTER_VERDICT, AFTER_TIMELINE, LAST = range(75), range(75, 100), range(100, 1 <<
 """Orders of findings, by where their sections stand."""
 Joint = Literal["together", "side_by_side"]
 """How several reports belong to one another, as `Finding` calls it."""
-
-
-class RunReport(msgspec.Struct, frozen=True):
-    """All that is shown of one run, or of one of its training processes."""
-
-    run: str | None  # its directory
-    facts: RunFacts
-    exposure: Exposure
-    diagnosis: Diagnosis
-    unclosed: tuple[str, ...] = ()  # processes that did not end their span file themselves
-    unended: tuple[str, ...] = ()  # of these the ones that it is a surprise of
-    damaged: tuple[str, ...] = ()  # processes whose span file holds spans that cannot be read
-    process_facts: tuple[ProcessFacts, ...] = ()  # of this rank of a script
-    processes: tuple[ProcessWork, ...] = ()  # where nothing waited, and no exposure can be shown
-    job_size: int = 1  # training processes of its job
-    figures: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    for_job: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    epochs: tuple[EpochFigures, ...] = ()  # empty for one of many ranks
-
-
-def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:
-    """Analyse runs: one report for each training process, the original files first."""
-    known = (_report(each) for run in runs for each in run)
-    return tuple(sorted(known, key=lambda report: report.facts.format != SOURCE))
-
-
-def _report(rank: RankRun) -> RunReport:
-    profile, exposure, findings = rank.job or rank, rank.exposure, installed_findings()
-    processes = [(f"{each.name} (process {each.pid})", each) for each in rank.all_processes]
-    unended = {each.pid for each in rank.unended}
-    return RunReport(
-        run=str(profile.path),
-        facts=rank.about,
-        # Of many ranks the wait of every step would fill the memory.
-        exposure=replace(exposure, waits_ns=()) if rank.is_one_of_many else exposure,
-        diagnosis=diagnosis_of(rank),
-        unclosed=tuple(name for name, each in processes if not each.closed),
-        unended=tuple(name for name, each in processes if each.pid in unended),
-        damaged=tuple(name for name, each in processes if each.damaged),
-        process_facts=rank.own_facts,
-        processes=()
-        if exposure.has_consumer
-        else process_work(profile, rank=None if rank.is_alone else rank.rank),
-        job_size=rank.job_size,
-        figures={each.name: rank.cached(each.figures) for each in findings if not each.of_job},
-        for_job={each.name: rank.cached(each.figures) for each in findings if each.of_job},
-        epochs=() if rank.is_one_of_many else rank.cached(epoch_figures),
-    )
 
 
 def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Document:

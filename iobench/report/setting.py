@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.report import units
 from iobench.report.document import Command, Section, properties, sentences
-from iobench.runs.run_facts import OWN
+from iobench.runs.run_facts import OWN, SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.analysis.exposure_figures import LoaderExposure, PartExposure
     from iobench.report.document import Sentence
-    from iobench.report.report_document import RunReport
+    from iobench.report.run_report import RunReport
     from iobench.runs.run_facts import RunFacts
 
-SOURCE: Final = "source"
 MUCH_DECODED: Final = 2.0
 """Bytes decoded for each one used, above which a report says what chunks would fit."""
 STAND_IN: Final = "STAND-IN: generated files, not the real dataset"

@@ -23,6 +23,7 @@ Ns = Nbytes
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Five = tuple[Seconds, Seconds, Seconds, Seconds, Seconds]
 OWN: Final = "own"
+SOURCE: Final = "source"
 FILE_KINDS: Final = ("NetCDF", "Zarr", "GRIB")
 PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
 

@@ -86,19 +86,6 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     assert "BrokenPipe" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [["--help"], ["profile", "--no-such-option"]])
-def test_help_and_wrong_use_take_little_time(words):
-    """Of the least of three: what others on the machine do counts for none of them."""
-    code = (
-        "import resource, subprocess, sys\n"
-        "subprocess.run([sys.executable, '-m', 'iobench', *sys.argv[1:]], capture_output=True)\n"
-        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
-        "print(used.ru_utime + used.ru_stime)"
-    )
-    took = [float(in_a_process(sys.executable, "-c", code, *words).stdout) for _ in range(3)]
-    assert min(took) <= 0.15
-
-
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("megabytes", [60, 600, pytest.param(1000, marks=pytest.mark.long)])
 def test_a_limit_of_memory_ends_in_a_line(tmp_path, megabytes):

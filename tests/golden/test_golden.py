@@ -20,7 +20,7 @@ from iobench.report.report_document import report_document
 from tests.golden import batches, stores
 from tests.golden.bounded import PLACE, lanes_of, true_sums, unpacked
 from tests.golden.launches import COUNTS, FORMS, NEEDS, recorded, start, wrong_counts
-from tests.golden.outputs import GONE, HERE, changed, differences, outputs_of, trace_rows, unpack
+from tests.golden.outputs import GONE, HERE, changed, differences, outputs_of, unpack
 from tests.support.page_runs import PageParts
 
 STORED, MOST_KEYS, MOST_LINES = HERE / "outputs", 150, 150
@@ -221,26 +221,6 @@ def test_a_training_is_the_same_and_recorded_as_it_was(name, tmp_path):
 
 
 # -- what compares ------------------------------------------------------------------------
-
-
-def row(ts, dur, **more):
-    return {"ph": "X", "name": "read", "ts": ts, "dur": dur, "pid": 1, "tid": 2, **more}
-
-
-@pytest.mark.parametrize(
-    "moved",
-    [
-        [row("1.001", "2"), row("5", "3")],
-        [row("1", "2.001"), row("5", "2.999")],
-        [row("1", "2", tid=3), row("5", "3")],
-        [row("1", "2", name="decode"), row("5", "3")],
-        [row("1", "2")],
-    ],
-)
-def test_a_row_of_a_trace_that_moves_is_a_difference(moved):
-    before = trace_rows([row("1", "2"), row("5", "3")])
-    assert list(differences(before, copy.deepcopy(before), "trace")) == []
-    assert list(differences(before, trace_rows(moved), "trace"))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from iobench.analysis.diagnosis import diagnose
 from iobench.cli import main
 from iobench.recording.kinds import Kind
 from iobench.report.renderers.terminal import TerminalRenderer
-from iobench.report.report_document import make_reports, report_document
+from iobench.report.report_document import report_document
+from iobench.report.run_report import make_reports
 from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))

@@ -23,7 +23,8 @@ from iobench.recording.span_reader import Anchor
 from iobench.report.document import NOT_APPLICABLE, KeyFigures, Sentence, Table
 from iobench.report.one_screen import one_screen
 from iobench.report.renderers.quantities import spelled
-from iobench.report.report_document import make_reports, report_document
+from iobench.report.report_document import report_document
+from iobench.report.run_report import make_reports
 from iobench.runs.reading import open_profile
 from iobench.storage.storage_trace import StorageTrace
 from tests.support.run_json import to_json

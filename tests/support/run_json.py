@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iobench.report.json_report import reports_to_json
-from iobench.report.report_document import job_figures, make_reports
+from iobench.report.report_document import job_figures
+from iobench.report.run_report import make_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
