@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cli.documents import fact_table, print_answer
 from iobench.cli.screen import TerminalScreen
-from iobench.conversion.conversion_run import run
+from iobench.conversion.conversion_run import forecast, run
 from iobench.conversion.convert_request import ConvertRequest
-from iobench.conversion.forecast import forecast
 from iobench.errors import OptionError
 from iobench.files.urls import as_path
 from iobench.masking import as_typed

@@ -105,14 +105,8 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
     said = manifest.provenance.get("request", {})
     try:
         missing = [n for n in map(str, said.get("masked", ())) if n not in request.options]
-        if missing:
-            again = " ".join(f"--option {name}=..." for name in missing)
-            raise OptionError(
-                f"{request.store}: its manifest does not hold the secret in {', '.join(missing)}; "
-                f"give {again} again, as for the conversion"
-            )
         options = {str(name): str(value) for name, value in said.get("options", {}).items()}
-        return ConvertRequest(
+        result = ConvertRequest(
             targets=request.targets,
             to=manifest.format,
             out=request.store,
@@ -127,9 +121,14 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
             data_dir=request.data_dir,
             store_dir=request.store_dir,
         )
-    except OptionError:
-        raise
     except (AttributeError, TypeError, ValueError) as error:
         raise StoreError(
             f"{request.store}: its manifest does not say how ({error}); convert to a new folder"
         ) from error
+    if missing:
+        again = " ".join(f"--option {name}=..." for name in missing)
+        raise OptionError(
+            f"{request.store}: its manifest does not hold the secret in {', '.join(missing)}; "
+            f"give {again} again, as for the conversion"
+        )
+    return result

@@ -81,7 +81,6 @@ class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
         paths: a copy of the source elsewhere gives the same store. No secrets: ``masked`` are the
         options whose values are told without.
         """
-        is_stand_in = self.tiny or self.scale is not None
         options = mask_values(self.options)
         told = {
             "stage": self.stage,
@@ -93,6 +92,6 @@ class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
             "split_by": list(self.split_by),
             "tiny": self.tiny,
             "scale": self.scale,
-            "seed": self.seed if is_stand_in else 0,
+            "seed": self.seed if self.tiny or self.scale is not None else 0,
         }
         return {name: value for name, value in told.items() if value}
