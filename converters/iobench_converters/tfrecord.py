@@ -72,11 +72,6 @@ class TFRecordFormat:
     version: int = 1
     option_names: tuple[str, ...] = ("encoding",)
 
-    @property
-    def option_defaults(self) -> Mapping[str, str]:
-        """What an option is that is not given."""
-        return {"encoding": ENCODINGS[0]}
-
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the shard that does not fit."""
         frames = [_read_index(path, shard) for shard in manifest.shards]

@@ -40,7 +40,6 @@ from iobench.stores import (
     write_atomically,
 )
 from iobench_converters.zarr_metadata import (
-    OPTION_DEFAULTS,
     OPTION_NAMES,
     ArrayLayout,
     ZarrOptions,
@@ -85,11 +84,6 @@ class ZarrFormat:
     name: str = "zarr"
     version: int = 1
     option_names: tuple[str, ...] = OPTION_NAMES
-
-    @property
-    def option_defaults(self) -> Mapping[str, str]:
-        """What an option is that is not given."""
-        return OPTION_DEFAULTS
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the file that does not fit."""

@@ -43,7 +43,6 @@ CODEC: Final = "codec"
 INNER_CHUNK: Final = "inner-chunk"
 CHUNK_SAMPLES: Final = "chunk-samples"
 OPTION_NAMES: Final = (CODEC, INNER_CHUNK, CHUNK_SAMPLES)
-OPTION_DEFAULTS: Final = {CODEC: "none", CHUNK_SAMPLES: "1"}
 _WHOLE = re.compile(r"[1-9][0-9]{0,17}")
 MAX_FOLDER_NBYTES: Final = 200
 """Of a folder's name; file systems take 255."""

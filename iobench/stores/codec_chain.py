@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from iobench.chunks.chunk_codecs import DamagedChunkError, decode_bytes, stated_nbytes
+from iobench.chunks.chunk_codecs import DamagedChunkError, decode_bytes
 from iobench.errors import MissingExtraError, OptionError, StoreError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ CODECS: Final = ("blosc", "bz2", "gzip", "lz4", "lzma", SHUFFLE, "zlib", "zstd")
 SPELLED: Final = {"blosc-lz4": "blosc"}
 SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
 """Blosc's, by number."""
-SIZED: Final = frozenset({"blosc", "lz4", "zstd"})
-"""Codecs whose bytes say how many they become."""
 MOST_NBYTES: Final = (1 << 31) - 1 - 16
 """What the codecs of numcodecs take at once."""
 ERRORS: Final = (RuntimeError, ValueError, TypeError, OverflowError, zlib.error, lzma.LZMAError)
@@ -75,25 +73,15 @@ class CodecChain(NamedTuple):
 
     def decoder(self, itemsize: int) -> Decode:
         """Return what writes the bytes of a chunk's numbers; it raises StoreError of damage."""
-        codecs = self.configurations(itemsize)
-        name = codecs[0]["id"] if len(codecs) == 1 else ""
-        one = _made(self, itemsize)[0] if name in SIZED else None
-        texts = tuple(map(json.dumps, codecs))
+        texts = tuple(map(json.dumps, self.configurations(itemsize)))
 
         def decode(data: memoryview, out: NDArray[np.uint8]) -> None:
             try:
-                if one is None:
-                    result = decode_bytes(data, texts, out.size, 0, out)
-                    if result is not out:
-                        out[...] = result
-                    return
-                # As `decode_bytes` does, in a third of its time: small chunks feel it.
-                if (stated := stated_nbytes(name, data, out.size)) != out.size:
-                    raise DamagedChunkError(f"it decodes to {stated} bytes, expected {out.size}")
-                one.decode(data, out)
-            except (DamagedChunkError, *ERRORS) as error:
-                reason = " ".join(str(error).split())
-                raise StoreError(f"a chunk is damaged: {reason}; verify the store") from error
+                result = decode_bytes(data, texts, out.size, 0, out)
+            except DamagedChunkError as error:
+                raise StoreError(f"a chunk is damaged: {error}; verify the store") from error
+            if result is not out:
+                out[...] = result
 
         return decode
 

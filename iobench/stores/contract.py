@@ -40,8 +40,6 @@ class Format(Protocol):
         Version of its layout; stores of a later one are refused.
     option_names : tuple of str, optional
         The options that its writer knows: others are refused before anything is read.
-    option_defaults : mapping of str to str, optional
-        What an option is that is not given: a store is the same where it is spelled out.
     check_options : callable, optional
         Takes the options, and raises OptionError for a value that no sample could have.
     renamed : callable, optional
