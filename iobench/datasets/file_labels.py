@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.chunks.netcdf.file import Description
     from iobench.chunks.source_file import SourceFile
 
 MAX_NBYTES: Final = 1 << 28
@@ -54,10 +53,10 @@ class CoordinateNames:
     def __init__(
         self,
         file: SourceFile,
-        described: Description,
         chosen: Collection[str],
         sample_dims: Sequence[str],
     ) -> None:
+        self.described = described = describe_source(file)
         numbers = file.numbers
         shapes = {name: (each.dims, each.shape) for name, each in numbers.items()}
         shapes |= {name: (dims, values.shape) for name, (dims, values) in described.texts.items()}
@@ -218,15 +217,14 @@ def label_samples(
         Why samples lack coordinates that files do not agree on, where that is known.
     """
     try:
-        described = describe_source(files[0])
-        known = CoordinateNames(files[0], described, chosen, dims)
+        known = CoordinateNames(files[0], chosen, dims)
         if differ is None:
             differ, _ = compare_coordinates(files, known, cache_dir=cache_dir)
     except IobenchError as error:  # the samples can be made all the same
         return SampleLabels(dims, left_out={"all": str(error)})
     read = [name for name in known.moving if name in dims or not _is_far(files)]
     moving = whole_variables(files, read, cache_dir=cache_dir)
-    coordinates, left_out = [], {**known.left_out, **differ}
+    coordinates, left_out, described = [], {**known.left_out, **differ}, known.described
     for name in known.names:
         shape = known.shapes[name]
         try:

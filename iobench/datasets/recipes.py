@@ -28,7 +28,7 @@ from iobench.datasets.file_labels import CoordinateNames, compare_coordinates, l
 from iobench.datasets.plain_loop import make_plain_loop
 from iobench.datasets.positions import FileCoordinates, SampleRows
 from iobench.datasets.published_files import PublishedFiles, RecipeVariable, ZScore
-from iobench.datasets.source_files import describe_source, inspect_files, whole_variable
+from iobench.datasets.source_files import inspect_files, whole_variable
 from iobench.errors import FileFormatError, IobenchError, SampleError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.value_statistics import merge_means
@@ -222,8 +222,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
         for file in opened:
             self.check(file, opened[0])
         names = [each.name for each in self.sample_fields]
-        described = describe_source(opened[0])
-        known = CoordinateNames(opened[0], described, names, (self.sample_dim,))
+        known = CoordinateNames(opened[0], names, (self.sample_dim,))
         compare_coordinates(opened, known, cache_dir=locator.cache_dir)
         self.keep([only_variables(file, names) for file in opened])
         return tuple(opened)
@@ -278,13 +277,50 @@ class Recipe(PublishedFiles, ChunkedSamples):
         Files whose times do not follow each other, as forecasts of the same lead times, are rows
         of their own.
         """
-        return items_along(
-            self.sample_dim,
-            files,
-            time_unit=self.time_unit,
-            splits=self.splits,
-            is_distinct=self.is_distinct,
-        )
+        dim = self.sample_dim
+        for file in files:
+            if not file.dims.get(dim):
+                raise FileFormatError(f"{file.path}: has nothing along {dim!r}, expected samples")
+        first = files[0].variables.get(dim)
+        units = "" if first is None else first.attributes.get("units", "")
+        is_time = dim == "time" or " since " in units
+        values: Sequence[NDArray[Any]]
+        if is_time:
+            values = file_times(files, dim, self.time_unit)
+        else:  # by its coordinate, or counted
+            values = [
+                whole_variable(file, dim).astype(np.float64)
+                if dim in file.variables
+                else np.arange(file.dims[dim], dtype=np.float64)
+                for file in files
+            ]
+        along = FileCoordinates(values, [units] * len(files), [""] * len(files))
+        along.order = None  # files stay as they are
+        samples = SampleRows((dim,), [along])
+        where, fields = list(samples.where), samples.index_fields()
+        paths = [file.path for file in files]
+        if not is_time:
+            names = [f"{paths[n].name} {dim}={values[n][i]:g}" for n, i in where]
+            return Items(where, **{**fields, "coordinate": names, "position_units": units})
+        times = np.concatenate(values)
+        if self.is_distinct and samples.is_doubled:
+            distinct, counts = np.unique(times, return_counts=True)
+            time = distinct[counts > 1][0]
+            before, again = (paths[where[n][0]] for n in np.flatnonzero(times == time)[:2])
+            raise FileFormatError(
+                f"{again}: holds {time}, which is in {before} already; expected each time once: "
+                "are two files copies of one?"
+            )
+        spelled = np.datetime_as_string(times)
+        by_split: dict[str, Sequence[int]] = {}
+        for split in self.splits:
+            inside = np.zeros(len(spelled), dtype=np.bool_)
+            for length in {len(each) for each in split.times}:
+                begins = [each for each in split.times if len(each) == length]
+                inside |= np.isin(spelled.astype(f"U{length}"), begins)
+            if inside.any():
+                by_split[split.name] = np.flatnonzero(inside).tolist()
+        return Items(where, **{**fields, "coordinate": spelled.tolist()}, splits=by_split)
 
     # ---- what a sample is
 
@@ -358,60 +394,6 @@ class Recipe(PublishedFiles, ChunkedSamples):
                 "sha256": digest.hexdigest(),
             }
         return facts
-
-
-def items_along(
-    dim: str,
-    files: Sequence[NetcdfFile],
-    *,
-    time_unit: str,
-    splits: Sequence[Split],
-    is_distinct: bool,
-) -> Items:
-    """Return each index along a dimension, file after file."""
-    for file in files:
-        if not file.dims.get(dim):
-            raise FileFormatError(f"{file.path}: has nothing along {dim!r}, expected samples")
-    first = files[0].variables.get(dim)
-    units = "" if first is None else first.attributes.get("units", "")
-    is_time = dim == "time" or " since " in units
-    values: Sequence[NDArray[Any]]
-    if is_time:
-        values = file_times(files, dim, time_unit)
-    else:  # by its coordinate, or counted
-        values = [
-            whole_variable(file, dim).astype(np.float64)
-            if dim in file.variables
-            else np.arange(file.dims[dim], dtype=np.float64)
-            for file in files
-        ]
-    along = FileCoordinates(values, [units] * len(files), [""] * len(files))
-    along.order = None  # files stay as they are
-    samples = SampleRows((dim,), [along])
-    where, fields = list(samples.where), samples.index_fields()
-    paths = [file.path for file in files]
-    if not is_time:
-        names = [f"{paths[n].name} {dim}={values[n][i]:g}" for n, i in where]
-        return Items(where, **{**fields, "coordinate": names, "position_units": units})
-    times = np.concatenate(values)
-    if is_distinct and samples.is_doubled:
-        distinct, counts = np.unique(times, return_counts=True)
-        time = distinct[counts > 1][0]
-        before, again = (paths[where[n][0]] for n in np.flatnonzero(times == time)[:2])
-        raise FileFormatError(
-            f"{again}: holds {time}, which is in {before} already; expected each time once: are "
-            "two files copies of one?"
-        )
-    spelled = np.datetime_as_string(times)
-    by_split: dict[str, Sequence[int]] = {}
-    for split in splits:
-        inside = np.zeros(len(spelled), dtype=np.bool_)
-        for length in {len(each) for each in split.times}:
-            begins = [each for each in split.times if len(each) == length]
-            inside |= np.isin(spelled.astype(f"U{length}"), begins)
-        if inside.any():
-            by_split[split.name] = np.flatnonzero(inside).tolist()
-    return Items(where, **{**fields, "coordinate": spelled.tolist()}, splits=by_split)
 
 
 def file_times(

@@ -39,7 +39,6 @@ from iobench.datasets.positions import SampleRows
 from iobench.datasets.source_files import (
     FACTS,
     coordinates_along,
-    describe_source,
     inspect_files,
     split_group,
 )
@@ -223,8 +222,7 @@ class UserFiles(ChunkedSamples):
         are_places = all(file.dims[dim] == 1 for file in files for dim in dims)
         differ: dict[str, str] = {}
         for own, file in firsts.items():
-            described = describe_source(file)
-            known = CoordinateNames(file, described, own, dims)
+            known = CoordinateNames(file, own, dims)
             # In the order of the files: the first is what others are compared with.
             compared, notes = compare_coordinates(
                 files, known, cache_dir=cache_dir, are_places=are_places
