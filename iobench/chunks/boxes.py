@@ -248,32 +248,34 @@ def fits(out: NDArray[Any] | None, shape: Place, dtype: str | np.dtype[Any]) -> 
 
 
 def _joined(
-    variable: ChunkedVariable,
+    box: Box,
     chunk: Place,
-    start: Place,
-    stop: Place,
     chunk_at: Callable[[Place, NDArray[Any] | None], NDArray[Any] | None],
-    out: NDArray[Any] | None = None,
+    out: NDArray[Any] | None,
 ) -> NDArray[Any]:
-    """Return a range along each dimension of a variable, from its chunks, or bundles of them."""
-    dtype = variable.packing.stored
-    values = out
-    if values is None:
-        values = array_for_one_sample(tuple(map(operator.sub, stop, start)), dtype)
+    """Return a box's numbers as stored, from chunks or bundles of them; in ``out`` if it fits."""
+    dtype, is_usable = (
+        box.variable.packing.stored,
+        fits(out, box.shape, box.variable.packing.stored),
+    )
+    if out is not None and is_usable:
+        values = out.reshape(box.lengths)
+    else:
+        values = array_for_one_sample(box.lengths, dtype)
     overlaps = []
-    for a, b, length in zip(start, stop, chunk, strict=True):
+    for a, b, length in zip(box.start, box.stop, chunk, strict=True):
         firsts = range(a // length * length, b, length)
         ends = [(first, max(first, a), min(first + length, b)) for first in firsts]
         overlaps.append([(slice(c - a, d - a), slice(c - n, d - n)) for n, c, d in ends])
     both = itertools.product(*overlaps)
-    for place, pairs in zip(places_touched(chunk, start, stop), both, strict=True):
+    for place, pairs in zip(places_touched(chunk, box.start, box.stop), both, strict=True):
         target = values[tuple(pair[0] for pair in pairs) or ...]  # a number is an array, too
         decoded = chunk_at(place, target if fits(target, chunk, values.dtype) else None)
         if decoded is None:
-            target[...] = variable.fill
+            target[...] = box.variable.fill
         elif decoded is not target:
             target[...] = decoded[tuple(pair[1] for pair in pairs)]
-    return values
+    return out if out is not None and is_usable else values.reshape(box.shape)
 
 
 def _stored_array(
@@ -287,10 +289,7 @@ def _stored_array(
             return None
         return decode_chunk(box.file, variable, place, content, to_be)
 
-    is_usable = fits(out, box.shape, variable.packing.stored)
-    target = out.reshape(box.lengths) if out is not None and is_usable else None
-    values = _joined(variable, variable.chunk, box.start, box.stop, decoded, target)
-    return out if out is not None and is_usable else values.reshape(box.shape)
+    return _joined(box, variable.chunk, decoded, out)
 
 
 def _plain_array(
@@ -403,26 +402,26 @@ class _Part(NamedTuple):
         self, bundles: dict[Place, DecodedChunk], out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
         """Return its numbers as stored, in ``out`` or not to be written; decodes what is left."""
-        box, bundle, values = self.box, self.row.bundle, None
-        is_usable = fits(out, box.shape, self.variable.packing.stored)
-        target = out.reshape(box.lengths) if out is not None and is_usable else None
-        if len(bundles) == 1:
-            is_whole = target is not None and target.shape == bundle
-            (only,) = bundles.values()
-            values = only.values(self._decoded, target if is_whole else None)
-            if values is not None and values is not target:
-                firsts = map(operator.mul, self.places[0], bundle)
-                ends = zip(firsts, box.start, box.stop, strict=True)
-                values = values[tuple(slice(a - first, b - first) for first, a, b in ends)]
-        if values is None:
-            values = _joined(
-                self.variable, bundle, box.start, box.stop,
-                lambda place, to_be: bundles[place].values(self._decoded, to_be), target,
-            )  # fmt: skip
+        box, bundle = self.box, self.row.bundle
         n_chunks = sum(each.n_chunks for each in bundles.values())
         if n_chunks and not self.variable.is_cut:
-            count_used(values.nbytes, n_chunks)
-        return out if out is not None and values is target else values.reshape(box.shape)
+            itemsize = np.dtype(self.variable.packing.stored).itemsize
+            count_used(math.prod(box.lengths) * itemsize, n_chunks)
+        if len(bundles) == 1:
+            is_whole = box.lengths == bundle and fits(out, box.shape, self.variable.packing.stored)
+            target = out.reshape(bundle) if out is not None and is_whole else None
+            (only,) = bundles.values()
+            values = only.values(self._decoded, target)
+            if out is not None and target is not None and values is target:
+                return out
+            if values is not None:
+                firsts = map(operator.mul, self.places[0], bundle)
+                ends = zip(firsts, box.start, box.stop, strict=True)
+                part = values[tuple(slice(a - first, b - first) for first, a, b in ends)]
+                return part.reshape(box.shape)
+        return _joined(
+            box, bundle, lambda place, to_be: bundles[place].values(self._decoded, to_be), out
+        )
 
     def _decoded(
         self, place: Place, stored: Stored, out: NDArray[Any] | None

@@ -19,9 +19,7 @@ from iobench.chunks.decoded_chunks import (
     share_chunk_cache,
     take_decode_counts,
 )
-from iobench.cpus import available_cpus
 from iobench.errors import OptionError
-from iobench.loaders.ring.process_source import USUAL_PROCESSES
 from iobench.testing.forks import answer_of_fork
 from tests.support.decode_counting import with_decodes
 
@@ -238,8 +236,7 @@ def test_what_is_sent_to_a_process_or_forked_keeps_nothing(opened):
 
 @pytest.mark.timeout(120)
 def test_a_process_of_the_ring_hears_the_order_of_a_pass(opened, monkeypatch):
-    n_shares = min(available_cpus(), USUAL_PROCESSES)
-    monkeypatch.setenv(CHUNK_CACHE, str(n_shares * 2 * 2 * CHUNK_NBYTES))
+    monkeypatch.setenv(CHUNK_CACHE, str(2 * 2 * CHUNK_NBYTES))
     loader = opened().loader(4, transform=with_decodes, processes=True, threads=1)
     passes = []
     for _ in range(3):

@@ -264,7 +264,7 @@ def wait_for_the_end_of(pid):
 
 def make(source=None, transform=None, **options):
     source = source or NumberSource()
-    processes = ProcessSource(source, 4, transform=transform)
+    processes = ProcessSource(source, 4, 2, transform)
     return RingLoader(processes, BatchOrder(len(source), 4), **{"threads": 2, **options})
 
 

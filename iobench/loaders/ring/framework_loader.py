@@ -72,14 +72,6 @@ def resolve_options(
     )
     if isinstance(order.shuffle, str):  # weaker than what is usual, so nobody should have to ask
         logger.warning("shuffle=%r: %s", order.shuffle, order.quality)
-    source, transform = inner, config.transform
-    if config.processes:
-        source, transform = ProcessSource(inner, int(batch_size), transform=transform), None
-    stack = None if config.stack is None else ChannelStack(source.spec, config.stack)
-    casts = None if config.dtype is None else cast(config.dtype)
-    present = None
-    if any(each is not None for each in (transform, casts, convert, stack)):
-        present = Presenter(transform, casts, convert, stack)
     threads = config.threads
     if getattr(items, "is_remote", False):
         threads = threads or REMOTE_THREADS
@@ -90,6 +82,14 @@ def resolve_options(
     if threads is None:
         # Where batches go to a device, one reads while the other one's batch is copied.
         threads = max(usual_threads(depth), 1 if config.device is None else 2)
+    source, transform = inner, config.transform
+    if config.processes:  # each thread has one make its batches
+        source, transform = ProcessSource(inner, int(batch_size), threads, transform), None
+    stack = None if config.stack is None else ChannelStack(source.spec, config.stack)
+    casts = None if config.dtype is None else cast(config.dtype)
+    present = None
+    if any(each is not None for each in (transform, casts, convert, stack)):
+        present = Presenter(transform, casts, convert, stack)
     is_same = inner is items and hasattr(store, "__getitem__")
     return {
         "source": source,

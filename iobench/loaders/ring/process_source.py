@@ -6,7 +6,6 @@ Only the place of a buffer in shared memory, and numbers of samples, go through 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import mmap
 import multiprocessing
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from iobench.chunks.decoded_chunks import share_chunk_cache
-from iobench.cpus import available_cpus
 from iobench.errors import IobenchError, OptionError, SampleError, StorageError, WorkerError
 from iobench.loaders.contract import BatchSource, failure_text
 from iobench.loaders.ring.buffers import BatchLayout, BatchMemory, ScratchRows
@@ -50,8 +48,6 @@ if TYPE_CHECKING:
 CHECK_S: Final = 0.2
 """How often a thread that waits for its process looks whether it is there, and still wanted."""
 JOIN_S: Final = 5.0
-USUAL_PROCESSES: Final = 4
-"""As many as a loader has threads by default, at most."""
 OrderParts: TypeAlias = "tuple[tuple[int, bool, NDArray[np.int64]], ...]"
 """Parts of the order of a pass: number, whether it follows another one, samples."""
 Task: TypeAlias = "tuple[OrderParts, int, int, list[int], int, int]"
@@ -67,7 +63,7 @@ class ProcessJob:
     batch_size: int  # samples of the largest batch
     spec: SampleSpec  # what a sample of a batch is
     run_directory: Path | None  # where spans go
-    n_processes: int | None  # how many there will be, where that is known
+    n_processes: int
 
     def packed(self) -> bytes:
         """Return it as it is sent; raise OptionError where that cannot be."""
@@ -117,32 +113,28 @@ def _spec_of_batch(made: Any, inside: SampleSpec, n_samples: int) -> SampleSpec:
 class ProcessSource(BatchSource):
     """Samples of another source, made and transformed in processes that reader threads feed.
 
-    A process makes one batch at a time. There are ``processes`` of them, by default as many as
-    threads ask at once.
+    A process makes one batch at a time, and is started when a thread asks for it.
     """
 
     def __init__(
         self,
         source: BatchSource,
         batch_size: int,
-        *,
-        processes: int | None = None,
+        processes: int,
         transform: Present | None = None,
+        *,
         start_method: str = "forkserver",  # not fork: the training process has threads
         run_directory: Path | None = None,
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             # The script is imported by a process that it started: the one that did says so.
             raise SystemExit(1)
-        self._made = functools.partial(
-            ProcessSource, source, batch_size, processes=processes, transform=transform,
-            start_method=start_method, run_directory=run_directory,
-        )  # fmt: skip
+        self._given = source, batch_size, processes, transform
         self._context = multiprocessing.get_context(start_method)
         if start_method == "forkserver":  # imported once, by the server, not by every process
             multiprocessing.set_forkserver_preload(["__main__", __name__])
         self.source, self.spec, self.is_planned = source, source.spec, source.is_planned
-        self._n_samples, self._most = len(source), processes
+        self._most = processes
         job = ProcessJob(source, transform, batch_size, source.spec, run_directory, processes)
         if transform is not None:
             job.packed()  # what cannot be sent is said first
@@ -164,10 +156,10 @@ class ProcessSource(BatchSource):
         self._end = weakref.finalize(self, _end, self._processes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._made, ()
+        return ProcessSource, self._given
 
     def __len__(self) -> int:
-        return self._n_samples
+        return len(self.source)
 
     def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
         """Say which samples a pass will ask for, in order: each process hears it in its turn."""
@@ -202,7 +194,7 @@ class ProcessSource(BatchSource):
         """Return a process that has nothing to do, waiting for it where there are enough."""
         with self._changed:
             while not self._idle:
-                if self._most is None or len(self._processes) < self._most:
+                if len(self._processes) < self._most:
                     return self._add()
                 self._changed.wait(CHECK_S)
                 if is_ended():
@@ -215,7 +207,7 @@ class ProcessSource(BatchSource):
                 self._idle.append(process)
             elif process in self._processes:
                 self._processes.remove(process)
-                if self._most is not None:
+                if isinstance(self._job, ProcessJob):
                     self._most -= 1  # a new one would be forked beside threads
             self._changed.notify()
         if process.is_broken:
@@ -223,7 +215,7 @@ class ProcessSource(BatchSource):
 
     def start(self) -> None:
         """Start all processes that there are to be."""
-        while self._most is not None and len(self._processes) < self._most:
+        while len(self._processes) < self._most:
             self._idle.append(self._add())
 
     def _add(self) -> _Process:
@@ -480,9 +472,7 @@ def end_with_consumer() -> None:
 
 class _Worker:
     def __init__(self, job: ProcessJob, memory: SharedFile, number: int, started_ns: int) -> None:
-        # By default processes are started one by one, as threads ask for them.
-        usual = min(available_cpus(), USUAL_PROCESSES)
-        share_chunk_cache(job.n_processes or max(number + 1, usual))
+        share_chunk_cache(job.n_processes)
         self._job, self._memory, self._number = job, memory, number
         self._filler: Reader = job.source.filler()
         self._scratch = ScratchRows(job.source.spec)
