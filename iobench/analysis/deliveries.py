@@ -15,8 +15,7 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from iobench.analysis.exposure_figures import StepFigures
-from iobench.analysis.loop import ONLY, find_rounds
-from iobench.analysis.own_passes import outermost
+from iobench.analysis.loop import ONLY, find_rounds, outermost
 from iobench.analysis.time_intervals import places_of, union
 from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 

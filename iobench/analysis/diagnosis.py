@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from iobench.analysis.epoch_cost import epoch_cost
+from iobench.analysis.epochs import epoch_cost
 from iobench.analysis.replay.replay import gains_alone
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
-    from iobench.analysis.epoch_cost import EpochCost
+    from iobench.analysis.epochs import EpochCost
     from iobench.analysis.exposure_figures import Exposure, LoaderExposure, PartExposure, Window
     from iobench.analysis.run import RankRun
 

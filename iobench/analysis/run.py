@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.analysis.attribution import attribute
+from iobench.analysis.attribution import SpanSums, attribute, sums_of_spans, unknown_sums
 from iobench.analysis.counters import counters_of
 from iobench.analysis.deliveries import find_deliveries, roles_of_loaders
 from iobench.analysis.exposure import exposure_of, refuse_what_has_no_sum
 from iobench.analysis.job_time import job_time_of
 from iobench.analysis.loop import ONLY, find_loop
-from iobench.analysis.span_sums import SpanSums, sums_of_spans, unknown_sums
 from iobench.errors import ProfileError
 from iobench.runs.contents import RunData
 from iobench.runs.reading import RunFiles, run_paths

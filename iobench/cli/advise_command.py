@@ -19,8 +19,7 @@ from iobench.cli.profile_command import profile_config
 from iobench.cli.screen import TerminalScreen
 from iobench.errors import OptionError, ProfileError, TrialError
 from iobench.findings.advice.advising import advice_document, advice_of, trial_section
-from iobench.findings.advice.commands import ProfileCommand
-from iobench.findings.advice.loading import baseline_first, loading_of
+from iobench.findings.advice.loading import ProfileCommand, baseline_first, loading_of
 from iobench.findings.advice.proposals import Evidence
 from iobench.masking import MASK
 from iobench.report.document import Document

@@ -25,7 +25,7 @@ from iobench.analysis.intervals import (
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
 from iobench.findings.batch_digests import compare_samples, delivered_samples, samples_sentences
-from iobench.findings.run_figures import last_figures, own_title
+from iobench.findings.script_figures import last_figures, own_title
 from iobench.recording.kinds import stage_title
 from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
 from iobench.report import units

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.analysis.intervals import block_ratio, blocks_of, paired_ratio
-from iobench.analysis.replay.changes import CPU_WAIT, Change
+from iobench.analysis.replay.loader_run import CPU_WAIT, Change
 from iobench.analysis.replay.replay import FACTOR, is_trusted, replay
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.findings.contract import Finding

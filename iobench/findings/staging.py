@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.analysis.epoch_cost import epoch_cost
+from iobench.analysis.epochs import epoch_cost
 from iobench.analysis.time_intervals import covered
 from iobench.findings.contract import Finding
 from iobench.recording.kinds import Kind

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from iobench.analysis.diagnosis import Verdict  # noqa: TC001 - msgspec asks, as of the others
-from iobench.analysis.epoch_cost import EpochCost  # noqa: TC001
-from iobench.analysis.epochs import EpochTime, epoch_times
+from iobench.analysis.epochs import (
+    EpochCost,
+    EpochTime,
+    epoch_times,
+)
 from iobench.analysis.exposure_figures import (
     ComputeStage,  # noqa: TC001
     LongWaits,  # noqa: TC001

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iobench.errors import ProfileError
-from iobench.findings.run_figures import ENERGY, own_title
+from iobench.findings.script_figures import ENERGY, own_title
 from iobench.report.document import (
     NOT_APPLICABLE,
     Column,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from iobench.analysis.intervals import round_ratio
 from iobench.analysis.run import exposure
 from iobench.errors import IobenchError, TrialError
-from iobench.findings.advice.commands import SETTINGS
+from iobench.findings.advice.loading import SETTINGS
 from iobench.findings.advice.proposals import Settings, TriedChange
 from iobench.profiling.config import RunConfig
 from iobench.profiling.profile_run import profile

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from schedules import epochs_of
 
 from iobench.analysis.diagnosis import Verdict, diagnose
-from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.loader_run import Change
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure

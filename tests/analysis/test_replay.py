@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from schedules import pool
 
-from iobench.analysis.replay.changes import Change
-from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.loader_run import Change, LoaderRule
 from iobench.analysis.replay.replay import Machine, replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure

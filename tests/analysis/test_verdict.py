@@ -12,9 +12,9 @@ from schedules import phases, pool
 
 from iobench.analysis.counters import cpu_cost_of
 from iobench.analysis.diagnosis import Verdict, diagnose, diagnosis_of
-from iobench.analysis.epoch_cost import BreakEven, epoch_cost
+from iobench.analysis.epochs import BreakEven, epoch_cost
 from iobench.analysis.exposure_figures import CpuCost
-from iobench.analysis.replay.changes import Change, changed
+from iobench.analysis.replay.loader_run import Change, changed
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.analysis.run import Run, exposure
 from iobench.findings.advice.advising import advice_of

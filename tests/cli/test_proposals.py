@@ -20,8 +20,7 @@ from iobench.cli.profile_command import profile_config
 from iobench.command_options import NOT_OF_STORES, OF_PROFILE
 from iobench.errors import OptionError
 from iobench.findings.advice.advising import advice_of
-from iobench.findings.advice.commands import commands_of
-from iobench.findings.advice.loading import loading_of
+from iobench.findings.advice.loading import commands_of, loading_of
 from iobench.findings.advice.next_steps import FINDING
 from iobench.findings.advice.proposals import AdviceOutcome, Evidence, Gain, Lever, change
 from iobench.profiling.config import RunConfig

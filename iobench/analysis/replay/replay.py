@@ -16,8 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from iobench.analysis.replay.changes import Change, changed
-from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.loader_run import Change, LoaderRule, changed
 from iobench.errors import ProfileError
 from iobench.recording.kinds import LOOP_KINDS, Kind, copies_batches, is_one_of
 from iobench.recording.span_file import Flag

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import asdict, replace
 
-from iobench.analysis.epoch_cost import BreakEven
+from iobench.analysis.epochs import BreakEven
 from iobench.analysis.replay.replay import is_trusted
-from iobench.findings.advice.commands import commands_of
 from iobench.findings.advice.levers import (
     NOT_KNOWN,
     GainPredictor,
     measured_changes,
     predicted_changes,
 )
-from iobench.findings.advice.loading import Loading, baseline_first
+from iobench.findings.advice.loading import Loading, baseline_first, commands_of
 from iobench.findings.advice.proposals import (
     NO_COST,
     Advice,

@@ -10,8 +10,7 @@ from msgspec.structs import asdict, replace
 
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
 from iobench.analysis.intervals import PARTS, block_ratio, paired_ratio, turns_of
-from iobench.analysis.replay.changes import Change, changed
-from iobench.analysis.replay.loader_run import LoaderRule, LoaderRun
+from iobench.analysis.replay.loader_run import Change, LoaderRule, LoaderRun, changed
 from iobench.analysis.replay.replay import is_trusted, replay, replay_error
 from iobench.analysis.replay.runs import beginning_of
 from iobench.findings.advice.proposals import (

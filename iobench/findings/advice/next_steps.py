@@ -11,8 +11,7 @@ import msgspec
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.findings.advice.advising import advice_of, saving
-from iobench.findings.advice.commands import ProfileCommand
-from iobench.findings.advice.loading import Loading, loading_of
+from iobench.findings.advice.loading import Loading, ProfileCommand, loading_of
 from iobench.findings.advice.proposals import Evidence
 from iobench.findings.contract import Finding
 from iobench.masking import as_typed

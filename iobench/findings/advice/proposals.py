@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from iobench.report import units
 
 if TYPE_CHECKING:
-    from iobench.analysis.epoch_cost import BreakEven
+    from iobench.analysis.epochs import BreakEven
 
 Settings: TypeAlias = Mapping[str, str | int]
 """As the fields of a profile's configuration are called; more where only a script has it."""
