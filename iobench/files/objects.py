@@ -405,16 +405,49 @@ def read_objects(urls: Sequence[URL]) -> list[Any]:
     return ask(urls, _get, or_none=True)
 
 
-class ObjectReader(io.RawIOBase):
-    """An object as a stream of bytes that keeps the pages read last.
+class RemoteFile(io.RawIOBase):
+    """A file behind a URL, as it was when that was looked up: ranges of its bytes, and a stream.
 
-    HDF5 asks for headers of some hundred bytes and nodes of some KiB, many of them side by side.
+    The stream keeps the pages read last: HDF5 asks for headers of some hundred bytes and nodes of
+    some KiB, many of them side by side.
     """
 
-    def __init__(self, url: URL, nbytes: int) -> None:
+    def __init__(self, url: URL) -> None:
         super().__init__()
-        self._url, self._nbytes, self._place = url, nbytes, 0
+        self.path = cast(str, url)  # as `range_file` has it
+        self._url = url
+        self.nbytes: int = url.stat().st_size
+        self.version = url.version()
+        self._place = 0
         self._page = lru_cache(maxsize=N_PAGES)(self._read)
+
+    def check(self) -> None:
+        """Ask whether the file is as it was when it was opened."""
+        try:
+            now = self._url.looked_up()
+        except FileNotFoundError as error:
+            raise MissingFileError(f"{self._url}: no such file any more") from error
+        if (now.stat().st_size, now.version()) != (self.nbytes, self.version):
+            raise FileFormatError(
+                f"{self._url}: changed while it was indexed; try again once it is complete"
+            )
+
+    def reader(self) -> RemoteFile:
+        """Return a stream of its own, from the first byte."""
+        return RemoteFile(self._url)
+
+    def read_at(self, offset: int, nbytes: int) -> bytes:
+        """Return some bytes; fewer where the file ends."""
+        return self.read_each([offset], nbytes)[0]
+
+    def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
+        """Return ``nbytes`` from each of some places, fewer where the file ends; all at once."""
+        sizes = [max(0, min(nbytes, self.nbytes - offset)) for offset in offsets]
+        return fetched([(self._url, *each) for each in zip(offsets, sizes, strict=True)])
+
+    def fill(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from ``offset``; a file that ends before is an error."""
+        fill_remote([(self._url, offset, buffer)])
 
     def readable(self) -> bool:
         """Return True."""
@@ -426,15 +459,15 @@ class ObjectReader(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move the position and return it."""
-        self._place = (0, self._place, self._nbytes)[whence] + offset
+        self._place = (0, self._place, self.nbytes)[whence] + offset
         return self._place
 
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer from here on, as far as the object goes; return how many bytes."""
-        view = memoryview(buffer).cast("B")[: max(0, self._nbytes - self._place)]
+        view = memoryview(buffer).cast("B")[: max(0, self.nbytes - self._place)]
         done = 0
         if len(view) > PAGE_NBYTES:
-            fill_remote([(self._url, self._place, view)])
+            self.fill(view, self._place)
             done = len(view)
         while done < len(view):
             number, start = divmod(self._place + done, PAGE_NBYTES)
@@ -445,8 +478,7 @@ class ObjectReader(io.RawIOBase):
         return done
 
     def _read(self, number: int) -> bytes:
-        start = number * PAGE_NBYTES
-        return fetched([(self._url, start, min(PAGE_NBYTES, self._nbytes - start))])[0]
+        return self.read_at(number * PAGE_NBYTES, PAGE_NBYTES)
 
 
 # -- states and listings -----------------------------------------------------------------------

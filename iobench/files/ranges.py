@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from iobench.errors import FileFormatError, MissingFileError, StorageError
+from iobench.errors import MissingFileError, StorageError
 from iobench.files.memory import for_one_sample
-from iobench.files.objects import ObjectReader, fetched, fill_remote, read_objects, remote_sizes
+from iobench.files.objects import RemoteFile, fill_remote, read_objects, remote_sizes
 from iobench.files.open_files import SOURCE_FILE, OpenFile, forget_files, not_opened, open_file
-from iobench.files.urls import URL, as_path, is_url, range_file
+from iobench.files.urls import URL, as_path, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,47 +90,7 @@ def cut_joined(
     return result
 
 
-class RemoteBytes:
-    """A file behind a URL; size and version are those of when the URL was looked up."""
-
-    __slots__ = ("_url", "nbytes", "path", "version")
-
-    def __init__(self, path: URL) -> None:
-        self._url = path
-        self.path = range_file(path)
-        self.nbytes = path.stat().st_size
-        self.version = path.version()
-
-    def check(self) -> None:
-        """Ask whether the file is as it was when it was opened."""
-        try:
-            now = self._url.looked_up()
-        except FileNotFoundError as error:
-            raise MissingFileError(f"{self._url}: no such file any more") from error
-        if (now.stat().st_size, now.version()) != (self.nbytes, self.version):
-            raise FileFormatError(
-                f"{self._url}: changed while it was indexed; try again once it is complete"
-            )
-
-    def reader(self) -> ObjectReader:
-        """Return a stream of its bytes that keeps pages of them."""
-        return ObjectReader(self._url, self.nbytes)
-
-    def read_at(self, offset: int, nbytes: int) -> bytes:
-        """Return some bytes; fewer where the file ends."""
-        return self.read_each([offset], nbytes)[0]
-
-    def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
-        """Return ``nbytes`` from each of some places, fewer where the file ends; all at once."""
-        sizes = [max(0, min(nbytes, self.nbytes - offset)) for offset in offsets]
-        return fetched([(self._url, *each) for each in zip(offsets, sizes, strict=True)])
-
-    def fill(self, buffer: memoryview, offset: int) -> None:
-        """Fill ``buffer`` from ``offset``; a file that ends before is an error."""
-        fill_remote([(self._url, offset, buffer)])
-
-
-SourceBytes = OpenFile | RemoteBytes
+SourceBytes = OpenFile | RemoteFile
 """An open source file: ``nbytes`` and ``version`` as they were when it was opened."""
 
 
@@ -146,12 +106,12 @@ def open_source_file(path: str | Path) -> SourceBytes:
         raise not_opened(spelled, SOURCE_FILE, error) from error
 
 
-def _open_remote(url: URL) -> RemoteBytes:
+def _open_remote(url: URL) -> RemoteFile:
     try:
         path = url if url.is_looked_up else url.looked_up()
         if path.is_dir():
             raise StorageError(f"{path}: is a folder, expected a file; name the files in it")
-        return RemoteBytes(path)
+        return RemoteFile(path)
     except FileNotFoundError as error:
         raise MissingFileError(f"{url}: no such file") from error
 

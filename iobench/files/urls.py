@@ -12,12 +12,13 @@ import io
 import re
 import shutil
 from collections.abc import Generator, Mapping, Sequence
+from glob import has_magic
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from iobench.files import objects
 from iobench.files.atomic import TEMPORARY_SUFFIX, AtomicFile
-from iobench.files.objects import WEB, WEB_STORES, ObjectReader, ObjectStat
+from iobench.files.objects import WEB, WEB_STORES, ObjectStat, RemoteFile
 from iobench.masking import mask_urls, note_secrets, shown_url
 
 if TYPE_CHECKING:
@@ -303,7 +304,7 @@ class URL(_Base):
         """Return a reader of the bytes, which asks for ranges of them."""
         if mode != "rb":
             raise io.UnsupportedOperation(f"{self}: opened for reading bytes only")
-        return cast(IO[Any], ObjectReader(self, self.stat().st_size))
+        return cast(IO[Any], RemoteFile(self if self.is_looked_up else self.looked_up()))
 
     def read_bytes(self) -> bytes:
         """Return all bytes; raise FileNotFoundError if there is no such file."""
@@ -325,11 +326,6 @@ class URL(_Base):
 def _parts(path: Any) -> list[str]:
     """Return what URLs and paths are ordered by."""
     return (path.with_secrets() if isinstance(path, URL) else str(path)).split("/")
-
-
-def has_magic(pattern: str) -> bool:
-    """Return whether a path has wildcards."""
-    return any(sign in pattern for sign in "*[?")
 
 
 def glob_expression(pattern: str) -> str:

@@ -53,14 +53,6 @@ class ChosenDevice(msgspec.Struct, frozen=True):
             return None
         return int(self.accelerator.name.partition(":")[2])
 
-    @property
-    def description(self) -> str:
-        """The device, in words."""
-        if self.accelerator is None:
-            return self.why_none
-        title = self.facts.get("title")
-        return f"{self.accelerator.name} ({title})" if title else self.accelerator.name
-
 
 def check_device(name: str) -> None:
     """Raise OptionError for what ``--device`` cannot be."""
@@ -77,7 +69,7 @@ def choose_device(name: str) -> ChosenDevice:
     if name != AUTO:
         return _opened(name)
     if "torch" not in sys.modules:
-        if not _may_have_one():
+        if not any(any(DEVICE_FOLDER.glob(pattern)) for pattern in DEVICE_FILES):
             return ChosenDevice(None, why_none="no accelerator in sight")
         if importlib.util.find_spec("torch") is None:
             return ChosenDevice(None, why_none="torch, which would copy them, is not installed")
@@ -105,8 +97,3 @@ def _opened(name: str) -> ChosenDevice:
         raise MissingDeviceError(
             f"--device {name}: {accelerator.name} cannot be used: {why}"
         ) from error
-
-
-def _may_have_one() -> bool:
-    """Tell whether a driver shows a device to this process, by files alone."""
-    return any(any(DEVICE_FOLDER.glob(pattern)) for pattern in DEVICE_FILES)

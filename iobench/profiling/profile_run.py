@@ -89,7 +89,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
     _import_frameworks(config)
     device = choose_device(config.device)
     if config.device == AUTO and device.accelerator is not None:
-        screen.note(f"--device auto: batches are copied to {device.description}")
+        screen.note(f"--device auto: batches are copied to {device.accelerator.name}")
     given = open_given(config.stores)
     if config.targets:
         source = open_source(config, screen)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,31 +137,20 @@ def test_without_a_recording_nothing_happens(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-SCRIPT = """
-import iobench, os, sys
-sys.path.append(sys.argv[2])
-import test_script_metrics
-rank = int(os.environ["RANK"])
-recording = iobench.record(sys.argv[1]).start()
-test_script_metrics.deliver(recording, 0)
-for _ in range(1 + rank):
-    iobench.metric("loss", 1.0 + 3 * rank)
-recording.close()
-"""
-
-
-@pytest.mark.timeout(120)
-def test_ranks_have_one_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [sys.executable, "-c", SCRIPT, str(tmp_path / "run"), str(Path(__file__).parent)]
-    environment = {"WORLD_SIZE": "2", "IOBENCH_RUN_TOKEN": "job", "PATH": os.environ["PATH"]}
-    ranks = [subprocess.Popen(words, env={**environment, "RANK": str(rank)}) for rank in range(2)]
-    assert [rank.wait(60) for rank in ranks] == [0, 0]
+def test_ranks_have_one_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("IOBENCH_RUN_TOKEN", "job")
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        train(tmp_path / "run", [[("loss", 1.0 + 3 * rank)] * (1 + rank)])
     document = answer(capsys, "report", tmp_path / "run")
     of_ranks = [each["metrics"]["epochs"] for each in (*document["runs"], document["job"])]
-    expected = [(1.0, 1), (4.0, 2), (3.0, 3)]
     of_epoch = {"name": "loss", "epoch": 0}
     assert of_ranks == [
-        {"loss": [{**of_epoch, "mean": mean, "n_values": number}]} for mean, number in expected
+        {"loss": [{**of_epoch, "mean": mean, "n_values": number}]}
+        for mean, number in [(1.0, 1), (4.0, 2), (3.0, 3)]
     ]
 
 
