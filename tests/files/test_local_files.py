@@ -7,19 +7,16 @@ import functools
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.chunks.decoded_chunks import reopen_files
 from iobench.errors import FileFormatError, MissingFileError, StoreClaimedError, StoreError
 from iobench.files import locks, memory
 from iobench.files import open_files as module
@@ -231,44 +228,6 @@ def test_end_of_file_and_missing_file(files, tmp_path):
         read_extents([(str(tmp_path / "none"), 0, 1)])
 
 
-def test_replaced_files_are_seen_after_reopening(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    read_extents([(str(path), 0, 3)])
-    path.with_suffix(".new").write_bytes(b"new")
-    path.with_suffix(".new").replace(path)
-    reopen_files()
-    assert bytes(read_extents([(str(path), 0, 3)])[0]) == b"new"
-
-
-def test_threads_that_open_a_file_at_once_both_read_it(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "shared"
-    path.write_bytes(b"abcd")
-    reopen_files()
-    opened, both = os.open, threading.Barrier(2, timeout=30)
-
-    def open_together(*arguments):
-        descriptor = opened(*arguments)
-        both.wait()
-        return descriptor
-
-    monkeypatch.setattr(os, "open", open_together)
-    with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(read_extents, [(str(path), 1, 2)]) for _ in range(2)]
-        assert [bytes(job.result()[0]) for job in jobs] == [b"bc", b"bc"]
-
-
-PARTS = pytest.mark.parametrize(
-    "part_of",
-    [
-        lambda pages: pages[5:6],
-        lambda pages: pages[:16].view("<f4").reshape(2, 2)[1:, ...],
-        lambda pages: pages.data[3:4],
-        lambda pages: np.frombuffer(pages[:8].data, dtype="<f8"),
-    ],
-)
-
-
 def test_samples_are_made_in_the_memory_of_those_before() -> None:
     def sample() -> list[int]:
         raw = [for_one_sample(LENT_NBYTES + 1000 * n) for n in range(3)]
@@ -281,14 +240,19 @@ def test_samples_are_made_in_the_memory_of_those_before() -> None:
     assert all(sample() == first for _ in range(3))
 
 
-@PARTS
-def test_what_is_held_of_a_sample_is_not_written_over(part_of: Any) -> None:
-    held = part_of(for_one_sample(LENT_NBYTES))
-    before = bytes(held)
-    for _ in range(3):
-        for_one_sample(LENT_NBYTES)[:] = 255
-        array_for_one_sample((LENT_NBYTES // 4,), "<i4")[:] = -1
-    assert bytes(held) == before
+def test_what_is_held_of_a_sample_is_not_written_over() -> None:
+    for part_of in (
+        lambda pages: pages[5:6],
+        lambda pages: pages[:16].view("<f4").reshape(2, 2)[1:, ...],
+        lambda pages: pages.data[3:4],
+        lambda pages: np.frombuffer(pages[:8].data, dtype="<f8"),
+    ):
+        held = part_of(for_one_sample(LENT_NBYTES))
+        before = bytes(held)
+        for _ in range(3):
+            for_one_sample(LENT_NBYTES)[:] = 255
+            array_for_one_sample((LENT_NBYTES // 4,), "<i4")[:] = -1
+        assert bytes(held) == before
 
 
 @pytest.mark.parametrize("limit_nbytes", [0, 8 * 4 * OWN_NBYTES])
