@@ -44,6 +44,7 @@ def busy_ns(run: Path) -> Counter[str]:
     return Counter({stage: busy[stage] for stage in STAGES})
 
 
+@pytest.mark.long  # of stored runs, bounded, tests/golden holds the same
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("name", "times", "keep"),
@@ -68,6 +69,7 @@ def test_sums_and_details_add_up_to_the_whole_run(
     assert busy_ns(tmp_path / "bounded") == busy_ns(tmp_path / "whole")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_each_of_many_ranks_has_a_bound_of_its_own(tmp_path: Path) -> None:
     run, bounded = unpacked("serial-whole", tmp_path), tmp_path / "bounded"

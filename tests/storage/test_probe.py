@@ -94,6 +94,7 @@ def test_figures_are_those_of_the_storage(
     assert found.spent_ns <= 1e9 + storage.ns(request_nbytes + 2 * mmap.PAGESIZE)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=20)
 @given(
     request_nbytes=st.integers(1, 300 * KIB),
