@@ -134,8 +134,8 @@ def download_missing(
             f"{', '.join(absent)}: cannot be downloaded and is not in {locator.searched()}; put "
             "it there first, or ask for samples without it"
         )
-    pairs = [(call, missing(call.urls)) for call in downloads.calls]
-    due = [(call, urls) for call, urls in pairs if urls or not call.urls]
+    due = [(call, missing(call.urls)) for call in downloads.calls]
+    due = [(call, urls) for call, urls in due if urls or not call.urls]
     total, done = sum(len(urls) for _, urls in due), 0
     watch = stopwatch()
     for call, urls in due:

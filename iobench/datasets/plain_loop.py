@@ -139,13 +139,7 @@ def open_plainly(path: str, **options: Any) -> Any:
         if Path(path).is_dir():
             check_for_library(Path(path))
             # To look for what is not there leaves an error, which zarr keeps, and a batch with it.
-            names = (".zmetadata", "zarr.json")
-            result = [each for each in names if (Path(path) / each).exists()]
-            is_consolidated = any(
-                name == names[0] or b'"consolidated_metadata"' in (Path(path) / name).read_bytes()
-                for name in result
-            )
-            options = {"engine": "zarr", "consolidated": is_consolidated, **options}
+            options = {"engine": "zarr", "consolidated": False, **options}
         else:
             with Path(path).open("rb") as file:
                 magic = file.read(8)

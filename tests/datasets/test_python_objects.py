@@ -687,6 +687,8 @@ def test_a_dataset_of_another_registry(climetlab, opened):
             opened(target, options=options, sample_dim="day")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(100)
 def test_a_forked_process_opens_it_for_itself(climetlab, monkeypatch, opened, tmp_path):
     """The thread of CliMetLab's cache does not outlive a fork: it must not be waited for."""
     pytest.importorskip(

@@ -110,6 +110,7 @@ def test_samples_are_those_of_the_file_here(kind, tmp_path, real, put_files, ope
             np.testing.assert_array_equal(sample[name], values)
 
 
+@pytest.mark.long
 def test_metadata_of_a_large_hdf5_file_is_read_in_part(
     tmp_path, put_files, counted, open_user_files
 ):
