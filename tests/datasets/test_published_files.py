@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from iobench.cli import main
-from iobench.datasets import standins
-from iobench.datasets.climetlab_files import cache_folder, cached_files
+from iobench.datasets import climetlab_files, standins
+from iobench.datasets.climetlab_files import (
+    Downloads,
+    PluginCall,
+    cache_folder,
+    cached_files,
+    download_missing,
+    download_through_plugin,
+)
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in, locate_files
-from iobench.errors import MissingFileError, OptionError, StorageError
+from iobench.errors import MissingExtraError, MissingFileError, OptionError, StorageError
+from iobench_maelstrom.yr.dataset import Yr
+from tests.support.http_files import serve
 
 BUCKET = "https://storage.example.eu/BUCKET"
 URL = f"{BUCKET}/sub/output.sfc.20180101"
@@ -46,6 +58,7 @@ def cache_of(home, entries):
 
 @pytest.fixture(autouse=True)
 def nothing_of_this_machine(tmp_path, monkeypatch):
+    (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
@@ -292,6 +305,128 @@ def test_without_real_files_a_stand_in_is_made_where_there_is_one(tmp_path):
         located(tmp_path, Plain())
     with pytest.raises(OptionError, match="no stand-in"):
         located(tmp_path, Plain(), tiny=True)
+
+
+# ---- downloads through a real plugin, from a server on this machine
+
+PUBLISHED = "https://object-store.os-api.cci1.ecmwf.int"
+ONE_FILE = {"size": "5GB", "dates": ["2020-03-01"]}
+REWRITE = """
+import requests
+ask = requests.sessions.Session.request
+def redirected(self, method, url, **more):
+    return ask(self, method, url.replace({published!r}, {local!r}), **more)
+requests.sessions.Session.request = redirected
+"""
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """CliMetLab's cache in a folder of the test, by its settings."""
+    if importlib.util.find_spec("climetlab_maelstrom_yr") is None:
+        pytest.skip("the real plugin climetlab-maelstrom-yr is not installed")
+    folder = tmp_path / "climetlab-cache"
+    # CliMetLab deletes what it has fetched where the disk is fuller than that.
+    settings = f"cache-directory: {folder}\nmaximum-cache-disk-usage: 100\n"
+    put(tmp_path / "home" / ".climetlab" / "settings.yaml", settings)
+    return folder
+
+
+@pytest.fixture
+def send_requests_to(tmp_path, monkeypatch):
+    """Send those of the plugin's process elsewhere: its cache keeps the published URLs."""
+
+    def redirect(local):
+        put(tmp_path / "site/sitecustomize.py", REWRITE.format(published=PUBLISHED, local=local))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+        monkeypatch.setenv("NO_PROXY", "*")
+
+    return redirect
+
+
+@pytest.fixture
+def server(send_requests_to, tiny_root):
+    """Serve the files of a mirror's object store from this machine."""
+    root = tiny_root(Yr(size="5GB"))
+    with serve(root / "url" / "https" / urlsplit(PUBLISHED).netloc) as served:
+        send_requests_to(f"http://{served.at}")
+        yield served
+
+
+@pytest.mark.long
+def test_files_land_in_the_cache_under_their_urls(server, cache, locator, capfd):
+    dates = sorted(path.name[:8] for path in server.folder.rglob("*.nc"))
+    dataset = Yr(size="5GB", dates=",".join(dates[:2]))
+    downloads, told = dataset.downloads(), []
+
+    def note(done, total):
+        told.append((done, total))
+
+    assert download_missing(downloads, locator(), timeout_s=100, progress=note) == 2
+    assert {total for _, total in told} == {2}
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    files = dataset.files(locator())
+    assert all(file.is_relative_to(cache) for file in files)
+    for url, file in zip(downloads.calls[0].urls, files, strict=True):
+        published = next(server.folder.rglob(Path(urlsplit(url).path).name))
+        assert file.read_bytes() == published.read_bytes()
+    assert capfd.readouterr() == ("", "")
+    # What is there is not fetched again, nor is the plugin started.
+    server.requests.clear()
+    assert download_missing(downloads, locator(), timeout_s=100) == 0
+    assert server.requests == []
+
+
+@pytest.mark.long
+def test_a_file_that_is_not_published_is_named(server, cache):
+    url = Yr(size="5GB", dates="2022-02-28").downloads().calls[0].urls[0]
+    arguments = {"size": "5GB", "dates": ["2022-02-28"]}
+    call = PluginCall("maelstrom-yr", arguments, to_xarray=True)
+    with pytest.raises(MissingFileError, match=r"404.*no such file: choose others") as caught:
+        download_through_plugin(call, timeout_s=100)
+    assert urlsplit(url).path in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.long
+def test_a_host_that_cannot_be_reached_is_an_error_at_once(send_requests_to, cache):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and does not listen: connections are refused
+        send_requests_to(f"http://127.0.0.1:{unused.getsockname()[1]}")
+        with pytest.raises(MissingFileError, match=r"Connection ?Error.*--data-dir"):
+            download_through_plugin(PluginCall("maelstrom-yr", ONE_FILE), timeout_s=100)
+
+
+@pytest.mark.long
+def test_a_plugin_that_is_late_or_not_installed_is_named(send_requests_to, cache, monkeypatch):
+    with pytest.raises(StorageError, match=r"not finished after 0.1 s.*continues") as late:
+        download_through_plugin(PluginCall("maelstrom-yr", ONE_FILE), timeout_s=0.1)
+    assert late.value.exit_code == 75  # the same command goes on
+    send_requests_to("http://127.0.0.1:1")
+    call = PluginCall("no-such-dataset", {}, package="that-one")
+    with pytest.raises(MissingExtraError, match=r"&& pip install --no-deps that-one \(NameError"):
+        download_through_plugin(call, timeout_s=100)
+    monkeypatch.setattr(climetlab_files.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="pip install 'climetlab"):
+        download_through_plugin(PluginCall("maelstrom-yr", {}), timeout_s=1)
+
+
+def test_plugins_are_asked_for_what_is_missing_or_not_known(cache, locator, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        climetlab_files, "download_through_plugin", lambda call, **_: calls.append(call)
+    )
+    needed = PluginCall("some", {}, ("https://example.org/a",))
+    for downloads, said in (
+        (Downloads((needed,), ("https://example.org/b",)), r"example\.org/b: cannot be downloaded"),
+        (Downloads((needed,)), r"without fetching https://example\.org/a"),
+    ):
+        with pytest.raises(MissingFileError, match=said):
+            download_missing(downloads, locator(), timeout_s=1)
+    assert calls == [needed]
+    downloads = Downloads((PluginCall("some", {"a": 1}, to_xarray=True),))
+    assert download_missing(downloads, locator(), timeout_s=1) == 0
+    assert calls[1:] == list(downloads.calls)
 
 
 # ---- through commands
