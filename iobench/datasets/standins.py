@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Notice
 
 MANIFEST_VERSION: Final = 1
-SPARE_NBYTES: Final = 64 << 20
-"""Left free on the disk beside a stand-in: for indexes, the normalisation, a run."""
 
 
 def stand_in_folder(
@@ -146,11 +143,6 @@ def _write_file(job: tuple[Path, Callable[[Path], None]]) -> None:
     temporary = path.with_name(f".{path.name}.partial")
     with storage_errors(path, resumable=True):
         path.parent.mkdir(parents=True, exist_ok=True)
-        if (free := shutil.disk_usage(path.parent).free) < SPARE_NBYTES:
-            raise StorageError(
-                f"{path.parent}: {free / 1e6:.0f} MB are free; free space, or give another folder "
-                "with --store-dir, or --tiny: the same command continues"
-            )
         try:
             write(temporary)
             with temporary.open("rb+") as stream:
