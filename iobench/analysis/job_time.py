@@ -61,7 +61,12 @@ def job_time_of(run: RankRun) -> JobTime | None:
         return None
     if run.summed is not None and len(run.ranks) > 1:
         return None
-    process = loop.process if loop.process >= 0 else _consumer(run)
+    consumers = (
+        index
+        for index, each in enumerate(run.processes)
+        if each.role == "consumer" and each.rank == run.rank
+    )
+    process = loop.process if loop.process >= 0 else next(consumers, -1)
     known = run.facts_of(process) if process >= 0 else None
     if known is None or known.started_ns is None:
         return None
@@ -80,7 +85,9 @@ def job_time_of(run: RankRun) -> JobTime | None:
         first_ns = clock.start_ns
         unknown.append("whether data is read once or in a loop: no step and no loader was seen")
     before = reads[reads["start_ns"] < first_ns]
-    later = reads[(reads["start_ns"] >= first_ns) & _is_outside(reads, deliveries, ends)]
+    place = deliveries.at(reads["start_ns"].astype(np.int64))
+    is_outside = (place < 0) | (reads["start_ns"] >= np.append(ends, 0)[place])
+    later = reads[(reads["start_ns"] >= first_ns) & is_outside]
     claims: list[tuple[str, Integers, Integers]] = [
         ("train_wait", deliveries.requested_ns[trains], deliveries.delivered_ns[trains]),
         ("validation_wait", deliveries.requested_ns[~trains], deliveries.delivered_ns[~trains]),
@@ -141,14 +148,6 @@ def job_time_of(run: RankRun) -> JobTime | None:
 def _times(spans: NDArray[Any], kind: Kind) -> tuple[Integers, Integers]:
     chosen = spans[spans["kind"] == kind]
     return chosen["start_ns"], chosen["end_ns"]
-
-
-def _consumer(run: RankRun) -> int:
-    """Return the training process of a run in which nobody asked a loader; -1 without one."""
-    for index, each in enumerate(run.processes):
-        if each.role == "consumer" and each.rank == run.rank:
-            return index
-    return -1
 
 
 def _ends(run: RankRun, process: int, facts: ProcessFacts) -> tuple[int | None, int, list[str]]:
@@ -227,13 +226,6 @@ def _spans_of_loop(run: RankRun, process: int) -> NDArray[Any]:
 def _known_bytes(spans: NDArray[Any]) -> int | None:
     known = spans["nbytes"][spans["nbytes"] >= 0]
     return int(known.sum()) if len(known) else None
-
-
-def _is_outside(reads: NDArray[Any], deliveries: Deliveries, ends: Integers) -> Marks:
-    """Tell which reads began where no loop waited or computed."""
-    start_ns = reads["start_ns"].astype(np.int64)
-    place = deliveries.at(start_ns)
-    return (place < 0) | (start_ns >= np.append(ends, 0)[place])
 
 
 def _delivered(run: RankRun, rows: Marks) -> int | None:

@@ -273,12 +273,8 @@ def _ranges(ranks: Sequence[int]) -> str:
     return ", ".join(words[:MOST_RANGES]) + f" and {n_more} more" * bool(n_more)
 
 
-def _slowest(job: JobFigures, most: int) -> list[RankFigures]:
-    return sorted(job.ranks, key=lambda each: (-(each.wait_ns or 0), each.rank))[:most]
-
-
 def _rank_table(job: JobFigures) -> Table:
-    shown = _slowest(job, MOST_RANKS)
+    shown = sorted(job.ranks, key=lambda each: (-(each.wait_ns or 0), each.rank))[:MOST_RANKS]
     more = f", the {len(shown)} of {len(job.ranks)} that wait longest"
     times = ("wait", "alone", "in collectives")
     return Table(
