@@ -171,14 +171,6 @@ def test_blocks_do_not_depend_on_memory_or_threads(long_chunks) -> None:
     assert list(itertools.chain.from_iterable(found[0])) == list(range(1500))
 
 
-def test_what_was_being_made_ends_with_the_one_who_takes_it(long_chunks) -> None:
-    dataset, index = long_chunks
-    with SampleProducer(dataset, index, workers=2, memory_nbytes=1 << 20) as producer:
-        stacks = producer.stacks([range(1500)])
-        next(stacks)
-        stacks.close()
-
-
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=6),
     st.lists(st.integers(0, 3), min_size=181, max_size=181),

@@ -13,31 +13,21 @@ LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 
 
 @given(lengths=LENGTHS, gaps=st.lists(st.integers(0, 3), min_size=7, max_size=7))
-def test_parts_tile_the_extent(lengths: list[int], gaps: list[int]) -> None:
-    data = bytearray(range(sum(lengths) + sum(gaps[: len(lengths) + 1]) + 1))
-    raw = memoryview(data)
-    arrays, at = {}, 0
+def test_parts_tile_the_extent(lengths, gaps):
+    data = bytes(range(sum(lengths) + sum(gaps[: len(lengths) + 1]) + 1))
+    raw, arrays, at = memoryview(bytearray(data)), {}, 0
     for number, (length, gap) in enumerate(zip(lengths, gaps, strict=False)):
         at += gap
         arrays[f"v{number}"] = np.frombuffer(raw, np.uint8, length, at)
         at += length
     layout = FieldLayout.of_views([raw], arrays, is_tagged=True)
-    assert layout is not None
     (parts,) = layout.extents
-    assert layout.lengths == (len(data),)
-    assert [part.start for part in parts] == np.cumsum([0, *(p.nbytes for p in parts)])[
-        :-1
-    ].tolist()
-    for part in parts:
-        if part.name:
-            values = arrays[part.name]
-            assert bytes(raw[part.start : part.start + part.nbytes]) == values.tobytes()
-    nameless = [part for part in parts if not part.name]
-    found = b"".join(bytes(raw[part.start : part.start + part.nbytes]) for part in nameless)
-    assert layout.around == (found,)
-    assert {part.name for part in parts if part.name} == {
-        name for name, values in arrays.items() if values.size
-    }
+    pieces = [data[part.start : part.start + part.nbytes] for part in parts]
+    assert b"".join(pieces) == data
+    around = [piece for part, piece in zip(parts, pieces, strict=True) if not part.name]
+    assert (layout.lengths, layout.around) == ((len(data),), (b"".join(around),))
+    found = {part.name: piece for part, piece in zip(parts, pieces, strict=True) if part.name}
+    assert found == {name: each.tobytes() for name, each in arrays.items() if each.size}
 
 
 def test_each_extent_has_its_own_parts() -> None:
