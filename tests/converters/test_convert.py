@@ -26,7 +26,7 @@ from iobench.recording import clocks
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
 from iobench.stores.finished_store import open_store
-from iobench.stores.plan import StoreRequest, fingerprint
+from iobench.stores.plan import StoreRequest
 from iobench.stores.shard_writer import ShardPlan
 from iobench.stores.verification import verify_against, verify_store
 from iobench.testing import MadeUpDataset, random_sample
@@ -269,20 +269,6 @@ def test_calls_of_a_sample_do_not_grow_with_their_number(tmp_path, fmt, options)
     assert many["all"] <= 4.05 * few["all"]
     assert many["all"] <= 20 * 4000  # a check, and for each array its copy and its checksum
     assert many["write"] <= 4 * few["write"] <= 40
-
-
-def test_fingerprints_of_many_files_cost_the_same_each(tmp_path):
-    files = [tmp_path / f"{number:04d}.nc" for number in range(400)]
-    for file in files:
-        file.write_bytes(os.urandom(100))
-    found = []
-    for chosen in (files[:100], files):
-        with counted() as calls:
-            for file in chosen:
-                fingerprint(file)
-        found.append(calls["stat"] + calls["open"] + calls["read"])
-    assert 0 < found[1] <= 4 * found[0]
-    assert np.ceil(found[0] / 100) <= 6
 
 
 # ---- on the workers of a dask.distributed cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import h5netcdf
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from iobench.chunks import sampled_variable
 from iobench.datasets.contract import make_sample, no_progress
 from iobench.datasets.sample_windows import SampleProducer, cut_stacks, plan_windows
 from iobench.datasets.user_files import UserFiles
@@ -109,6 +111,19 @@ def test_samples_are_as_made_alone(source, sample_dim, n_files, seed, memory) ->
             for name, values in expected.items():
                 assert sample[name].dtype == values.dtype
                 np.testing.assert_array_equal(sample[name], values)
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Count how often each chunk is read to be decoded."""
+    counts, read = Counter(), sampled_variable.read_chunks
+
+    def counted(wanted, **more):
+        counts.update((file, variable.name, place) for file, variable, place in wanted)
+        return read(wanted, **more)
+
+    monkeypatch.setattr(sampled_variable, "read_chunks", counted)
+    return counts
 
 
 LONG = {"a": (("t", "y", "x"), (64, 10, 10), False), "b": (("t", "x"), (16, 40), True)}
