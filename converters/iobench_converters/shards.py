@@ -25,7 +25,6 @@ from iobench.stores import (
     ShardPlan,
     Tally,
     merge_shard_moments,
-    split_members,
     storage_errors,
     sync_directory,
 )
@@ -178,7 +177,10 @@ class ConversionRun:
         """Return what encodes and measures stacks, in the threads that make them."""
         index, fmt, tally, measure = self.request.index, self.request.fmt, self.tally, self.measure
         encoder = None if self.encoding is None else self.encoding.encoder(index.spec)
-        members = split_members(index.splits, len(index))
+        members = {name: np.zeros(len(index), dtype=bool) for name in index.splits}
+        members.pop(ALL_SAMPLES, None)  # one called so has no statistics of its own
+        for name, is_member in members.items():
+            is_member[np.asarray(index.splits[name], dtype=np.int64)] = True
         encode = fmt.encoder(self.stored_spec, self.request.options)
 
         def finish(stack: SampleStack) -> SampleStack:

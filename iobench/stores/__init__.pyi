@@ -82,4 +82,3 @@ from iobench.stores.value_statistics import SampleMeasure as SampleMeasure
 from iobench.stores.value_statistics import ShardMoments as ShardMoments
 from iobench.stores.value_statistics import merge_means as merge_means
 from iobench.stores.value_statistics import merge_shard_moments as merge_shard_moments
-from iobench.stores.value_statistics import split_members as split_members

@@ -76,13 +76,8 @@ class Encoding(msgspec.Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values, for the digest of the plan."""
-        return {
-            "dtype": dict(self.dtypes),
-            "range": {name: list(pair) for name, pair in self.ranges.items()},
-            "keep_bits": {} if self.keepbits is None else {ALL: self.keepbits},
-            # Of an option that is gone: with it the digest of a store made before is the same.
-            "max_error": {},
-        }
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values
 
     def unknown_ranges(self, spec: SampleSpec) -> tuple[str, ...]:
         """Return the variables that a pass over all samples has to find the range of."""

@@ -230,21 +230,6 @@ class SampleMeasure:
         return result
 
 
-def split_members(
-    splits: Mapping[str, Sequence[int]], n_samples: int
-) -> dict[str, NDArray[np.bool_]]:
-    """Return of each split which of the samples of a dataset are in it.
-
-    One that is called as all samples are (`ALL_SAMPLES`) has no statistics of its own.
-    """
-    result = {}
-    for name, numbers in splits.items():
-        if name != ALL_SAMPLES:
-            result[name] = np.zeros(n_samples, dtype=bool)
-            result[name][np.asarray(numbers, dtype=np.int64)] = True
-    return result
-
-
 def _figures(moments: NDArray[np.float64]) -> dict[str, Any]:
     n, n_missing, mean, squares, low, high = moments.tolist()
     deviation = math.sqrt(squares / n) if n and math.isfinite(squares) else math.inf
