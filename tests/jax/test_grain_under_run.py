@@ -50,9 +50,9 @@ SCRIPT = """
 """
 
 
-@pytest.mark.long  # grain and JAX are imported by four processes
+@pytest.mark.long  # grain is imported by four processes
 @pytest.mark.timeout(300)
-def test_waits_and_what_adapters_see_in_workers(tmp_path: Path) -> None:
+def test_waits_and_what_adapters_see_in_workers(tmp_path):
     for number in range(12):
         np.save(tmp_path / f"{number}.npy", np.full(1000, number, np.float32))
     script = tmp_path / "train.py"
@@ -69,8 +69,8 @@ def test_waits_and_what_adapters_see_in_workers(tmp_path: Path) -> None:
     waits = profile.spans[(profile.spans["kind"] == Kind.WAIT) & (profile.spans["batch"] >= 0)]
     assert waits["nbytes"].tolist() == [3 * (1000 * 4 + 8)] * 4
     (loader,) = next(each.loaders for each in profile.facts if each.loaders)
-    told = (loader.framework, loader.name, loader.workers, loader.batch_size)
-    assert told == ("grain", "Files", 2, 3)
+    facts = (loader.framework, loader.name, loader.workers, loader.batch_size)
+    assert facts == ("grain", "Files", 2, 3)
     exposed_ns = exposure(profile).whole.exposed_ns
     assert exposed_ns["opaque:grain"] == (waits["end_ns"] - waits["start_ns"]).sum()
     # Every file was read once, in one of the two processes, for a batch that nobody knows.
