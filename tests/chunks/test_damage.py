@@ -126,7 +126,7 @@ def damaged(content, first, random):
 @pytest.mark.timeout(1800)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("seed", "n"), [(0, 40), *(pytest.param(s, 1500, marks=pytest.mark.long) for s in (1, 2, 3))]
+    ("seed", "n"), [(0, 25), *(pytest.param(s, 1500, marks=pytest.mark.long) for s in (1, 2, 3))]
 )
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_what_is_damaged_is_refused_in_one_line_or_read(tmp_path, container, seed, n):
@@ -171,13 +171,13 @@ NUMBERS = np.random.default_rng(1).integers(0, 9, 5000).astype("<f4").tobytes()
 @pytest.mark.parametrize("codec", [each for each in ENCODE if each != CRC32C])
 @pytest.mark.parametrize("before", [(), ('{"id": "shuffle", "elementsize": 4}',)])
 def test_a_chunk_is_decoded_no_further_than_it_may_be_long(codec, before):
-    bomb = bytes(ENCODE[codec](bytes(1 << 26)))
+    bomb = bytes(ENCODE[codec](bytes(1 << 24)))
     for more in ((), ('{"id": "delta", "dtype": "<i4"}',)):  # then its size is not known before
         tracemalloc.start()
         try:
             with pytest.raises(DamagedChunkError, match="decodes to"):
                 decode_bytes(memoryview(bomb), (*more, *before, codec), 1 << 10)
-            assert tracemalloc.get_traced_memory()[1] < 1 << 24
+            assert tracemalloc.get_traced_memory()[1] < 12 << 20
         finally:
             tracemalloc.stop()
 

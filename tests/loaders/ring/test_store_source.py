@@ -23,7 +23,7 @@ from iobench.stores.encoding import Encoding
 from iobench.stores.finished_store import CHECKSUMS_NAME
 from iobench.testing.stores import flip_bit
 
-LARGE, SMALL = (137, 160), (5, 7)
+LARGE, SMALL = (101, 163), (5, 7)
 CONTAINERS: list[tuple[str, dict[str, str]]] = [
     ("numpy", {}),
     ("tfrecord", {}),
