@@ -416,8 +416,6 @@ class DecodeCounts(NamedTuple):
 
 
 class _Counting(threading.local):
-    """How much each thread decodes of chunks, and how much of that samples take; for reports."""
-
     decoded_nbytes = used_nbytes = n_needed = n_decoded = 0
 
 
@@ -427,12 +425,10 @@ _counting = _Counting()
 def take_decode_counts() -> DecodeCounts | None:
     """Return what this thread decoded since the last call; None where it used no chunk."""
     mine = _counting
-    if not mine.used_nbytes and not mine.decoded_nbytes:
-        return None
     n_hits = max(0, mine.n_needed - mine.n_decoded)
     counts = DecodeCounts(mine.decoded_nbytes, mine.used_nbytes, n_hits, mine.n_decoded)
-    mine.decoded_nbytes = mine.used_nbytes = mine.n_needed = mine.n_decoded = 0
-    return counts
+    vars(mine).clear()
+    return counts if counts.used_nbytes or counts.decoded_nbytes else None
 
 
 def count_decoded(nbytes: int, n_chunks: int = 1) -> None:

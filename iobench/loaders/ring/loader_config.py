@@ -64,32 +64,30 @@ class LoaderConfig:
         Samples by their coordinates: ``{"time": ("2020-01", "2020-06")}`` from the first to the
         last, both included, ``{"level": 500}`` for one value.
     window : str, Window or WindowPlacement, optional
-        A sample is several items, as ``"-1,0:1"`` (see `iobench.samples.Window`); each is read
-        once a batch. Windows never reach across a gap, or out of the split. Of a store whose index
-        was not kept, a placement: ``iobench.open_dataset(...).windows("-1,0:1")``.
+        A sample is several items, as ``"-1,0:1"`` (see `iobench.samples.Window`). Windows never
+        reach across a gap, or out of the split.
     patch : mapping of str to int, optional
         Samples are patches of so many places along each dimension, as ``{"y": 256, "x": 256}``,
-        cut at one place of all variables that have these, and of all items of a window. No more
-        is read of a store than a patch touches, where that is cheaper.
+        cut at one place of all variables and items of a window. Of Zarr and NumPy stores no more is
+        read than a patch touches, where that is cheaper.
     patch_at : {"random", "tiles", "centre"}
         ``"random"``: one patch of each sample, at a place by seed, epoch and sample alone.
         ``"tiles"``, for validation: all that cover the sample; ``"centre"``: its middle.
         `RingLoader.coordinates` tells where each was.
     normalise : bool, sequence of str, or mapping of str to (mean, std)
-        ``(values - mean) / std`` in float32 of all floating-point variables, inputs and targets,
-        or of those that are named, before the transform. By the statistics in the store's
-        manifest: of the split ``"train"`` if there is one, else of all samples; by channel or
-        level where it keeps these. Where all values are equal they are divided by 1; missing ones
-        (NaN) stay so. `RingLoader.normalisation` has what was taken, to undo it.
+        ``(values - mean) / std`` in float32 of all floating-point variables, or of those that are
+        named, before the transform. By the store's statistics of the split ``"train"`` if there is
+        one, else of all samples; by channel or level where it has these. Equal values are divided
+        by 1. `RingLoader.normalisation` has what was taken, to undo it.
     stack : sequence of {"inputs", "targets"}, optional
-        ``("inputs", "targets")``: a batch is ``(x, y)``, of each the variables of that role side by
-        side as channels, (samples, channels, y, x), behind the axis of steps where there is a
-        window. The variables of a role need one dtype, and one grid behind their channels.
+        ``("inputs", "targets")``: a batch is ``(x, y)``, of each the variables of that role as
+        channels, (samples, channels, y, x), behind the axis of steps where there is a window. The
+        variables of a role need one dtype, and one grid behind their channels.
     processes : bool, optional
-        Make batches, ``transform`` included, in processes that share the memory of batches: for
-        Python code that holds the interpreter's lock. The transform has to be importable, and its
-        arrays have the samples as their first axis. Never started unasked: processes import the
-        script, whose own work then has to be under ``if __name__ == "__main__":``.
+        Make batches, ``transform`` included, in as many processes as threads: for Python code that
+        holds the interpreter's lock. The transform has to be importable, its arrays have the
+        samples as their first axis, and the script's own work is under ``if __name__ ==
+        "__main__":``.
 
     Raises
     ------
