@@ -49,11 +49,6 @@ class Coordinate(msgspec.Struct, frozen=True, eq=False):
         Numbers or texts of fixed width.
     attributes : mapping
         JSON-ready: ``units``, ``calendar``, ``standard_name``, ``axis``, a grid's parameters.
-
-    Raises
-    ------
-    SampleError
-        If the values have another number of dimensions, or are neither numbers nor texts.
     """
 
     name: str
@@ -88,14 +83,7 @@ class Coordinate(msgspec.Struct, frozen=True, eq=False):
         return replace(self, values=self.values[np.asarray(samples, dtype=np.int64)])
 
     def cut(self, parts: Mapping[str, Sequence[slice]], *, max_nbytes: int) -> Coordinate:
-        """Return what each sample has of it, where they take other parts of some dimensions.
-
-        Raises
-        ------
-        SampleError
-            If these would be too many bytes, all samples together, or samples have values of their
-            own already.
-        """
+        """Return what each sample has of it, where they take other parts of some dimensions."""
         n_samples = len(next(iter(parts.values())))
         places = [
             tuple(parts[dim][number] if dim in parts else slice(None) for dim in self.dims)
@@ -191,11 +179,7 @@ def forecast_times(
 ) -> tuple[Coordinate, Coordinate]:
     """Return ``time``, when the forecast of each sample starts, and ``valid_time``, what it is of.
 
-    Parameters
-    ----------
-    starts : ndarray of datetime64, shape (samples,)
-    lead_s : ndarray of number, shape (samples,), or int
-        Seconds from the start on.
+    ``lead_s`` are seconds from the start on, of each sample or of all.
     """
     seconds = starts.astype("M8[s]").astype(np.int64)
     named = {"time": "forecast_reference_time", "valid_time": "time"}

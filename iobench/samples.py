@@ -31,17 +31,10 @@ class Packed(msgspec.Struct, frozen=True, tag_field="kind", tag="scaled"):
 
     A value is ``number * scale + offset``, computed in float64 (the attributes ``scale_factor``
     and ``add_offset`` of the CF conventions, section 8.1).
-
-    Parameters
-    ----------
-    dtype : str
-        NumPy dtype string of the values, e.g. ``"<f4"``.
-    scale, offset : float
-        Finite; the scale is not 0.
     """
 
-    dtype: str = "<f4"
-    scale: float = 1.0
+    dtype: str = "<f4"  # of the values, with byte order
+    scale: float = 1.0  # finite, as the offset, and not 0
     offset: float = 0.0
 
     def __post_init__(self) -> None:
@@ -79,11 +72,6 @@ class Variable(msgspec.Struct, frozen=True):
     packed : Packed, optional
         Where a store holds other numbers than the values: how these come of them. ``dtype`` is
         that of the numbers.
-
-    Raises
-    ------
-    SampleError
-        If ``dims`` or ``channels`` do not fit ``shape``, or the dtype is not a fixed-size one.
     """
 
     name: str
@@ -136,18 +124,7 @@ class Variable(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """The arrays of one sample, in order.
-
-    Parameters
-    ----------
-    variables : tuple of Variable
-        At least one, with distinct names.
-
-    Raises
-    ------
-    SampleError
-        If there is no variable or a name occurs twice.
-    """
+    """The arrays of one sample, in order: at least one, with distinct names."""
 
     variables: tuple[Variable, ...]
     _by_name: Mapping[str, Variable] = field(init=False, repr=False, compare=False)
@@ -236,11 +213,6 @@ class Window(msgspec.Struct, frozen=True):
     dim : str, optional
         The dimension that offsets count along, where samples are along several: items of a window
         differ in it alone.
-
-    Raises
-    ------
-    OptionError
-        If there is no input, or an offset is no whole number or is there twice.
     """
 
     inputs: tuple[int, ...]
