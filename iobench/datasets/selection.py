@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -211,7 +210,7 @@ def _values_of(
     there = [each.name for each in labels.coordinates if each.of_samples and each.values.ndim == 1]
     listed = dict.fromkeys([*index.dims, *there])
     raise UnknownNameError(
-        f"{interval.given}: samples have no coordinate {name!r}; {_hint(name, listed)}they have "
+        f"{interval.given}: samples have no coordinate {name!r}; they have "
         f"{', '.join(listed) or 'none'}"
     )
 
@@ -252,11 +251,6 @@ def _date(text: str, given: str) -> str:
     return result
 
 
-def _hint(name: str, listed: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(name, listed, n=1)
-    return f"did you mean {near[0]}? " if near else ""
-
-
 def select_split(index: SampleIndex, *names: str) -> Sequence[int]:
     """Return the sample numbers of some splits, ascending where they are several."""
     splits = index.splits
@@ -265,9 +259,7 @@ def select_split(index: SampleIndex, *names: str) -> Sequence[int]:
             raise UnknownNameError(f"--split {name}: this dataset has no splits; leave out --split")
         if name not in splits:
             listed = ", ".join(f"{split} ({len(numbers)})" for split, numbers in splits.items())
-            raise UnknownNameError(
-                f"--split {name}: no such split; {_hint(name, splits)}splits (samples): {listed}"
-            )
+            raise UnknownNameError(f"--split {name}: no such split; splits (samples): {listed}")
         if not len(splits[name]):
             raise OptionError(f"--split {name}: no sample of it is in these files")
     if len(names) == 1:

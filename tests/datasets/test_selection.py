@@ -139,7 +139,7 @@ def test_a_sample_in_two_splits_is_refused():
         ("all:time=2015", "all:time=2015: all is the name of all samples"),
         ("time=2020", "no sample lies in it; time is 2014-12-01T00 to"),
         ("time=2015-02-30", "expected dates that there are"),
-        ("tiem=2020", r"did you mean time\? they have time"),
+        ("tiem=2020", "they have time"),
     ],
 )  # fmt: skip
 def test_an_interval_that_cannot_be_is_refused(text, message):
@@ -186,7 +186,7 @@ def test_samples_are_selected_by_several_coordinates():
 @pytest.mark.parametrize(
     ("select", "message"),
     [
-        ({"tiem": "2015"}, r"select=\{'tiem': '2015'\}: samples have no .* did you mean time"),
+        ({"tiem": "2015"}, r"select=\{'tiem': '2015'\}: samples have no .* they have time"),
         ({"time": ("2030", None)}, r"select=\{'time': \('2030', None\)\}: no sample lies in it; t"),
         ({"time": (1, 2, 3)}, "expected one value, or the first and the last one"),
         ({"time": (None, None)}, "expected one value, or the first and the last one"),
@@ -209,7 +209,7 @@ SPLITS = {"train": range(6), "validation": [6, 7, 9], "test": []}
 @pytest.mark.parametrize(
     ("facts", "name", "message"),
     [
-        ({"splits": SPLITS}, "validate", r"did you mean validation\? .*: train \(6\), validation"),
+        ({"splits": SPLITS}, "validate", r"no such split; .*: train \(6\), validation"),
         ({}, "train", "has no splits; leave out --split"),
         ({"splits": SPLITS}, "test", "no sample of it"),
     ],
