@@ -111,7 +111,7 @@ def test_splits_patches_and_given_means_of_a_dataset(ens10: OpenDataset) -> None
     loader.close()
     with pytest.raises(OptionError, match="normalise: only a store keeps statistics"):
         ens10.loader(2, processes=False, normalise=True)
-    with pytest.raises(UnknownNameError, match="no such split; did you mean test"):
+    with pytest.raises(UnknownNameError, match="no such split; splits"):
         ens10.loader(2, processes=False, split="tests")
 
 
