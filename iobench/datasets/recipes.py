@@ -12,7 +12,7 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -27,7 +27,7 @@ from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_labels import CoordinateNames, compare_coordinates, label_samples
 from iobench.datasets.plain_loop import make_plain_loop
 from iobench.datasets.positions import FileCoordinates, SampleRows
-from iobench.datasets.published_files import PublishedFiles, RecipeVariable, ZScore
+from iobench.datasets.published_files import PublishedFiles, RecipeVariable
 from iobench.datasets.source_files import inspect_files, whole_variable
 from iobench.errors import FileFormatError, IobenchError, SampleError
 from iobench.samples import SampleSpec, Variable
@@ -123,11 +123,6 @@ class Recipe(PublishedFiles, ChunkedSamples):
                 is_number = False
             if not is_number:
                 yield f"field {each.name!r} has dtype {each.dtype!r}, expected a number's, as 'f4'"
-            if each.zscore not in get_args(ZScore) or each.role not in ("input", "target"):
-                yield (
-                    f"field {each.name!r} has zscore {each.zscore!r} and role {each.role!r}, "
-                    "expected 'all' or 'point', 'input' or 'target'"
-                )
             if names.count(each.name) > 1:
                 yield f"field {each.name!r} is there {names.count(each.name)} times, expected once"
             if unknown := [dim for dim in each.dims if dim not in dims]:

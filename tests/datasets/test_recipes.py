@@ -203,8 +203,6 @@ def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path: Path
         ({"fields": (height(dtype="float33"),)}, "field 'height' has dtype 'float33', e"),
         ({"fields": (height(dtype="M8[h]"),)}, "has dtype 'M8.h.', expected a number's"),
         ({"fields": (height(), height())}, "field 'height' is there 2 times"),
-        ({"fields": (height(zscore="each"),)}, "has zscore 'each' and role 'input', e"),
-        ({"fields": (height(role="label"),)}, "and role 'label', expected"),
     ],
 )
 def test_a_wrong_recipe_is_refused_where_its_class_is_made(
