@@ -22,8 +22,8 @@ def compare(
     """Print runs side by side, or the quarterly table of suites."""
     spelled = shown_as(json=json, markdown=markdown)
     if quarterly:
-        from iobench.suites.quarterly import quarterly_document, quarterly_of
         from iobench.suites.results import SuiteFolder
+        from iobench.suites.suite_table import quarterly_document, quarterly_of
 
         document = quarterly_document(quarterly_of(map(SuiteFolder, runs)))
     else:
