@@ -199,7 +199,7 @@ def test_a_dataset_is_profiled_first_and_the_best_change_tried(iobench, store_di
     assert measured["low_fraction"] is None
     assert measured["settings"]["format"] == "tfrecord"
     (tried,) = document["tried"]
-    assert tried["settings"] == document["to_measure"][0]["settings"]
+    assert tried["settings"] in [each["settings"] for each in document["to_measure"]]
     assert tried["rounds"] == 1
     assert (Path(document["run"]).name, document["not_tried"]) == ("maelstrom-ens10-1", None)
 
