@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.json_files import LARGEST_NBYTES, parse_json, read_small_file
-from iobench.recording.machine_head import METER_FOLDER, METER_VERSION, UNKNOWN, MachineHead
+from iobench.recording.machine_head import METER_FOLDER, METER_VERSION, MachineHead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -89,16 +88,15 @@ class MachineSamples(msgspec.Struct, frozen=True, eq=False):
 
 
 def read_machines(run: Path) -> tuple[tuple[MachineSamples, ...], tuple[str, ...]]:
-    """Return what was read of a run's machines, by name, and the files that are damaged."""
-    machines, damaged = [], []
-    for folder, pattern in ((METER_FOLDER, "*.samples"), ("energy", "*.jsonl")):
-        for path in sorted((run / folder).glob(pattern)):
-            read = _samples if pattern == "*.samples" else _lines_of_energy
-            try:
-                line, _, data = read_small_file(path, limit=LARGEST_NBYTES).partition(b"\n")
-                machines.append(read(_head(line), data))
-            except UNREADABLE:
-                damaged.append(f"{folder}/{path.name}")
+    """Return what was read of a run's machines, by name; files damaged or of earlier versions."""
+    machines = []
+    damaged = sorted(f"energy/{path.name}" for path in (run / "energy").glob("*"))
+    for path in sorted((run / METER_FOLDER).glob("*.samples")):
+        try:
+            line, _, data = read_small_file(path, limit=LARGEST_NBYTES).partition(b"\n")
+            machines.append(_samples(_head(line), data))
+        except UNREADABLE:
+            damaged.append(f"{METER_FOLDER}/{path.name}")
     return tuple(machines), tuple(damaged)
 
 
@@ -129,24 +127,6 @@ def _samples(head: MachineHead, data: bytes) -> MachineSamples:
         {name: _between(time_ns, each) for name, each in counts.items()},
         tuple(energy),
     )
-
-
-def _lines_of_energy(head: MachineHead, data: bytes) -> MachineSamples:
-    """Return what earlier versions wrote of energy: lines of JSON, the last one perhaps cut off."""
-    rows: list[list[Any]] = []
-    for line in data.split(b"\n")[:-1]:
-        with contextlib.suppress(ValueError):
-            row = parse_json(line)
-            if isinstance(row, list) and len(row) == 1 + 2 * len(head.sources):
-                rows.append([UNKNOWN if each is None else each for each in row])
-    # A moment, then of each counter how much later it was read, and its value.
-    time_ns, *read = np.array(rows, dtype=np.int64).reshape(-1, 1 + 2 * len(head.sources)).T
-    energy = (
-        _series(source, time_ns + late_ns, count)
-        for source, late_ns, count in zip(head.sources, read[::2], read[1::2], strict=True)
-    )
-    none = np.zeros(0, dtype=np.int64)
-    return MachineSamples(head, none, none.reshape(0, 0), {}, tuple(energy))
 
 
 def _series(source: EnergySource, time_ns: Integers, energy_uj: Integers) -> EnergySeries:

@@ -99,7 +99,7 @@ def whole_run(path, name="plain", **config):
     run.round(0, end + MS)
     run.write(path)
     write_energy(
-        path, [0, 0, 0], [end + MS, 0, 10**7], sources=[source(title=name)],
+        path, [0, 0], [end + MS, 10**7], sources=[source(title=name)],
         unreadable=[("cpu", name)], host=host_name(), boot_id=boot_id(),
     )  # fmt: skip
     loader = {"number": 0, "framework": name, "kind": name, "name": name, "unseen": [name]}

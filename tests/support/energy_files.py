@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
-MS = 1_000_000
+from iobench.recording.machine_head import METER_FOLDER, METER_VERSION, UNKNOWN
 
 
 def source(name: str = "gpu:0", **more: Any) -> dict[str, Any]:
@@ -17,20 +18,26 @@ def source(name: str = "gpu:0", **more: Any) -> dict[str, Any]:
 
 def write_energy(
     run: Path,
-    *rows: Any,
+    *rows: list[int | None],
     sources: Any = None,
     unreadable: Any = (),
     host: str = "here",
     boot_id: str = "boot",
     end: bytes = b"",
 ) -> Path:
-    """Write one machine's file: a line for each of ``rows``, and ``end`` as it is."""
+    """Write one machine's file: a reading for each of ``rows``, its time and each counter.
+
+    What is unknown is None; ``end`` stands after them.
+    """
+    sources = [source()] if sources is None else sources
     head = {
-        "version": 1, "host": host, "boot_id": boot_id, "period_ns": 100 * MS, "pid": 1,
-        "sources": [source()] if sources is None else sources,
+        "version": METER_VERSION, "host": host, "boot_id": boot_id, "sources": sources,
+        "columns": [f"energy:{place}.uj" for place in range(len(sources))],
         "unreadable": [{"kind": kind, "reason": reason} for kind, reason in unreadable],
     }  # fmt: skip
-    path = run / "energy" / f"{host}-{boot_id[:8]}.jsonl"
+    known = [[UNKNOWN if each is None else each for each in row] for row in rows]
+    data = b"".join(struct.pack(f"<{len(row)}q", *row) for row in known)
+    path = run / METER_FOLDER / f"{host}-{boot_id[:8]}.samples"
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes("".join(f"{json.dumps(row)}\n" for row in (head, *rows)).encode() + end)
+    path.write_bytes(json.dumps(head).encode() + b"\n" + data + end)
     return path
