@@ -11,6 +11,7 @@ import pytest
 
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
+from iobench.registry import find_dataset
 from iobench_maelstrom.downscaling.dataset import DownscalingTier1, DownscalingTier2
 from iobench_maelstrom.ens10.files import ALL_DATES as STARTS
 from iobench_maelstrom.radiation.dataset import DATES, PATCHES, Radiation
@@ -31,11 +32,6 @@ def no_network(monkeypatch):
         raise AssertionError(f"tried to connect to {arguments[1:]}")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("radiation-upstream")
 
 
 @pytest.fixture
@@ -116,6 +112,7 @@ SAMPLES = [
     ("maelstrom-weather-pressure-level", {"sample": "clustering", **DAY}, POWER),
 ]
 HOURS_PER_RUN = 12
+TF = "maelstrom-radiation-tf"
 
 
 @pytest.mark.quick_cases(4)
@@ -165,12 +162,10 @@ def test_members_equal_the_real_plugins(plugin_module, prepared, load, tiny_root
             np.testing.assert_array_equal(theirs, ours[each.name])
 
 
-@pytest.fixture(scope="module")
-def examples(tiny_root, folder):
-    for name in ("tensorflow", "climetlab_maelstrom_radiation.radiation_tf"):
-        pytest.importorskip(name, reason="the real plugin is not installed")
-    root = tiny_root(RadiationTf())
-    return FileLocator(stand_in=root, cache_dir=folder / "cache"), root
+@pytest.fixture
+def tf_plugin(plugin_module):
+    plugin_module("tensorflow")
+    return plugin_module("climetlab_maelstrom_radiation.radiation_tf")
 
 
 @pytest.mark.parametrize(
@@ -184,15 +179,14 @@ def examples(tiny_root, folder):
     ],
     ids=["default", "net", "few", "norm", "nonormsolar"],
 )
-def test_examples_equal_the_real_plugins(examples, load, options):
-    locator, root = examples
+@pytest.mark.usefixtures("tf_plugin")
+def test_examples_equal_the_real_plugins(prepared, tiny_root, load, options):
     texts = {
         name: ",".join(value) if isinstance(value, list) else str(value)
         for name, value in options.items()
     }
-    dataset = RadiationTf(timestep="0", **texts)
-    index = dataset.samples(dataset.files(locator), locator)
-    with load(root, "maelstrom-radiation-tf", timestep=[0], **options) as plugin:
+    dataset, _, index = prepared(TF, timestep="0", **texts)
+    with load(tiny_root(dataset), TF, timestep=[0], **options) as plugin:
         batches = plugin.to_tfdataset(batch_size=1, shuffle=False, parallel_reads=1)
         theirs = [
             {name: array.numpy()[0] for part in batch for name, array in part.items()}
@@ -210,27 +204,25 @@ def test_examples_equal_the_real_plugins(examples, load, options):
             np.testing.assert_array_equal(array, values, err_msg=name)
 
 
-def test_every_example_of_mcica_equals_the_real_plugins(examples, load, tmp_path):
+@pytest.mark.usefixtures("tf_plugin")
+def test_every_example_of_mcica_equals_the_real_plugins(prepared, load, tmp_path):
     """Upstream mends the heating rates of mcica's files, which are named otherwise."""
-    locator, root = examples
-    bucket = "url/https/object-store.os-api.cci1.ecmwf.int/maelstrom-ap3"
-    copy = tmp_path / bucket / "TFR" / "TripCloud0.0.tfrecord"
+    _, (file, *_), _ = prepared(TF)
+    copy = tmp_path / file.parents[1].relative_to(file.parents[5]) / "TFR/TripCloud0.0.tfrecord"
     copy.parent.mkdir(parents=True)
-    copy.write_bytes((root / bucket / "records" / "triplecloud0.0.tfrecord").read_bytes())
-    dataset = RadiationTf(dataset="mcica", output_fields="hr_sw,hr_lw", input_fields="sca_inputs")
-    index = dataset.samples([copy], locator)
-    with load(tmp_path, "maelstrom-radiation-tf", dataset="mcica") as plugin:
+    copy.write_bytes(file.read_bytes())
+    fields = {"output_fields": "hr_sw,hr_lw", "input_fields": "sca_inputs"}
+    dataset = find_dataset(TF, dataset="mcica", **fields)
+    index = dataset.samples([copy], FileLocator(cache_dir=tmp_path / "cache"))
+    with load(tmp_path, TF, dataset="mcica") as plugin:
         [(_, theirs)] = plugin.to_tfdataset(batch_size=256, shuffle=False, parallel_reads=1)
     for name in ("hr_sw", "hr_lw"):
         mine = np.stack([make_sample(dataset, where)[name] for where in index.where])
         np.testing.assert_array_equal(mine, theirs[name].numpy())
 
 
-def test_subsets_of_radiation_tf(plugin_module):
-    plugin_module("tensorflow")
-    plugin = plugin_module("climetlab_maelstrom_radiation.radiation_tf")
-
-    assert set(RadiationTf.subsets) == set(plugin.timestep_subset)
+def test_subsets_of_radiation_tf(tf_plugin):
+    assert set(RadiationTf.subsets) == set(tf_plugin.timestep_subset)
     for name, (timesteps, numbers) in RadiationTf.subsets.items():
-        assert list(map(int, timesteps)) == plugin.timestep_subset[name]
-        assert list(map(int, numbers)) == plugin.filenum_subset[name]
+        assert list(map(int, timesteps)) == tf_plugin.timestep_subset[name]
+        assert list(map(int, numbers)) == tf_plugin.filenum_subset[name]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 pytest.importorskip("tensorflow", reason="Keras' loops run on it")
 pytest.importorskip("keras", reason="its loops are what is seen")
 import keras
@@ -23,12 +20,6 @@ from iobench.recording.session import record
 from iobench.runs.reading import open_profile
 from iobench.tensorflow import KerasCallback, hooks, instrument
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from iobench.runs.contents import RunData
-
 pytestmark = [
     pytest.mark.timeout(180),
     pytest.mark.filterwarnings("ignore::UserWarning"),  # Keras' own: shuffle, and running out
@@ -38,18 +29,12 @@ pytestmark = [
 N_BATCHES, N_CHECKED = 6, 2
 
 
-@pytest.fixture(autouse=True)
-def put_back() -> Iterator[None]:
-    yield
-    hooks.uninstall()
-
-
-def data(n: int = N_BATCHES) -> Any:
+def data(n=N_BATCHES):
     x = np.random.default_rng(0).normal(size=(4 * n, 3)).astype(np.float32)
     return tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1))).batch(4).prefetch(1)
 
 
-def fitted(**options: Any) -> tuple[Any, dict[str, list[float]]]:
+def fitted(**options):
     """Return a model and its history after two epochs with validation."""
     keras.utils.set_random_seed(5)
     layers = [keras.layers.Dense(4), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
@@ -61,12 +46,25 @@ def fitted(**options: Any) -> tuple[Any, dict[str, list[float]]]:
     return model, told.history
 
 
-def spans_of(profile: RunData, kind: Kind) -> Any:
+def small_model(**options):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(**{"optimizer": "sgd", "loss": "mse", **options})
+    return model
+
+
+def said_of_parts(folder):
+    """Return what is said of the parts of steps: one sentence."""
+    (told,) = read_process_facts(folder / "processes")
+    (said,) = [each for loader in told.loaders for each in loader.unseen if "optimiser" in each]
+    return said
+
+
+def spans_of(profile, kind):
     found = profile.spans[profile.spans["kind"] == kind]
     return found[np.argsort(found["start_ns"], kind="stable")]
 
 
-def whole_steps(profile: RunData) -> Any:
+def whole_steps(profile):
     found = spans_of(profile, Kind.STEP)
     return found[found["label"] == profile.string_number("forward+backward")]
 
@@ -76,7 +74,7 @@ def whole_steps(profile: RunData) -> Any:
     [{}, {"steps_per_execution": 3}, {"run_eagerly": True}],
     ids=["one", "three", "eager"],
 )
-def test_a_fit_is_the_same_and_seen_step_by_step(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_fit_is_the_same_and_seen_step_by_step(options, tmp_path):
     _, expected = fitted(**options)
     hooks.install()
     with record(tmp_path / "run"):
@@ -107,9 +105,9 @@ def test_a_fit_is_the_same_and_seen_step_by_step(options: dict[str, Any], tmp_pa
 class SlowLayer(keras.layers.Layer):  # type: ignore[misc]
     """Sleeps in the forward pass, and twice as long in the backward pass."""
 
-    def call(self, x: Any) -> Any:
+    def call(self, x):
         @tf.custom_gradient
-        def slow(x: Any) -> Any:
+        def slow(x):
             return asleep(x, 1), lambda dy: asleep(dy, 2)
 
         return slow(x)
@@ -118,7 +116,7 @@ class SlowLayer(keras.layers.Layer):  # type: ignore[misc]
 class SlowOptimizer(keras.optimizers.SGD):  # type: ignore[misc]
     """Sleeps three times as long, in all."""
 
-    def update_step(self, gradient: Any, variable: Any, rate: Any) -> None:
+    def update_step(self, gradient, variable, rate):
         slow = tuple(variable.shape) == (5, 5)  # one of them
         super().update_step(asleep(gradient, 3) if slow else gradient, variable, rate)
 
@@ -126,8 +124,8 @@ class SlowOptimizer(keras.optimizers.SGD):  # type: ignore[misc]
 SLEEP_S = 0.01
 
 
-def asleep(values: Any, n_times: int) -> Any:
-    def sleep(values: Any) -> Any:
+def asleep(values, n_times):
+    def sleep(values):
         time.sleep(n_times * SLEEP_S)
         return values
 
@@ -136,14 +134,14 @@ def asleep(values: Any, n_times: int) -> Any:
     return found
 
 
-def slow_fit(n_batches: int) -> None:
+def slow_fit(n_batches):
     dense = [keras.layers.Dense(n) for n in (5, 5, 1)]
     model = keras.Sequential([keras.Input((3,)), *dense[:2], SlowLayer(), dense[2]])
     model.compile(SlowOptimizer(), "mse")
     model.fit(data(n_batches), verbose=0)
 
 
-def step_parts(folder: Path) -> dict[str, list[int]]:
+def step_parts(folder):
     """Return the time of each part of the steps that have any, in the order of the steps."""
     run = Run(open_profile(folder)).of_rank()
     ledger = run.ledger
@@ -155,7 +153,7 @@ def step_parts(folder: Path) -> dict[str, list[int]]:
     return found
 
 
-def test_forward_backward_and_optimiser_are_told_apart(tmp_path: Path) -> None:
+def test_forward_backward_and_optimiser_are_told_apart(tmp_path):
     hooks.install()
     with record(tmp_path / "run"):
         slow_fit(12)
@@ -169,10 +167,8 @@ def test_forward_backward_and_optimiser_are_told_apart(tmp_path: Path) -> None:
         assert min(parts[name]) >= 0.99 * slept_ns  # TensorFlow's clock is another one
     typical = [float(np.median(times)) for times in parts.values()]
     assert typical == sorted(typical)
-    (told,) = read_process_facts(tmp_path / "run" / "processes")
-    said = [each for loader in told.loaders for each in loader.unseen if "optimiser" in each]
-    assert len(said) == 1
-    assert f"are separated in {min(n_parted)} traced steps" in said[0]
+    said = said_of_parts(tmp_path / "run")
+    assert f"are separated in {min(n_parted)} traced steps" in said
 
 
 @pytest.mark.parametrize(
@@ -184,22 +180,15 @@ def test_forward_backward_and_optimiser_are_told_apart(tmp_path: Path) -> None:
     ],
     ids=["xla", "eager", "several"],
 )
-def test_why_parts_of_steps_are_not_told_apart(
-    options: dict[str, Any], why: str, tmp_path: Path
-) -> None:
+def test_why_parts_of_steps_are_not_told_apart(options, why, tmp_path):
     hooks.install()
     with record(tmp_path / "run"):
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse", **options)
-        model.fit(data(8), verbose=0)
+        small_model(**options).fit(data(8), verbose=0)
     assert not step_parts(tmp_path / "run")
-    (told,) = read_process_facts(tmp_path / "run" / "processes")
-    said = [each for loader in told.loaders for each in loader.unseen if "optimiser" in each]
-    assert len(said) == 1
-    assert why in said[0]
+    assert why in said_of_parts(tmp_path / "run")
 
 
-def test_the_callback_alone_is_enough_for_one_dataset(tmp_path: Path) -> None:
+def test_the_callback_alone_is_enough_for_one_dataset(tmp_path):
     with record(tmp_path / "run"):
         fitted(train=instrument(data()), callbacks=[KerasCallback()])
     profile = open_profile(tmp_path / "run")
@@ -208,7 +197,7 @@ def test_the_callback_alone_is_enough_for_one_dataset(tmp_path: Path) -> None:
     assert (waits["batch"] >= 0).sum() >= 2 * N_BATCHES
 
 
-def test_evaluation_prediction_and_saving_have_their_kinds(tmp_path: Path) -> None:
+def test_evaluation_prediction_and_saving_have_their_kinds(tmp_path):
     model, _ = fitted()
     hooks.install()
     with record(tmp_path / "run"):
@@ -222,11 +211,10 @@ def test_evaluation_prediction_and_saving_have_their_kinds(tmp_path: Path) -> No
     assert (tmp_path / "kept.weights.h5").exists()
 
 
-def test_a_training_goes_on_with_its_own_dataset_after_a_validation(tmp_path: Path) -> None:
+def test_a_training_goes_on_with_its_own_dataset_after_a_validation(tmp_path):
     hooks.install()
     with record(tmp_path / "run"):
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
+        model = small_model()
         endless, check = instrument(data().repeat(), name="train"), instrument(data(2), name="val")
         model.fit(endless, steps_per_epoch=3, epochs=3, validation_data=check, verbose=0)
     profile = open_profile(tmp_path / "run")
@@ -243,18 +231,17 @@ def test_a_training_goes_on_with_its_own_dataset_after_a_validation(tmp_path: Pa
     assert (loaders.count(number["train"]), loaders.count(number["val"])) == (9, 6)
 
 
-def test_what_a_callback_loads_between_steps_is_its_own_loaders(tmp_path: Path) -> None:
+def test_what_a_callback_loads_between_steps_is_its_own_loaders(tmp_path):
     hooks.install()
 
     @tf.function
-    def drawn(iterator: Any) -> Any:
+    def drawn(iterator):
         return next(iterator)[0]
 
     with record(tmp_path / "run"):
         extra = iter(instrument(data(), name="extra"))
         draw = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: drawn(extra))
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
+        model = small_model()
         model.fit(data(), verbose=0, callbacks=[draw])
     waits = spans_of(open_profile(tmp_path / "run"), Kind.WAIT)
     by_round = np.unique(waits["sample"][waits["batch"] >= 0], return_counts=True)[1]
@@ -262,12 +249,9 @@ def test_what_a_callback_loads_between_steps_is_its_own_loaders(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("collected", [None, 4])
-def test_batches_whose_gradients_are_collected_are_one_step(
-    tmp_path: Path, collected: int | None
-) -> None:
+def test_batches_whose_gradients_are_collected_are_one_step(tmp_path, collected: int | None):
     optimizer = keras.optimizers.SGD(gradient_accumulation_steps=collected)
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    model.compile(optimizer, "mse")
+    model = small_model(optimizer=optimizer)
     hooks.install()
     with record(tmp_path / "run"):
         model.fit(data(), epochs=2, validation_data=data(N_CHECKED), verbose=0)

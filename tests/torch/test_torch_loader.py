@@ -1,4 +1,4 @@
-"""``--framework torch``: batches as of the serial loader, through the DataLoader of scripts."""
+"""Pipelines in torch's own DataLoader: the serial loader's batches, its edges, its errors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections import Counter
 import numpy as np
 import psutil
 import pytest
+
+pytest.importorskip("torch")
 from doomed_consumer import consume_torch_in_vain
 from span_rows import live_rows, rows_by_kind
 from tiny_pipeline import (
@@ -29,14 +31,17 @@ from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.samples import Window
-
-pytest.importorskip("torch")
 from iobench.torch.measured_loaders import TorchLoader
 
 pytestmark = pytest.mark.timeout(60)
-
 WORK = (Kind.READ, Kind.DECODE, Kind.PREPROCESS)
 EDGES = (Kind.SAMPLER, Kind.SUBMIT_QUEUE, Kind.COLLATE, Kind.SERIALISE, Kind.UNPICKLE)
+ERRORS = {
+    "ours": (FileFormatError("a.grib: cut short"), FileFormatError, r"^a\.grib: cut short$"),
+    "plugin": (SchemaError("a.grib: other schema"), FileFormatError, "other schema"),
+    "other": (ZeroDivisionError("twice\nover"), WorkerError, "^worker-0: sample 4 .*: twice$"),
+    "killed": (None, WorkerError, r"^DataLoader worker \(pid[^\n]*$"),
+}
 
 
 class Doomed:
@@ -60,12 +65,17 @@ def planned(n_batches, first=0):
     return list(itertools.islice(plan_batches(12, 3, shuffle=False), first, first + n_batches))
 
 
-def torch_loader(run, recorder, *, workers, pipeline=None, **options):
-    return TorchLoader(
-        pipeline or tiny_pipeline(), 3, workers=workers, run=run,
-        recorder=recorder, detail=options.pop("detail", Detail.SAMPLE), unit_costs=COSTS,
-        **options,
-    )  # fmt: skip
+@pytest.fixture
+def opened(run, consumer):
+    """A function that opens a loader of a pipeline."""
+
+    def loader(workers, pipeline=None):
+        return TorchLoader(
+            pipeline or tiny_pipeline(), 3, workers=workers, run=run, recorder=consumer,
+            detail=Detail.SAMPLE, unit_costs=COSTS,
+        )  # fmt: skip
+
+    return loader
 
 
 def taken(batches):
@@ -76,13 +86,13 @@ def taken(batches):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_batches_equal_those_of_the_serial_loader(run, consumer, workers):
+def test_batches_equal_those_of_the_serial_loader(opened, run, consumer, workers):
     with ring_of(tiny_pipeline(), 3, recorder=consumer) as serial:
         expected = taken(serial.batches(planned(9)))
-    with torch_loader(run, consumer, workers=workers) as loader:
+    with opened(workers) as loader:
         ours = taken(loader.batches(planned(9)))
-    assert [plan for plan, _ in ours] == [plan for plan, _ in expected]
-    for (_, left), (_, right) in zip(ours, expected, strict=True):
+    for (plan, left), (other, right) in zip(ours, expected, strict=True):
+        assert plan == other
         assert list(left) == list(right)
         for name in right:
             np.testing.assert_array_equal(left[name], right[name], strict=True)
@@ -91,47 +101,35 @@ def test_batches_equal_those_of_the_serial_loader(run, consumer, workers):
         assert len([row for row in rows[kind] if row.worker >= 0]) == 9 * 3, kind
     for kind in EDGES if workers else ():
         assert {row.batch for row in rows[kind]} >= set(range(9)), kind
-
-
-ERRORS = {
-    "ours": (FileFormatError("a.grib: cut short"), FileFormatError, r"^a\.grib: cut short$"),
-    "plugin": (SchemaError("a.grib: other schema"), FileFormatError, "other schema"),
-    "other": (ZeroDivisionError("twice\nover"), WorkerError, "^worker-0: sample 4 .*: twice$"),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_errors_of_workers_keep_their_type_or_name_worker_and_sample(run, consumer, name):
-    error, kind, word = ERRORS[name]
-    pipeline = breaking_pipeline(4, error=error)
-    with (
-        torch_loader(run, consumer, workers=1, pipeline=pipeline) as loader,
-        pytest.raises(kind, match=word),
-    ):
-        taken(loader.batches(planned(4)))
+    with opened(workers) as loader:  # a round that is left early does not disturb the next
+        next(loader.batches(planned(8)))
+        second = [batch.planned.batch for batch in loader.batches(planned(4, first=8))]
+    assert second == [8, 9, 10, 11]
 
 
 # Torch's SIGCHLD handler raises wherever the consumer is, also where nothing can be raised.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_killed_worker_is_named_and_the_others_end(run, consumer):
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_of_workers_keep_their_type_or_name_worker_and_sample(opened, name):
+    error, kind, word = ERRORS[name]
     read, *others = tiny_pipeline().steps
-    pipeline = Pipeline(
-        tiny_pipeline().spec, range(12), (Step(read.kind, read.label, Doomed()), *others)
-    )
-    loader = torch_loader(run, consumer, workers=1, pipeline=pipeline)
-    with pytest.raises(WorkerError, match=r"^DataLoader worker \(pid[^\n]*$"):
+    doomed = (Step(read.kind, read.label, Doomed()), *others)
+    pipeline = Pipeline(tiny_pipeline().spec, range(12), doomed)
+    if error is not None:
+        pipeline = breaking_pipeline(4, error=error)
+    loader = opened(1, pipeline)
+    with pytest.raises(kind, match=word):
         taken(loader.batches(planned(4)))
     assert multiprocessing.active_children() == []
+    loader.close()
 
 
-def test_steps_in_one_keep_their_name_and_windows_are_a_transform(run, consumer):
-    preprocess = tiny_pipeline().steps[2]
-    steps = (Step(Kind.FUSED, "read+decode", ReadAndDecode()), preprocess)
-    pipeline = windowed_pipeline(
-        Pipeline(tiny_pipeline().spec, range(12), steps), [[0, 1], [1, 2], [2, 3]], Window((0, 1))
-    )
-    plan = [PlannedBatch(0, 0, (0, 1)), PlannedBatch(1, 0, (2,))]
-    with torch_loader(run, consumer, workers=1, pipeline=pipeline) as loader:
+def test_steps_in_one_keep_their_name_and_windows_are_a_transform(opened, run):
+    steps = (Step(Kind.FUSED, "read+decode", ReadAndDecode()), tiny_pipeline().steps[2])
+    whole = Pipeline(tiny_pipeline().spec, range(12), steps)
+    pipeline = windowed_pipeline(whole, [[0, 1], [1, 2], [2, 3]], Window((0, 1)))
+    with opened(1, pipeline) as loader:
+        plan = [PlannedBatch(0, 0, (0, 1)), PlannedBatch(1, 0, (2,))]
         batches = taken(loader.batches(plan))
     assert [arrays["field"].shape for _, arrays in batches] == [(2, 2, 3, 4), (1, 2, 3, 4)]
     rows = rows_by_kind(run)
@@ -143,15 +141,13 @@ def test_steps_in_one_keep_their_name_and_windows_are_a_transform(run, consumer)
 
 
 def test_a_batch_that_arrives_out_of_turn_is_in_the_way_of_the_one_waited_for(
-    run, consumer, tmp_path
+    opened, run, tmp_path
 ):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     # Only sample 11 is read at once: its worker's batch arrives before the one waited for.
-    slow, quick = [0], [11]
-    plan = [type(planned(1)[0])(number, 0, tuple(s)) for number, s in enumerate((slow, quick))]
-    pipeline = breaking_pipeline(11, gate=gate)
-    with torch_loader(run, consumer, workers=2, pipeline=pipeline) as loader:
+    plan = [PlannedBatch(0, 0, (0,)), PlannedBatch(1, 0, (11,))]
+    with opened(2, breaking_pipeline(11, gate=gate)) as loader:
         opener = multiprocessing.get_context("fork").Process(
             target=_open_after_serialise, args=(gate, run), daemon=True
         )
@@ -160,11 +156,9 @@ def test_a_batch_that_arrives_out_of_turn_is_in_the_way_of_the_one_waited_for(
         assert [batch.planned.batch for batch in batches] == [0, 1]
         opener.join()
     rows = rows_by_kind(run)
-    assert [(row.batch, row.flags) for row in rows[Kind.HEAD_OF_LINE]] == [(0, 0)]
-    assert [(row.batch, row.flags) for row in rows[Kind.UNPICKLE]] == [
-        (1, Flag.DETAIL),
-        (0, 0),
-    ]
+    flags = {kind: [(row.batch, row.flags) for row in rows[kind]] for kind in rows}
+    assert flags[Kind.HEAD_OF_LINE] == [(0, 0)]
+    assert flags[Kind.UNPICKLE] == [(1, Flag.DETAIL), (0, 0)]
 
 
 def _open_after_serialise(gate, run):
@@ -173,14 +167,6 @@ def _open_after_serialise(gate, run):
         os.sched_yield()
     with gate.open("wb"):
         pass
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_round_left_early_does_not_disturb_the_next(run, consumer, workers):
-    with torch_loader(run, consumer, workers=workers) as loader:
-        next(loader.batches(planned(8)))
-        second = [batch.planned.batch for batch in loader.batches(planned(4, first=8))]
-    assert second == [8, 9, 10, 11]
 
 
 @pytest.mark.long
