@@ -50,11 +50,7 @@ def iterator_key(iterator: Any) -> Any:
 
 
 class GraphWaits:
-    """The waits of this process's compiled functions, until they are taken.
-
-    TensorFlow's clock is the wall clock, in microseconds; they are moved to the recording's by how
-    far the two are apart when they are taken, and never out of the time since the last taking.
-    """
+    """The waits of this process's compiled functions, until they are taken."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -40,13 +40,7 @@ def write_opaque(recorder: Recorder, wait: LoaderWait, epoch: int) -> None:
 
 
 class HostTracer:
-    """Traces what TensorFlow's threads do from ``start`` to ``stop``; one at a time in a process.
-
-    TensorFlow times its calls by a clock of its own: two calls of ours, with known times around
-    them, tell how far that is from the recording's. Where the script starts its own profiler, this
-    trace ends first. Of batches it is told the waits (`waits`) and what a loop did with them
-    (`steps`, in `scopes`).
-    """
+    """Traces what TensorFlow's threads do; two calls of ours tell how far its clock is away."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.failure = ""
@@ -100,11 +94,7 @@ class HostTracer:
                 self._give_up(f"the trace was not written: {_in_short(error)}")
 
     def write(self, *, epoch: int, in_loop: bool = True) -> int:
-        """End the trace and write its work; return the batches that it has work of.
-
-        The other batches that were waited for are opaque. ``in_loop``: whether work on the thread
-        of the training loop is within its waits.
-        """
+        """End the trace and write its work; return the batches that it has work of."""
         self.stop()
         traced: set[int] = set()
         if self._folder is not None:
@@ -144,11 +134,7 @@ class HostTracer:
         return {work.batch for work in works if work.batch >= 0}
 
     def _write_parts(self, threads: Sequence[TracedThread], offset_ns: int) -> None:
-        """Write forward pass, backward pass and optimiser of the steps within the trace.
-
-        Not of the last one: a thread that still ends its run when the trace does is not told of,
-        and nobody could say which run its operations are of.
-        """
+        """Write the parts of the steps within the trace, but the last: its operations may lack."""
         if self.scopes is None:
             return
         (begun_ns, _), (ended_ns, _) = self._bounds[0], self._bounds[-1]
@@ -199,10 +185,7 @@ class HostTracer:
 
 
 class _GivesWay:
-    """Stands where TensorFlow keeps the lock of its one profiler, while that traces for us.
-
-    Whoever else takes the lock wants to start a profiler, or to stop one: ours ends before.
-    """
+    """Stands for the lock of TensorFlow's one profiler: who else takes it ends our trace before."""
 
     def __init__(self, tracer: HostTracer) -> None:
         self._tracer = tracer

@@ -1,10 +1,4 @@
-"""A Keras callback that tells each step's wait from its computing.
-
-Keras asks for a batch inside the function it compiled of a step: what is waited for there is timed
-by `iobench.tensorflow.graph_waits`, the rest of the call is forward and backward pass and the
-optimiser's step. A trace tells these apart (`iobench.tensorflow.step_parts`), for the batches that
-have one.
-"""
+"""A Keras callback that tells each step's wait from its computing."""
 
 from __future__ import annotations
 

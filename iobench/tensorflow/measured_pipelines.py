@@ -131,12 +131,7 @@ class TFPipelineLoader(IterableLoader):
 
 
 class TFExampleLoader(MeasuredLoader):
-    """Reads the shards of a store with ``TFRecordDataset``, parses, batches and prefetches.
-
-    As a script would: ``TFRecordDataset(files, num_parallel_reads).repeat().map(parse).batch()
-    .prefetch()``. Samples come in the store's order, whatever the plan says of them; of it only
-    the numbers of the batches are used. Batches stay valid as long as they are held.
-    """
+    """Reads a store's shards with ``TFRecordDataset``, parses, batches and prefetches them."""
 
     def __init__(
         self,

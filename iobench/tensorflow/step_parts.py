@@ -56,10 +56,7 @@ class LoopStep(NamedTuple):
 
 
 class StepScopes(msgspec.Struct, frozen=True):
-    """The scopes in which a model computes and its optimiser works, as Keras names both.
-
-    Without any names no part is told of a step; ``why_none`` is why there may be none.
-    """
+    """The scopes in which a model computes and its optimiser works; ``why_none`` if unknown."""
 
     model: str
     optimizer: str

@@ -74,10 +74,7 @@ LONGEST_CHAIN: Final = 16
 
 
 def operation_name(name: str) -> str:
-    """Return the name of an operation without its version, number and ``Dataset``.
-
-    ``ParallelMapDatasetV2:1``, ``ParallelMapV2`` and ``ParallelMap[0]`` are ``ParallelMap``.
-    """
+    """Return an operation without version, number, ``Dataset``: ``Map`` of ``MapDatasetV2:1``."""
     plain = name.partition("[")[0].partition(":")[0].partition("(")[0]
     head, result, version = plain.rpartition("V")
     if result and head and version.isdecimal():
@@ -237,10 +234,7 @@ def _functions_run(threads: Sequence[TracedThread]) -> dict[Run, str]:
 
 
 def iterator_of(name: str) -> str:
-    """Return the place of an iterator in its pipeline, from the training loop's end on.
-
-    ``Iterator::Root::ParallelInterleaveV4[3]::Map`` is ``Root::ParallelInterleaveV4[]::Map``.
-    """
+    """Return the place of an iterator in its pipeline, without numbers, from the loop's end on."""
     return NUMBERED.sub("[]", name.removeprefix(ITERATOR))
 
 

@@ -1,8 +1,4 @@
-"""What is recorded of an iterator of tf.data: its waits, and a window of its threads' work.
-
-`GRAPH_WAITS` keeps the waits of a ``tf.function`` that calls ``next(iterator)`` until Python runs
-again: the next pass over a dataset, or the end of the recording.
-"""
+"""What is recorded of an iterator of tf.data: its waits, and a window of its threads' work."""
 
 from __future__ import annotations
 

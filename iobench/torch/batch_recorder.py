@@ -1,8 +1,4 @@
-"""One batch where it is made, in a worker or the training process: its samples, stages, collate.
-
-Nothing of the user's is wrapped but the collate function: PyTorch asks for the samples one by one
-as it iterates over the indices, so each step of that iteration ends a sample and begins the next.
-"""
+"""One batch where it is made, in a worker or the training process: samples, stages, collate."""
 
 from __future__ import annotations
 
@@ -55,10 +51,7 @@ def open_digests(is_recorded: bool, run: Path, rank: int) -> DigestLog | None:
 
 
 class BatchTag(NamedTuple):
-    """Which batch is to be made, when that was asked for, and whether to record it.
-
-    It is pickled as a plain tuple: a class of its own would take longer than all that it tells.
-    """
+    """Which batch is to be made, when that was asked for, whether to record it; sent as a tuple."""
 
     batch: int
     epoch: int
@@ -67,11 +60,7 @@ class BatchTag(NamedTuple):
 
 
 class BatchRecorder:
-    """Records how the thread that calls it makes one batch after another.
-
-    Per batch: `begin`, then what the fetcher does (`sample` and `end_sample` as it takes indices,
-    `collating` around the user's function), then `finish`.
-    """
+    """Records how a thread makes batches: `begin`, `sample`, `end_sample`, `collate`, `finish`."""
 
     def __init__(
         self,
@@ -223,11 +212,7 @@ class BatchRecorder:
         self._sample_ns = -1
 
     def stage(self, kind: Kind, start_ns: int, cpu_ns: int, value: Any) -> int:
-        """Record a stage of a sample that brought this value; return its time.
-
-        ``start_ns`` and ``cpu_ns`` are the times at its beginning, the second -1 where the thread's
-        CPU time was not asked for.
-        """
+        """Record a stage begun then that brought this value; return its time."""
         lane = self.lane
         now_ns, read_cpu_ns = lane.now_ns, lane.cpu_ns
         if cpu_ns >= 0:

@@ -29,11 +29,7 @@ TYPES: Final = ("cuda", "xpu")
 
 
 class TorchAccelerator:
-    """A device of torch's; an `iobench.recording.device_lane.Accelerator`.
-
-    Marks are events of a pool that grows as needed, put into the current stream of the calling
-    thread. Who waits for one sleeps, where the driver has such events (CUDA and HIP).
-    """
+    """A device of torch's, an `Accelerator`; marks are events of a pool, in the thread's stream."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

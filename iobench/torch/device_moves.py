@@ -140,12 +140,7 @@ def _timed(name: str, original: Any) -> Callable[..., Any]:
 
 
 def _is_work(tensor: Any) -> bool:
-    """Tell whether a method of this tensor is the work itself, and not its announcement.
-
-    Modes and classes with a ``__torch_function__`` are given the method, and call it again where
-    they want it done; asking them for a property would be seen by them. Tensors of classes that
-    do what torch dispatches are stand-ins for others, or consist of others.
-    """
+    """Tell whether a method of this tensor is the work itself, and not its announcement."""
     if _n_modes():
         return False
     kind = type(tensor)
@@ -244,10 +239,7 @@ def _pins_for_loader(frame: FrameType | None) -> bool:
 
 
 class _Region:
-    """One move, between two marks in the queue of the device that was moved to before.
-
-    Of a process that moves to several devices, moves to the others have the host's time alone.
-    """
+    """One move, between two marks in the queue of the device that was moved to first."""
 
     __slots__ = ("_device", "_lane", "_marks", "_put_ns")
 

@@ -1,8 +1,4 @@
-"""Every DataLoader of a script recorded, whoever imported the class: for ``iobench run``.
-
-The method ``__iter__`` of torch's class, and of torchdata's ``StatefulDataLoader``, is replaced;
-what it does is imported when the first loader is iterated over.
-"""
+"""Every DataLoader of a script recorded, whoever imported the class: for ``iobench run``."""
 
 from __future__ import annotations
 

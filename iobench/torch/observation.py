@@ -289,11 +289,7 @@ class WorkersObservation(Observation):
             self._emit_pin(start_ns, nbytes, tag)
 
     def arrived(self, number: int, nbytes: int, start_ns: int, start_cpu_ns: int) -> None:
-        """Record the unpickling of a batch.
-
-        One unpickled by the training loop while it waits for another is in that one's way: the
-        time counts there, and as a detail with its own batch.
-        """
+        """Record the unpickling of a batch, and in whose way it was: of the one waited for."""
         tag = self._tags.get(number)
         if tag is None:
             return

@@ -225,11 +225,7 @@ def _n_held_by(dataset: Any) -> int:
 
 
 class TravelQueue(multiprocessing.queues.Queue):  # type: ignore[type-arg]
-    """Carries the indices of batches to a worker, or batches to the training process.
-
-    torch sends pairs of a task's number and something; with what we tell beside, they are three.
-    Plain tuples: an object of a class of ours takes longer to pickle than all the rest of it.
-    """
+    """Carries tasks to a worker or batches back; with what we tell torch's pairs are threes."""
 
     log: WorkersObservation | None = None
     arrival: _Arrival | None = None

@@ -250,10 +250,7 @@ class Ens10(PluginFiles):
         return read_extents(where)
 
     def decode(self, raw: Raw, where: Sequence[FileRange[str]]) -> Arrays:
-        """Return the members of each variable, shape (member, latitude, longitude), and ``target``.
-
-        All are float32, in the variables' own units.
-        """
+        """Return the members of each variable, (member, latitude, longitude), and ``target``."""
         messages, shape = iter(raw), self.layout.shape
         fields = self._fields(messages)
         arrays: dict[str, NDArray[Any]] = {

@@ -39,11 +39,7 @@ TASK_LEVELS = (850, 500)
 
 
 class GribField(NamedTuple):
-    """One field: cfgrib's name, ECMWF's parameter number, units, range of values, level in hPa.
-
-    At a pressure level ``name`` has it, too: ``z500``; ``short_name`` has not. At the surface the
-    level is 0. ``noise`` is that of a stand-in's values.
-    """
+    """One field: cfgrib's name, ECMWF's number, units, a stand-in's range and noise, level."""
 
     short_name: str
     param_id: int
@@ -76,10 +72,7 @@ SURFACE_FIELDS = (
 
 
 class PressureVariable(NamedTuple):
-    """One variable on pressure levels: its names, and the range of its values at each level.
-
-    ``noise`` is that of a stand-in's values, up to 700 hPa and above.
-    """
+    """One variable: its range at each level, and a stand-in's noise up to 700 hPa and above."""
 
     name: str
     param_id: int
@@ -222,10 +215,7 @@ class Ensemble(StandIn, frozen=True):
 
 
 def plan_of_size(dtype: str, *, scale: float | None, tiny: bool, seed: int) -> Ensemble:
-    """Return the plan of a size: tiny, the profile's default, or a share of all samples.
-
-    The default has step 48 h alone, and of the levels those upstream's ``grib_copy`` leaves.
-    """
+    """Return the plan of a size: tiny, the profile's default (step 48 h alone), or a share."""
     fields = SURFACE_FIELDS if dtype == "sfc" else PRESSURE_FIELDS
     years, n_members, shape = DEFAULT_YEARS, MEMBERS, GRID
     steps: tuple[int, ...] = STEPS

@@ -1,8 +1,4 @@
-"""Normalisation of ensemble means and deviations, per channel and grid point.
-
-Mean and divisor over all samples are computed once and kept beside the index, as an ``.npy`` file
-that every loading process maps.
-"""
+"""Means and deviations per channel and grid point, kept in a file that every process maps."""
 
 from __future__ import annotations
 
@@ -91,10 +87,7 @@ def keep_statistics(
     *,
     n_values: int,
 ) -> PointStatistics:
-    """Return the statistics over samples, computed where they are not kept.
-
-    They are known by the samples and their ``files``; a sample has ``n_values``.
-    """
+    """Return the statistics over samples, computed where none are kept of them and ``files``."""
     states = [(path.name, path.stat()) for path in map(as_path, files)]
     about = {
         "version": NORMALISATION_VERSION,

@@ -236,10 +236,7 @@ def air_density(pressure: Number, temperature: Number, humidity: Number) -> Numb
 
 
 def wind_direction(u: float, v: float) -> float:
-    """Return the notebook's angle in degrees: 90 less that of the wind to the equator.
-
-    It folds opposite directions into one, from 0 to 180.
-    """
+    """Return the notebook's angle in degrees, 0 to 180: opposite directions are one."""
     side = np.copysign(1.0, u)
     return float(90.0 - np.degrees(np.arctan2(v * side, abs(u))))
 
@@ -262,10 +259,7 @@ def pressure_coefficients(file: NetcdfFile, level: int) -> tuple[float, float]:
 def hours_with_production(
     model: Sequence[NDArray[np.datetime64]], turbine: NetcdfFile
 ) -> list[Where]:
-    """Return where the hours are that have weather and at least one value of production.
-
-    ``model`` holds the times of each forecast.
-    """
+    """Return where the hours are that have weather, of ``model``'s times, and any production."""
     [times] = file_times([turbine], "time")
     if not (np.diff(times) > np.timedelta64(0, "s")).all():
         raise FileFormatError(f"{turbine.path}: variable 'time' does not grow throughout")

@@ -81,10 +81,7 @@ class WeatherField(NamedTuple):
 
 
 class LevelType(msgspec.Struct, frozen=True):
-    """One of the three kinds of weather files; ``kind`` is as the plugin's names have it.
-
-    ``required`` are the variables training reads; other ones may be there too.
-    """
+    """One of the three kinds of weather files; ``required`` are the variables training reads."""
 
     kind: str
     prefix: str
@@ -202,10 +199,7 @@ def grid_of(plan: StandIn) -> Grid:
 
 
 def run_contents(plan: StandIn, kind: LevelType, day: str, hour: str) -> StandInFile:
-    """Return one forecast as grib_to_netcdf writes it: classic, 64-bit offsets, int16 packed.
-
-    Each file has a range of its own, as with real ones.
-    """
+    """Return one forecast as grib_to_netcdf writes it: int16 in a range of its own."""
     start = np.datetime64(f"{day}T{hour}", "h")
     n_hours = int((start - np.datetime64("1900-01-01T00", "h")).astype(int))
     hours, since = n_hours + np.arange(N_STEPS, dtype="i4"), "hours since 1900-01-01 00:00:00.0"
@@ -237,10 +231,7 @@ def run_contents(plan: StandIn, kind: LevelType, day: str, hour: str) -> StandIn
 
 
 def production_contents(plan: StandIn, turbine: Turbine) -> StandInFile:
-    """Return ten-minute production of one turbine, at one point.
-
-    It has a few gaps. Names and units but for the first are assumed.
-    """
+    """Return a turbine's ten-minute production, with gaps; names but the first are assumed."""
     n_steps = (N_TINY_PRODUCTION_DAYS if plan.tiny else len(ALL_DAYS)) * STEPS_PER_DAY
     first = ALL_DAYS.index(FIRST_DAYS[0]) * STEPS_PER_DAY if plan.tiny else 0
     minutes = 10 * (first + np.arange(n_steps))

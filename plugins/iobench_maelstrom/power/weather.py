@@ -54,10 +54,7 @@ DATE = Option(
 
 
 class PowerFiles(PluginFiles, Recipe):
-    """Weather forecasts of ``prefixes``, two runs a day, and ``others``: files of all days.
-
-    Without days chosen it is those at hand; a day at hand only in part is an error.
-    """
+    """Forecasts of ``prefixes``, two runs a day, and ``others``; by default those at hand."""
 
     extras = ("climetlab", "netcdf", "convert")  # the plugin opens its files with dask
     package = "climetlab-maelstrom-power-production==0.2.2"

@@ -62,10 +62,7 @@ GROUP_UNITS = {"pressure_hl": "Pa", "inter_inputs": "1"}
 
 
 class Radiation(archive.RadiationFiles, Recipe):
-    """Columns of the raw radiation files; options as upstream's.
-
-    Each of ``file_numbers`` is a pair of files: those of inputs come first, then the outputs.
-    """
+    """Columns of the raw radiation files, inputs first; options as upstream's."""
 
     name = "maelstrom-radiation"
     title = "Atmospheric columns and their radiative fluxes, NetCDF (MAELSTROM A3)"

@@ -280,10 +280,7 @@ class RadiationFiles(PluginFiles):
         raise NotImplementedError
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
-        """Return what a stand-in holds; ``scale`` is the share of the columns of subset 2020.
-
-        Up to the files of `stand_in_subsets` these get shorter, beyond there are more of them.
-        """
+        """Return what a stand-in holds; ``scale`` is the share of the columns of subset 2020."""
         first = [key for name in self.stand_in_subsets for key in self.combined(self.subsets[name])]
         few, some, all_columns = self.n_columns
         keys, n_columns = first, few if tiny else some

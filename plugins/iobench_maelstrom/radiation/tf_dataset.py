@@ -84,10 +84,7 @@ class _FileFrames(msgspec.Struct, frozen=True):
 
 
 def _inspect(path: Path) -> _FileFrames:
-    """Return how many examples a TFRecord file has.
-
-    The size of the file and the header of the last frame say that all have the size of the first.
-    """
+    """Return how many examples a TFRecord file has, which have the size of the first."""
     size = path.stat().st_size
     try:
         first = next(scan_frames(path), None)
@@ -162,11 +159,7 @@ def tf_batches(
 
 
 def import_tensorflow() -> Any:
-    """Return TensorFlow, quiet; it sees no GPU, for batches are made on the CPU.
-
-    Nothing is run yet, so a process may still be forked; one that was after TensorFlow ran cannot
-    run it again.
-    """
+    """Return TensorFlow, quiet and without GPUs; nothing is run: processes may be forked."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         import tensorflow
@@ -200,11 +193,7 @@ SOLAR_CHANNELS = [1, -1]
 
 
 class RadiationTf(archive.RadiationFiles):
-    """Columns of the radiation TFRecords, beside a ``tf.data`` pipeline; options as upstream's.
-
-    Where the files are (upstream's ``path``) and their order (``shuffle_files``) are the locator's
-    and the loader's.
-    """
+    """Columns of the radiation TFRecords, beside a ``tf.data`` pipeline; options as upstream's."""
 
     name = "maelstrom-radiation-tf"
     title = "Atmospheric columns and their radiative fluxes, TFRecord (MAELSTROM A3)"

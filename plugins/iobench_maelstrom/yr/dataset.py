@@ -106,15 +106,7 @@ class PatchGrid(msgspec.Struct, frozen=True):
 
 
 class Yr(PluginFiles, Recipe):
-    """MAELSTROM A1 as its training reads it; see `Recipe`.
-
-    Patches are read by extent: of each variable only the ranges of the patch's rows. A row of 256
-    predictors is 8 KiB of 56: whole rows would be five times the bytes of a sample, a whole lead
-    time fifty times. Measured on a local disk, ranges took 12 ms a sample from it and 3 ms from
-    memory, whole rows 28 and 5; all 63 patches of a lead time one by one 0.46 s, the lead time at
-    once 0.67 s. Targets, 1 KiB of 7 a row, are read with what lies between: fewer system calls
-    cost less than the bytes they save.
-    """
+    """MAELSTROM A1 as its training reads it: of each variable only the ranges of a patch's rows."""
 
     example = "dates=2020-03-01,2020-03-02"
     name = "maelstrom-yr"
@@ -290,10 +282,7 @@ class Yr(PluginFiles, Recipe):
         return msgspec.structs.replace(labels, coordinates=(*times, *others))
 
     def _moments(self) -> tuple[Any, Any]:
-        """Return each channel's mean and deviation.
-
-        By the plugin's table; lead time, x and y by their own.
-        """
+        """Return each channel's mean and deviation, by the plugin's table or its own values."""
         (y, y_end), (x, x_end) = self.grid.y_range, self.grid.x_range
         features = (self.grid.leadtimes, range(x_end - x), range(y_end - y))
         known = (*archive.PREDICTORS, *archive.STATIC_PREDICTORS)
