@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
-from iobench.tensorflow import hooks
+from iobench.tensorflow import hooks, watching
 from iobench.tensorflow.step_parts import LoopStep, StepScopes
-from iobench.tensorflow.watching import last_requested, take_waits, watch_of, write_waits
+from iobench.tensorflow.watching import take_waits, watch_of, write_waits
 
 if TYPE_CHECKING:
     from iobench.tensorflow.watching import IteratorWatch
@@ -93,7 +93,7 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
             number = -1 if watch is None else watch.waited(wait)
             if wait.is_batch:
                 held.append((wait.requested_ns, wait.delivered_ns, number, watch))
-        latest = last_requested()
+        latest = watching.last_requested
         if not held and latest is not None and latest.recording is recording:
             requested_ns, delivered_ns = latest.log.requested_ns, latest.log.delivered_ns
             if delivered_ns >= self._begun_ns:  # in Python

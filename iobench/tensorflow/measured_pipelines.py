@@ -22,7 +22,7 @@ from iobench.loaders.planned_loaders import IterableLoader
 from iobench.recording.kinds import Kind
 from iobench.stores.tfrecord import FeatureKind, feature_kinds
 from iobench.tensorflow.host_tracer import HostTracer
-from iobench.tensorflow.tensors import as_array
+from iobench.tensorflow.store_loader import as_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -158,7 +158,7 @@ class TFExampleLoader(MeasuredLoader):
             try:
                 tensors = next(self._iterator)
             except tf.errors.OpError as error:
-                raise WorkerError(f"tf.data: {_in_a_line(error)}") from error
+                raise WorkerError(f"tf.data: {' '.join(error.message.split())}") from error
         arrays = {name: as_array(tensors[name]) for name in self._spec.names}
         return Batch(planned, arrays, IN_THREADS)
 
@@ -216,7 +216,3 @@ def _feature(variable: Variable, kind: FeatureKind) -> tuple[Any, Callable[[Any]
         return values if raw.as_numpy_dtype == dtype.type else tf.bitcast(values, dtype.name)
 
     return tf.io.FixedLenFeature((), tf.string), from_bytes
-
-
-def _in_a_line(error: tf.errors.OpError) -> str:
-    return " ".join(str(error.message).split())

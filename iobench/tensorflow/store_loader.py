@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import tensorflow as tf
 
+from iobench.errors import OptionError
 from iobench.loaders.ring.framework_loader import resolve_options
 from iobench.loaders.ring.loader import DEPTH, RingLoader
 from iobench.loaders.ring.loader_config import LoaderConfig, with_options
 from iobench.loaders.ring.log import BatchLog
-from iobench.loaders.ring.presenting import Presenter, map_leaves
-from iobench.tensorflow.tensors import as_tensor, float_cast
+from iobench.loaders.ring.presenting import ArrayCast, Presenter, map_leaves
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from iobench.loaders.contract import BatchSource
     from iobench.loaders.ring.framework_loader import NumberedSamples
@@ -121,3 +123,46 @@ class TFStoreLoader(RingLoader):
 
 def _as_arrays(batch: Any) -> Any:
     return map_leaves(batch, np.asarray)
+
+
+# -- from the arrays of a batch to tensors, without a copy where TensorFlow can share memory ---
+
+
+ALIGNMENT: Final = 64
+"""Of TensorFlow's own memory: its kernels end the process where they meet less."""
+
+
+def as_tensor(leaf: Any) -> Any:
+    """Return an array as a tensor on the CPU; what is no array stays as it is."""
+    if isinstance(leaf, np.generic):
+        leaf = np.asarray(leaf)
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    if leaf.dtype == tf.bfloat16.as_numpy_dtype:  # DLPack of NumPy does not know it
+        return tf.bitcast(as_tensor(leaf.view(np.uint16)), tf.bfloat16)
+    flags = leaf.flags
+    is_shared = flags.c_contiguous and flags.writeable and leaf.ctypes.data % ALIGNMENT == 0
+    if is_shared and leaf.dtype.kind in "iufc" and leaf.dtype.isnative:
+        return tf.experimental.dlpack.from_dlpack(leaf.__dlpack__())
+    with tf.device("CPU:0"):
+        return tf.constant(leaf)
+
+
+def as_array(tensor: Any) -> NDArray[Any]:
+    """Return a tensor on the CPU as a read-only array of the same memory, which it keeps alive."""
+    if np.dtype(tensor.dtype.as_numpy_dtype).kind not in "iufcb":
+        return np.asarray(tensor.numpy())  # bfloat16: unknown to the protocol of buffers
+    return np.asarray(memoryview(tensor))
+
+
+def float_cast(dtype: Any) -> ArrayCast:
+    """Return the cast to what ``dtype=`` names."""
+    try:
+        result = tf.as_dtype(dtype)
+    except TypeError:
+        result = None
+    if result is None or not result.is_floating:
+        raise OptionError(
+            f"dtype={dtype!r}: expected a floating-point dtype such as 'float32' or 'bfloat16'"
+        )
+    return ArrayCast(np.dtype(result.as_numpy_dtype))

@@ -215,13 +215,6 @@ def _batch(
     return -1
 
 
-def _around(call: TracedCall) -> Iterator[TracedCall]:
-    outer = call.within
-    while outer is not None:
-        yield outer
-        outer = outer.within
-
-
 def _functions_run(threads: Sequence[TracedThread]) -> dict[Run, str]:
     """Return the iterators that run functions, by the runs."""
     result: dict[Run, str] = {}
@@ -264,7 +257,8 @@ def _iterator_run(call: TracedCall, runs: Mapping[Run, str]) -> str:
 
 def _iterator_around(call: TracedCall, runs: Mapping[Run, str]) -> str:
     """Return the iterator that a call works for, ``""`` if it is none of tf.data."""
-    for outer in _around(call):
+    outer = call.within
+    while outer is not None:
         if outer.short.startswith(ITERATOR):
             return iterator_of(outer.name)
         if outer.name.endswith(MADE):  # by the iterator from which it pulls
@@ -273,6 +267,7 @@ def _iterator_around(call: TracedCall, runs: Mapping[Run, str]) -> str:
             return parent or outer.name.removesuffix(MADE)
         if outer.name in EXECUTED:
             return _iterator_run(outer, runs)
+        outer = outer.within
     return ""
 
 

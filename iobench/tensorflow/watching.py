@@ -52,7 +52,8 @@ NOBODYS: Final = (
 LOST: Final = "tf.data: {} waits inside compiled functions, more than are kept between two passes"
 
 _latest: IteratorWatch | None = None
-_last_requested: IteratorWatch | None = None
+last_requested: IteratorWatch | None = None
+"""The pass whose batch a loop of Python's got last."""
 _ending: _Ending | None = None
 _watches: dict[int, IteratorWatch] = {}
 """By `iterator_key`: kept until what compiled functions waited for has been taken."""
@@ -93,11 +94,11 @@ class IteratorWatch:
         self._in_loop = True
         traced = not known.n_passes and recording.detail != "batch"
         self._tracer = HostTracer(recording.recorder) if traced else None
-        self._iterator: weakref.ref[Any] | None = None
+        self.iterator: weakref.ref[Any] | None = None
 
     def take_iterator(self, iterator: Any) -> None:
         """Take the iterator that was asked for."""
-        self._iterator = weakref.ref(iterator)
+        self.iterator = weakref.ref(iterator)
         key = int(iterator_key(iterator))
         if key >= 0:
             _watches[key] = self
@@ -105,8 +106,8 @@ class IteratorWatch:
 
     def delivered(self, nbytes: int) -> None:
         """Note that the loop holds the batch it asked the log for."""
-        global _last_requested
-        _last_requested = self
+        global last_requested
+        last_requested = self
         self._number_epoch()
         before_ns = self.log.delivered_ns
         number = self.recording.next_batch()
@@ -152,11 +153,6 @@ class IteratorWatch:
         """Note that the iterator is gone, or the recording at its end. Idempotent."""
         self.log.leave()
         self._close_window()
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether nobody can ask its iterator any more."""
-        return self._iterator is None or self._iterator() is None
 
     def _number_epoch(self) -> None:
         """Give the pass its number, now that it brings a batch; or the batch that of its epoch."""
@@ -241,11 +237,6 @@ def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
     return _latest
 
 
-def last_requested() -> IteratorWatch | None:
-    """Return the pass whose batch a loop of Python's got last."""
-    return _last_requested
-
-
 def watch_of(wait: GraphWait) -> IteratorWatch | None:
     """Return whose iterator was waited for in a compiled function; None where nobody noted it."""
     return _latest if wait.iterator < 0 else _watches.get(wait.iterator)
@@ -302,7 +293,7 @@ def write_waits(recording: Recording) -> None:
     if n_unknown:
         recording.add_unseen(NOBODYS.format(n_unknown))
     for key, each in [*_watches.items()]:
-        if each.is_gone:
+        if each.iterator is None or each.iterator() is None:  # nobody can ask it any more
             del _watches[key]
 
 

@@ -14,8 +14,7 @@ import pytest
 from iobench.datasets.contract import Arrays, Dataset, Raw, SampleIndex, make_sample
 from iobench.datasets.locate import FileLocator, Locator
 from iobench.errors import IobenchError
-from iobench.testing.forks import answer_of_fork
-from iobench.testing.stores import random_sample
+from iobench.testing.stores import answer_of_fork, random_sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,7 @@ import pytest
 from iobench.errors import IobenchError, StoreError
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
-from iobench.testing.forks import answer_of_fork
-from iobench.testing.stores import flip_bit, random_sample, write_store
+from iobench.testing.stores import answer_of_fork, flip_bit, random_sample, write_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,10 +20,9 @@ from iobench.stores.manifest import MANIFEST_NAME, Manifest, read_manifest
 from iobench.stores.plan import chunk_samples
 from iobench.stores.shard_writer import ShardPlan
 from iobench.stores.verification import verify_store
-from iobench.testing.forks import answer_of_fork
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -271,3 +272,25 @@ def flip_bit(file: Path, offset: int) -> None:
     data = bytearray(file.read_bytes())
     data[offset] ^= 1
     file.write_bytes(data)
+
+
+def answer_of_fork(function: Callable[[], Any]) -> Any:
+    """Return what a function returns in a forked child; of an error of iobench's, its text."""
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+
+    def child() -> None:
+        try:
+            answers.put(function())
+        except IobenchError as error:
+            answers.put(str(error))
+        os._exit(0)
+
+    process = context.Process(target=child)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
+        process.start()
+    answer = answers.get()
+    process.join(60)
+    assert process.exitcode == 0
+    return answer

@@ -96,7 +96,9 @@ class TorchLoader(MeasuredLoader):
                 return
             # As in a plain loop only the consumer holds a batch, so that freeing it is not waiting.
             arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-            ready = [Batch(self._drawn.popleft(), arrays, self._last_worker())]
+            maker = self._recording.delivered[2]
+            worker = int(maker.removeprefix("worker-")) if maker.startswith("worker-") else -1
+            ready = [Batch(self._drawn.popleft(), arrays, worker)]
             del tensors, arrays
             yield ready.pop()
 
@@ -126,11 +128,6 @@ class TorchLoader(MeasuredLoader):
                 raise type(error)(_original(error)) from error
             reason = _in_one_line(error)
             raise WorkerError(f"worker-{number}: {reason}; {SHARED_MEMORY}") from error
-
-    def _last_worker(self) -> int:
-        """Return the worker that made the batch delivered last; -1 for the consumer."""
-        maker = self._recording.delivered[2]
-        return int(maker.removeprefix("worker-")) if maker.startswith("worker-") else -1
 
     def _let_go(self) -> None:
         """End the workers, killing those that do not end in time."""

@@ -144,7 +144,9 @@ def _observe_worked(
     known: KnownLoader,
     log: DeliveryLog,
 ) -> Any:
-    observation = WorkersObservation(known, log, pins=_pins(loader))
+    accelerator = getattr(torch, "accelerator", torch.cuda)
+    pins = bool(loader.pin_memory and accelerator.is_available())  # as torch decides it
+    observation = WorkersObservation(known, log, pins=pins)
     try:
         copy, context = _private_copy(loader, observation)
     except KeyError as error:
@@ -228,12 +230,6 @@ def _misfit(loader: Any) -> str | None:
     if MAKER in loader.__dict__ or getattr(kind, MAKER, None) is not getattr(TORCH, MAKER, None):
         return f"{kind.__qualname__} makes iterators of its own"
     return None
-
-
-def _pins(loader: Any) -> bool:
-    """Return whether torch will start a thread that pins, as torch decides it."""
-    accelerator = getattr(torch, "accelerator", torch.cuda)
-    return bool(loader.pin_memory and accelerator.is_available())
 
 
 def _known_loader(recording: Recording, loader: Any) -> KnownLoader:

@@ -20,7 +20,7 @@ from iobench.chunks.decoded_chunks import (
     take_decode_counts,
 )
 from iobench.errors import OptionError
-from iobench.testing.forks import answer_of_fork
+from iobench.testing.stores import answer_of_fork
 from tests.support.decode_counting import with_decodes
 
 N_TIMES, CHUNK = 24, 6

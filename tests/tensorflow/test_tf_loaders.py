@@ -25,7 +25,7 @@ from iobench.runs.reading import open_profile
 from iobench.samples import SampleSpec, Variable
 from iobench.tensorflow import TFStoreLoader
 from iobench.tensorflow.measured_pipelines import TFExampleLoader, TFPipelineLoader
-from iobench.tensorflow.tensors import as_tensor
+from iobench.tensorflow.store_loader import as_tensor
 
 pytestmark = pytest.mark.timeout(180)
 

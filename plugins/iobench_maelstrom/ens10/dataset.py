@@ -128,6 +128,10 @@ class Ens10(PluginFiles):
         ),
     )
 
+    layout: Layout
+    """What the samples have in common, once they are found."""
+    _statistics: PointStatistics
+
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
         dtype, targets = self.chosen["dtype"], archive.TASKS[self.chosen["dtype"]]
@@ -142,21 +146,12 @@ class Ens10(PluginFiles):
         fields = f"fields at {level} hPa" if level else "surface fields"
         self.title = f"ENS-10 ensemble forecasts, {fields} at step 48 h (MAELSTROM A4)"
         self.published = PUBLISHED_PL if level else PUBLISHED
-        self._layout: Layout | None = None
         self._target_rows: tuple[int, ...] = ()  # of each sample
         self._target_dtype = ""
-        self._statistics: PointStatistics | None = None
 
     @property
     def stand_in_name(self) -> str:
         return self.name if self.task.dtype == "sfc" else f"{self.name}-{self.task.dtype}"
-
-    @property
-    def layout(self) -> Layout:
-        """What the samples have in common, once they are found."""
-        if self._layout is None:
-            raise OptionError(f"{self.name}: call samples() before decode() and preprocess()")
-        return self._layout
 
     # ---- which samples
 
@@ -181,8 +176,8 @@ class Ens10(PluginFiles):
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         forecasts = files[:-1] if self.has_target else files
         index = index_grib(forecasts, cache_dir=locator.cache_dir, progress=locator.progress)
-        self._layout, where = find_messages(index, self.task)
-        starts, members, shape = self._layout.starts, self._layout.members, self._layout.shape
+        self.layout, where = find_messages(index, self.task)
+        starts, members, shape = self.layout.starts, self.layout.members, self.layout.shape
         n_values = len(self.task.fields) * len(members) * shape[0] * shape[1]
         files_of_index = list(map(range_file, index.files))
         self._statistics = keep_statistics(
@@ -193,7 +188,7 @@ class Ens10(PluginFiles):
         variables = [Variable("inputs", inputs, "<f4", ("channel", *grid), "1", channels=channels)]
         if self.has_target:
             ranges, self._target_rows, self._target_dtype = target_ranges(
-                files[-1], self.task, self._layout, locator.cache_dir
+                files[-1], self.task, self.layout, locator.cache_dir
             )
             for messages, field in zip(where, ranges, strict=True):
                 messages.append(field)
@@ -265,8 +260,6 @@ class Ens10(PluginFiles):
     def preprocess(self, arrays: Arrays, where: Sequence[FileRange[str]]) -> Sample:
         """Return ``inputs``, normalised mean and deviation by channel, and the target."""
         shape = self.layout.shape
-        if self._statistics is None:
-            raise OptionError(f"{self.name}: call samples() before preprocess()")
         mean, divisor = self._statistics.mean_and_divisor
         inputs = np.empty((2 * len(self.task.fields), shape[0] * shape[1]), dtype=np.float32)
         for number, variable in enumerate(self.task.fields):
