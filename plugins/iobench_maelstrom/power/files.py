@@ -69,6 +69,17 @@ TINY_GRID = _grid(54.9, 7.0, 60, 80)
 """Around the turbines."""
 
 
+class WeatherField(NamedTuple):
+    """A field of the weather: name, units, long name, bounds and noise of a stand-in's values."""
+
+    name: str
+    units: str
+    long_name: str
+    low: float
+    high: float
+    noise: float
+
+
 class LevelType(msgspec.Struct, frozen=True):
     """One of the three kinds of weather files; ``required`` are the variables training reads."""
 
@@ -77,7 +88,7 @@ class LevelType(msgspec.Struct, frozen=True):
     title: str
     levels: tuple[int, ...]
     level_units: str
-    variables: tuple[RecipeVariable, ...]
+    variables: tuple[WeatherField, ...]
     required: tuple[str, ...]
 
     @property
@@ -94,7 +105,11 @@ class LevelType(msgspec.Struct, frozen=True):
     @property
     def fields(self) -> tuple[RecipeVariable, ...]:
         """The variables training reads, as a recipe has them."""
-        return tuple(each for each in self.variables if each.name in self.required)
+        return tuple(
+            RecipeVariable(name, units)
+            for name, units, *_ in self.variables
+            if name in self.required
+        )
 
 
 MODEL = LevelType(
@@ -104,10 +119,10 @@ MODEL = LevelType(
     tuple(range(128, 138)),
     "1",
     (
-        RecipeVariable("t", "K", 225.0, 325.0, noise=0.39),
-        RecipeVariable("q", "kg kg**-1", 1e-6, 2.5e-2, noise=0.4),
-        RecipeVariable("u", "m s**-1", -45.0, 45.0, noise=0.39),
-        RecipeVariable("v", "m s**-1", -45.0, 45.0, noise=0.39),
+        WeatherField("t", "K", "Temperature", 225.0, 325.0, 0.39),
+        WeatherField("q", "kg kg**-1", "Specific humidity", 1e-6, 2.5e-2, 0.4),
+        WeatherField("u", "m s**-1", "U component of wind", -45.0, 45.0, 0.39),
+        WeatherField("v", "m s**-1", "V component of wind", -45.0, 45.0, 0.39),
     ),
     ("t", "q", "u", "v"),
 )
@@ -119,12 +134,12 @@ PRESSURE = LevelType(
     (300, 500, 700, 850, 950, 1000),
     "millibars",
     (
-        RecipeVariable("z", "m**2 s**-2", -6000.0, 98000.0, noise=0.2),
-        RecipeVariable("t", "K", 195.0, 320.0, noise=0.38),
-        RecipeVariable("u", "m s**-1", -80.0, 100.0, noise=0.39),
-        RecipeVariable("v", "m s**-1", -80.0, 80.0, noise=0.39),
-        RecipeVariable("r", "%", 0.0, 110.0, noise=0.45),
-        RecipeVariable("q", "kg kg**-1", 1e-8, 2e-2, noise=0.27),
+        WeatherField("z", "m**2 s**-2", "Geopotential", -6000.0, 98000.0, 0.2),
+        WeatherField("t", "K", "Temperature", 195.0, 320.0, 0.38),
+        WeatherField("u", "m s**-1", "U component of wind", -80.0, 100.0, 0.39),
+        WeatherField("v", "m s**-1", "V component of wind", -80.0, 80.0, 0.39),
+        WeatherField("r", "%", "Relative humidity", 0.0, 110.0, 0.45),
+        WeatherField("q", "kg kg**-1", "Specific humidity", 1e-8, 2e-2, 0.27),
     ),
     ("z", "t", "u", "v", "r", "q"),
 )
@@ -139,10 +154,10 @@ SURFACE = LevelType(
     (),
     "",
     (
-        RecipeVariable("sp", "Pa", 60000.0, 106000.0, noise=0.34),
-        RecipeVariable("u10", "m s**-1", -40.0, 40.0, noise=0.38),
-        RecipeVariable("v10", "m s**-1", -40.0, 40.0, noise=0.38),
-        RecipeVariable("t2m", "K", 225.0, 325.0, noise=0.38),
+        WeatherField("sp", "Pa", "Surface pressure", 60000.0, 106000.0, 0.34),
+        WeatherField("u10", "m s**-1", "10 metre U wind component", -40.0, 40.0, 0.38),
+        WeatherField("v10", "m s**-1", "10 metre V wind component", -40.0, 40.0, 0.38),
+        WeatherField("t2m", "K", "2 metre temperature", 225.0, 325.0, 0.38),
     ),
     ("sp",),
 )
@@ -204,6 +219,7 @@ def run_contents(plan: StandIn, kind: LevelType, day: str, hour: str) -> StandIn
             "add_offset": np.float64((high + low) / 2),
             "missing_value": FILL,
             "units": each.units,
+            "long_name": each.long_name,
         }
         values = Smooth(-LARGEST, LARGEST, each.noise)
         fields.append(StandInVariable(each.name, kind.dims, values, "i2", attributes, FILL))
