@@ -1,11 +1,8 @@
 """Forward pass, backward pass and optimiser of Keras' steps, by names of operations in a trace.
 
-Keras compiles a step into one function, whose operations keep the scopes they were made in: the
-gradient tape's, the optimiser's, the model's and its loss'. An instant in which operations of one
-of these run, and of no other, is that part's, and so is one between two operations of the same
-part. An operation without a scope is the backward pass' where it lies between two of the gradient
-tape's: a gradient of the user's own has none. What is neither (metrics, copies, parts that overlap)
-stays the step's.
+Operations keep the scopes they were made in: the gradient tape's, the optimiser's, the model's. An
+instant in which operations of one of these run, and of no other, is that part's. One without a
+scope is the backward pass' between two of the tape's: a gradient of the user's own has none.
 """
 
 from __future__ import annotations

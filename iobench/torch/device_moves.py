@@ -1,13 +1,11 @@
 """What a script moves from the host's memory to its devices, timed from outside.
 
-``Tensor.to``, ``cuda``, ``xpu``, ``copy_`` and ``pin_memory`` are methods of torch's own while
-installed; movers of frameworks (accelerate's ``send_to_device``, Lightning's
-``move_data_to_device``, ...) end in them. What torch compiles has them as operations of its own:
-they are not called there, but a compiled function that calls ``torch.Tensor.to(x)`` instead of
-``x.to()``, or a method of a subclass with a ``__torch_function__``, is compiled in parts, and
+Movers of frameworks end in ``Tensor.to``, ``cuda``, ``xpu``, ``copy_`` and ``pin_memory``. A
+compiled function has them as operations of its own, unless it calls ``torch.Tensor.to(x)``, or a
+method of a subclass with a ``__torch_function__``: it is compiled in parts then, and
 ``fullgraph=True`` refuses it. A move is of the batch whose memory it copies. What a script made of
-a batch first has memory of its own: moved outside of a model's forward pass, of backward passes
-and of steps, it is of the batch that its thread was handed last. All else is labelled `OTHER`.
+a batch first, moved outside of forward and backward passes and of steps, is of the batch that its
+thread was handed last. All else is labelled `OTHER`.
 """
 
 from __future__ import annotations

@@ -35,14 +35,12 @@ if TYPE_CHECKING:
 class StoreLoader(RingLoader):
     """Yields batches of a store as dicts of torch tensors; used like a ``DataLoader``.
 
-    It is no subclass of one: Lightning, accelerate and others take apart the ``DataLoader`` they
-    are given and build another, for ranks and devices; this one is left as it is, and finds its
-    rank by itself: make it after ``torch.distributed`` is initialised, under Lightning in the hooks
-    of a DataModule. Lightning keeps its state in checkpoints. With accelerate, pass
+    It is no subclass of one, so that frameworks leave it as it is; it finds its rank by itself:
+    make it after ``torch.distributed`` is initialised, under Lightning in the hooks of a
+    DataModule. Lightning keeps its state in checkpoints. With accelerate, pass
     ``device=accelerator.device``, and have ``accelerator.register_for_checkpointing(loader)`` keep
-    its state. Where a real ``DataLoader`` is asked for (``Fabric.setup_dataloaders``, or
-    ``Accelerator.prepare`` so that ``accumulate`` takes a step where an epoch ends), take
-    `data_loader`.
+    its state. Where a real ``DataLoader`` is asked for (``Fabric.setup_dataloaders``), or
+    ``Accelerator.accumulate`` shall see where an epoch ends, take `data_loader`.
 
     Parameters
     ----------

@@ -1,10 +1,7 @@
-"""Application A5: statistical downscaling of 2 m temperature, tiers 1 and 2 and their alias.
+"""Application A5: downscaling of 2 m temperature; a sample is one time step, z-scored.
 
-A sample is one time step: the channels the U-Net read and its targets, z-scored.
-
-Sources: climetlab-maelstrom-downscaling 0.4.0 (months, splits, URLs, size of tier 2), the demo
-notebook of tier 1 and the loader's configuration of tier 2 in downscaling_benchmark (variables,
-channels). Ranges of values are those of stand-ins alone.
+Sources: climetlab-maelstrom-downscaling 0.4.0 (months, splits, URLs), the demo notebook of tier 1,
+the loader's configuration of tier 2 in downscaling_benchmark (variables, channels).
 """
 
 from __future__ import annotations

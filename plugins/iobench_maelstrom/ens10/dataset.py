@@ -1,8 +1,6 @@
 """Application A4: ENS-10 ensemble post-processing; a sample is what the D2.3 U-Net read.
 
-22 channels, the mean and deviation over ten members of eleven surface variables 48 hours ahead,
-normalised, and the 2 m temperature that ERA5 then had; or 14, of seven variables at one pressure
-level, and ERA5's geopotential or temperature there.
+Mean and deviation over ten members of eleven surface variables, or seven at a level; and ERA5's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Application A6's training sample: five features at a turbine's nearest grid point, one hour.
 
-As in the notebook of climetlab-plugin-a6: air density, wind speed and direction on one model level,
-time of day and of year, and the mean production of the hour with negatives set to 0.
+As in the notebook of climetlab-plugin-a6, with the mean production of the hour, negatives 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What application A6's files hold and where they are published, and stand-ins of them.
 
-Sources: climetlab-maelstrom-power-production 0.2.2 (names, dates, runs) and the notebooks of its
-repository (names of the constants, model level). What neither says is marked as assumed.
+Sources: climetlab-maelstrom-power-production 0.2.2 and its notebooks; else marked as assumed.
 """
 
 from __future__ import annotations

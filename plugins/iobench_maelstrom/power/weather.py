@@ -1,8 +1,6 @@
 """The weather forecasts of application A6: one sample is the fields of one hour over Europe.
 
-Or the 25 channels of deep clustering, level by level, and the variables of each: source of these is
-the benchmark of 4castRenewables/maelstrom-a6 (``jube/submit.yaml``). It crops 0.8 of the grid anew
-in each epoch, which ``patch`` of the loader does.
+Or the 25 channels of deep clustering, as 4castRenewables/maelstrom-a6 has them in ``jube/``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Application A3 as NetCDF: a sample is one atmospheric column with its fluxes and heating rates.
-
-A column is scattered over 25 arrays of its file of inputs and the fluxes of its file of outputs:
-its row of each array is read by extent.
-"""
+"""Application A3 as NetCDF: a sample is one atmospheric column, a row of each of 25 arrays."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What both data sets of application A3 share: what a column holds, files by scheme and subset.
 
-Names are those of climetlab-maelstrom-radiation 0.7.5; ranges those of its normalisation file. The
-arithmetic is upstream's, in float32 and in its order, so that values are equal bit for bit.
+Names and arithmetic, bit for bit, are those of climetlab-maelstrom-radiation 0.7.5.
 """
 
 from __future__ import annotations
@@ -104,11 +103,6 @@ SHARED = "solar_irradiance"
 """The variable that all columns of a file share; upstream broadcasts it."""
 
 
-def shape_of(field: RecipeVariable) -> tuple[int, ...]:
-    """Return the shape of a variable of a column."""
-    return tuple(LENGTHS[dim] for dim in field.dims)
-
-
 Values = NDArray[Any]
 G_CP = 9.80665 / 1004
 """Gravity over the heat capacity of air: K s-1 per W m-2 Pa-1."""
@@ -118,7 +112,7 @@ def _channels(dims: int) -> tuple[str, ...]:
     """Return names of what lies side by side, of variables with more dimensions one for each."""
     names: list[str] = []
     for each in ON_LEVELS if dims else SCALARS:
-        many = shape_of(each)[dims:]
+        many = [LENGTHS[dim] for dim in each.dims[dims:]]
         names += [f"{each.name}_{number}" for number in range(*many)] if many else [each.name]
     return tuple(names)
 

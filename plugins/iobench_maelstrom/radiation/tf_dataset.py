@@ -1,8 +1,6 @@
-"""Application A3 as TFRecords: a sample is one atmospheric column, shuffled and ready for training.
+"""Application A3 as TFRecords: a sample is a column of nine lists, parsed without TensorFlow.
 
-Nine lists of floats per column, parsed without TensorFlow. Published examples have one size, so a
-file is indexed by its ends; the checksums of length and data of every example are verified when it
-is read.
+Published examples have one size, so a file is indexed by its ends; checksums are read with each.
 """
 
 from __future__ import annotations
@@ -324,21 +322,18 @@ class RadiationTf(archive.RadiationFiles):
         sample: dict[str, Any] = {name: arrays[name] for name in view["input_fields"]}
         for name, (mean, deviation) in (self.norms or {}).items():
             sample[name] = (sample[name] - mean) / deviation
+        factor = np.float32(archive.HR_SCALES[view["hr_units"]])
+        if self.solver == "mcica":  # its files hold the divergence of the flux, as upstream knows
+            factor = np.float32(G_CP) * factor
         for name in view["output_fields"]:
             values = arrays[name]
             if name.startswith("hr_"):
-                sample[name] = values * self.hr_factor()
+                sample[name] = values * factor
             elif view["netflux"]:
                 sample[name] = values[..., 0] - values[..., 1]
             else:
                 sample[name] = values
         return sample
-
-    def hr_factor(self) -> np.float32:
-        """Return what heating rates are multiplied by."""
-        scale = np.float32(archive.HR_SCALES[self.chosen["hr_units"]])
-        # mcica's files hold the divergence of the flux, as upstream knows and mends.
-        return np.float32(G_CP) * scale if self.solver == "mcica" else scale
 
     def _spec(self) -> SampleSpec:
         view = self.chosen

@@ -1,7 +1,6 @@
-"""Application A1: post-processing of Nordic temperature forecasts; a sample is its U-Net's.
+"""Application A1: Nordic temperature forecasts; a sample is a patch of 17 channels, one lead time.
 
-A patch of one lead time with 17 channels (8 predictors, 6 static ones, lead time, x and y), as
-training in metno/maelstrom-train makes them, and the air temperature that was analysed.
+As training in metno/maelstrom-train makes it, with the air temperature that was analysed.
 """
 
 from __future__ import annotations
