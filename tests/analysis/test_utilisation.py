@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,69 +30,48 @@ class Block:
     epoch: int = 0
 
 
-@dataclass
-class Times:
-    """What DLIO's counter gets of one block."""
-
-    start: float
-    proc: list[float] = field(default_factory=list)
-    compute: list[float] = field(default_factory=list)
-    end: float = 0.0
-
-
-def dlio_au(blocks: Sequence[Times], n_steps: int) -> float:
+def dlio_au(blocks: Sequence[Block]) -> float:
     """Return an epoch's AU in per cent, as DLIO 2.0.0 works it out of its own stamps."""
-    first, last = 1, n_steps - 1
+    first, last = 1, sum(len(block.steps) for block in blocks) - 1
     au, weights = [], []
     for block in blocks:
-        total_compute_time = np.sum(block.compute[first : last + 1])
-        total_time = block.end - block.start
-        total_time -= np.sum(block.proc[:first]) + np.sum(block.proc[last + 1 :])
+        proc = [load + compute for load, compute, _ in block.steps]
+        end = block.last_ns if block is blocks[-1] else 0
+        total_compute_time = np.sum([each[1] for each in block.steps][first : last + 1])
+        total_time = np.sum(block.steps) + max(end, 0)
+        total_time -= np.sum(proc[:first]) + np.sum(proc[last + 1 :])
         au.append(0.0 if total_compute_time == 0 else total_compute_time / total_time * 100)
-        weights.append(len(block.proc))
+        weights.append(len(proc))
     return float(np.sum(np.array(au) * weights) / np.sum(weights))
 
 
-def run(rounds: Sequence[Sequence[Block]]) -> tuple[SketchedRun, list[list[Times]]]:
-    """Return rounds, each of blocks that checkpoints part, as spans and as DLIO's stamps."""
-    sketch, clock, batch, epochs = SketchedRun({"workers": 0}), 0, 0, []
+def run(rounds: Sequence[Sequence[Block]]) -> Run:
+    """Return a run of rounds, each of blocks that checkpoints part."""
+    sketch, clock, batch = SketchedRun({"workers": 0}), 0, 0
     for number, blocks in enumerate(rounds):
         start = clock
-        epochs.append([])
         for block in blocks:
-            times = Times(clock)
             for load, compute, comm in block.steps:
-                asked, loaded = clock, clock + load
-                middle = asked + load // 2
-                sketch.add(CONSUMER, Kind.READ, asked, middle, batch=batch, epoch=block.epoch)
-                sketch.wait(batch, asked, loaded, "consumer", epoch=block.epoch)
-                computed = loaded + compute
-                times.proc.append(computed - asked)
-                times.compute.append(compute)
+                loaded, computed = clock + load, clock + load + compute
+                middle = clock + load // 2
+                sketch.add(CONSUMER, Kind.READ, clock, middle, batch=batch, epoch=block.epoch)
+                sketch.wait(batch, clock, loaded, "consumer", epoch=block.epoch)
                 if comm:
                     sketch.add(CONSUMER, Kind.COMM, computed, computed + comm, batch=batch)
                 clock, batch = computed + comm, batch + 1
-            is_last = block is blocks[-1]
-            if is_last and block.last_ns >= 0:
-                end = clock + block.last_ns
-                sketch.add(
-                    CONSUMER, Kind.WAIT, clock, end, label="shutdown", epoch=block.epoch
-                )  # fmt: skip
-                clock = end
-            times.end = clock
-            if block.saves_ns and not is_last:
-                sketch.add(CONSUMER, Kind.CHECKPOINT, clock, clock + block.saves_ns)
-                clock += block.saves_ns
-            epochs[-1].append(times)
+            if block is not blocks[-1]:
+                sketch.add(CONSUMER, Kind.CHECKPOINT, clock, clock := clock + block.saves_ns)
+            elif block.last_ns >= 0:
+                end = {"label": "shutdown", "epoch": block.epoch}
+                sketch.add(CONSUMER, Kind.WAIT, clock, clock := clock + block.last_ns, **end)
         sketch.round(start, clock, number)
         clock += 1000  # between rounds, in no figure
-    return sketch, epochs
+    return Run(sketch.data())
 
 
 def au_of(rounds: Sequence[Sequence[Block]]) -> float:
     """Return the mean of DLIO's epochs; a round is one here."""
-    n_steps = [sum(len(block.steps) for block in blocks) for blocks in rounds]
-    return float(np.mean([dlio_au(*each) for each in zip(run(rounds)[1], n_steps, strict=True)]))
+    return float(np.mean([dlio_au(blocks) for blocks in rounds]))
 
 
 times = st.integers(0, 10**9)
@@ -107,7 +86,7 @@ rounds_of_steps = st.lists(
 @given(rounds_of_steps)
 def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
     rounds = [[replace(each, epoch=n) for each in blocks] for n, blocks in enumerate(rounds)]
-    found = utilisation(Run(run(rounds)[0].data()).of_rank())
+    found = utilisation(run(rounds).of_rank())
     if found is not None:
         assert found.fraction == pytest.approx(au_of(rounds) / 100, rel=1e-12, abs=1e-15)
 
@@ -126,7 +105,7 @@ def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
     ],
 )
 def test_known_runs(rounds: list[list[Block]], fraction: float | None) -> None:
-    found = utilisation(Run(run(rounds)[0].data()).of_rank())
+    found = utilisation(run(rounds).of_rank())
     if fraction is None:
         assert found is None
     else:
@@ -147,7 +126,7 @@ def test_ranks_count_alike_as_dlio_averages_them() -> None:
     ranks = [
         [[Block([(load, 10 - load, 0)] * 4, epoch=n)] for n, load in enumerate(of)] for of in loads
     ]
-    parts = [utilisation(Run(run(each)[0].data()).of_rank()) for each in ranks]
+    parts = [utilisation(run(each).of_rank()) for each in ranks]
     job = mean_utilisation([*parts, None])
     assert job.fraction == pytest.approx(np.mean([au_of(each) for each in ranks]) / 100)
     assert mean_utilisation([None]) is None
