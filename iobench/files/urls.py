@@ -113,9 +113,6 @@ class URL(_Base):
     def __str__(self) -> str:
         return shown_url(self.with_secrets())
 
-    def __format__(self, spec: str) -> str:
-        return format(str(self), spec)
-
     def __repr__(self) -> str:
         return f"URL({str(self)!r})"
 
