@@ -46,6 +46,7 @@ def busy_ns(run: Path) -> Counter[str]:
 
 @pytest.mark.long  # of stored runs, bounded, tests/golden holds the same
 @pytest.mark.timeout(120)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("name", "times", "keep"),
     [("serial", 2, 1_000_000), ("serial", 5, 2_000_000), ("workers", 8, 4_000_000)],

@@ -231,6 +231,7 @@ def test_objects_are_staged_as_files_are(tmp_path, bucket):
     assert (files.path / "iobench.json").read_bytes() == (source.path / "iobench.json").read_bytes()
 
 
+@pytest.mark.long
 def test_a_recording_has_the_copy_as_stage_in_with_its_bytes(tmp_path, iobench):
     source = make(tmp_path / "store")
     script = "import sys, iobench.staging.stage as s; s.stage(*sys.argv[1:])"
