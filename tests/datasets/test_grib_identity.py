@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +10,6 @@ import pytest
 import iobench
 from iobench.cli import main
 from iobench.errors import FileFormatError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 eccodes = pytest.importorskip("eccodes", reason="writes the messages")
 
@@ -35,18 +32,14 @@ def message(value: float, day: int = 0, edition: int = 2, **keys: Any) -> bytes:
     return bytes(content)
 
 
-def surface(kind: int, top: int, bottom: int | None = None) -> dict[str, int]:
-    """Return the keys of a level, or of a layer, in units of the kind / 100."""
-    keys = {
-        "typeOfFirstFixedSurface": kind,
-        "scaleFactorOfFirstFixedSurface": 2,
-        "scaledValueOfFirstFixedSurface": top,
-    }
-    if bottom is not None:
+def surface(kind: int, *ends: int) -> dict[str, int]:
+    """Return the keys of a level, or of a layer by top and bottom, in units of the kind / 100."""
+    keys = {}
+    for which, end in zip(("First", "Second"), ends, strict=False):
         keys |= {
-            "typeOfSecondFixedSurface": kind,
-            "scaleFactorOfSecondFixedSurface": 2,
-            "scaledValueOfSecondFixedSurface": bottom,
+            f"typeOf{which}FixedSurface": kind,
+            f"scaleFactorOf{which}FixedSurface": 2,
+            f"scaledValueOf{which}FixedSurface": end,
         }
     return keys
 
@@ -132,73 +125,65 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, list[float]]]] = {
 """What each of two days has, and the messages of each variable, by the order of its last axis."""
 
 
-def loaded(path: Path, **options: Any) -> dict[str, np.ndarray]:
+@pytest.fixture
+def written(tmp_path):
+    """Write messages to a file; return its name."""
+
+    def write(*messages):
+        (tmp_path / "a.grib").write_bytes(b"".join(messages))
+        return str(tmp_path / "a.grib")
+
+    return write
+
+
+def loaded(path, **options):
     """Return all samples along time, each field as its first value."""
-    samples = iobench.open_dataset(str(path), sample_dim="time", **options)
+    samples = iobench.open_dataset(path, sample_dim="time", **options)
     (batch,) = samples.loader(batch_size=len(samples))
     return {name: np.array(each)[..., 0, 0] for name, each in batch.items()}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_differs_in_more_than_place_and_time_is_another_variable(
-    tmp_path: Path, name: str
-) -> None:
+def test_what_differs_in_more_than_place_and_time_is_another_variable(written, name):
     of_a_day, expected = CASES[name]
-    path = tmp_path / "a.grib"
-    path.write_bytes(
-        b"".join(
-            message(100 * day + n, day, **keys) for day in (0, 1) for n, keys in enumerate(of_a_day)
+    found = loaded(
+        written(
+            *(message(100 * d + n, d, **keys) for d in (0, 1) for n, keys in enumerate(of_a_day))
         )
     )
-    found = loaded(path)
     assert found.keys() == expected.keys()
     for variable, numbers in expected.items():
         each = [np.squeeze(np.array(numbers, dtype="f4")) + 100 * day for day in (0, 1)]
         np.testing.assert_array_equal(np.squeeze(found[variable]), np.stack(each))
 
 
-def test_layers_keep_their_tops_and_bottoms(tmp_path: Path) -> None:
-    layers = ((33, 100), (44, 72), (44, 100))
-    path, store = tmp_path / "a.grib", tmp_path / "a.zarr"
-    path.write_bytes(
-        b"".join(
-            message(day, day, **HUMIDITY, **surface(104, *each))
-            for day in (0, 1)
-            for each in layers
-        )
-    )
-    from iobench.cli import main
-
-    assert main(["convert", str(path), str(store), "--to", "zarr", "--sample-dim", "time"]) == 0
-    data = iobench.open_store(store).to_xarray()
+def test_layers_keep_their_tops_and_bottoms(written, tmp_path):
+    layers = [surface(104, *each) for each in ((33, 100), (44, 72), (44, 100))]
+    path = written(*(message(day, day, **HUMIDITY, **each) for day in (0, 1) for each in layers))
+    out = str(tmp_path / "out")
+    assert main(["convert", path, out, "--to", "zarr", "--sample-dim", "time"]) == 0
+    data = iobench.open_store(out).to_xarray()
     np.testing.assert_allclose(data["sigmaLayer_top"], [0.33, 0.44, 0.44])
     np.testing.assert_allclose(data["sigmaLayer_bottom"], [1, 0.72, 1])
 
 
-def test_messages_that_cannot_be_told_apart_are_refused_with_what_differs(tmp_path: Path) -> None:
-    path = tmp_path / "a.grib"
-    path.write_bytes(message(1, dataType="an") + message(2, shortName="2d") + message(3))
+def test_messages_that_cannot_be_told_apart_or_became_text_are_refused(written):
+    path = written(message(1, dataType="an"), message(2, shortName="2d"), message(3))
     with pytest.raises(FileFormatError, match="dataType"):
-        iobench.open_dataset(str(path), sample_dim="time")
+        iobench.open_dataset(path, sample_dim="time")
     assert loaded(path, variables=["2d"])["2d"].tolist() == [2]
-
-
-def test_a_message_that_became_text_is_not_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "a.grib"
-    whole = message(1)
-    path.write_bytes(message(0) + b"x\n" * (len(whole) // 2 + 100) + message(2, 2))
+    path = written(message(0), b"x\n" * (len(message(1)) // 2 + 100), message(2, 2))
     with pytest.raises(FileFormatError, match="belong to no message"):
-        iobench.open_dataset(str(path), sample_dim="time")
+        iobench.open_dataset(path, sample_dim="time")
 
 
 def test_a_message_that_eccodes_cannot_describe_is_left_out_with_a_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    written, tmp_path, capsys
+):
     strange = bytearray(message(9, shortName="2d"))
     at = strange.index(b"\0\0\0\x22\4")  # section 4 of 34 bytes
     strange[at + 7 : at + 9] = (65000).to_bytes(2, "big")
-    path, store = tmp_path / "a.grib", tmp_path / "a.zarr"
-    path.write_bytes(message(0) + bytes(strange) + message(1, 1))
+    path, out = written(message(0), bytes(strange), message(1, 1)), str(tmp_path / "out")
     assert loaded(path)["t"].ravel().tolist() == [0, 1]
-    assert main(["convert", str(path), str(store), "--to", "zarr", "--sample-dim", "time"]) == 0
+    assert main(["convert", path, out, "--to", "zarr", "--sample-dim", "time"]) == 0
     assert "1 GRIB messages are left out" in " ".join(capsys.readouterr().err.split())
