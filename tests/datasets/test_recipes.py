@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +25,6 @@ from iobench.datasets.locate import FileLocator
 from iobench.datasets.sample_windows import samples_in_order
 from iobench.errors import FileFormatError, IobenchError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 xarray = pytest.importorskip("xarray", reason="files are written and compared with xarray")
 height = functools.partial(RecipeVariable, "height")
@@ -74,7 +71,7 @@ class Corner(Sea):
         )
 
 
-def write(path: Path, start: str, stored: dict[str, Any], **change: Any) -> Any:
+def write(path, start, stored, **change):
     random = np.random.default_rng(len(path.name))
     data = xarray.Dataset(
         {
@@ -87,14 +84,14 @@ def write(path: Path, start: str, stored: dict[str, Any], **change: Any) -> Any:
     return xarray.open_dataset(path).load()
 
 
-def opened(dataset: Recipe, folder: Path) -> Any:
+def opened(dataset, folder):
     locator = FileLocator(data_dir=folder, cache_dir=folder)
     return dataset.samples(dataset.files(locator), locator)
 
 
 @pytest.mark.parametrize("stored", STORED.values(), ids=STORED)
 @pytest.mark.parametrize("kind", [Sea, Corner])
-def test_samples_are_xarrays(tmp_path: Path, kind: type[Recipe], stored: dict[str, Any]) -> None:
+def test_samples_are_xarrays(tmp_path, kind, stored):
     expected = [write(tmp_path / f"{day}.nc", day, stored) for day in ("2020-01-01", "2020-01-06")]
     dataset = kind(area="north", **({"corner": "2"} if kind is Corner else {}))
     index = opened(dataset, tmp_path)
@@ -115,7 +112,7 @@ def test_samples_are_xarrays(tmp_path: Path, kind: type[Recipe], stored: dict[st
             np.testing.assert_array_equal(sample[name], values)
 
 
-def test_its_own_stand_in_is_of_its_schema(tmp_path: Path) -> None:
+def test_its_own_stand_in_is_of_its_schema(tmp_path):
     dataset = Sea()
     files = sorted(ensure_stand_in(dataset, tmp_path / "one", tiny=True, seed=1).rglob("*.nc"))
     assert [file.parent.name for file in files] == ["north", "north"]
@@ -127,7 +124,7 @@ def test_its_own_stand_in_is_of_its_schema(tmp_path: Path) -> None:
     assert [file.read_bytes() for file in again] == [file.read_bytes() for file in files]
 
 
-def test_forecasts_of_the_same_lead_times_are_rows_of_their_own(tmp_path: Path) -> None:
+def test_forecasts_of_the_same_lead_times_are_rows_of_their_own(tmp_path):
     for day in ("2020-01-01", "2020-01-06"):
         write(tmp_path / f"{day}.nc", "2020-01-01", {})
     with pytest.raises(FileFormatError, match=r"06\.nc: holds 2020-01-01, which is in .*01\.nc"):
@@ -151,7 +148,7 @@ def test_forecasts_of_the_same_lead_times_are_rows_of_their_own(tmp_path: Path) 
         ({"time": ("time", np.arange(5) * 1.5, {"units": "days since 2000-01-01"})}, "whole day"),
     ],
 )
-def test_another_schema_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_another_schema_is_named(tmp_path, change, message):
     write(tmp_path / "2020-01-01.nc", "2020-01-01", {}, **change)
     with pytest.raises(FileFormatError, match=message):
         opened(Sea(area="north", start="2020-01-01"), tmp_path)
@@ -165,9 +162,7 @@ def test_another_schema_is_named(tmp_path: Path, change: dict[str, Any], message
         ([0, 1, 2, 3, 4, 6], r"2020-01-06.nc: coordinate 'y' has other values: 0 ... 6"),
     ],
 )
-def test_other_coordinates_are_refused(
-    tmp_path: Path, kind: type[Recipe], places: Any, message: str
-) -> None:
+def test_other_coordinates_are_refused(tmp_path, kind, places, message):
     for day, own in (("2020-01-01", range(6)), ("2020-01-06", places)):
         made = write(tmp_path / f"{day}.nc", day, {}, y=("y", np.array(own, dtype="f8")))
     with pytest.raises(FileFormatError, match=message):
@@ -178,7 +173,7 @@ def test_other_coordinates_are_refused(
         assert len(opened(kind(area="north"), tmp_path)) == 10
 
 
-def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path: Path) -> None:
+def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path):
     write(tmp_path / "2020-01-06.nc", "2020-01-06", {})
     assert (
         len(Sea().files(FileLocator(data_dir=tmp_path, cache_dir=tmp_path))) == 2
@@ -205,8 +200,6 @@ def test_what_was_chosen_is_required_and_else_what_is_there_taken(tmp_path: Path
         ({"fields": (height(), height())}, "field 'height' is there 2 times"),
     ],
 )
-def test_a_wrong_recipe_is_refused_where_its_class_is_made(
-    data: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_recipe_is_refused_where_its_class_is_made(data, message):
     with pytest.raises(IobenchError, match=f"^sea: .*{message}.*; correct class Other$"):
         type("Other", (Sea,), data)
