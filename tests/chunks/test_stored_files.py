@@ -216,6 +216,13 @@ def write(path, case):
         "part": ..., "is_unlimited": True, "is_contiguous": False, "layout": {}, "fill": 3,
     }
 )  # fmt: skip
+@example(
+    {
+        "container": "NETCDF3_CLASSIC", "shape": (1, 5, 3), "dtype": np.dtype("f4"), "seed": 0,
+        "chunk": (), "box": ((0, 1), (1, 3), (0, 2)), "packing": {}, "part": ..., "fill": 3,
+        "is_unlimited": False, "is_contiguous": True, "layout": {},
+    }
+)  # fmt: skip
 @given(stored_files())
 def test_what_is_read_is_what_xarray_reads(case):
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
