@@ -20,21 +20,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from iobench.datasets.contract import Progress, no_progress
-from iobench.datasets.setup_processes import stopwatch
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
 from iobench.extras import install_command
 from iobench.files.atomic import EXIT_RESUMABLE
 from iobench.json_files import parse_json
-
-if TYPE_CHECKING:
-    from iobench.datasets.locate import Locator
 
 TIMEOUT_S: Final = 3600.0
 LEAST_S: Final = 0.2
@@ -114,42 +109,6 @@ def cached_files(folder: Path) -> dict[str, Path]:
 
 
 # ---- downloads
-
-
-def download_missing(
-    downloads: Downloads,
-    locator: Locator,
-    *,
-    timeout_s: float = TIMEOUT_S,
-    progress: Progress = no_progress,
-) -> int:
-    """Fetch what the locator does not find, and return how many files that were."""
-
-    def missing(urls: Sequence[str]) -> list[str]:
-        paths = locator.find(urls)
-        return [url for url, path in zip(urls, paths, strict=True) if path is None]
-
-    if absent := missing(downloads.others):
-        raise MissingFileError(
-            f"{', '.join(absent)}: cannot be downloaded and is not in {locator.searched()}; put "
-            "it there first, or ask for samples without it"
-        )
-    due = [(call, missing(call.urls)) for call in downloads.calls]
-    due = [(call, urls) for call, urls in due if urls or not call.urls]
-    total, done = sum(len(urls) for _, urls in due), 0
-    watch = stopwatch()
-    for call, urls in due:
-        download_through_plugin(call, timeout_s=max(timeout_s - watch(), LEAST_S))
-        done += len(urls)
-        progress(done, total)
-        cached = cached_files(cache_folder())
-        if still := [url for url in urls if url not in cached or not cached[url].is_file()]:
-            raise MissingFileError(
-                f"{call.name}: the plugin ended without fetching {', '.join(still)}; is that file "
-                "published? Where the disk is fuller than its setting maximum-cache-disk-usage, "
-                "CliMetLab deletes what it has fetched"
-            )
-    return total
 
 
 def download_through_plugin(call: PluginCall, *, timeout_s: float) -> None:

@@ -13,9 +13,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from iobench.datasets.climetlab_files import cache_folder, cached_files
+from iobench.datasets.climetlab_files import (
+    LEAST_S,
+    TIMEOUT_S,
+    Downloads,
+    cache_folder,
+    cached_files,
+    download_through_plugin,
+)
 from iobench.datasets.contract import Progress, no_progress
-from iobench.errors import OptionError, StorageError
+from iobench.datasets.setup_processes import stopwatch
+from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.objects import states_of
 from iobench.files.urls import URL, file_below, range_file
 from iobench.json_files import read_json
@@ -144,6 +152,42 @@ class FileLocator:
                         "or delete the folder"
                     )
                 self.stand_in, self.tiny = True, self.tiny or bool(manifest["tiny"])
+
+
+def download_missing(
+    downloads: Downloads,
+    locator: FileLocator,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    progress: Progress = no_progress,
+) -> int:
+    """Fetch what the locator does not find, and return how many files that were."""
+
+    def missing(urls: Sequence[str]) -> list[str]:
+        paths = locator.find(urls)
+        return [url for url, path in zip(urls, paths, strict=True) if path is None]
+
+    if absent := missing(downloads.others):
+        raise MissingFileError(
+            f"{', '.join(absent)}: cannot be downloaded and is not in {locator.searched()}; put "
+            "it there first, or ask for samples without it"
+        )
+    due = [(call, missing(call.urls)) for call in downloads.calls]
+    due = [(call, urls) for call, urls in due if urls or not call.urls]
+    total, done = sum(len(urls) for _, urls in due), 0
+    watch = stopwatch()
+    for call, urls in due:
+        download_through_plugin(call, timeout_s=max(timeout_s - watch(), LEAST_S))
+        done += len(urls)
+        progress(done, total)
+        cached = cached_files(cache_folder())
+        if still := [url for url in urls if url not in cached or not cached[url].is_file()]:
+            raise MissingFileError(
+                f"{call.name}: the plugin ended without fetching {', '.join(still)}; is that file "
+                "published? Where the disk is fuller than its setting maximum-cache-disk-usage, "
+                "CliMetLab deletes what it has fetched"
+            )
+    return total
 
 
 Locator = FileLocator  # what datasets are given, in annotations

@@ -14,9 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from iobench.datasets.anemoi_store import AnemoiDataset
-from iobench.datasets.climetlab_files import download_missing
 from iobench.datasets.file_variables import likely_sample_dim
-from iobench.datasets.locate import FileLocator
+from iobench.datasets.locate import FileLocator, download_missing
 from iobench.datasets.python_objects import (
     climetlab_downloads,
     is_object_target,

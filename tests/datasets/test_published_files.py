@@ -16,16 +16,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from iobench.cli import main
-from iobench.datasets import climetlab_files
+from iobench.datasets import climetlab_files, locate
 from iobench.datasets.climetlab_files import (
     Downloads,
     PluginCall,
     cache_folder,
     cached_files,
-    download_missing,
     download_through_plugin,
 )
-from iobench.datasets.locate import FileLocator
+from iobench.datasets.locate import FileLocator, download_missing
 from iobench.datasets.standins import ensure_stand_in, locate_files
 from iobench.errors import MissingExtraError, MissingFileError, OptionError, StorageError
 from iobench_maelstrom.yr.dataset import Yr
@@ -410,7 +409,7 @@ def test_a_plugin_that_is_late_or_not_installed_is_named(send_requests_to, cache
 def test_plugins_are_asked_for_what_is_missing_or_not_known(cache, locator, monkeypatch):
     calls = []
     monkeypatch.setattr(
-        climetlab_files, "download_through_plugin", lambda call, **_: calls.append(call)
+        locate, "download_through_plugin", lambda call, **_: calls.append(call)
     )
     needed = PluginCall("some", {}, ("https://example.org/a",))
     for downloads, said in (
