@@ -167,17 +167,9 @@ def test_means_alone_are_logged(clock, trackers, capsys, prefix, names):
             log()
 
 
-@pytest.fixture
-def device(clock):
-    return QueueDevice(clock)
-
-
-@pytest.fixture
-def both(device):
-    return CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(device, 8))
-
-
-def test_events_run_out_unless_regions_are_completed(both, clock, device):
+def test_events_run_out_unless_regions_are_completed(clock):
+    device = QueueDevice(clock)
+    both = CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(device, 8))
     device.work(10**12)  # which it is still at
     timed(both, clock, timer.TimeType.BATCH, 1, 1, 1, 1, gpu=True)
     with pytest.raises(RuntimeError, match=r"^No more CUDA events, try completing some$"):
@@ -231,20 +223,12 @@ def train(loader, step, file):
 """
 
 
-class PlainLoader:
-    """Something that yields batches, of which iobench knows nothing."""
-
-    n_batches = 12
-
-    def __len__(self):
-        return self.n_batches
-
-    def __iter__(self):
-        return iter(range(self.n_batches))
+N_BATCHES = 12
+STEP = types.SimpleNamespace(forward=lambda batch: batch, backward=lambda loss: None)
 
 
-class SeenLoader(PlainLoader):
-    """One that a hook of iobench tells of."""
+class SeenLoader(list):
+    """A loader that a hook of iobench tells of; a plain list is one of which nobody knows."""
 
     facts = None
 
@@ -254,7 +238,7 @@ class SeenLoader(PlainLoader):
         log = DeliveryLog(recording, self.facts)
         log.ask()
         log.started()
-        for _ in range(self.n_batches):
+        for _ in range(len(self)):
             log.ask()
             log.deliver(recording.next_batch())
             yield 1
@@ -262,20 +246,12 @@ class SeenLoader(PlainLoader):
         log.end()
 
 
-class Step:
-    def forward(self, batch):
-        return batch
-
-    def backward(self, loss):
-        pass
-
-
 def run_script(loader):
     """Run the script, of which only the import is another."""
     code = SCRIPT.replace("from deep500.utils import", "from iobench.compat.deep500 import")
     names, text = {}, io.StringIO()
     exec(code, names)
-    names["train"](loader, Step(), text)
+    names["train"](loader, STEP, text)
     return text.getvalue()
 
 
@@ -294,7 +270,7 @@ def count(profile, kind, label=""):
 def test_an_old_script_gets_waits_rounds_and_stages(tmp_path, trackers):
     pytest.importorskip("torch", reason="timer_torch asks it for a GPU")
     with iobench.record(tmp_path / "run") as session:
-        text = run_script(PlainLoader())
+        text = run_script([*range(N_BATCHES)])
         assert session.step == 24
     assert [line for line in text.splitlines() if ":" not in line].count("---") == 2
     assert {key for logged in trackers["mlflow"] for key in logged} >= {"train/CPU/IO"}
@@ -319,7 +295,7 @@ def test_an_old_script_gets_waits_rounds_and_stages(tmp_path, trackers):
 def test_a_loader_that_is_seen_tells_its_own_waits(tmp_path, trackers):
     pytest.importorskip("torch", reason="timer_torch asks it for a GPU")
     with iobench.record(tmp_path / "run") as session:
-        run_script(SeenLoader())
+        run_script(SeenLoader(range(N_BATCHES)))
         assert session.step == 24
     profile = iobench.open_profile(tmp_path / "run")
     waits = [row for row in rows(profile) if row[0] == "wait"]
