@@ -1,7 +1,4 @@
-"""For TensorFlow: the ring as tensors or a ``tf.data.Dataset``, and pipelines seen from inside.
-
-Importing this package imports TensorFlow.
-"""
+"""For TensorFlow, which this imports: the ring as tensors, and pipelines seen from inside."""
 
 from __future__ import annotations
 

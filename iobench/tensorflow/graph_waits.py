@@ -1,8 +1,6 @@
 """Waits for batches inside compiled functions, where no Python runs: Keras' ``fit`` among them.
 
-While a function that asks an iterator is traced, two readings of TensorFlow's clock go in around
-the question, and a place to keep them. What the function computes stays as it is, and so do its
-random numbers, which are counted apart.
+Two readings of TensorFlow's clock go in around each question; random numbers are counted apart.
 """
 
 from __future__ import annotations

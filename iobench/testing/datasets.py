@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 
 class MadeUpDataset:
-    """A dataset without files whose samples are random bits, for tests of what uses datasets.
-
-    Parameters
-    ----------
-    spec : SampleSpec
-        What each sample is.
-    """
+    """A dataset without files whose samples, of a ``spec``, are random bits."""
 
     name = "made-up"
     title = "random bits"

@@ -1,7 +1,4 @@
-"""For PyTorch: the ring as a loader of tensors, and its own DataLoader with every edge recorded.
-
-Importing this package imports torch.
-"""
+"""For PyTorch, which this imports: the ring as a loader of tensors, its own DataLoader recorded."""
 
 from __future__ import annotations
 

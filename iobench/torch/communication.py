@@ -1,7 +1,6 @@
 """Collective operations of ``torch.distributed``, timed: for ``iobench run``.
 
-Methods of torch's ``ProcessGroup``, which all of its functions and FSDP end in, and ``Work.wait``
-are replaced. DistributedDataParallel reduces gradients in C++: that is part of its backward pass.
+Methods of ``ProcessGroup``, which its functions and FSDP end in, and ``Work.wait`` are replaced.
 """
 
 from __future__ import annotations

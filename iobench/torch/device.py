@@ -1,10 +1,4 @@
-"""The device that batches go to and steps run on, as torch has it: CUDA, HIP and Intel's XPU.
-
-torch calls HIP's devices ``cuda``, and has streams and events of the same names for each, so that
-one class serves all. Only pinning differs: see `TorchAccelerator.pin`.
-
-The tests run everything that uses it over stand-ins of it.
-"""
+"""The device that batches go to and steps run on, as torch has it: CUDA, HIP and Intel's XPU."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The methods ``read``, ``decode``, ``preprocess``, ``transform`` of a user's dataset, timed.
 
-They are timed on the class that defines them, for as long as a loader makes batches (in a worker,
-for its life): copies of the dataset, slots and ``super()`` work as ever, and an instance is not
-touched. Calls on threads that make no batch pass through.
+They are timed on the class that defines them, while a loader makes batches: no instance is touched.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Dataset ``cosmoflow``: universes and their parameters, one file a sample, as MLPerf HPC has them.
 
-Published layouts, both made by mlcommons/hpc at 2c627d4, ``cosmoflow/prepare.py`` (option
-``layout`` says which): TFRecord files of one example, its ``x`` the bytes of int16
-(128, 128, 128, 4) and its ``y`` four float32, compressed as a whole with gzip
-(``cosmoUniverse_2019_05_4parE_tf_v2``, from MLPerf HPC v1.0 on) or not (``..._tf``, v0.7).
+Layouts of mlcommons/hpc at 2c627d4, ``cosmoflow/prepare.py``: TFRecord files of one example, its
+``x`` int16 (128, 128, 128, 4) and its ``y`` four float32, compressed with gzip from v1.0 on.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Dataset ``deepcam``: extreme weather in CAM5, one HDF5 file a sample, as MLPerf HPC trains on it.
 
-Published layout: mlcommons/hpc at 2c627d4, ``deepcam/README.md``, ``deepcam/src/deepCam/data/
-cam_hdf5_dataset.py`` (what a sample is made of) and ``deepcam/src/utils`` (``split_data.py``,
-``summarize_data.py``: splits and ``stats.h5``). The order of channels and what labels mean: README
-of the data in hpcac/ISC19-SCC. Names of files as in the listing of the folder at NERSC:
-``data-1996-01-01-00-3.h5``.
+Layout of mlcommons/hpc at 2c627d4: ``deepcam/README.md``, ``deepcam/src/deepCam/data/
+cam_hdf5_dataset.py``, ``deepcam/src/utils`` (splits and ``stats.h5``); the order of channels and
+what labels mean: README of the data in hpcac/ISC19-SCC; names of files: the folder at NERSC.
 """
 
 from __future__ import annotations
