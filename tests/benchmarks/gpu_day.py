@@ -59,7 +59,6 @@ ROWS = (
     Row("events", "their resolution, and their clock beside the host's", 40),
     Row("exposure", "idle for want of input, beside what kernels and sleeps make it", 50),
     Row("parts", "DeviceTimer: forward, backward, step, beside marks of its own", 40),
-    Row("pinning", "what pinning a buffer costs, once", 40),
     Row("copies", "bytes a second to the device by size, pinned and not, beside plain copies", 50),
     Row("loader", "StoreLoader(device=): the same bytes", 60),
     Row("memory", "no memory for a batch: one line, and the next epoch runs", 40),

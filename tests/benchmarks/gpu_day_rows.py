@@ -376,23 +376,6 @@ def _pages(nbytes: int) -> mmap.mmap:
     return pages
 
 
-def pinning(asked: Asked, _: str) -> dict[str, Any]:
-    accelerator, figures = asked.device.accelerator, {}
-    for mib in (16, 256) if asked.fake else (64, 1024):
-        pages, times = _pages(mib << 20), []
-        for _number in range(3):
-            begun_ns = now_ns()
-            pinned = accelerator.pin(pages)
-            pinned_ns = now_ns()
-            if pinned is None:
-                raise NotAvailable("this sort of device pins no memory of others")
-            del pinned
-            times.append((pinned_ns - begun_ns, now_ns() - pinned_ns))
-        pin, unpin = (statistics.median(each) / MS for each in zip(*times, strict=True))
-        figures[f"{mib}_MiB"] = {"pin_ms": pin, "unpin_ms": unpin}
-    return figures
-
-
 def copies(asked: Asked, _: str) -> dict[str, Any]:
     """Copies from pinned and from other memory that are waited for; of ten the fastest."""
     import torch
@@ -724,7 +707,7 @@ def loaders(asked: Asked, _: str) -> dict[str, Any]:
 ROWS: dict[str, Callable[[Asked, str], dict[str, Any]]] = {
     function.__name__: function
     for function in (
-        device, events, exposure, parts, pinning, copies, loader, memory, missing, data, profile,
+        device, events, exposure, parts, copies, loader, memory, missing, data, profile,
         script, energy, loaders,
     )
 }  # fmt: skip

@@ -1,15 +1,15 @@
 """What recording costs a training script's CPUs: python tests/benchmarks/overhead.py.
 
 The same samples go through torch's DataLoader with two worker processes: plain, plain once more
-(the difference between these two is the noise of this machine), observed by iobench without an
-edit of the dataset, and annotated by hand for torch's profiler. Each is a process of its own that
-lives throughout. They take turns, a stretch of batches each, and rest meanwhile; a stretch begins
-and ends with workers that have nothing left to do. What counts is the CPU time of the process and
-its workers for a stretch, by the kernel's clock of each, beside that of the plain one in the same
-round. The same work takes half as much CPU time again from one second to the next on a machine that
-is shared; so the samples tell what their own computing took, in all arms alike, and what is left is
-compared. What computing loses by colder caches is in the figure of all CPU time only. What happens
-once (imports, starting workers, opening files) stands apart.
+(the difference between these two is the noise of this machine), and observed by iobench without an
+edit of the dataset. Each is a process of its own that lives throughout. They take turns, a stretch
+of batches each, and rest meanwhile; a stretch begins and ends with workers that have nothing left
+to do. What counts is the CPU time of the process and its workers for a stretch, by the kernel's
+clock of each, beside that of the plain one in the same round. The same work takes half as much CPU
+time again from one second to the next on a machine that is shared; so the samples tell what their
+own computing took, in all arms alike, and what is left is compared. What computing loses by colder
+caches is in the figure of all CPU time only. What happens once (imports, starting workers, opening
+files) stands apart.
 
     --sample-us 1000 --batch-size 32     samples of 1 ms (the default)
     --sample-us 20 --batch-size 512      columns of radiation: 512 samples in a batch
@@ -33,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,6 @@ ARMS = {
     AGAIN: "the same: what this machine's noise makes of it",
     "iobench": "iobench.torch.DataLoader, detail auto",
     "iobench sample": "the same, detail sample: every sample's stages",
-    "record_function": "torch.profiler.record_function around three stages, profiler on",
 }
 WORKERS = 2
 TINY_SAMPLES, TINY_BATCH, TINY_EPOCHS = 20_000, 32, 7
@@ -111,46 +110,21 @@ def calibrated_turns(sample_us: float) -> int:
     return max(1, round(sample_us / min(took)))
 
 
-def prepared(
-    arm: str, samples: Columns, batch_size: int, folder: Path
-) -> tuple[Callable[[], Any], AbstractContextManager[Any]]:
-    """Return what makes the arm's loader, and what is to be entered before."""
+def run_arm(arm: str, samples: Columns, n_batches: int, batch_size: int, folder: Path) -> None:
+    """Load a stretch of batches, and tell what it took, for each order."""
+    before = cpu_s([])
     from torch.utils.data import DataLoader
 
     loader_class: Any = DataLoader
     around: AbstractContextManager[Any] = nullcontext()
     if arm.startswith("iobench"):
         import iobench
-        from iobench.torch import DataLoader as Observed
+        import iobench.torch
 
-        loader_class = Observed
+        loader_class = iobench.torch.DataLoader
         around = iobench.record(folder / "run", detail="sample" if "sample" in arm else "auto")
-    elif arm == "record_function":
-        from torch.profiler import ProfilerActivity, profile, record_function
-
-        def with_function(name: str, stage: Callable[..., Any]) -> Any:
-            def timed(self: Columns, value: Any) -> Any:
-                with record_function(name):
-                    return stage(self, value)
-
-            return timed
-
-        for name in ("read", "decode", "preprocess"):  # as their author would annotate them
-            setattr(Columns, name, with_function(name, getattr(Columns, name)))
-        around = profile(activities=[ProfilerActivity.CPU])
-
-    def make() -> Any:
-        return loader_class(samples, batch_size=batch_size, num_workers=WORKERS)
-
-    return make, around
-
-
-def run_arm(arm: str, samples: Columns, n_batches: int, batch_size: int, folder: Path) -> None:
-    """Load a stretch of batches, and tell what it took, for each order."""
-    before = cpu_s([])
-    make, around = prepared(arm, samples, batch_size, folder)
     with around as recording:
-        batches = iter(make())
+        batches = iter(loader_class(samples, batch_size=batch_size, num_workers=WORKERS))
         pids = [process.pid for process in multiprocessing.active_children()]
         for _ in range(WARM_STRETCHES):
             stretch(batches, n_batches, pids)
