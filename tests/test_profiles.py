@@ -42,14 +42,6 @@ def test_spans_of_all_processes_come_in_one_table(path):
     assert profile.processes[read["process"]].name == "worker-0"
 
 
-def test_texts_of_all_processes_are_numbered_alike(path):
-    profile = open_profile(path)
-    assert profile.strings == ("", "augment", "b.grib", "round", "worker-0")
-    label = profile.spans["label"][profile.spans["kind"] == Kind.OTHER][0]
-    assert label == profile.string_number("round")
-    assert profile.string_number("nowhere") == -1
-
-
 def test_one_run_directory_per_format(sketch, tmp_path):
     for name in ("source", "numpy"):
         sketch.write(tmp_path / "run" / name)

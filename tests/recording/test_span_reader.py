@@ -46,13 +46,6 @@ def span_chunk(data, index):
     return [start for start, head in heads.items() if head[1] == layout.SPANS][index]
 
 
-def test_a_sound_file_is_read_whole(whole, read):
-    file = read(whole)
-    assert len(file.spans) == N_SPANS
-    assert (file.lost, file.damaged, file.missing_nbytes) == (0, 0, 0)
-    assert sorted(file.strings.values()) == sorted(["", *(f"label {n}" for n in range(7))])
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
