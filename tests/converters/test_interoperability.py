@@ -156,6 +156,7 @@ RECORDS = SampleSpec(
         Variable("month", (2,), "i8", ("end",)),
         Variable("seconds", (4,), "f8", ("step",)),
         Variable("rain", (3, 4), "i2", GRID, packed=Packed("<f8", 0.5, 200.0)),
+        Variable("half", (5,), "f2", ("x",)),
     )
 )
 
@@ -174,7 +175,7 @@ def test_tensorflow_reads_equal_values_and_finds_the_flipped_bit(records):
         "fields": tf.io.FixedLenFeature((3, 11, 7), tf.float32),
         "t2m": tf.io.FixedLenFeature((), tf.float32),
         "month": tf.io.FixedLenFeature((2,), tf.int64),
-        **{name: tf.io.FixedLenFeature((), tf.string) for name in ("seconds", "rain")},
+        **{name: tf.io.FixedLenFeature((), tf.string) for name in ("seconds", "rain", "half")},
     }
 
     def read():
@@ -182,6 +183,7 @@ def test_tensorflow_reads_equal_values_and_finds_the_flipped_bit(records):
         for record in tf.data.TFRecordDataset(list(map(str, files))):
             parsed = tf.io.parse_single_example(record, features)
             parsed["seconds"] = tf.io.decode_raw(parsed["seconds"], tf.float64)
+            parsed["half"] = tf.io.decode_raw(parsed["half"], tf.float16)
             parsed["rain"] = tf.reshape(tf.io.decode_raw(parsed["rain"], tf.int16), (3, 4))
             for name, value in parsed.items():
                 found[name].append(value.numpy())

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from converting import FORMATS, content, convert
+from converting import FORMATS, convert
 
 from iobench.datasets.sample_windows import samples_in_order
 from iobench.samples import SampleSpec, Variable
@@ -129,11 +129,3 @@ def test_numpy_alone_reads_them(tmp_path, dtype):
         packed = told["packed"]
         values = (values * packed["scale"] + packed["offset"]).astype(packed["dtype"])
     np.testing.assert_array_equal(values, np.stack([store[n]["T"] for n in (3, 4, 5)]))
-
-
-@pytest.mark.parametrize("dtype", ["T=float16", "int16"])
-def test_the_bytes_do_not_depend_on_threads(tmp_path, fmt, dtype):
-    """On what ends a conversion neither: test_convert_crashes.py."""
-    for workers in (1, 4):
-        make(tmp_path / str(workers), fmt, dtype, workers=workers)
-    assert content(tmp_path / "1") == content(tmp_path / "4")
