@@ -408,9 +408,7 @@ def test_a_plugin_that_is_late_or_not_installed_is_named(send_requests_to, cache
 
 def test_plugins_are_asked_for_what_is_missing_or_not_known(cache, locator, monkeypatch):
     calls = []
-    monkeypatch.setattr(
-        locate, "download_through_plugin", lambda call, **_: calls.append(call)
-    )
+    monkeypatch.setattr(locate, "download_through_plugin", lambda call, **_: calls.append(call))
     needed = PluginCall("some", {}, ("https://example.org/a",))
     for downloads, said in (
         (Downloads((needed,), ("https://example.org/b",)), r"example\.org/b: cannot be downloaded"),

@@ -117,6 +117,7 @@ def test_the_epoch_is_that_of_what_trains(
     assert found == {"before": [(-1, 1.0, 1)], "error": [(0, 0.0, 1), (1, 1.0, 1)]}
 
 
+@pytest.mark.long
 def test_no_more_names_are_kept_than_a_file_can_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
