@@ -28,7 +28,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from iobench.cli import main as iobench
 from iobench.report.timeline.page_payload import TimelinePayload
-from tests.support.timeline_pages import unpacked
+from tests.report.webpage.timeline_pages import unpacked
 
 HERE = Path(__file__).parent
 GONE = "gone"

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from many_spans import many_spans
 from msgspec.structs import replace
 from schedules import on_machine, pool
-from timeline_pages import ASSETS, unpacked
 from traced_runs import MS, TracedRun
 
 from iobench.analysis.run import Run, exposure
@@ -27,6 +26,7 @@ from iobench.report.timeline.chrome_trace import write_trace
 from iobench.report.timeline.model import timeline_of
 from iobench.report.timeline.page_payload import choose_spans, timeline_payload
 from iobench.report.webpage.shell import TIMELINE_SCRIPTS, TIMELINE_STYLES
+from tests.report.webpage.timeline_pages import ASSETS, unpacked
 from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 WALL_NS = 1_795_000_000_123_456_789

@@ -1,5 +1,5 @@
 """The browser of the tests of pages."""
 
-from browser import browser, open_page
+from tests.report.webpage.browser import browser, open_page
 
 __all__ = ["browser", "open_page"]

@@ -9,16 +9,16 @@ import random
 
 import numpy as np
 import pytest
-from browser import PageOpener
 from many_spans import many_spans
 from page_runs import render_page, write_job, write_run, wrong_figures
 from schedules import pool
-from timeline_pages import page_of, unpacked, write_timeline
 
 from iobench.analysis.run import Run, exposure, open_runs
 from iobench.recording.kinds import Kind
 from iobench.report import units
 from iobench.report.timeline.page_payload import timeline_payload
+from tests.report.webpage.browser import PageOpener
+from tests.report.webpage.timeline_pages import page_of, unpacked, write_timeline
 from tests.support.run_json import to_json
 from tests.support.sketched_runs import CONSUMER, SketchedRun
 
