@@ -101,7 +101,7 @@ class ZarrFormat:
             if [file.name for file in shard.files] != names:
                 raise StoreError(f"{path}: shard {number} is not one file for each array")
             result = [
-                _read_extents(path, file, array, n_samples=shard.n_samples, room=math.prod(box))
+                _read_extents(path, file, array, n_samples=shard.n_samples, capacity=math.prod(box))
                 for file, array in zip(shard.files, arrays, strict=True)
             ]
             offsets.append(np.concatenate([offset for offset, _ in result], axis=1))
@@ -276,16 +276,16 @@ def _cut(layout: ArrayLayout, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_extents(
-    path: Path, file: ShardFile, array: ArrayLayout, *, n_samples: int, room: int
+    path: Path, file: ShardFile, array: ArrayLayout, *, n_samples: int, capacity: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return offset and length of the extents of each sample of a shard: (samples, extents).
 
-    ``room`` is for how many samples its index has places.
+    ``capacity`` is for how many samples its index has places.
     """
     name, n_each = path / file.name, array.n_samples
     nbytes = open_file_size(name, expected=file.nbytes)
     n_rows = -(-n_samples // n_each)
-    index_nbytes = room // n_each * array.n_chunks * ENTRY_NBYTES
+    index_nbytes = capacity // n_each * array.n_chunks * ENTRY_NBYTES
     data_nbytes = nbytes - index_nbytes - CHECKSUM_NBYTES
     if data_nbytes < 0:  # before anything is allocated
         raise StoreError(f"{name}: {nbytes} bytes are less than its index; convert to a new folder")
@@ -423,11 +423,11 @@ def _check_metadata(path: Path, manifest: Manifest, names: Sequence[str]) -> tup
             raise StoreError(f"{path / name}: not as written; convert to a new folder")
         if name == names[0]:
             box = shard_box(path / name, content, max(1, len(manifest.sample_grid)))
-    room = math.prod(box)
-    if any(shard.n_samples > room for shard in manifest.shards) or any(
-        shard.n_samples != room for shard in manifest.shards[:-1]
+    capacity = math.prod(box)
+    if any(shard.n_samples > capacity for shard in manifest.shards) or any(
+        shard.n_samples != capacity for shard in manifest.shards[:-1]
     ):
         raise StoreError(
-            f"{path / names[0]}: shards are not of {room} samples each; convert to a new folder"
+            f"{path / names[0]}: shards are not of {capacity} samples each; convert to a new folder"
         )
     return box
