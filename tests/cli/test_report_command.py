@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -202,50 +199,3 @@ def test_a_dataset_is_profiled_first_and_the_best_change_tried(iobench, store_di
     assert tried["settings"] in [each["settings"] for each in document["to_measure"]]
     assert tried["rounds"] == 1
     assert (Path(document["run"]).name, document["not_tried"]) == ("maelstrom-ens10-1", None)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(300)
-def test_a_store_that_others_share_is_staged_where_that_gains(
-    iobench_here, slow_storage, tmp_path, monkeypatch
-):
-    xarray = pytest.importorskip("xarray", reason="the store is made from a NetCDF file")
-    pytest.importorskip("netCDF4", reason="the store is made from a NetCDF file")
-
-    def told(*words):
-        done = iobench_here(*words)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    source, store = tmp_path / "own.nc", tmp_path / "own.numpy"
-    values = np.random.default_rng(0).normal(size=(48, 64, 64)).astype(np.float32)
-    xarray.Dataset({"t": (("time", "y", "x"), values)}).to_netcdf(source)
-    told("convert", source, store, "--to", "numpy", "--sample-dim", "time", "--json")
-    far = Path(shutil.copytree(store, slow_storage(latency_s=0.02) / "own.numpy"))
-    run, near = tmp_path / "run", tmp_path / "near"
-    near.mkdir()
-    monkeypatch.setenv("SLURM_TMPDIR", str(near))
-    words = ["--framework", "workers", "--workers", "0", "--batches", "24", "--batch-size", "2"]
-    # A process of its own, whose command line is kept.
-    called = [sys.executable, "-m", "iobench", "profile", far, *words, "--compute", "5ms"]
-    subprocess.run([*called, "--out", run], check=True, capture_output=True)
-    advice = told("advise", run, "--json")
-    every = [*advice["changes"], *advice["to_measure"]]
-    at, change = next((n, e) for n, e in enumerate(every, 1) if "stage" in e["settings"])
-    assert change["settings"]["stage"] == str(near)
-    assert change["break_even"]["epochs"] < 100
-    staging, loading, profile = change["commands"]
-    assert loading == f'iobench.loader("{near}/own.numpy", 2, shuffle=True)'
-    assert iobench_here(*shlex.split(staging)[1:]).returncode == 0
-    document = told(*shlex.split(profile)[1:], "--out", tmp_path / "staged", "--json")
-    staged = document["runs"][0]["staging"]  # the copy tells what it took
-    assert staged["nbytes"] >= values.nbytes
-    assert staged["staging_to_epoch"] > 0
-    shutil.rmtree(near)
-    near.mkdir()
-    document = told("advise", run, "--json", "--try", str(at), "--rounds", "1")
-    tried = next(e for e in document["tried"] if "stage" in e["settings"])
-    assert tried["saved_fraction"] > 0.3
-    assert change["high_fraction"] > 0.3
-    assert tried["staging_s"] > 0
-    assert not [*near.iterdir()]  # the copy of a trial goes with it
