@@ -299,7 +299,7 @@ def _compute_stages(run: RankRun, chosen: Marks) -> tuple[ComputeStage, ...]:
     ledger = run.ledger
     sums = (ledger.sum(chosen, name).tolist() for name in ("compute_ns", "n_computed"))
     rows = zip(ledger.stages.names, *sums, strict=True)
-    result = [ComputeStage(*row) for row in rows if row[2]]
+    result = [ComputeStage(*row) for row in rows if any(row[1:])]
     return tuple(sorted(result, key=lambda row: (-row.busy_ns, row.stage)))
 
 
