@@ -25,7 +25,8 @@ from iobench.analysis.intervals import (
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
 from iobench.findings.batch_digests import compare_samples, delivered_samples, samples_sentences
-from iobench.findings.script_figures import last_figures, own_title
+from iobench.findings.energy import energy_j
+from iobench.findings.script_figures import metrics_of_ranks, script_metrics
 from iobench.recording.kinds import stage_title
 from iobench.recording.this_process import THREAD_VARIABLES, VERSIONED
 from iobench.report import units
@@ -45,12 +46,14 @@ from iobench.report.suite_words import figure_cell
 from iobench.runs.reading import run_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from iobench.analysis.exposure_figures import Exposure, Window
+    from iobench.analysis.run import RankRun
     from iobench.findings.batch_digests import DeliveredSamples, SamplesComparison
     from iobench.report.document import Block, Cell, Unit
 
+ENERGY: Final = "energy_j"
 MOST: Final = 8
 CONFIGURED: Final = (
     "dataset", "format", "spelled", "pipeline", "framework", "threads", "batch_size",
@@ -342,3 +345,19 @@ def _figure_row(figure: ComparedFigure) -> tuple[Cell, ...]:
         between = f"{units.ratio(figure.low)} to {units.ratio(figure.high)}"
         word = "no" if not figure.differs else "more" if figure.low > 1 else "less"
     return (f"{title} per {figure.per}" if figure.per else title, *values, ratio, between, word)
+
+
+def last_figures(run: Iterable[RankRun]) -> dict[str, float | None]:
+    """Return the energy of a run, and what its script's own figures were in their last epoch."""
+    ranks = [*run]
+    energy = energy_j(ranks)
+    result = metrics_of_ranks([each for rank in ranks if (each := rank.cached(script_metrics))])
+    return {
+        **({} if energy is None else {ENERGY: energy}),
+        **({} if result is None else {name: of[-1].mean for name, of in result.epochs.items()}),
+    }
+
+
+def own_title(name: str) -> str:
+    """Return what tables call a figure of `last_figures`."""
+    return "energy" if name == ENERGY else f"{name}, last epoch"

@@ -1,4 +1,4 @@
-"""What a script said of itself by `iobench.metric`, by epoch; its last values in tables of runs."""
+"""What a script said of itself by `iobench.metric`, by epoch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iobench.findings.contract import Finding
-from iobench.findings.energy import energy_j
 from iobench.recording.facts import EpochMetric
 from iobench.report.document import Column, Quantity, Section, Table
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import RankRun
 
 COLUMNS: Final = tuple(map(Column, ("", "first epoch", "last epoch", "epochs")))
-ENERGY: Final = "energy_j"
 
 
 class ScriptMetrics(msgspec.Struct, frozen=True):
@@ -65,19 +63,3 @@ def metrics_section(metrics: ScriptMetrics) -> Section:
 FINDING: Final = Finding(
     "metrics", 95, ScriptMetrics, script_metrics, metrics_section, metrics_of_ranks
 )
-
-
-def last_figures(run: Iterable[RankRun]) -> dict[str, float | None]:
-    """Return the energy of a run, and what its script's own figures were in their last epoch."""
-    ranks = [*run]
-    energy = energy_j(ranks)
-    result = metrics_of_ranks([each for rank in ranks if (each := rank.cached(script_metrics))])
-    return {
-        **({} if energy is None else {ENERGY: energy}),
-        **({} if result is None else {name: of[-1].mean for name, of in result.epochs.items()}),
-    }
-
-
-def own_title(name: str) -> str:
-    """Return what tables call a figure of `last_figures`."""
-    return "energy" if name == ENERGY else f"{name}, last epoch"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.run import Run
 from iobench.findings.batch_digests import delivered_samples
+from iobench.findings.compare import ENERGY, last_figures
 from iobench.findings.energy import energy_j
-from iobench.findings.script_figures import ENERGY, last_figures
 from iobench.findings.utilisation import utilisation
 from iobench.recording.kinds import Family, Kind
 from iobench.report.suite_words import OWN

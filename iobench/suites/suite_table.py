@@ -16,7 +16,7 @@ import msgspec
 
 from iobench.analysis.intervals import Interval, trimmed_mean
 from iobench.errors import ProfileError
-from iobench.findings.script_figures import ENERGY, own_title
+from iobench.findings.compare import ENERGY, own_title
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
