@@ -194,6 +194,7 @@ def damaged(runs, seed):
     return result
 
 
+@pytest.mark.long
 def test_of_damaged_span_files_an_answer_that_adds_up_or_a_refusal(runs):
     for seed in range(N_QUICK):
         damaged(runs, seed)

@@ -69,6 +69,7 @@ def test_a_stage_that_takes_other_times_is_a_schedule_with_those(schedule, stage
     assert figures(replayed) == truth({**schedule, "durations": times.tolist()})
 
 
+@pytest.mark.long
 @given(SCHEDULES, st.integers(1, 8), st.integers(1, 4))
 @settings(max_examples=30, deadline=None)
 def test_other_workers_and_prefetch_are_a_schedule_with_those(schedule, workers, prefetch):
@@ -254,6 +255,7 @@ def batch_ns(data):
     return part.wall_ns / part.n_batches
 
 
+@pytest.mark.long
 def test_the_interval_that_is_printed_holds_what_other_batches_obtain():
     widths, held = [], []
     for seed in range(3 * len(SHAPES)):

@@ -37,6 +37,7 @@ def demand_of(
 DEMAND = demand_of()
 
 
+@pytest.mark.long
 def test_ranks_saturate_a_bandwidth_or_requests_at_what_they_ask_for() -> None:
     # 4 MB, one read, every 25 ms: 64 ranks ask for 10.24 GB/s in 2,560 reads.
     for storage, by in (
@@ -90,6 +91,7 @@ def test_a_step_waits_for_the_slowest_of_all_ranks() -> None:
         assert point.step_ns / MS == pytest.approx(100 + 100 * (1 - 0.95**point.ranks), rel=0.03)
 
 
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 1000),

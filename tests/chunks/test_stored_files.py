@@ -289,6 +289,7 @@ def test_filter_left_out_for_one_chunk(tmp_path):
     np.testing.assert_array_equal(whole(path), values)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shuffle", [0, 1, 2])
 def test_blosc(tmp_path, shuffle):
     path, expected = tmp_path / "file.nc", {}

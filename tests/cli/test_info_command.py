@@ -40,6 +40,7 @@ def told(capsys, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.long
 def test_a_dataset_is_told_from_its_files_or_a_tiny_stand_in_that_is_removed(
     told, tmp_path, monkeypatch
 ):
@@ -60,6 +61,7 @@ def test_a_dataset_is_told_from_its_files_or_a_tiny_stand_in_that_is_removed(
     assert answer["coordinate"] == ["2020-04-01T00", "2020-04-30T12"]
 
 
+@pytest.mark.long
 def test_a_store_tells_its_samples_and_statistics(told, tmp_path):
     words = ["convert", "maelstrom-downscaling-tier1", "store", "--to", "numpy", "--tiny"]
     assert main([*words, "--store-dir", str(tmp_path / "stores"), "--quiet", "--json"]) == 0

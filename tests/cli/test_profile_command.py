@@ -38,6 +38,7 @@ def store(iobench_here, store_dir, tmp_path):
     return run
 
 
+@pytest.mark.long
 @pytest.mark.timeout(110)
 def test_a_probe_is_reused_and_refused_where_it_was_cut_short(store, tmp_path):
     own = tmp_path / "own"
@@ -59,6 +60,7 @@ def test_a_probe_is_reused_and_refused_where_it_was_cut_short(store, tmp_path):
     assert store("whole", own)[0].returncode == 0
 
 
+@pytest.mark.long
 def test_a_quiet_profile_keeps_the_command_of_a_loud_one(tmp_path, store_dir, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words, more = [*POWER], ["--batches", "3", "--store-dir", str(store_dir), "--out", "run"]

@@ -114,6 +114,7 @@ def test_several_files_variables_and_targets(own, converts):
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_tiny_stand_in_of_a_dataset(converts, store_dir):
     source = ("maelstrom-ens10", "--tiny", "--store-dir", store_dir)
     done = converts(*source, "out", "--to", "tfrecord", "--format-option", "encoding=bytes")

@@ -198,6 +198,7 @@ def test_a_damaged_catalogue_is_never_an_error_nor_believed(tmp_path_factory, da
     assert list(map(times_inspected, files)) == before, "it is made anew"
 
 
+@pytest.mark.long
 def test_processes_find_what_one_finds(tmp_path, kept, monkeypatch):
     monkeypatch.setattr(catalogue, "MANY_FILES", 2)
     monkeypatch.setattr(catalogue, "FILES_PER_JOB", 2)

@@ -297,6 +297,7 @@ def test_where_several_might_be_meant_nothing_is_guessed(write, refused, dims, a
     assert "--sample-dim" in refused("a.nc")
 
 
+@pytest.mark.long
 def test_a_folder_stands_for_the_files_below_it_and_a_copy_gives_the_same_store(write):
     for folder in ("my data/year", "two/year"):
         for day in range(3):

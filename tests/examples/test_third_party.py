@@ -164,6 +164,7 @@ print(sum(int(batch.sum()) for batch in torch.utils.data.DataLoader(Records(), 2
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_reads_of_another_librarys_format_are_stages(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the script trains with torch")

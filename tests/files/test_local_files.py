@@ -255,6 +255,7 @@ def test_what_is_held_of_a_sample_is_not_written_over() -> None:
         assert bytes(held) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit_nbytes", [0, 8 * 4 * OWN_NBYTES])
 def test_of_samples_no_more_is_kept_than_the_limit(
     limit_nbytes: int, monkeypatch: pytest.MonkeyPatch

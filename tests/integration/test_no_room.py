@@ -84,6 +84,7 @@ def test_a_recording_that_stopped_midway_says_so_beside_its_verdict(tmp_path, mo
     assert document["lost_spans"] > 3000
 
 
+@pytest.mark.long
 def test_a_profile_without_room_says_that_nothing_was_recorded(tmp_path, monkeypatch, capsys):
     full(monkeypatch, 4096)
     code = main(

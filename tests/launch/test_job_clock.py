@@ -162,6 +162,7 @@ NAMED = """
 """
 
 
+@pytest.mark.long
 def test_what_passes_are_for_by_names_and_gradients(script, launch):
     pytest.importorskip("torch", reason="the script loads with PyTorch")
     _, _, run = job_of(launch(sys.executable, script(NAMED)))

@@ -88,6 +88,7 @@ def test_nothing_of_a_strangers_repository_is_run(launch, repository, tmp_path):
     assert ran.exists(), "as git status would have"
 
 
+@pytest.mark.long
 def test_a_name_is_the_directory_the_title_and_what_trackers_are_told(
     monkeypatch, tmp_path, script, capfd
 ):

@@ -33,6 +33,7 @@ def described(path):
         return set(file.dimensions), found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", ["5GB", "5TB"])
 def test_yr_has_the_schema_of_real_files(prepared, size):
     _, files, _ = prepared("maelstrom-yr", size=size)
@@ -53,6 +54,7 @@ def test_yr_has_names_units_and_coordinates_of_the_real_crop(prepared):
             np.testing.assert_allclose(made[name][:6, :4], real[name][:], atol=1e-4)
 
 
+@pytest.mark.long
 def test_the_target_of_ens10_is_the_field_at_start_plus_48_hours(prepared):
     _, files, _ = prepared("maelstrom-ens10")
     with netCDF4.Dataset(files[-1]) as file:

@@ -85,6 +85,7 @@ def test_patches_of_yr_equal_those_of_training(prepared, options, crop):
         np.testing.assert_allclose(sample["targets"], targets, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.long
 def test_real_files_of_yr_equal_what_netcdf4_reads(tmp_path):
     dataset = find_dataset("maelstrom-yr", size="5GB", probabilistic_target="true")
     locator = FileLocator(data_dir=REAL, cache_dir=tmp_path)
@@ -262,6 +263,7 @@ def test_inputs_of_examples_are_normalised_by_the_files_of_norms(prepared):
 # ---- ENS-10
 
 
+@pytest.mark.long
 def test_inputs_of_ens10_equal_a_computation_from_cfgribs_arrays(prepared):
     dataset, files, index = prepared("maelstrom-ens10")
     assert index.coordinate == ["2015-01-01", "2015-01-04", "2016-01-01", "2016-01-04"]
@@ -296,6 +298,7 @@ def test_member_moments_keep_the_digits_of_large_values():
     np.testing.assert_allclose(deviation, exact.std(axis=0), rtol=1e-4)
 
 
+@pytest.mark.long
 def test_the_normalisation_of_ens10_is_computed_once_or_where_it_is_half_written(
     own_files, sampled, prepared, tmp_path
 ):
@@ -417,6 +420,7 @@ def merged(files):
     return xarray.concat([opened(file).load() for file in files], "time", data_vars="all")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tier", "numbers", "months"),
     [("tier1", (0, 70, 181), (60, 62, 60)), ("tier2", (100,), (48, 48, 48))],

@@ -111,6 +111,7 @@ def train(recording: Recording, n_batches: int, tell: int = -1) -> None:
     child.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("bounded_to_1_mb")
 def test_what_a_training_process_starts_keeps_within_its_bound(tmp_path: Path) -> None:
     with Recording(tmp_path / "run", detail="auto", clock=FakeClock(1000)) as recording:

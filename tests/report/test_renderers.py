@@ -128,6 +128,7 @@ def test_no_line_is_too_long_and_no_figure_is_cut(bound, hidden, show, monkeypat
     assert "…" not in text
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(LONG_NAMES, *[FIGURES] * 9), min_size=1, max_size=4), st.booleans())
 @example([("preprocess:" + "x" * 70, *["1,234,567.89"] * 9)], True)
 def test_no_table_is_wider_than_the_page_or_loses_a_figure(rows, total):
@@ -317,6 +318,7 @@ def held_to_one_screen(document):
     return text
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "seed", [*range(6), *(pytest.param(n, marks=pytest.mark.long) for n in range(6, 25))]
 )

@@ -34,6 +34,7 @@ def ens10(tmp_path: Path) -> OpenDataset:
     return iobench.open_dataset("maelstrom-ens10", tiny=True, store_dir=tmp_path)
 
 
+@pytest.mark.long
 def test_batches_are_stacked_samples(ens10: OpenDataset) -> None:
     assert len(ens10) == 4
     assert "a stand-in" in repr(ens10)
@@ -47,6 +48,7 @@ def test_batches_are_stacked_samples(ens10: OpenDataset) -> None:
     loader.close()
 
 
+@pytest.mark.long
 def test_it_is_map_style_and_travels(ens10: OpenDataset) -> None:
     other = pickle.loads(pickle.dumps(ens10))
     assert np.array_equal(other[-1]["t2m"], ens10[3]["t2m"], equal_nan=True)
@@ -94,6 +96,7 @@ def test_windows_of_a_dataset_and_of_its_store(
     assert all(np.array_equal(alone[name], batch[name]) for name in batch)
 
 
+@pytest.mark.long
 def test_splits_patches_and_given_means_of_a_dataset(ens10: OpenDataset) -> None:
     means = {"t2m": (270.0, 10.0)}
     patch = {"latitude": 30, "longitude": 50}

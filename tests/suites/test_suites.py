@@ -63,6 +63,7 @@ def results_of(out):
     return [*map(read_result, find_results(out))]
 
 
+@pytest.mark.long
 def test_a_suite_is_measured_in_rounds_and_its_figures_are_those_of_reports(
     write_recipe, tmp_path, suite, refused, capsys
 ):
@@ -227,6 +228,7 @@ for epoch, batch in enumerate(dataset.loader(4)):
 """
 
 
+@pytest.mark.long
 def test_a_script_is_measured_with_its_own_figures(write_recipe, tmp_path, suite, refused, capsys):
     (tmp_path / "train.py").write_text(SCRIPT)
     recipe, out = write_recipe(

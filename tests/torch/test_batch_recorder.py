@@ -326,6 +326,7 @@ def test_a_pass_goes_on_after_a_sample_that_failed_and_in_a_fork(tmp_path, clock
     assert len(rows_of(profile, Kind.WAIT)) == 100
 
 
+@pytest.mark.long
 def test_a_long_run_keeps_the_first_and_latest_short_batches_and_sums(tmp_path, clock, monkeypatch):
     monkeypatch.setattr(rotation, "LEAST_NBYTES", 0)
     monkeypatch.setenv("IOBENCH_KEEP", "1MB")

@@ -93,6 +93,7 @@ def test_one_that_is_begun_is_apart_from_waiting_for_it_and_errors_are_the_scrip
     assert iobench.open_profile(tmp_path / "run").lost_spans == 0
 
 
+@pytest.mark.long
 def test_gradients_of_ddp_are_said_to_be_a_part_of_its_backward_pass(tmp_path, group):
     with iobench.record(tmp_path / "run") as recording:
         train(2)

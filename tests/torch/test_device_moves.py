@@ -215,6 +215,7 @@ def test_a_device_that_falls_away_is_told_in_one_line(tmp_path, fake):
     assert sorted(batch for *_, batch in moved(tmp_path / "run")) == [0, 0, 1, 1, 2]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_what_is_compiled_traced_and_transformed_is_the_same(tmp_path):
     from torch.fx.experimental.proxy_tensor import make_fx
