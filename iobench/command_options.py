@@ -267,6 +267,16 @@ RUN: Final = (
     ),
     CommandOption("--report/--no-report", "Print the report to stderr at the end.", "flag", True),
     CommandOption(
+        "--live",
+        "Print a line on stderr after 30 s of training, then every so many seconds; 0: none. "
+        "[default: 60 on a terminal, else 0]",
+        "int",
+        metavar="SECONDS",
+    ),
+    CommandOption(
+        "--live-file", "Append the same as a JSON object a line.", "path", metavar="FILE"
+    ),
+    CommandOption(
         "--keep-command", "Keep the values of options, too, not their names alone.", "flag"
     ),
 )

@@ -14,9 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iobench.launch.running import EndedCommand
+    from iobench.recording.run_directory import RunDirectory
 
 
-def run(*, command: Sequence[str], json: Path | None, report: bool, **values: Any) -> None:
+def run(
+    *,
+    command: Sequence[str],
+    json: Path | None,
+    report: bool,
+    live: int | None,
+    live_file: Path | None,
+    **values: Any,
+) -> None:
     """Run a command and record it; end as it did."""
     from iobench.cli.screen import is_quiet
     from iobench.errors import OptionError
@@ -24,6 +33,10 @@ def run(*, command: Sequence[str], json: Path | None, report: bool, **values: An
 
     if json is not None and (str(json) == "--" or not json.parent.is_dir()):
         raise OptionError(f"--json {json}: expected a file in an existing folder, or - for stdout")
+    if live_file is not None and not live_file.parent.is_dir():
+        raise OptionError(f"--live-file {live_file}: expected a file in an existing folder")
+    if live is not None and live < 0:
+        raise OptionError(f"--live {live}: expected seconds, or 0 for no lines")
     # OpenBLAS starts threads as it is imported: none of them may take what is for the command.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     from iobench.launch.running import ScriptRun, run_script
@@ -35,7 +48,16 @@ def run(*, command: Sequence[str], json: Path | None, report: bool, **values: An
         if not is_quiet():
             print(f"iobench: {line}", file=sys.stderr)
 
-    ended = run_script(requested, say)
+    def look_at(directory: RunDirectory) -> Callable[[], None]:
+        from iobench.report.live import EVERY_S, LiveRun
+
+        return LiveRun(
+            directory, say if printed else lambda _: None, every_s=live or EVERY_S, file=live_file
+        ).look
+
+    printed = bool(live) or (live is None and sys.stderr.isatty())
+    looks = printed or live_file is not None
+    ended = run_script(requested, say, look_at=look_at if looks else None)
     default_signals()
     if ended.run is not None and ended.rank == 0:
         _report(ended, json, say, report=report and not is_quiet())

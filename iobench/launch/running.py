@@ -86,8 +86,12 @@ def run_script(
     say: Callable[[str], None],
     environment: Mapping[str, str] = os.environ,
     clock: Clock = SYSTEM_CLOCK,
+    look_at: Callable[[RunDirectory], Callable[[], None]] | None = None,
 ) -> EndedCommand:
-    """Run a command, recorded; return when it has ended."""
+    """Run a command, recorded; return when it has ended.
+
+    ``look_at`` gives what is called about once a second meanwhile, of one launcher of a job.
+    """
     if shutil.which(requested.command[0], path=environment.get("PATH")) is None:
         program = requested.command[0]
         raise OptionError(f"{program}: no such program; try iobench run -- python train.py")
@@ -124,7 +128,8 @@ def run_script(
     ):
         started_ns = clock.now_ns()
         traced = inside if setup is None else setup.environment(inside)
-        code = run_and_wait(requested.command, traced)
+        look = look_at(run) if look_at is not None and job.rank == 0 else None
+        code = run_and_wait(requested.command, traced, look)
         ended_ns = clock.now_ns()
     try:
         run.gather()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 FORWARDED: Final = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
@@ -23,8 +23,13 @@ FROM_KERNEL: Final = 0x80
 LOOK_AGAIN_S: Final = 1.0
 
 
-def run_and_wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command and return its exit code, or minus the signal that ended it."""
+def run_and_wait(
+    command: Sequence[str], environment: Mapping[str, str], look: Callable[[], None] | None = None
+) -> int:
+    """Run a command and return its exit code, or minus the signal that ended it.
+
+    Meanwhile ``look`` is called about once a second.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     try:
         try:
@@ -35,7 +40,7 @@ def run_and_wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
             raise OptionError(
                 f"{command[0]}: cannot be started ({error.strerror}); expected a program"
             ) from error
-        return _wait(pid)
+        return _wait(pid, look)
     finally:
         # Those that were meant for the command, as Ctrl-C that ended it.
         while signal.sigtimedwait(AWAITED, 0) is not None:
@@ -43,7 +48,7 @@ def run_and_wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(pid: int) -> int:
+def _wait(pid: int, look: Callable[[], None] | None) -> int:
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
@@ -52,6 +57,8 @@ def _wait(pid: int) -> int:
         known = signal.sigtimedwait(AWAITED, LOOK_AGAIN_S)
         if known is not None and known.si_signo in FORWARDED and not _reached_all(known):
             os.kill(pid, known.si_signo)
+        if look is not None:
+            look()
 
 
 def _reached_all(received: signal.struct_siginfo) -> bool:

@@ -170,9 +170,11 @@ class RunDirectory:
         """Return the processes whose recording stopped, as on a full disk."""
         return read_stopped([self.spans_path, *([] if self.spool is None else [self.spool])])
 
-    def span_files(self) -> list[Path]:
-        """Return the span files that were gathered, by name."""
-        return sorted(self.spans_path.glob("*.spans"))
+    def span_files(self, *, live: bool = False) -> list[Path]:
+        """Return the span files that were gathered, or those that are being written, by name."""
+        spool = self.spool if live else None
+        folder = spool if spool is not None and spool.is_dir() else self.spans_path
+        return sorted(folder.glob("*.spans"))
 
 
 def checked_name(name: str | None) -> str | None:

@@ -86,28 +86,34 @@ class _Contents(msgspec.Struct):
     damaged: int = 0
 
 
-def read_span_file(path: Path) -> SpanFile:
-    """Read a span file, also one whose process was killed or is still writing."""
+def read_span_file(path: Path, since_ns: int = 0) -> SpanFile:
+    """Read a span file, also one whose process was killed or is still writing.
+
+    With ``since_ns`` chunks of spans that ended before are left out, and not counted as damaged.
+    """
+    read = _read if not since_ns else _mapped
     try:
-        raws = [np.fromfile(path, np.uint8)]
+        raws = [read(path)]
     except OSError as error:
         raise _unreadable(path, error) from error
     for each in segment_paths(path):
         with contextlib.suppress(FileNotFoundError):
-            raws.append(np.fromfile(each, np.uint8))
+            raws.append(read(each))
     sums = read_sums(path)  # after the segments: these go when their spans are in the sums
     head = _head(path, raws[0][: layout.HEADER_NBYTES].tobytes())
     contents = _Contents(head.monotonic_ns, defaultdict(list), {}, {0: ""})
     for number, raw in enumerate(raws):
         for start in range(0 if number else layout.HEADER_NBYTES, len(raw), layout.CHUNK_NBYTES):
-            _read_chunk(raw[start : start + layout.CHUNK_NBYTES], contents)
+            chunk = raw[start : start + layout.CHUNK_NBYTES]
+            if not (since_ns and _ended_before(chunk, since_ns)):
+                _read_chunk(chunk, contents)
     spans, threads = _joined(contents, sums)
     _name_missing_strings(spans, contents)
     lanes = sorted(contents.lanes)
     return SpanFile(
         **asdict(head),
         path=path,
-        damaged=contents.damaged,
+        damaged=0 if since_ns else contents.damaged,
         missing_nbytes=max(0, head.reserved_nbytes - len(raws[0])),
         spans=spans,
         threads=threads,
@@ -116,6 +122,24 @@ def read_span_file(path: Path) -> SpanFile:
         lanes=tuple(lanes),
         sums=sums,
     )
+
+
+def _read(path: Path) -> NDArray[np.uint8]:
+    return np.fromfile(path, np.uint8)
+
+
+def _mapped(path: Path) -> NDArray[np.uint8]:
+    return np.memmap(path, np.uint8, "r")
+
+
+def _ended_before(chunk: NDArray[np.uint8], since_ns: int) -> bool:
+    """Return whether a chunk is full of spans, and the last to end did so before."""
+    if len(chunk) < layout.CHUNK_NBYTES:
+        return False
+    head = chunk[: layout.RECORD_NBYTES].tobytes()
+    last = chunk[-layout.RECORD_NBYTES :].view(layout.SPAN_DTYPE)[0]
+    is_full = _is_sound(head) and layout.CHUNK_HEAD.unpack_from(head)[1] == layout.SPANS
+    return bool(is_full and last["sequence"] and last["end_ns"] < since_ns)
 
 
 def read_head(path: Path) -> Head:

@@ -58,10 +58,12 @@ def open_profile(path: Path | str, *, rank: int | None = None) -> RunData:
 class RunFiles:
     """The files of one run directory, of which the spans of one rank, or of all, are read."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, live: bool = False) -> None:
         self._run = run = RunDirectory.open(Path(path))
+        self._live = live
         facts = RunFacts.from_config(run.config, run.path)
-        run.gather()
+        if not live:
+            run.gather()
         self.path = run.path
         self.config: Mapping[str, Any] = run.config
         self._facts = tuple(read_process_facts(run.processes_path))
@@ -76,19 +78,19 @@ class RunFiles:
 
     def _list(self) -> list[tuple[Path, Head]]:
         """Note the files of each rank; return them with who wrote them."""
-        heads = [(file, read_head(file)) for file in self._run.span_files()]
+        heads = [(file, read_head(file)) for file in self._run.span_files(live=self._live)]
         _check_boots(heads)
         self._files.clear()
         for file, identity in heads:
             self._files.setdefault(identity.rank, []).append(file)
         return heads
 
-    def _span_files(self, ranks: Sequence[int]) -> list[SpanFile]:
+    def _span_files(self, ranks: Sequence[int], since_ns: int) -> list[SpanFile]:
         """Read the files of some ranks; once more where one was removed meanwhile."""
         for is_last in (False, False, True):
             paths = [file for rank in ranks for file in self._files.get(rank, ())]
             try:
-                files = [read_span_file(path) for path in paths]
+                files = [read_span_file(path, since_ns) for path in paths]
             except ProfileError:
                 if is_last or all(path.exists() for path in paths):
                     raise
@@ -98,9 +100,9 @@ class RunFiles:
             self._list()
         raise AssertionError("unreachable")
 
-    def read(self, rank: int | None = None) -> RunData:
-        """Return what is of one training process, or of all."""
-        files = self._span_files([rank] if rank is not None else sorted(self._files))
+    def read(self, rank: int | None = None, *, since_ns: int = 0) -> RunData:
+        """Return what is of one training process, or of all; or what ended since, at least."""
+        files = self._span_files([rank] if rank is not None else sorted(self._files), since_ns)
         removed = {each for file in files if file.sums for each in file.sums.removed}
         files = [file for file in files if (file.path.name, file.start.monotonic_ns) not in removed]
         files.sort(key=lambda f: (f.rank, f.role, f.worker, f.start.monotonic_ns, f.pid))
@@ -129,6 +131,10 @@ class RunFiles:
             stopped=tuple(each for each in self._stopped if rank is None or each.rank == rank),
             summed=summed,
         )
+
+    def requested_ns(self, rank: int) -> int:
+        """Return when the loop last began to wait for a batch; 0 where nobody says so."""
+        return max(read_head(path).request[0] for path in self._files[rank])
 
     def _with_open_wait(self, file: SpanFile, files: Sequence[SpanFile]) -> SpanFile:
         """Return a file with the long wait that went on when its process was killed, or does."""
