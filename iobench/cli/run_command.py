@@ -51,9 +51,8 @@ def run(
     def look_at(directory: RunDirectory) -> Callable[[], None]:
         from iobench.report.live import EVERY_S, LiveRun
 
-        return LiveRun(
-            directory, say if printed else lambda _: None, every_s=live or EVERY_S, file=live_file
-        ).look
+        shown = say if printed else lambda _: None
+        return LiveRun(directory.path, shown, every_s=live or EVERY_S, file=live_file).look
 
     printed = bool(live) or (live is None and sys.stderr.isatty())
     looks = printed or live_file is not None

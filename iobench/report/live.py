@@ -19,6 +19,7 @@ from iobench.analysis.run import Run
 from iobench.errors import IobenchError
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.kinds import stage_title
+from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
 from iobench.report.units import duration, fraction
 from iobench.runs.reading import RunFiles
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis.deliveries import Deliveries
-    from iobench.recording.run_directory import RunDirectory
     from iobench.runs.contents import RunData
 
 FIRST_NS: Final = 30_000_000_000
@@ -84,8 +84,8 @@ class LiveFigures(msgspec.Struct, frozen=True, kw_only=True):
         if self.epoch is not None:
             place = f"epoch {self.epoch}, {place}"
         if self.exposed_fraction is None:
-            said = f"no batch came; waiting since {duration(round(self.waiting_s * 1e9))}"
-            return f"{place}: {said}"
+            waited = f"waiting for one since {duration(round(self.waiting_s * 1e9))}"
+            return f"{place}: no batch came, {waited if self.waiting_s else 'none was asked for'}"
         text = (
             f"{place}: exposed {fraction(self.exposed_fraction)} of the last "
             f"{self.interval_s:.0f} s, {fraction(self.run_exposed_fraction)} of the run"
@@ -103,8 +103,8 @@ class LiveRun:
 
     Parameters
     ----------
-    run : RunDirectory
-        Where its processes record.
+    run : Path
+        The run directory in which its processes record.
     say : callable
         Prints a line.
     every_s : float
@@ -115,7 +115,7 @@ class LiveRun:
 
     def __init__(
         self,
-        run: RunDirectory,
+        run: Path,
         say: Callable[[str], None],
         *,
         every_s: float = EVERY_S,
@@ -149,11 +149,12 @@ class LiveRun:
 
     def _has_begun(self) -> bool:
         """Return whether a training process has asked for a batch."""
-        return any(read_head(path).request[0] > 0 for path in self._run.span_files(live=True))
+        files = RunDirectory.open(self._run).span_files(live=True)
+        return any(read_head(path).request[0] > 0 for path in files)
 
     def figures(self) -> LiveFigures | None:
         """Return what happened since the last look; None where no training process recorded."""
-        files = RunFiles(self._run.path, live=True)
+        files = RunFiles(self._run, live=True)
         before = LiveSums(0)
         seen: dict[int, LiveSums] = {}
         exposed_ns: Counter[str] = Counter()
