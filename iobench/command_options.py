@@ -285,6 +285,9 @@ REPORT: Final = (
     FULL,
     JSON,
     CommandOption("--json-schema", "Print the schema of --json, and exit.", "schema"),
+    CommandOption(
+        "--brief", "With --json: verdict, shares, stages and proposals with commands.", "flag"
+    ),
     MARKDOWN,
     CommandOption(
         "--as",

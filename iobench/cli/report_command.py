@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
+import click
+
 from iobench.analysis.run import open_runs
 from iobench.cli.documents import (
     print_document,
@@ -16,9 +18,11 @@ from iobench.cli.documents import (
     write_document,
     write_text,
 )
+from iobench.errors import OptionError
 from iobench.masking import as_typed
 from iobench.report.document import Command, Document, Section, properties
 from iobench.report.one_screen import one_screen
+from iobench.report.renderers.json_text import json_text
 from iobench.report.report_document import report_document
 from iobench.report.units import UNKNOWN, moment
 from iobench.report.wrapping import shortened
@@ -35,6 +39,7 @@ def report(
     run: Path,
     full: bool,
     json: bool,
+    brief: bool,
     markdown: bool,
     renderer: str | None,
     html: Path | None,
@@ -46,12 +51,19 @@ def report(
 ) -> None:
     """Print what a run measured, and write or log what else is named."""
     spelled = shown_as(json=json, markdown=markdown, renderer=renderer or "")
+    if brief and not json:
+        raise OptionError("--brief: expected --json beside it")
     if holds_several(run) and not any(
         (html, darshan, trace, parquet, mlflow, wandb, markdown, renderer)
     ):
         print_document(listed_document(run, find_runs(run)), "json" if json else "")
         return
     runs = open_runs(run, darshan)
+    if brief:
+        from iobench.cli.brief_report import brief_figures
+
+        click.echo(json_text(brief_figures(run, runs)))
+        return
     document = report_document(runs)
     if trace is not None:
         from iobench.report.timeline.chrome_trace import write_trace

@@ -214,7 +214,7 @@ def json_schema() -> dict[str, Any]:
             of_job[each.name] = each.struct
     job = msgspec.defstruct("Job", [(name, kind | None, None) for name, kind in of_job.items()])
     result = msgspec.defstruct("Report", [("runs", list[run]), ("job", job | None)])  # type: ignore[valid-type]
-    return msgspec.json.schema(result)
+    return {"$id": f"urn:iobench:report:{JSON_VERSION}", **msgspec.json.schema(result)}
 
 
 def reports_to_json(

@@ -23,7 +23,7 @@ from tests.golden.launches import COUNTS, FORMS, NEEDS, recorded, start, wrong_c
 from tests.golden.outputs import GONE, HERE, changed, differences, outputs_of, unpack
 from tests.support.page_runs import PageParts
 
-STORED, MOST_KEYS, MOST_LINES = HERE / "outputs", 150, 150
+STORED, MOST_KEYS, MOST_LINES, MOST_BRIEF_KEYS = HERE / "outputs", 150, 150, 60
 CASES = sorted(file.name.removesuffix(".tar.xz") for file in (HERE / "runs").iterdir())
 QUICK = ("power-serial", "script-keras", "suite-formats")
 
@@ -141,6 +141,13 @@ def known_places(value, of, at=()):
     return set().union(*(known_places(value[k], of, (*at, name)) for k, name in keys.items()))
 
 
+def keys_of(value):
+    """Return all names of keys in a document."""
+    if isinstance(value, list):
+        return set().union(*map(keys_of, value))
+    return set(value).union(*map(keys_of, value.values())) if isinstance(value, dict) else set()
+
+
 @pytest.mark.parametrize("name", of_cases("power-serial", "script-keras", "script-two-ranks"))
 def test_recorded_runs_are_of_the_schema_and_have_few_keys(name, cases, capsys):
     jsonschema = pytest.importorskip("jsonschema", reason="checks documents by their schema")
@@ -156,6 +163,12 @@ def test_recorded_runs_are_of_the_schema_and_have_few_keys(name, cases, capsys):
         for each in document["runs"]:
             assert each.keys() == names
             assert len(known_places({"runs": [each]}, of)) <= MOST_KEYS
+        brief = printed(capsys, run, "--json", "--brief")
+        assert len(keys_of(brief)) <= MOST_BRIEF_KEYS
+        known = {each["rank"]: each["diagnosis"] for each in document["runs"]}
+        for each in brief["runs"] if len(known) == len(document["runs"]) else ():
+            for key in ("verdict", "wait_fraction", "window", "hidden_fraction"):
+                assert each[key] == known[each["rank"]][key]
     for key, wrong in (("wait_ns", 1.5), ("stages", {}), ("batches", None)):
         broken = copy.deepcopy(document)
         broken["runs"][0][key] = wrong
