@@ -267,6 +267,11 @@ RUN: Final = (
     ),
     CommandOption("--report/--no-report", "Print the report to stderr at the end.", "flag", True),
     CommandOption(
+        "--free-data",
+        "Hand on the first batches again and again, to measure the step without loading.",
+        "flag",
+    ),
+    CommandOption(
         "--live",
         "Print a line on stderr after 30 s of training, then every so many seconds; 0: none. "
         "[default: 60 on a terminal, else 0]",

@@ -27,6 +27,7 @@ from iobench.launch.waiting import run_and_wait
 from iobench.masking import as_typed
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.facts import read_process_facts
+from iobench.recording.free_data import FREE_DATA
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job, script_document, words_to_keep
 from iobench.recording.machine_head import ENERGY, MONITOR, is_on
 from iobench.recording.meter import start_meter
@@ -54,7 +55,7 @@ LOOK_NS: Final = 50_000_000
 INTERPRETER: Final = re.compile(r"(python|pypy)[\d.]*")
 INHERITED: Final = (
     *("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS"),
-    *(RUN_DIGESTS, RUN_LOOP, KEEP_COMMAND),
+    *(RUN_DIGESTS, RUN_LOOP, KEEP_COMMAND, FREE_DATA),
 )
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 
@@ -70,6 +71,7 @@ class ScriptRun(msgspec.Struct, frozen=True):
     darshan: tuple[str, ...] = ("off",)  # or ("auto",), or paths of the user's own logs
     batches_per_step: int | None = None  # of the optimiser, where nobody sees that
     keep_command: bool = False  # with the values of options
+    free_data: bool = False  # loaders hand on their first batches again and again
 
 
 class EndedCommand(msgspec.Struct, frozen=True):
@@ -109,7 +111,7 @@ def run_script(
         batches_per_step=requested.batches_per_step,
         name=checked_name(requested.name),
     )
-    document |= {"darshan": darshan, **near_places()}
+    document |= {"free_data": requested.free_data, "darshan": darshan, **near_places()}
     run = _join(requested, job, document, environment, say)
     if run is None:
         return EndedCommand(run_and_wait(requested.command, dict(environment)), None, job.rank)
@@ -204,6 +206,8 @@ def _environment(
     inside[ADAPTERS] = ",".join("=".join(each) for each in adapter_places().items())
     if requested.digests:
         inside[RUN_DIGESTS] = "1"
+    if requested.free_data:
+        inside[FREE_DATA] = "1"
     if requested.keep_command:
         inside[KEEP_COMMAND] = "1"
     own = [path for path in inside.get("PYTHONPATH", "").split(os.pathsep) if path != str(BOOT)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iobench.recording.free_data import KEPT
 from iobench.report import units
 from iobench.report.document import Command, Section, properties, sentences
 from iobench.runs.run_facts import OWN, SOURCE
@@ -170,6 +171,11 @@ def unseen(report: RunReport) -> tuple[str, ...]:
 
 def _warnings(report: RunReport) -> Iterator[str]:
     exposure = report.exposure
+    if report.facts.free_data:
+        yield (
+            f"Data were free: loaders handed on their first {KEPT} batches again and again. What "
+            "the script prints of its results is of no use."
+        )
     if exposure.lost_spans:
         lost = units.count(exposure.lost_spans)
         yield f"Lost spans: {lost}. What they would explain is unknown."

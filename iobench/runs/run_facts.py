@@ -219,6 +219,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     turns: str | None = None  # of one profile; empty: alone; None: older
     detail: str | None = None  # auto, sample or batch, of scripts
     digests: bool = False
+    free_data: bool = False  # loaders handed on their first batches again and again
     own_order: bool = False  # whether samples came in an order of the loader's own
     requested: Mapping[str, Any] = msgspec.field(default_factory=dict, name="asked")
     files_nbytes: Nbytes | None = None

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from iobench.adapters.patches import Patches
 from iobench.errors import OptionError
+from iobench.recording.free_data import KEPT, is_free
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
@@ -27,6 +28,8 @@ from iobench.tensorflow.watching import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iobench.recording.session import Recording
+
 WHOLE_PASS: Final = (
     "tf.data: a pass over a whole dataset inside one operation (for x in dataset in a tf.function, "
     "Dataset.reduce): no clock is read between its batches"
@@ -36,6 +39,7 @@ DISTRIBUTED: Final = (
     "which counts as a loader here, and their waits come one after the other"
 )
 WATCH: Final = "_iobench_watch"
+FREE: Final = "_iobench_free"
 LOOPS: Final = ("fit", "evaluate", "predict")
 SAVES: Final = ("save", "save_weights")
 
@@ -143,7 +147,7 @@ def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         expect_end(recording)
         pass_watch.log.ask()
         try:
-            iterator = original(self)
+            iterator = original(_free(self, recording) if is_free() else self)
         except BaseException:
             pass_watch.log.fail()
             raise
@@ -153,6 +157,20 @@ def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return iterator
 
     return __iter__
+
+
+def _free(dataset: Any, recording: Recording) -> Any:
+    """Return a dataset's first elements again and again; itself where its length is unknown."""
+    known = getattr(dataset, FREE, None)
+    if known is None:
+        length = int(dataset.cardinality())
+        if length == tf.data.UNKNOWN_CARDINALITY:
+            recording.add_unseen("free data: a dataset of unknown length was loaded as it is")
+            return dataset
+        known = dataset.take(KEPT).cache().repeat()
+        known = known if length == tf.data.INFINITE_CARDINALITY else known.take(length)
+        setattr(dataset, FREE, known)
+    return known
 
 
 def _requested(nbytes_of: Callable[[Any], int | None], original: Callable[[Any], Any]) -> Any:

@@ -17,10 +17,12 @@ import torch.utils.data.dataloader as dataloader
 from torch.utils.data import IterableDataset, RandomSampler, get_worker_info
 
 from iobench.adapters.installed import install
+from iobench.recording.free_data import is_free
 from iobench.recording.session import loop_recording
 from iobench.recording.span_file import POSITION
 from iobench.torch import device_moves
 from iobench.torch.batch_recorder import batch_nbytes
+from iobench.torch.free_batches import free_loader
 from iobench.torch.observation import (
     FullBatches,
     KnownLoader,
@@ -66,9 +68,15 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     recording = loop_recording()
     if recording is None:
         return stock_iter(loader)
+    asked = loader
+    if is_free() and (free := free_loader(loader, stock_iter, recording)) is not None:
+        loader, stock_iter = free, getattr(TORCH.__iter__, "_iobench_original", TORCH.__iter__)
     began_ns = recording.clock.now_ns()
     device_moves.install()
     known = _known_loader(recording, loader)
+    if loader is not asked:
+        known.facts.name = type(asked.dataset).__name__
+        known.facts.batch_size = asked.batch_size
     if torch.is_grad_enabled() and not known.facts.gradients:
         known.facts.gradients = True
         recording.write_facts()

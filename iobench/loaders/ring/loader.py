@@ -7,6 +7,8 @@ import os
 import threading
 import weakref
 from contextlib import suppress
+from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,6 +24,7 @@ from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ring_run import RingRun
 from iobench.loaders.ring.sample_source import SampleSource
 from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.free_data import KEPT, is_free
 from iobench.recording.session import loop_recording
 
 if TYPE_CHECKING:
@@ -92,13 +95,14 @@ class RingLoader:
         self.idle: list[BufferPool] = []
         self.idle.append(self._pool())
         self._passes: weakref.WeakSet[RingPass] = weakref.WeakSet()
+        self.first_batches: list[tuple[PlannedBatch, Any]] = []  # where data are free
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "idle": None, "_passes": None, "_recorded": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
-        self.idle, self._passes = [], weakref.WeakSet()
+        self.idle, self._passes, self.first_batches = [], weakref.WeakSet(), []
 
     @property
     def spec(self) -> SampleSpec:
@@ -338,6 +342,7 @@ class RingPass:
         self._is_over = False
         self._log: DeliveryLog | None = None
         self._run: RingRun | None = None
+        self._n_taken = 0  # where data are free
         self._end: weakref.finalize[..., RingPass] | None = None
 
     def __iter__(self) -> RingPass:
@@ -369,6 +374,21 @@ class RingPass:
         return value
 
     def _take(self) -> tuple[PlannedBatch, Any]:
+        if not is_free():
+            return self._next()
+        kept = self._loader.first_batches
+        if len(kept) < min(KEPT, len(self._loader)):
+            kept.append(deepcopy(self._next()))  # the buffer is for others
+        elif self._run is not None:
+            self._close(None)
+        if self._n_taken == len(self._loader):
+            self._loader.took(None)
+            raise StopIteration
+        batch, value = kept[self._n_taken % len(kept)]
+        self._n_taken += 1
+        return replace(batch, batch=self._n_taken - 1), value
+
+    def _next(self) -> tuple[PlannedBatch, Any]:
         try:
             taken = (self._run or self._started()).take()
         except Exception:
