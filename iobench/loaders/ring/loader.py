@@ -95,7 +95,9 @@ class RingLoader:
         self.idle: list[BufferPool] = []
         self.idle.append(self._pool())
         self._passes: weakref.WeakSet[RingPass] = weakref.WeakSet()
-        self.first_batches: list[tuple[PlannedBatch, Any]] = []  # where data are free
+        # Where data are free: those that come again, and how many were handed on.
+        self.first_batches: list[tuple[PlannedBatch, Any]] = []
+        self.n_free = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "idle": None, "_passes": None, "_recorded": None}
@@ -385,8 +387,9 @@ class RingPass:
             self._loader.took(None)
             raise StopIteration
         batch, value = kept[self._n_taken % len(kept)]
-        self._n_taken += 1
-        return replace(batch, batch=self._n_taken - 1), value
+        number = self._loader.n_free
+        self._loader.n_free, self._n_taken = number + 1, self._n_taken + 1
+        return replace(batch, batch=number, epoch=number // len(self._loader)), value
 
     def _next(self) -> tuple[PlannedBatch, Any]:
         try:
