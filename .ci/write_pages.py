@@ -36,7 +36,8 @@ VARIABLES = {
     "IOBENCH_STORE_DIR": "folder for stores, stand-ins and indexes of every command",
 }
 INTERNAL = {
-    "IOBENCH_DARSHAN_READY", "IOBENCH_RUN_ADAPTERS", "IOBENCH_RUN_KEEP_COMMAND",
+    "IOBENCH_DARSHAN_READY", "IOBENCH_RUN_ADAPTERS", "IOBENCH_RUN_FREE_DATA",
+    "IOBENCH_RUN_KEEP_COMMAND",
     "IOBENCH_RUN_LOOP", "IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS", "IOBENCH_RUN_TOKEN",
 }  # fmt: skip
 """Variables by which iobench's processes inform each other."""

@@ -381,15 +381,18 @@ class RingPass:
         kept = self._loader.first_batches
         if len(kept) < min(KEPT, len(self._loader)):
             kept.append(deepcopy(self._next()))  # the buffer is for others
-        elif self._run is not None:
+        elif not self._is_over or self._run is not None:
             self._close(None)
         if self._n_taken == len(self._loader):
             self._loader.took(None)
             raise StopIteration
         batch, value = kept[self._n_taken % len(kept)]
         number = self._loader.n_free
+        epoch = number // len(self._loader)
         self._loader.n_free, self._n_taken = number + 1, self._n_taken + 1
-        return replace(batch, batch=number, epoch=number // len(self._loader)), value
+        if self._log is not None:
+            self._log.epoch = epoch
+        return replace(batch, batch=number, epoch=epoch), value
 
     def _next(self) -> tuple[PlannedBatch, Any]:
         try:
