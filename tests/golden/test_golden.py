@@ -148,7 +148,11 @@ def keys_of(value):
     return set(value).union(*map(keys_of, value.values())) if isinstance(value, dict) else set()
 
 
-@pytest.mark.parametrize("name", of_cases("power-serial", "script-keras", "script-two-ranks"))
+OF_RUNS = [each for each in CASES if not each.startswith("suite-")]
+SCHEMATIC = ("power-serial", "script-keras", "script-two-ranks")
+
+
+@pytest.mark.parametrize("name", of_cases(*SCHEMATIC, of=OF_RUNS))
 def test_recorded_runs_are_of_the_schema_and_have_few_keys(name, cases, capsys):
     jsonschema = pytest.importorskip("jsonschema", reason="checks documents by their schema")
     schema = printed(capsys, "--json-schema")
