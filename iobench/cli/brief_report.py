@@ -84,7 +84,7 @@ def brief_figures(path: Path, runs: Sequence[Run]) -> dict[str, Any]:
     hung = any(diagnose(each.exposure).verdict is Verdict.HUNG for each in judged)
     loadings = [loading_of(each, recorded_runs(each)) for each in judged]
     advice = None if hung or not loadings else advice_of(loadings)
-    sentences = [each for each in _blocks(runs) if isinstance(each, Sentence)]
+    sentences = [each for each in _sentences_of(runs) if isinstance(each, Sentence)]
     first = next((each.text for each in sentences if each.style != "caution"), "")
     result: dict[str, Any] = to_plain(
         Brief(
@@ -100,7 +100,7 @@ def brief_figures(path: Path, runs: Sequence[Run]) -> dict[str, Any]:
     return result
 
 
-def _blocks(runs: Sequence[Run]) -> Iterator[object]:
+def _sentences_of(runs: Sequence[Run]) -> Iterator[object]:
     for section in report_document(runs).sections:
         yield from section.blocks
 
