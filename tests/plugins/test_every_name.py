@@ -105,6 +105,7 @@ class TestStandIns(StandInTests):
     def test_the_seed_alone_decides_the_bytes(self, dataset, root, tmp_path):
         super().test_the_seed_alone_decides_the_bytes(dataset, root, tmp_path)
 
+    @pytest.mark.quick_cases(3)
     def test_what_is_read_of_a_stand_in_of_this_version(self, case, dataset, root, tmp_path):
         locator = FileLocator(stand_in=root, cache_dir=tmp_path)
         index = dataset.samples(dataset.files(locator), locator)

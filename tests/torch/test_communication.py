@@ -100,6 +100,7 @@ def test_gradients_of_ddp_are_said_to_be_a_part_of_its_backward_pass(tmp_path, g
     assert recording.facts.unseen == [communication.REDUCED]
 
 
+@pytest.mark.long
 def test_parameters_are_equal_bit_for_bit_recorded_or_not(tmp_path):
     def whole(record):
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -46,7 +46,7 @@ def write_netcdf(folder):
             file.createVariable("v", "f4", ("time", "x"))[:] = number
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["threads", "processes"])
 @pytest.mark.parametrize("kind", ["netcdf", "zarr"])
 def test_more_files_than_descriptors(tmp_path, make_store, kind, way):
