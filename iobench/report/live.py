@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from iobench.analysis.exposure import part_of
 from iobench.analysis.run import Run
-from iobench.errors import IobenchError
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.kinds import stage_title
 from iobench.recording.run_directory import RunDirectory
@@ -143,7 +142,7 @@ class LiveRun:
             if self._file is not None:
                 with self._file.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(msgspec.to_builtins(figures)) + "\n")
-        except (IobenchError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - no training ends, or is left, by our mistake
             self._next_ns = -1
             self._say(f"no more lines of the training: {error}")
 
@@ -155,7 +154,7 @@ class LiveRun:
     def figures(self) -> LiveFigures | None:
         """Return what happened since the last look; None where no training process recorded."""
         files = RunFiles(self._run, live=True)
-        before = LiveSums(0)
+        latest = LiveSums(0)
         seen: dict[int, LiveSums] = {}
         exposed_ns: Counter[str] = Counter()
         waiting_ns = 0
@@ -165,7 +164,7 @@ class LiveRun:
             waits = Run(data).of_rank(rank).deliveries
             seen[rank] = _sums(waits, known.until_ns)
             known.add(seen[rank])
-            before.add(seen[rank])
+            latest.add(seen[rank])
             if seen[rank].wait_ns:
                 exposed_ns.update(_latest_exposed_ns(data, rank))
             requested_ns = files.requested_ns(rank)
@@ -183,7 +182,7 @@ class LiveRun:
             epoch=None if every.epoch < 0 else every.epoch,
             batches=max(each.batches for each in self._ranks.values()),
             interval_s=max(each.wall_ns for each in seen.values()) / 1e9,
-            exposed_fraction=before.share,
+            exposed_fraction=latest.share,
             run_exposed_fraction=every.share,
             stage=next((name for name, ns in exposed_ns.most_common(1) if ns), None),
             slowest_rank=slowest,

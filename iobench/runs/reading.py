@@ -16,6 +16,7 @@ from iobench.recording.kinds import FAILED, HANG_NS, WHOLE, Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import SpanFile, read_head, read_span_file
+from iobench.recording.this_process import host_name
 from iobench.runs.bounded import without_gaps
 from iobench.runs.contents import PROFILE_DTYPE, Process, RunData
 from iobench.runs.machine_samples import of_process, read_machines
@@ -133,8 +134,9 @@ class RunFiles:
         )
 
     def requested_ns(self, rank: int) -> int:
-        """Return when the loop last began to wait for a batch; 0 where nobody says so."""
-        return max(read_head(path).request[0] for path in self._files[rank])
+        """Return when the loop last began to wait for a batch; 0 on another machine's clock."""
+        heads = map(read_head, self._files[rank])
+        return max((each.request[0] for each in heads if each.host == host_name()), default=0)
 
     def _with_open_wait(self, file: SpanFile, files: Sequence[SpanFile]) -> SpanFile:
         """Return a file with the long wait that went on when its process was killed, or does."""
