@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from iobench.analysis.exposure import part_of
 from iobench.analysis.run import Run
+from iobench.masking import printable
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.kinds import stage_title
 from iobench.recording.run_directory import RunDirectory
@@ -90,7 +91,7 @@ class LiveFigures(msgspec.Struct, frozen=True, kw_only=True):
             f"{self.interval_s:.0f} s, {fraction(self.run_exposed_fraction)} of the run"
         )
         if self.stage is not None:
-            text += f"; waits most for {stage_title(self.stage)}"
+            text += f"; waits most for {printable(stage_title(self.stage))}"
         if self.slowest_rank is not None:
             text += f"; slowest rank {self.slowest_rank}"
             text += f" ({fraction(self.slowest_exposed_fraction)})"
