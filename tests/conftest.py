@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -52,6 +53,9 @@ settings.load_profile(os.environ.get("IOBENCH_TESTS_PROFILE", "quick"))
 # pytest all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell that starts pytest in the background has it, and all that it starts, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A child that a test forks must not collect what TensorFlow, torch and gRPC left in the process of
 # all the tests before: their destructors crash where their threads are gone.
