@@ -221,10 +221,10 @@ def iobench_here(
     For what needs no process of its own: no signals, no variables read at the start, no import
     that has to be the first.
     """
-    from iobench.chunks.decoded_chunks import reopen_files
+    from iobench.files.ranges import forget_source_files
 
     monkeypatch.chdir(tmp_path)
-    reopen_files()  # other tests may have left files of the same relative path open
+    forget_source_files()  # other tests may have left files of the same relative path open
 
     def run(*arguments: str | Path) -> Completed:
         capsys.readouterr()

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from iobench.files.memory import is_bounded, shared_memory_nbytes
-from iobench.files.ranges import forget_source_files
 from iobench.sizes import parse_nbytes
 
 if TYPE_CHECKING:
@@ -95,12 +94,6 @@ def forget_decoded(*, in_child: bool = False) -> None:
     with _lock:
         for cache in _caches:
             cache.reset()
-
-
-def reopen_files() -> None:
-    """Forget the open files, so that a replaced file is seen."""
-    forget_source_files()
-    forget_decoded()
 
 
 os.register_at_fork(after_in_child=functools.partial(forget_decoded, in_child=True))

@@ -390,16 +390,6 @@ def fill_remote(ranges: Sequence[tuple[URL, int, memoryview]]) -> None:
             )
 
 
-def fetched(ranges: Sequence[tuple[URL, int, int]]) -> list[bytes]:
-    """Return ranges of objects, (URL, offset, length)."""
-    buffers = [bytearray(nbytes) for _, _, nbytes in ranges]
-    fill_remote([
-        (url, start, memoryview(buffer))
-        for (url, start, _), buffer in zip(ranges, buffers, strict=True)
-    ])  # fmt: skip
-    return list(map(bytes, buffers))
-
-
 def read_objects(urls: Sequence[URL]) -> list[Any]:
     """Return the content of objects as buffers, None for those that are not there."""
     return ask(urls, _get, or_none=True)
@@ -443,7 +433,10 @@ class RemoteFile(io.RawIOBase):
     def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
         """Return ``nbytes`` from each of some places, fewer where the file ends; all at once."""
         sizes = [max(0, min(nbytes, self.nbytes - offset)) for offset in offsets]
-        return fetched([(self._url, *each) for each in zip(offsets, sizes, strict=True)])
+        every = [bytearray(size) for size in sizes]
+        views = map(memoryview, every)
+        fill_remote([(self._url, *each) for each in zip(offsets, views, strict=True)])
+        return list(map(bytes, every))
 
     def fill(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from ``offset``; a file that ends before is an error."""
@@ -603,12 +596,6 @@ def _states_in(key: str, listed: Sequence[dict[str, Any]]) -> dict[str, ObjectSt
     """Return objects by their paths from a folder, but for the folder's own marker."""
     states = {each["path"][len(key) :].lstrip("/"): _stat(each) for each in listed}
     return {name: state for name, state in states.items() if name}
-
-
-@lru_cache(maxsize=32)
-def remote_sizes(folder: URL) -> dict[str, int]:
-    """Return the sizes of all files below a URL, by what leads there, as they were when asked."""
-    return {name: stat.st_size for name, stat in find_below(folder).items()}
 
 
 def _stat(meta: dict[str, Any]) -> ObjectStat:

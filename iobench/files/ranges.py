@@ -15,7 +15,7 @@ import numpy as np
 
 from iobench.errors import MissingFileError, StorageError
 from iobench.files.memory import for_one_sample
-from iobench.files.objects import RemoteFile, fill_remote, read_objects, remote_sizes
+from iobench.files.objects import RemoteFile, fill_remote, read_objects
 from iobench.files.open_files import SOURCE_FILE, OpenFile, forget_files, not_opened, open_file
 from iobench.files.urls import URL, as_path, is_url
 
@@ -154,14 +154,15 @@ def read_whole_files(paths: Sequence[str]) -> list[memoryview | None]:
 
 
 def file_nbytes(folder: str, name: str) -> int:
-    """Return the size of a file below a folder, 0 if it is not there.
-
-    A remote folder is listed once: for a plan, not to be sure.
-    """
-    if isinstance(folder, URL):
-        return remote_sizes(folder).get(name, 0)
-    path = Path(folder, name)
+    """Return the size of a file below a folder, 0 if it is not there; for a plan only."""
+    path = _listed(as_path(folder)) / name
     return path.stat().st_size if path.exists() else 0
+
+
+@lru_cache(maxsize=32)
+def _listed(folder: Path) -> Path:
+    """Return a folder; a remote one as it was when it was first asked for, all below listed."""
+    return folder.with_listing() if isinstance(folder, URL) else folder
 
 
 def read_extents(extents: Sequence[FileRange[str]]) -> list[memoryview]:

@@ -7,8 +7,8 @@ process. Files of Python itself are left out, for `import torch` opens more than
 from __future__ import annotations
 
 import os
+import pickle
 import sys
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -168,19 +168,18 @@ class _Complaints:
         return "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 
-def main(descriptor: int) -> None:
-    """Read the logs whose paths come over a connection until it ends."""
-    answers = Connection(descriptor)
-    while True:
+def main() -> None:
+    """Read the logs whose paths are on standard input; write what each holds, or the error."""
+    answers, complaints = os.fdopen(os.dup(1), "wb"), _Complaints()
+    os.dup2(2, 1)  # whatever else is printed must not get between the answers
+    for path in map(os.fsdecode, sys.stdin.buffer.read().split(b"\0")):
         try:
-            path = answers.recv()
-        except EOFError:
-            return
-        try:
-            answers.send(read_log(path, _Complaints()))
+            answer: Any = read_log(Path(path), complaints)
         except (FileFormatError, MissingExtraError) as error:
-            answers.send(error)
+            answer = error
+        pickle.dump(answer, answers)
+        answers.flush()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main()

@@ -1,16 +1,16 @@
-"""Darshan's logs of a run, each read by a child that may crash, hang or complain as it likes."""
+"""Darshan's logs of a run, read by a child that may crash, hang or complain as it likes."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
-import socket
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from multiprocessing.connection import Connection
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,7 @@ from iobench.storage.darshan_setup import LOGS_FOLDER, preloaded
 from iobench.storage.storage_trace import ProcessTrace, StorageTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 READER: Final = "iobench.storage.darshan_log"
 PATIENCE_S: Final = 60.0
@@ -83,30 +83,27 @@ def read_traces(paths: Sequence[Path]) -> StorageTrace:
             notes.append(f"{path}: no log of Darshan in this folder")
         for each in files:
             logs.setdefault(os.path.realpath(each), each)
-    traces: dict[object, ProcessTrace] = {}
-    with tempfile.TemporaryFile() as complaints:
-        reader = _Reader(complaints)
+    checked = []
+    for log in logs.values():
         try:
-            for log in logs.values():
-                try:
-                    _check(log)
-                    trace = reader.read(log)
-                    identity: object = log
-                    if trace.pid >= 0:
-                        identity = (trace.pid, trace.job_id, trace.start_ns)
-                    if identity in traces:
-                        other = traces[identity].path
-                        raise FileFormatError(f"is of the same process as {other}")
-                    traces[identity] = trace
-                except FileFormatError as error:
-                    notes.append(f"{log}: {error}")
-                except OSError as error:
-                    notes.append(f"{log}: cannot be read: {error.strerror or error}")
-        except MissingExtraError as error:
-            notes.append(f"{len(logs)} Darshan logs are not read: {error}")
-            traces = {}
-        finally:
-            reader.stop()
+            _check(log)
+            checked.append(log)
+        except FileFormatError as error:
+            notes.append(f"{log}: {error}")
+        except OSError as error:
+            notes.append(f"{log}: cannot be read: {error.strerror or error}")
+    traces: dict[object, ProcessTrace] = {}
+    for log, answer in _answers(checked):
+        if isinstance(answer, MissingExtraError):
+            notes.append(f"{len(logs)} Darshan logs are not read: {answer}")
+            break
+        if isinstance(answer, IobenchError):
+            notes.append(f"{log}: {answer}")
+            continue
+        of_process = (answer.pid, answer.job_id, answer.start_ns)
+        first = traces.setdefault(of_process if answer.pid >= 0 else log, answer)
+        if first is not answer:
+            notes.append(f"{log}: is of the same process as {first.path}")
     result = sorted(traces.values(), key=lambda each: (each.start_ns, each.pid))
     return StorageTrace(tuple(result), tuple(notes))
 
@@ -121,70 +118,47 @@ def _check(log: Path) -> None:
         raise FileFormatError("is no regular file; expected a log")
 
 
-class _Reader:
-    """A child that reads logs one after the other; one that ended is replaced for the next."""
+def _answers(logs: Sequence[Path]) -> Iterator[tuple[Path, ProcessTrace | IobenchError]]:
+    """Yield each log with what it holds, or why it cannot be read.
 
-    def __init__(self, complaints: Any) -> None:
-        self._complaints = complaints
-        self._child: subprocess.Popen[bytes] | None = None
-        self._answers: Connection | None = None
+    A child that ended within a log, or took too long, is replaced for those behind it.
+    """
+    left = list(logs)
+    while left:
+        answers, how = _read_by_child(left)
+        yield from zip(left, answers, strict=False)
+        left = left[len(answers) :]
+        if left:
+            yield left.pop(0), FileFormatError(how)
 
-    def read(self, log: Path) -> ProcessTrace:
-        """Return what a log holds; `FileFormatError` if the library crashed or took too long."""
-        answers = self._start()
-        patience_s = PATIENCE_S + PATIENCE_S_PER_MB * log.stat().st_size / 1e6
+
+def _read_by_child(logs: Sequence[Path]) -> tuple[list[ProcessTrace | IobenchError], str]:
+    """Return what a child says of logs, as far as it comes, and why it came no further."""
+    patience_s = PATIENCE_S + PATIENCE_S_PER_MB * sum(log.stat().st_size for log in logs) / 1e6
+    with tempfile.TemporaryFile() as answered, tempfile.TemporaryFile() as complaints:
         try:
-            answers.send(log)
-            if not answers.poll(patience_s):
-                self.stop()
-                raise FileFormatError(
-                    f"is probably damaged: PyDarshan did not read it in {patience_s:.0f} s"
-                )
-            answer = answers.recv()
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise FileFormatError(
-                f"is damaged: PyDarshan's process ended while it read it, {self._end()}"
-            ) from None
-        if isinstance(answer, IobenchError):
-            raise answer
-        assert isinstance(answer, ProcessTrace)
-        return answer
-
-    def _start(self) -> Connection:
-        if self._answers is None:
-            ours, theirs = socket.socketpair()
-            os.lseek(self._complaints.fileno(), 0, os.SEEK_SET)
-            self._complaints.truncate(0)
-            with theirs:
-                self._child = subprocess.Popen(
-                    [sys.executable, "-P", "-m", READER, str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=self._complaints,
-                    env=child_environment(),
-                )
-            self._answers = Connection(ours.detach())
-        return self._answers
-
-    def stop(self) -> int:
-        """End the child if there is one; return how it ended."""
-        if self._answers is None or self._child is None:
-            return 0
-        self._answers.close()
-        self._answers = None
-        self._child.kill()
-        return self._child.wait()
-
-    def _end(self) -> str:
-        """Return how the child ended by itself, and what it printed last."""
-        assert self._child is not None
-        code = self._child.wait()
-        self.stop()
-        self._complaints.seek(0)
-        lines = self._complaints.read().decode(errors="replace").strip().splitlines()
-        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
-        return f"{how} ({lines[-1]})" if lines else how
+            code = subprocess.run(
+                [sys.executable, "-P", "-m", READER],
+                input=b"\0".join(map(os.fsencode, logs)),
+                stdout=answered,
+                stderr=complaints,
+                env=child_environment(),
+                timeout=patience_s,
+                check=False,
+            ).returncode
+            complaints.seek(0)
+            lines = complaints.read().decode(errors="replace").strip().splitlines()
+            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+            how = f"is damaged: PyDarshan's process ended while it read it, {how}"
+            how += f" ({lines[-1]})" if lines else ""
+        except subprocess.TimeoutExpired:
+            how = f"is probably damaged: PyDarshan did not read it in {patience_s:.0f} s"
+        answered.seek(0)
+        answers = []
+        with suppress(EOFError, pickle.UnpicklingError):
+            while True:
+                answers.append(pickle.load(answered))
+    return answers, how
 
 
 def child_environment() -> dict[str, str]:

@@ -32,9 +32,6 @@ _OF_PROCESS: Final = re.compile(r".*_id-?\d+-(\d+)_\d+-\d+-\d+-\d+(?:_\d+)?\.dar
 LIBRARY: Final = "libdarshan.so"
 DAYS: Final = 8
 """For so many days processes of a run may be started: most runtimes write into folders by date."""
-MEMORY: Final = Path("/dev/shm")
-ENOUGH_MEMORY: Final = 1 << 30
-"""What must be free there: a mapping that finds no memory ends its process."""
 PROBE_S: Final = 60.0
 READY: Final = "IOBENCH_DARSHAN_READY"
 """Environment: the runtime of a process that was started again under it."""
@@ -132,7 +129,7 @@ class DarshanSetup(msgspec.Struct, frozen=True):
 
     runtime: Path
     folder: Path  # of the logs, in the run directory
-    mmap: Path  # where what a process counts lies until it ends; written through a mapping
+    mmap: Path  # a temporary folder; what a process counts lies there until it ends
     variables: Mapping[str, str]  # set for them
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
@@ -174,9 +171,9 @@ def set_up(
         make_dated(folder, SYSTEM_CLOCK.wall_ns(), n_days=DAYS)
         part.write_text(text, "utf-8", "surrogateescape")
         part.replace(config)
+        mmap = Path(tempfile.mkdtemp(prefix="iobench-darshan-"))
     except OSError as error:
         raise StorageError(f"{folder}: cannot be made ({error.strerror or error})") from error
-    mmap = _in_memory() or folder
     return DarshanSetup(
         runtime, folder, mmap, _variables(runtime, environment, config, folder, mmap)
     )
@@ -200,20 +197,6 @@ def _variables(
         # Stands even where $DARSHAN_MOD_ENABLE replaces what the configuration file enables.
         "DXT_ENABLE_IO_TRACE": "1",
     }
-
-
-def _in_memory() -> Path | None:
-    """Make a folder in memory; None where there is little of it.
-
-    On a disk a process starts 9 to 20 ms later, by which its clock is off as well.
-    """
-    try:
-        free = os.statvfs(MEMORY)
-        if free.f_bavail * free.f_frsize < ENOUGH_MEMORY:
-            return None
-        return Path(tempfile.mkdtemp(prefix="iobench-darshan-", dir=MEMORY))
-    except OSError:
-        return None
 
 
 CHILD: Final = """\
@@ -354,7 +337,7 @@ def gather_logs(
             break
         clock.wait_until_ns(now_ns + LOOK_NS)
     _flatten(folder)
-    if mmap != folder and not alive - logs:
+    if not alive - logs:
         shutil.rmtree(mmap, ignore_errors=True)
     lines = [f"darshan: {'1 log' if len(logs) == 1 else f'{len(logs)} logs'} in {folder}"]
     for these, why in (

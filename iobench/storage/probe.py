@@ -49,7 +49,6 @@ HELD_NBYTES: Final = 256 << 20
 MOST_READERS, MOST_PATHS, MOST_FILES, MOST_ENTRIES = 128, 1024, 128, 20_000
 ALIGNMENT: Final = max(4096, mmap.PAGESIZE)
 """Of offsets, lengths and buffers of direct reads."""
-REQUEST_DTYPE: Final = np.dtype([("file", "<i8"), ("offset", "<i8"), ("nbytes", "<i8")])
 
 
 def probe_seconds(limits: str, environ: Mapping[str, str] = os.environ) -> float | None:
@@ -93,7 +92,7 @@ def probe_run(
     if on.reach == "local" and not on.in_page_cache:
         served_by = UNKNOWN  # ZFS quietly reads through its own cache
     n = min(ENOUGH_READS, max(readers, ENOUGH_NBYTES // request))
-    requests = aligned(random_requests(sizes, request, n, np.random.default_rng(0)))
+    requests = random_requests(sizes, request, n, np.random.default_rng(0))
     calls, refused = [], "no time was left for it"
     try:
         calls = _read(paths, requests, readers, start_ns + round(duration_s * 1e9), clock)
@@ -131,7 +130,7 @@ def _read(
             fds.append(open_quietly(path, os.O_DIRECT))
             stack.callback(os.close, fds[-1])
         # Anonymous mappings: aligned as direct reads need it, and touched before the first.
-        size = int(requests["nbytes"].max(initial=0))
+        size = int(requests[:, 2].max(initial=0))
         buffers = [stack.enter_context(mmap.mmap(-1, size)) for _ in range(readers)]
         for buffer in buffers:
             buffer[:: mmap.PAGESIZE] = bytes(len(buffer[:: mmap.PAGESIZE]))
@@ -213,29 +212,19 @@ def _below(root: Path) -> Iterator[Path]:
 
 def random_requests(
     sizes: Sequence[int], request_nbytes: int, n: int, rng: np.random.Generator
-) -> NDArray[Any]:
-    """Return at most ``n`` requests as `REQUEST_DTYPE`, in random order, none twice.
+) -> NDArray[np.int64]:
+    """Return file, offset and bytes of at most ``n`` requests in random order, none twice.
 
-    A file that is shorter than a request is one range.
+    A file that is shorter than a request is one range. They are as wide as direct reads need.
     """
     lengths = np.asarray(sizes, np.int64)
     ends = np.cumsum(np.maximum(1, lengths // request_nbytes))
     slots = rng.choice(ends[-1], min(n, int(ends[-1])), replace=False)
     file = np.searchsorted(ends, slots, side="right")
-    requests = np.zeros(len(slots), REQUEST_DTYPE)
-    requests["file"] = file
-    requests["offset"] = (slots - np.append(0, ends[:-1])[file]) * request_nbytes
-    requests["nbytes"] = np.minimum(request_nbytes, lengths[file])
-    return requests
-
-
-def aligned(requests: NDArray[Any]) -> NDArray[Any]:
-    """Return the requests widened to what direct reads need."""
-    wide = requests.copy()
-    wide["offset"] = requests["offset"] // ALIGNMENT * ALIGNMENT
-    end = requests["offset"] + requests["nbytes"]
-    wide["nbytes"] = -(-end // ALIGNMENT) * ALIGNMENT - wide["offset"]
-    return wide
+    start = (slots - np.append(0, ends[:-1])[file]) * request_nbytes
+    stop = start + np.minimum(request_nbytes, lengths[file])
+    start = start // ALIGNMENT * ALIGNMENT
+    return np.stack((file, start, -(-stop // ALIGNMENT) * ALIGNMENT - start), axis=1)
 
 
 def open_quietly(path: os.PathLike[str], flags: int = 0) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.atomic import storage_errors
-from iobench.files.objects import fetched
+from iobench.files.ranges import open_source_file
 from iobench.files.urls import URL
 from iobench.masking import mask_values
 from iobench.stores.labels import sample_grid
@@ -240,15 +240,8 @@ def modified_ns(file: Path) -> int:
 def _hash_file(file: Path, nbytes: int, digest: hashlib.blake2b) -> None:
     last = max(0, nbytes - STRETCH_NBYTES)
     offsets = sorted({last * step // (N_STRETCHES - 1) for step in range(N_STRETCHES)})
-    if isinstance(file, URL) and nbytes:
-        length = min(STRETCH_NBYTES, nbytes)
-        for stretch in fetched([(file, offset, length) for offset in offsets]):
-            digest.update(stretch)
-        return
-    with storage_errors(file), file.open("rb", buffering=0) as stream:
-        for offset in offsets:
-            stream.seek(offset)
-            digest.update(stream.read(STRETCH_NBYTES))
+    for stretch in open_source_file(file).read_each(offsets, STRETCH_NBYTES):
+        digest.update(stretch)
 
 
 def _hash_folder(folder: Path, digest: hashlib.blake2b) -> int:

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.chunks.decoded_chunks import reopen_files
 from iobench.datasets.sample_windows import samples_in_order
 from iobench.datasets.source_files import index_grib
 from iobench.errors import FileFormatError, MissingFileError, StorageError
-from iobench.files.ranges import open_source_file
+from iobench.files.ranges import forget_source_files, open_source_file
 from iobench.files.urls import URL, as_path
 from iobench.sources.opening import expand_sources
 from iobench.stores.plan import fingerprint, modified_ns
@@ -28,7 +27,7 @@ YR = "maelstrom-yr/air_temperature/5GB/20200301T03Z.nc"
 
 @pytest.fixture(autouse=True)
 def nothing_open():
-    reopen_files()
+    forget_source_files()
 
 
 @pytest.fixture

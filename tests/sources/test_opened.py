@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.chunks.decoded_chunks import reopen_files
 from iobench.errors import (
     FileFormatError,
     MissingFileError,
@@ -20,6 +19,7 @@ from iobench.errors import (
     StoreError,
     UnknownNameError,
 )
+from iobench.files.ranges import forget_source_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,7 +177,7 @@ def test_a_file_that_changes_is_never_read_by_its_old_index(tmp_path: Path, chan
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     with pytest.raises(FileFormatError, match=rf"^{path}.*open .*again$"):
         _ = found[1]
-    reopen_files()  # as a process that is started anew
+    forget_source_files()  # as a process that is started anew
     with pytest.raises(FileFormatError, match=rf"^{path}.*open .*again$"):
         pickle.loads(sent)[1]
     again = iobench.open_dataset(path, sample_dim="time", store_dir=tmp_path / "kept")

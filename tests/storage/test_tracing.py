@@ -161,8 +161,7 @@ def test_the_environment_of_a_traced_process(tmp_path: Path) -> None:
     assert (document["logs"], document["set"]) == ("../darshan", dict(setup.variables))
     days = list(setup.folder.glob("*/*/*"))
     assert len(days) >= 8
-    if setup.mmap != setup.folder:
-        setup.mmap.rmdir()
+    setup.mmap.rmdir()
     other = tmp_path / "other"
     _file(other / "darshan")
     with pytest.raises(StorageError, match="darshan: cannot be made"):
@@ -195,8 +194,7 @@ before = dict(os.environ)
 with tracing(setup):
     assert os.environ["DARSHAN_ENABLE_NONMPI"] == "1"
 assert dict(os.environ) == before
-if setup.mmap != setup.folder:
-    setup.mmap.rmdir()
+setup.mmap.rmdir()
 print(os.getpid(), *sorted(path.name for path in setup.folder.iterdir() if path.is_file()))
 """
 
@@ -231,7 +229,7 @@ def test_processes_that_go_on_are_waited_for_but_not_for_ever(tmp_path: Path) ->
     clock = FakeClock()
     _log(tmp_path, GONE)
     pids = [GONE, GONE + 1, os.getpid()]
-    lines = gather_logs(tmp_path, tmp_path, pids, clock=clock, patience_ns=10**9)
+    lines = gather_logs(tmp_path, tmp_path / "mmap", pids, clock=clock, patience_ns=10**9)
     assert 10**9 <= clock.now_ns() < 2 * 10**9
     one, missing, alive = lines
     assert one == f"darshan: 1 log in {tmp_path}"
@@ -240,11 +238,11 @@ def test_processes_that_go_on_are_waited_for_but_not_for_ever(tmp_path: Path) ->
     # Nobody is waited for who is gone or has a log.
     _log(tmp_path, os.getpid())
     clock = FakeClock()
-    assert len(gather_logs(tmp_path, tmp_path, pids, clock=clock)) == 2
+    assert len(gather_logs(tmp_path, tmp_path / "mmap", pids, clock=clock)) == 2
     assert clock.now_ns() == 0
 
 
-def test_logs_in_folders_by_date_come_into_one_and_what_was_in_memory_goes(tmp_path: Path) -> None:
+def test_logs_in_folders_by_date_come_into_one_and_what_was_counted_goes(tmp_path: Path) -> None:
     folder, mmap = tmp_path / "run", tmp_path / "node"
     day, other = folder / "2026" / "11" / "22", folder / "2026" / "11" / "23"
     path = _log(day, GONE)
