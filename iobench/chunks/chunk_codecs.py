@@ -164,7 +164,7 @@ def _undo(step: _Step, content: Any, nbytes: int, out: NDArray[np.uint8] | None)
             raise DamagedChunkError(f"it decodes to {stated} bytes, expected {nbytes}")
         target = for_one_sample(stated) if out is None else out
         if name == "blosc":  # its codec looks at both again, which takes as long as a small chunk
-            _numcodecs().blosc.decompress(content, target)
+            load_numcodecs().blosc.decompress(content, target)
         else:
             _codec(step.configuration).decode(content, target)
         return target
@@ -276,11 +276,12 @@ def stated_nbytes(name: str, content: memoryview, expected: int | None) -> int:
 
 @lru_cache(maxsize=64)
 def _codec(configuration: str) -> Any:
-    return _numcodecs().get_codec(json.loads(configuration))
+    return load_numcodecs().get_codec(json.loads(configuration))
 
 
 @lru_cache(maxsize=1)
-def _numcodecs() -> Any:
+def load_numcodecs() -> Any:
+    """Return numcodecs; raise MissingExtraError where it is not installed."""
     try:
         # Of what it would rather have installed; it puts a filter of its own before any other.
         with warnings.catch_warnings(record=True):
@@ -304,7 +305,7 @@ def refused_codecs(configurations: Sequence[Mapping[str, Any]]) -> list[str]:
             refused.append(str(name))
             continue
         try:
-            _numcodecs().get_codec(dict(configuration))
+            load_numcodecs().get_codec(dict(configuration))
         except (ValueError, TypeError, KeyError):  # UnknownCodecError is a ValueError
             refused.append(str(name))
     return refused
@@ -351,7 +352,7 @@ def hdf5_codec(number: int, parameters: Sequence[int], name: bytes) -> str:
     elif number == 32001:
         compressors = dict(enumerate(_BLOSC_COMPRESSORS))
         cname = compressors.get(parameters[6], "") if len(parameters) > 6 else "blosclz"
-        if cname not in _numcodecs().blosc.list_compressors():
+        if cname not in load_numcodecs().blosc.list_compressors():
             raise UnknownFilterError(f"HDF5 filter blosc ({cname})")
         described["cname"] = cname
     elif number not in HDF5_FILTERS or number == 2:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from iobench.chunks.chunk_codecs import DamagedChunkError, decode_bytes
-from iobench.errors import MissingExtraError, OptionError, StoreError, UnknownNameError
+from iobench.chunks.chunk_codecs import DamagedChunkError, decode_bytes, load_numcodecs
+from iobench.errors import OptionError, StoreError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -171,12 +171,3 @@ def _plain(chunk: NDArray[Any]) -> NDArray[Any]:
     """Return numbers of the same size that export a buffer of a kind every library knows."""
     kinds = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
     return np.ascontiguousarray(chunk).reshape(-1).view(kinds[chunk.dtype.itemsize])
-
-
-def load_numcodecs() -> Any:
-    """Return numcodecs; raise MissingExtraError where it is not installed."""
-    try:
-        import numcodecs
-    except ImportError as error:
-        raise MissingExtraError("--codec needs numcodecs", extra="zarr") from error
-    return numcodecs

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.stores.codec_chain import load_numcodecs
+from iobench.chunks.chunk_codecs import load_numcodecs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

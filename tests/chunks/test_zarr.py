@@ -138,7 +138,7 @@ def test_codecs_of_numcodecs_in_version_3(tmp_path):
 
 
 def test_compressed_stores_name_the_extra(tmp_path, monkeypatch):
-    chunk_codecs._numcodecs.cache_clear()
+    chunk_codecs.load_numcodecs.cache_clear()
     monkeypatch.setitem(sys.modules, "numcodecs", None)
     np.testing.assert_array_equal(whole(version_2(tmp_path / "raw")), VALUES)
     path = version_2(tmp_path / "s", compressor={"id": "zlib"})

@@ -1,6 +1,5 @@
 """Users' own Zarr stores as datasets, against xarray; several stores; what bad ones get."""
 
-import json
 import shutil
 import warnings
 from pathlib import Path
@@ -85,19 +84,6 @@ def test_samples_are_xarrays(tmp_path, open_user_files, zarr_format, chunks):
     }
 
 
-def test_the_fill_value_of_version_2_is_missing_as_in_xarray(tmp_path, open_user_files):
-    group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
-    for name, dtype in {"small": "i2", "large": "i8", "real": "f4"}.items():
-        array = group.create_array(
-            name, shape=(3, 2), dtype=dtype, chunks=(1, 2), fill_value=0,
-            attributes={"_ARRAY_DIMENSIONS": ["n", "x"]},
-        )  # fmt: skip
-        array[:2] = [[1, 0], [2, 3]]
-    made = open_user_files(tmp_path / "s", sample_dim="n")
-    assert_as_xarray(made, [tmp_path / "s"], "n", ("small", "large", "real"))
-    assert np.isnan(made.sample(2)["large"]).all()
-
-
 def test_stores_follow_their_times_whatever_the_units(tmp_path, open_user_files):
     late, early = dataset(3, "2020-01-03"), dataset(4, "2020-01-02")
     early["time"].encoding["units"] = "minutes since 1990-01-01"
@@ -116,31 +102,6 @@ def test_dates_as_numpy_has_them(tmp_path, open_user_files):
     group.create_array("v", data=np.array([1.0, 2.0]), **named)
     made = open_user_files(tmp_path / "s", sample_dim="time")
     assert np.diff(made.index.positions).tolist() == [2 * 86400]
-
-
-@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
-def test_codecs_of_numcodecs_in_version_3_are_undone(tmp_path, open_user_files):
-    module = pytest.importorskip("zarr.codecs.numcodecs", reason="newer zarr has them")
-    path = write(tmp_path / "s", encoding={"t": {"filters": [module.BitRound(keepbits=10)]}})
-    made = open_user_files(path, sample_dim="time")
-    assert made.dataset.fused == ()
-    assert_as_xarray(made, [path])
-
-
-def edit(file, **changes):
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
-
-
-@pytest.mark.parametrize("codec", ["no-such-codec", "pickle"])
-def test_unknown_codecs_are_named(tmp_path, open_user_files, codec):
-    path = write(tmp_path / "s.zarr", zarr_format=2)
-    if codec == "pickle":
-        pytest.importorskip("numcodecs.pickles", reason="known to numcodecs, refused here")
-    edit(path / "t" / ".zarray", compressor={"id": codec})
-    if codec == "no-such-codec":
-        with pytest.raises(FileFormatError, match=r"s\.zarr: array 't' \(codec no-such-codec\)"):
-            open_user_files(path, sample_dim="time")
-    assert open_user_files(path, sample_dim="time", variables=["p"]).dataset.fused == ()
 
 
 def test_what_is_no_store(tmp_path, real, open_user_files):

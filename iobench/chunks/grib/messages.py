@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 GRIB: Final = b"GRIB"
 END: Final = b"7777"
+SHORTEST_NBYTES: Final = 8 + 28 + 12 + 4
+"""Of headers: in edition 1 with the least that section 1 has, and of section 4."""
 HEAD_NBYTES: Final = 1024
 """Read at the start of each message: holds all its headers unless it has a long grid or bitmap."""
 LONG_EDITION_1: Final = 0x800000
@@ -207,6 +209,30 @@ def _message(opened: SourceBytes, path: Path, offset: int, head: bytes) -> GribM
     headers = bytearray(window[0:data] + body + END)
     headers[lengths] = len(headers).to_bytes(lengths.stop - lengths.start, "big")
     return GribMessage(offset, length, edition, bytes(headers), grid)
+
+
+def dated_headers(message: GribMessage) -> tuple[int, int, bytes] | None:
+    """Return the reference date of a message, yyyymmdd, its time, hhmm, and its other headers."""
+    if len(message.headers) == message.length or len(message.headers) < SHORTEST_NBYTES:
+        return None  # with the data, or damaged
+    headers, second = bytearray(message.headers), 0
+    if message.edition == 1:
+        # Section 1, octets 13 to 17 and 25; section 4, octets 5 to 10 (E and R) and 12: data.
+        years, month, day, hour, minute = headers[20:25]
+        year = (headers[32] - 1) * 100 + years
+        end = len(headers) - len(END)
+        hidden = [(20, 25), (32, 33), (end - 8, end - 2), (end - 1, end)]
+    else:
+        # Section 1, octets 13 to 19; section 5, octets 12 to 17: R and E.
+        year = _number(headers, 28, 2)
+        month, day, hour, minute, second = headers[30:35]
+        packing = _sections(headers)[5]
+        hidden = [(28, 35), (packing + 11, packing + 17)]
+    if second or not (1 <= month <= 12 and 1 <= day <= 31 and hour <= 23 and minute <= 59):
+        return None
+    for start, stop in hidden:
+        headers[start:stop] = bytes(stop - start)
+    return year * 10000 + month * 100 + day, hour * 100 + minute, bytes(headers)
 
 
 # -- values ------------------------------------------------------------------------------------
