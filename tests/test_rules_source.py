@@ -30,7 +30,7 @@ RUNS_DATA = re.compile(
 )
 UNPICKLES = {
     "iobench/datasets/setup_processes.py",
-    "iobench/storage/darshan_reader.py", "iobench/storage/darshan_log.py",
+    "iobench/storage/darshan_reader.py",
     "iobench/testing/datasets.py",
     "iobench/testing/loaders.py", "iobench/testing/stores.py",
     "iobench/loaders/ring/process_source.py",

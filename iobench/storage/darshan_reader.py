@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import signal
@@ -135,29 +136,30 @@ def _answers(logs: Sequence[Path]) -> Iterator[tuple[Path, ProcessTrace | Iobenc
 def _read_by_child(logs: Sequence[Path]) -> tuple[list[ProcessTrace | IobenchError], str]:
     """Return what a child says of logs, as far as it comes, and why it came no further."""
     patience_s = PATIENCE_S + PATIENCE_S_PER_MB * sum(log.stat().st_size for log in logs) / 1e6
-    with tempfile.TemporaryFile() as answered, tempfile.TemporaryFile() as complaints:
+    with tempfile.TemporaryFile() as complaints:
         try:
-            code = subprocess.run(
+            ended = subprocess.run(
                 [sys.executable, "-P", "-m", READER],
                 input=b"\0".join(map(os.fsencode, logs)),
-                stdout=answered,
+                stdout=subprocess.PIPE,
                 stderr=complaints,
                 env=child_environment(),
                 timeout=patience_s,
                 check=False,
-            ).returncode
+            )
+            answered, code = ended.stdout, ended.returncode
             complaints.seek(0)
             lines = complaints.read().decode(errors="replace").strip().splitlines()
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
             how = f"is damaged: PyDarshan's process ended while it read it, {how}"
             how += f" ({lines[-1]})" if lines else ""
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired as error:
+            answered = error.stdout or b""
             how = f"is probably damaged: PyDarshan did not read it in {patience_s:.0f} s"
-        answered.seek(0)
-        answers = []
-        with suppress(EOFError, pickle.UnpicklingError):
-            while True:
-                answers.append(pickle.load(answered))
+    answers, left = [], io.BytesIO(answered)
+    with suppress(EOFError, pickle.UnpicklingError):
+        while True:
+            answers.append(pickle.load(left))
     return answers, how
 
 
