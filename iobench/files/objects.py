@@ -434,8 +434,8 @@ class RemoteFile(io.RawIOBase):
         """Return ``nbytes`` from each of some places, fewer where the file ends; all at once."""
         sizes = [max(0, min(nbytes, self.nbytes - offset)) for offset in offsets]
         every = [bytearray(size) for size in sizes]
-        views = map(memoryview, every)
-        fill_remote([(self._url, *each) for each in zip(offsets, views, strict=True)])
+        pairs = zip(offsets, every, strict=True)
+        fill_remote([(self._url, offset, memoryview(each)) for offset, each in pairs])
         return list(map(bytes, every))
 
     def fill(self, buffer: memoryview, offset: int) -> None:
