@@ -139,8 +139,7 @@ class EpochSampler(SequentialSampler):  # type: ignore[misc]
         self._loader = loader
 
     def __len__(self) -> int:
-        last = len(self._loader) - 1  # the only one that may have fewer
-        return last * self._loader.batch_size + len(self._loader.order.samples(0, last))
+        return self._loader.order.n_of_rank(0)
 
     def __iter__(self) -> Iterator[int]:
         order, epoch = self._loader.order, self._loader.epoch

@@ -34,6 +34,8 @@ BATCH = 4
 SLOW = [(60.0, 30.0, 10.0)] * 60
 READING = [(95.0, 0.0, 5.0)] * 60
 STORED = [(30.0, 0.0, 10.0)] * 60
+TAIL = [(220.0 if number % 8 == 3 else 20.0, 5.0, 5.0) for number in range(96)]
+TORCH = {"versions": {"torch": "2.6.0+cpu"}}
 MACHINE = {"cpus": 2, "memory_nbytes": 16 * GB}
 FOUR_CPUS = {**MACHINE, "cpus": 4}
 KNOWN = {
@@ -229,6 +231,11 @@ PROPOSED = {
     "the fast loader, of what computes": (
         lambda: way(SLOW, handover_ns=5 * MS, cpu=1.0), Lever.LOADER, BOUND, close(0.1), {},
     ),
+    # In order a step waits for a batch of 230 ms; else the other worker makes what it takes.
+    "batches of what is ready": (
+        lambda: way(TAIL, step=30.0, **TORCH), Lever.ORDER, BOUND, close(0.2, 0.1),
+        {"commands": ("DataLoader(..., in_order=False)",)},
+    ),
     "a sampler": (with_sampler, Lever.SAMPLER, BOUND, close(0.6, 1e-9), {}),
     "finished samples beside a sampler": (with_sampler, Lever.FORMAT, BOUND, close(0.16, 1e-9), {}),
     "a sampler of passes": (
@@ -266,6 +273,15 @@ def test_what_is_proposed(make, lever, evidence, gain, more) -> None:
         assert (change.saved_fraction, change.high_fraction) == (None, gain)
     else:
         assert change.saved_fraction == gain
+
+
+@pytest.mark.parametrize("step", [20.0, 30.0, 40.0])
+def test_batches_of_what_is_ready_gain_no_more_than_is_said(step) -> None:
+    before, after = (way(TAIL, step=step, in_order=each, **TORCH) for each in (True, False))
+    obtained = 1 - (after.sample_ns or 0.0) / (before.sample_ns or 1.0)
+    assert 0.05 < obtained <= only(advised(before), Lever.ORDER).high_fraction + 1e-6
+    for others in (way(TAIL, step=step, versions={"torch": "2.5.1"}), way(SLOW, **TORCH)):
+        assert not any(Lever.ORDER in each.levers for each in every(advised(others)))
 
 
 @pytest.mark.parametrize(("step", "drain_ns"), [(10.0, 5 * MS), (25.0, 0)])

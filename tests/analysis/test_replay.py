@@ -78,6 +78,8 @@ def test_other_workers_and_prefetch_are_a_schedule_with_those(schedule, workers,
     assert figures(replay(run_of(pool(**schedule)), Change(**other))) == truth(
         {**schedule, **other}
     )
+    as_ready = replay(run_of(pool(**schedule)), Change(in_order=False))
+    assert figures(as_ready) == truth({**schedule, "in_order": False})
 
 
 def threads_run(durations, *, n_threads, ahead, step_ns):

@@ -50,6 +50,7 @@ class LoaderRun(msgspec.Struct, frozen=True, kw_only=True):
     iterable: bool = False  # workers share out the samples themselves
     retains: bool = False  # collections of its dataset grew in its workers, as a cache does
     shuffles: bool = False  # the order of samples is another one in each round
+    in_order: bool = True  # else the loop takes what is ready first
     is_part: bool = False  # later batches were left out
     wall_ns: int  # as measured, of all that is replayed
     wait_ns: int
@@ -152,6 +153,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int | None = None
     keep_workers: bool = False
     """Workers live on from one round to the next, and begin a later one without a start."""
+    in_order: bool = True
+    """False: no batch waits for a slow one before it, nor in threads for a slow sample."""
 
 
 def changed(run: LoaderRun, change: Change) -> LoaderRun:
@@ -161,7 +164,15 @@ def changed(run: LoaderRun, change: Change) -> LoaderRun:
     if change.workers is not None or change.prefetch is not None:
         workers = run.workers if change.workers is None else change.workers
         run = _with_workers(run, workers, change.prefetch or run.prefetch or 2)
+    if not change.in_order:
+        run = _evened(run) if run.rule is LoaderRule.THREADS else replace(run, in_order=False)
     return _with_persistent_workers(run) if change.keep_workers else run
+
+
+def _evened(run: LoaderRun) -> LoaderRun:
+    """Return a run whose batches take equally long, as where all threads fill them together."""
+    work = np.broadcast_to(np.rint(run.work_ns.mean(axis=0)), run.work_ns.shape)
+    return _with_work(run, work.astype(np.int64))
 
 
 def _scaled(values: Integers, factor: float) -> Integers:

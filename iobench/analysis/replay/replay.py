@@ -8,6 +8,7 @@ again. Every time follows from earlier ones: nothing is shared but the training 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -141,7 +142,8 @@ def simulate_run(run: LoaderRun) -> Replayed:
         columns += [run.pickup_ns[rows], run.compute_ns[rows]]
         batches = zip(*(column.tolist() for column in columns), strict=True)
         start = int(run.startup_ns[number]) if ahead else 0
-        held = np.array(_held_ns(run, batches, workers, ahead, start, first))
+        hold = _held_ns if run.in_order else _held_as_ready_ns
+        held = np.array(hold(run, batches, workers, ahead, start, first))
         until = held + run.compute_ns[rows]
         begin = np.append(first, until[:-1])
         waits[rows], share[rows] = held - begin, until - begin
@@ -186,6 +188,44 @@ def _held_ns(
                 end = sent[sender] = max(end, sent[sender]) + other
         now = max(now, end + transit) + pickup
         held.append(now)
+        now += compute
+    return held
+
+
+def _held_as_ready_ns(
+    run: LoaderRun,
+    batches: Iterable[tuple[int, ...]],
+    workers: int,
+    ahead: int,
+    start_ns: int,
+    first_ns: int,
+) -> list[int]:
+    """Return what `_held_ns` does, of a pool whose loop takes the batch that is ready first.
+
+    The worker whose batch is taken gets the next one.
+    """
+    free, sent = [start_ns] * workers, [start_ns] * workers
+    ready: list[tuple[int, int, int]] = []  # when, number, worker
+    rows = list(batches)
+    left = iter(enumerate(rows))
+
+    def send(worker: int, now: int) -> None:
+        for number, (service, other, submit, transit, *_) in itertools.islice(left, 1):
+            end = free[worker] = max(now + submit, free[worker]) + service
+            if other:
+                sender = 0 if run.is_linked else worker
+                end = sent[sender] = max(end, sent[sender]) + other
+            heapq.heappush(ready, (end + transit, number, worker))
+
+    for place in range(ahead):
+        send(place % workers, start_ns)
+    held: list[int] = []
+    now = first_ns
+    for *_, pickup, compute in rows:
+        ready_ns, _, worker = heapq.heappop(ready)
+        now = max(now, ready_ns) + pickup
+        held.append(now)
+        send(worker, now)
         now += compute
     return held
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -59,6 +60,8 @@ DECODING: Final = (Kind.DECODE.spelled, stage_name(Kind.FUSED, "read+decode"))
 MIXED: Final = tuple(kind.spelled for kind in sorted(MIXED_KINDS))
 """Of these, and of reading, what is not on a CPU may be waiting for storage."""
 IDLE_FRACTION: Final = 0.2  # of the work, on no CPU, for which nobody knows what more workers do
+IN_ORDER_SINCE: Final = (2, 6)  # of torch, the first whose DataLoader has in_order
+HEAD_OF_LINE_FRACTION: Final = 0.3  # of the wait, for a batch while later ones are ready
 LONGEST_RUN: Final = 1000  # batches that are replayed: more show little more
 UNSEEN_WORKERS_ERROR: Final = 0.15
 """What a changed run may miss its replay by where others share CPUs, memory and storage than did;
@@ -106,6 +109,7 @@ def predicted_changes(predictor: GainPredictor) -> Judged:
         _between,
         _workers,
         _prefetch,
+        _order,
         *stored,
         _cache,
         _codec,
@@ -185,6 +189,19 @@ def _prefetch(predictor: GainPredictor) -> Judged:
         cost = _memory_of(baseline, (best[0] - run.prefetch) * queues)
         gain = predictor.tried(best[1])
         yield change((Lever.PREFETCH,), {"prefetch": best[0]}, gain, cost)
+
+
+def _order(predictor: GainPredictor) -> Judged:
+    """Yield batches of what is ready, where the loop waits for one while later ones are."""
+    baseline, run = predictor.baseline, predictor.run
+    numbers = re.findall(r"\d+", baseline.facts.versions.get("torch", ""))
+    is_pool = baseline.framework == "torch" and (*map(int, numbers[:2]),) >= IN_ORDER_SINCE
+    known = {LoaderRule.POOL: is_pool, LoaderRule.THREADS: baseline.framework == "native"}
+    if run.workers < 2 or run.iterable or not known.get(run.rule, False):
+        return
+    gain, wait = predictor.bound(changed(run, Change(in_order=False))), baseline.wait_fraction
+    if gain.expected >= max(HIDDEN_FRACTION, HEAD_OF_LINE_FRACTION * (wait or 0.0)):
+        yield change((Lever.ORDER,), {"in_order": "False"}, gain)
 
 
 def _best(

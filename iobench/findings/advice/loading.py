@@ -303,6 +303,9 @@ def commands_of(change: AdvisedChange, baseline: Loading) -> tuple[str, ...]:
             lines.append(_line("convert", *sources, store, *convert_words(stored), *options))
     if levers & {*OF_STORES, Lever.LOADER} or "stage" in settings:
         lines.append(_load(store, given, baseline))
+    if Lever.ORDER in levers:
+        name = "DataLoader" if baseline.framework == "torch" else "iobench.loader"
+        return (f"{name}(..., in_order=False)",)
     if baseline.facts.is_script:
         words = [f"{name}={settings[key]}" for key, name in OF_SCRIPTS.items() if key in settings]
         if words:

@@ -26,6 +26,7 @@ class Lever(Enum):
     WORKERS = "workers"
     PREFETCH = "prefetch"
     KEEP_WORKERS = "keep workers"  # from one epoch to the next
+    ORDER = "order"  # batches of what is ready first: none waits for a slow one
     CACHE = "cache"  # files in the page cache, or copied once to storage of the node itself
     CHUNKS = "chunks"  # that hold what a sample needs and no more
     CODEC = "codec"  # fewer bytes from storage for more decoding, or the reverse
@@ -33,7 +34,7 @@ class Lever(Enum):
     SAMPLER = "sampler"  # what chooses the samples of a batch, in the training loop
 
 
-CAUSES: Final = (Lever.KEEP_WORKERS, Lever.CHUNKS, Lever.SAMPLER, Lever.BETWEEN)
+CAUSES: Final = (Lever.KEEP_WORKERS, Lever.ORDER, Lever.CHUNKS, Lever.SAMPLER, Lever.BETWEEN)
 """What removes a cause of waiting stands before what loads faster around it."""
 
 
@@ -158,6 +159,7 @@ TITLES: Final = (
     (Lever.PREFETCH, "", "a prefetch of {prefetch} batches"),
     (Lever.KEEP_WORKERS, "passes", "one loader for every {passes}, with its workers kept"),
     (Lever.KEEP_WORKERS, "", "one loader for all epochs, with its workers kept"),
+    (Lever.ORDER, "", "batches of what is ready first"),
     (Lever.CACHE, "stage", "files staged to {stage}"),
     (Lever.CACHE, "", "files read into the page cache beforehand"),
     (Lever.CHUNKS, "", "chunks that hold one sample each"),

@@ -81,10 +81,18 @@ def resolve_options(
         threads = 1
     if threads is None:
         # Where batches go to a device, one reads while the other one's batch is copied.
-        threads = max(usual_threads(depth), 1 if config.device is None else 2)
+        is_alone = config.device is None and config.in_order
+        threads = max(usual_threads(depth), 1 if is_alone else 2)
+    if threads < 2 and not config.in_order:
+        raise OptionError(
+            "in_order=False: one thread reads, so that no sample can be ready before another; "
+            "give threads=2, or processes=True where a dataset may be used by one thread at a time"
+        )
     source, transform = inner, config.transform
-    if config.processes:  # each thread has one make its batches
+    if config.processes and config.in_order:  # each thread has one make its batches
         source, transform = ProcessSource(inner, int(batch_size), threads, transform), None
+    elif config.processes:  # or its samples
+        source = ProcessSource(inner, 1, threads)
     stack = None if config.stack is None else ChannelStack(source.spec, config.stack)
     casts = None if config.dtype is None else cast(config.dtype)
     present = None

@@ -21,6 +21,7 @@ from iobench.loaders.pipeline import TARGET_SUFFIX
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.loader_config import LoaderConfig
 from iobench.loaders.ring.process_source import ProcessSource
+from iobench.loaders.ring.ready_run import ReadyRun
 from iobench.loaders.ring.ring_run import RingRun
 from iobench.loaders.ring.sample_source import SampleSource
 from iobench.recording.delivery_log import DeliveryLog
@@ -28,12 +29,13 @@ from iobench.recording.free_data import KEPT, is_free
 from iobench.recording.session import loop_recording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from iobench.loaders.contract import BatchSource, Present
     from iobench.loaders.device_copies import DeviceCopies
+    from iobench.loaders.ring.buffers import BatchMemory
     from iobench.loaders.ring.framework_loader import SampleFacts
     from iobench.loaders.ring.order import BatchOrder
     from iobench.loaders.ring.presenting import MeanStd
@@ -48,6 +50,7 @@ MAX_THREADS: Final = 4
 """By default: a copy from the page cache is bound by memory long before that."""
 MADE_BY: Final = "threads"
 """As `iobench.analysis.deliveries` reads it."""
+UNREPLAYED: Final = "its batches are of the samples that were ready first (in_order=False)"
 PATIENCE_S: Final = 2.0
 """How long a pass that is forgotten or interrupted waits for its threads."""
 
@@ -89,6 +92,9 @@ class RingLoader:
         self._find_rank = find_rank
         self._facts = facts
         self._n_taken = 0  # batches of ``epoch`` that were handed out
+        # Where these are not in order: their samples, and those that were drawn and not handed out.
+        self._taken: dict[int, NDArray[np.int64]] = {}
+        self._pending: list[int] = []
         self._is_resumed = self._is_begun = self._is_over = False
         self._recorded: tuple[Recording, LoaderFacts] | None = None
         # Buffers between two iterations; what does not fit is said here.
@@ -100,7 +106,7 @@ class RingLoader:
         self.n_free = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "idle": None, "_passes": None, "_recorded": None}
+        return {**self.__dict__, "idle": None, "_passes": None, "_recorded": None, "_taken": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -136,6 +142,8 @@ class RingLoader:
         lines = [
             f"<{type(self).__name__}: {len(self)} batches of {self.batch_size} of "
             f"{order.n_samples} samples, {order.quality}"
+            + ", those that are ready first"
+            * (not config.in_order)
         ]
         width = max(map(len, self.spec.names))
         for variable in self.spec:
@@ -171,7 +179,7 @@ class RingLoader:
             what = "no batch was handed out" if batch is None else f"batch {batch} of {len(self)}"
             raise OptionError(f"coordinates: {what}")
         which, source = self.epoch if epoch is None else epoch, self._inner
-        numbers = samples = self.order.samples(which, number)
+        numbers = samples = self._samples_of(which, number)
         starts: dict[str, NDArray[Any]] = {}
         if isinstance(source, SampleSource):
             numbers, patches = source.items_of(samples), source.patches
@@ -180,6 +188,16 @@ class RingLoader:
                 starts = {f"{dim}_start": corner for dim, corner in corners}
         known = {} if self._facts is None else self._facts.coordinates(numbers)
         return {**known, "sample": numbers, **starts}
+
+    def _samples_of(self, epoch: int, batch: int) -> NDArray[np.int64]:
+        if self.config.in_order:
+            return self.order.samples(epoch, batch)
+        if epoch != self.epoch or batch not in self._taken:
+            raise OptionError(
+                f"coordinates: batch {batch} of epoch {epoch}: with in_order=False expected one "
+                f"that this loader has handed out of epoch {self.epoch}"
+            )
+        return self._taken[batch]
 
     def __len__(self) -> int:
         """Batches an epoch."""
@@ -209,6 +227,7 @@ class RingLoader:
                 threads=self.threads,
                 prefetch=self.depth,
                 batch_size=self.batch_size,
+                unreplayed="" if self.config.in_order else UNREPLAYED,
             )
             self._recorded = recording, facts
         return DeliveryLog(recording, self._recorded[1])
@@ -225,11 +244,15 @@ class RingLoader:
         if self._is_begun and not self._is_resumed:
             self.epoch += 1
         if not self._is_resumed:
-            self._n_taken = 0
+            self._n_taken, self._pending = 0, []
+        self._taken = {}
         self._is_begun, self._is_resumed, self._is_over = True, False, False
         if log is not None:
             log.epoch = self.epoch
-        return RingRun(
+        kind: Callable[..., RingRun] = RingRun
+        if not self.config.in_order:
+            kind = functools.partial(ReadyRun, new_memory=self._new_memory)
+        return kind(
             self.source,
             self._batches(self.epoch, self._n_taken, log),
             self._pool(),
@@ -243,28 +266,36 @@ class RingLoader:
     def _batches(self, epoch: int, first: int, log: DeliveryLog | None) -> Iterator[PlannedBatch]:
         order = self.order
         expect = self.source.expect if self.source.is_planned else None
-        for place, samples in enumerate(order.batches(epoch, first, expect), first):
+        batches = order.batches(epoch, first, expect, self._pending)
+        for place, samples in enumerate(batches, first):
             number = epoch * len(order) + place if log is None else log.recording.next_batch()
             yield PlannedBatch(number, epoch, samples, position=place)
 
-    def took(self, batch: PlannedBatch | None) -> None:
-        """Note which batch the loop got; None at the end."""
+    def took(self, batch: PlannedBatch | None, pending: Sequence[int] = ()) -> None:
+        """Note which batch the loop got, None at the end, and samples that are pending after it."""
         if batch is None:
             self._is_over = self._n_taken == len(self)
         elif batch.epoch == self.epoch:
-            self._n_taken = batch.position + 1
+            self._n_taken, self._pending = batch.position + 1, [*pending]
+            if not self.config.in_order:
+                self._taken[batch.position] = np.asarray(batch.samples)
 
     def _pool(self) -> BufferPool:
         """Return buffers; none in which a batch of a parent process may be."""
         with suppress(IndexError):
             if (pool := self.idle.pop()).pid == os.getpid():
                 return pool
-        new_memory = self.source.new_memory if isinstance(self.source, ProcessSource) else None
         prepare = None if self._device is None else self._device.prepare
+        new_memory = self._new_memory if self.config.in_order else None
         return BufferPool(
             self.spec, self.batch_size, depth=self.depth,
             prepare=prepare, new_memory=new_memory,
         )  # fmt: skip
+
+    @property
+    def _new_memory(self) -> Callable[[int], BatchMemory] | None:
+        """What makes memory that the source fills; None for any."""
+        return self.source.new_memory if isinstance(self.source, ProcessSource) else None
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration is of; its order depends on it.
@@ -275,17 +306,20 @@ class RingLoader:
             raise OptionError(f"set_epoch({epoch}): expected 0 or more")
         if self._is_resumed and epoch == self.epoch:
             return
-        self.epoch, self._n_taken = epoch, 0
+        self.epoch, self._n_taken, self._pending, self._taken = epoch, 0, [], {}
         self._is_begun = self._is_resumed = self._is_over = False
 
-    def state_dict(self) -> dict[str, int | bool | str]:
+    def state_dict(self) -> dict[str, Any]:
         """Return where it is: after ``batches`` batches of ``epoch``.
 
         When the loop has come to the end of an epoch, that is the beginning of the next one. With
-        it is what the order depends on, so that a loader of another one refuses it.
+        it is what the order depends on, so that a loader of another one refuses it. With
+        ``in_order=False`` some samples were begun, and others handed out before them: these are
+        ``pending``, and come first where a loader goes on.
         """
         epoch, batches = (self.epoch + 1, 0) if self._is_over else (self.epoch, self._n_taken)
-        return {"epoch": epoch, "batches": batches, **self._identity()}
+        pending = {} if self.config.in_order else {"pending": [*self._pending]}
+        return {"epoch": epoch, "batches": batches, **pending, **self._identity()}
 
     def _identity(self) -> dict[str, int | bool | str]:
         order, means = self.order, self.normalisation
@@ -301,7 +335,7 @@ class RingLoader:
             identity["normalise"] = text
         return identity
 
-    def load_state_dict(self, state: Mapping[str, int | bool | str]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next iteration go on after the batches that were handed out."""
         known = self._identity()
         for name in (*known, "split", "select", "patch", "normalise"):
@@ -314,7 +348,19 @@ class RingLoader:
         epoch, batches = int(state.get("epoch", -1)), int(state.get("batches", -1))
         if epoch < 0 or not 0 <= batches <= len(self):
             raise OptionError(f"load_state_dict: epoch {epoch}, batch {batches} of {len(self)}")
-        self.epoch, self._n_taken = epoch, batches
+        pending, n_all = state.get("pending") or [], self.order.n_samples
+        n_left = self.order.n_of_rank(epoch) - batches * self.batch_size
+        if pending and self.config.in_order:
+            raise OptionError(
+                "load_state_dict: state of a loader with in_order=False, which passed over samples "
+                f"{pending[:4]}; give in_order=False here, too"
+            )
+        is_known = all(isinstance(each, int) and 0 <= each < n_all for each in pending)
+        if not is_known or len({*pending}) < len(pending) or len(pending) > max(n_left, 0):
+            raise OptionError(
+                f"load_state_dict: pending: expected samples below {n_all}, once each"
+            )
+        self.epoch, self._n_taken, self._pending, self._taken = epoch, batches, [*pending], {}
         self._is_resumed, self._is_over = True, False
 
     def close(self) -> None:
@@ -396,7 +442,8 @@ class RingPass:
 
     def _next(self) -> tuple[PlannedBatch, Any]:
         try:
-            taken = (self._run or self._started()).take()
+            run = self._run or self._started()
+            taken = run.take()
         except Exception:
             self.close()
             raise
@@ -409,7 +456,7 @@ class RingPass:
             self.close()
             raise StopIteration
         batch, value = taken
-        self._loader.took(batch)
+        self._loader.took(batch, run.pending)
         device = self._loader._device
         return batch, value if device is None else device.receive(value)
 

@@ -88,6 +88,12 @@ class LoaderConfig:
         holds the interpreter's lock. The transform has to be importable, its arrays have the
         samples as their first axis, and the script's own work is under ``if __name__ ==
         "__main__":``.
+    in_order : bool
+        False: a batch is of the samples that are ready first, so that none waits for a slow one; a
+        batch is filled by all threads. Each epoch has the same samples as in order.
+        `RingLoader.coordinates` tells which each batch had, `RingLoader.state_dict` those that were
+        passed over. Where samples take equally long this only costs a copy. The transform then runs
+        in threads, with ``processes`` too.
 
     Raises
     ------
@@ -115,6 +121,7 @@ class LoaderConfig:
     normalise: Normalise = False
     stack: Sequence[Literal["inputs", "targets"]] | None = None
     processes: bool | None = None
+    in_order: bool = True
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
@@ -150,6 +157,7 @@ class LoaderConfig:
         }
         for name in ("drop_last", "verify", "processes"):
             checks[name] = getattr(self, name) in (None, False, True), "True or False"
+        checks["in_order"] = self.in_order in (False, True), "True or False"
         for name, (is_right, expected) in checks.items():
             if not is_right:
                 raise OptionError(f"{name}={getattr(self, name)!r}: expected {expected}")

@@ -33,6 +33,7 @@ class BatchLog:
         self.batch = self.epoch = -1
         self.free_ns = 0
         self.worker = -1
+        self.sample = -1  # where one is made at a time
 
     def begin(self, batch: int, epoch: int, free_ns: int = 0) -> None:
         """Say which batch all that follows is for, and since when there was room for it."""
@@ -55,7 +56,7 @@ class BatchLog:
             end_ns = self.now_ns() if end_ns is None else end_ns
             texts = (self.recorder.string(each) if each else 0 for each in (label, detail))
             self.recorder.emit(
-                kind, start_ns, end_ns, nbytes, -1, self.batch, self.epoch, -1, *texts
+                kind, start_ns, end_ns, nbytes, -1, self.batch, self.epoch, self.sample, *texts
             )
 
     def transform(
@@ -73,6 +74,37 @@ class BatchLog:
             raise
         self.add(Kind.TRANSFORM, start_ns)
         return value
+
+
+class HeldSpans:
+    """Takes the spans of a sample as a recorder does, until it is known which batch has it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder, self.clock, self.string = recorder, recorder.clock, recorder.string
+        self._spans: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]] = []
+
+    def position(self, batch: int, epoch: int = -1, sample: int = -1) -> None:
+        """Say what the thread works on, apart from the batch."""
+        self.recorder.position(-1, epoch, sample)
+
+    def emit(
+        self,
+        kind: int,
+        start_ns: int,
+        end_ns: int,
+        nbytes: int = -1,
+        cpu_ns: int = -1,
+        batch: int = -1,
+        *more: int,
+        **named: int,
+    ) -> None:
+        """Keep one span, for whatever batch."""
+        self._spans.append(((kind, start_ns, end_ns, nbytes, cpu_ns), more, named))
+
+    def emit_all(self, batch: int) -> None:
+        """Write them all, of this batch."""
+        for first, more, named in self._spans:
+            self.recorder.emit(*(*first, batch, *more), **named)
 
 
 class StageStopwatch:

@@ -234,6 +234,11 @@ class BatchOrder:
         """Batches of one epoch, for this rank."""
         return self._n_rounds
 
+    def n_of_rank(self, epoch: int) -> int:
+        """Return how many samples this rank gets in an epoch."""
+        last = self._n_rounds - 1  # the only batch that may have fewer
+        return last * self.batch_size + len(self.samples(epoch, last))
+
     def samples(self, epoch: int, batch: int) -> NDArray[np.int64]:
         """Return the sample numbers of this rank's batch number ``batch`` of an epoch."""
         if not 0 <= batch < self._n_rounds:
@@ -251,16 +256,29 @@ class BatchOrder:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def batches(
-        self, epoch: int, first: int = 0, expect: Callable[..., object] | None = None
+        self,
+        epoch: int,
+        first: int = 0,
+        expect: Callable[..., object] | None = None,
+        pending: Sequence[int] = (),
     ) -> Iterator[NDArray[np.int64]]:
-        """Yield the samples of the batches of an epoch, which ``expect`` is given before."""
+        """Yield the samples of the batches of an epoch, which ``expect`` is given before.
+
+        Those ``pending`` of the batches before ``first`` take the place of as many that came then.
+        """
+
+        def samples(place: int) -> NDArray[np.int64]:
+            begin = (place - first) * self.batch_size
+            following = self.samples(epoch, place)
+            before = np.array(pending[begin : begin + len(following)], dtype=np.int64)
+            return np.concatenate([before, following[len(before) :]]) if len(before) else following
+
         n_planned = max(1, MOST_PLANNED // self.batch_size)
         for place in range(first, len(self)):
             if expect is not None and (place - first) % n_planned == 0:
                 places = range(place, min(place + n_planned, len(self)))
-                following = np.concatenate([self.samples(epoch, each) for each in places])
-                expect(following, follows=place > first)
-            yield self.samples(epoch, place)
+                expect(np.concatenate([*map(samples, places)]), follows=place > first)
+            yield samples(place)
 
     @property
     def quality(self) -> str:

@@ -21,6 +21,8 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from numpy.typing import NDArray
+
     from iobench.loaders.contract import BatchSource, PlannedBatch, Present, Reader
     from iobench.loaders.device_copies import DeviceCopies
     from iobench.loaders.ring.buffers import BatchMemory, BufferPool
@@ -50,6 +52,7 @@ class RingRun:
         self.pool = pool
         self.pid = os.getpid()
         self.worker = -1
+        self.pending: list[int] = []  # samples that come before those of later batches
         self._source = source
         self._batches = batches
         self._present = present
@@ -86,22 +89,25 @@ class RingRun:
     def _read(self) -> None:
         log = BatchLog(self._recorder(), lambda: self._stopping)
         fillers: list[Reader] = []  # one, made for the first batch
-        idle_ns = self._since_ns
         try:
             log.add(Kind.STARTUP, self._since_ns)
-            while (drawn := self._draw()) is not None:
-                number, batch, memory, free_ns = drawn
-                log.recorder = self._recorder()
-                release_ns = max(free_ns, memory.freed_ns, self._since_ns)
-                lease = self._make(fillers, batch, memory, log, (idle_ns, release_ns))
-                idle_ns = log.now_ns()
-                self._put(number, batch, lease)
-                del lease, memory, drawn
+            self._make_all(fillers, log)
         except BaseException as error:  # noqa: BLE001  the consumer raises it
             self._end(self._n_drawn, error)
         finally:
             for filler in fillers:
                 filler.close()
+
+    def _make_all(self, fillers: list[Reader], log: BatchLog) -> None:
+        idle_ns = self._since_ns
+        while (drawn := self._draw()) is not None:
+            number, batch, memory, free_ns = drawn
+            log.recorder = self._recorder()
+            release_ns = max(free_ns, memory.freed_ns, self._since_ns)
+            lease = self._make(fillers, batch, memory, log, (idle_ns, release_ns))
+            idle_ns = log.now_ns()
+            self._put(number, batch, lease)
+            del lease, memory, drawn
 
     def _draw(self) -> tuple[int, PlannedBatch, BatchMemory, int] | None:
         """Wait for room; return the next batch, a buffer, and since when; None at the end."""
@@ -143,15 +149,17 @@ class RingRun:
                 fillers.append(self._source.filler())
             samples = np.asarray(batch.samples, dtype=np.int64)
             fillers[0].fill(samples, arrays, log)
-            value: Any = arrays
-            if self._present is not None:
-                value = log.transform(self._present, arrays, samples)
-            if self._device is not None:
-                value = self._device.send(value, log)
-            return Lease(key, value, worker=log.worker)
+            return Lease(key, self._presented(arrays, samples, log), worker=log.worker)
         except BaseException as error:  # noqa: BLE001  the consumer raises it
             error.add_note(f"while batch {batch.batch} of epoch {batch.epoch} was made")
             return Lease(key, None, error)
+
+    def _presented(self, arrays: Any, samples: NDArray[np.int64], log: BatchLog) -> Any:
+        """Return what is handed out of filled arrays."""
+        value: Any = arrays
+        if self._present is not None:
+            value = log.transform(self._present, arrays, samples)
+        return value if self._device is None else self._device.send(value, log)
 
     def _put(self, number: int, batch: PlannedBatch, lease: Lease) -> None:
         with self._changed:
