@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,7 +21,7 @@ from iobench.samples import SampleSpec
 from iobench.stores.chunked_store import ChunkedStore, StoredSamples
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from iobench.chunks.decoded_chunks import DecodedChunks
     from iobench.datasets.contract import Dataset, SampleIndex
@@ -53,7 +52,6 @@ class Pipeline:
     where: Sequence[Any]
     steps: tuple[Step, ...]
     chunk_cache: DecodedChunks | None = None  # which is told the order of a pass
-    is_windowed: bool = False  # whether an address is those of the items of a window
 
     def __len__(self) -> int:
         return len(self.where)
@@ -74,10 +72,7 @@ class Pipeline:
         """Say, where that helps, which samples will be asked for, in order."""
         if self.chunk_cache is not None:
             where = self.where
-            addresses = [where[sample] for sample in samples]
-            if self.is_windowed:
-                addresses = list(chain.from_iterable(addresses))
-            self.chunk_cache.expect(addresses, follows=follows)
+            self.chunk_cache.expect([where[sample] for sample in samples], follows=follows)
 
 
 def dataset_pipeline(
@@ -127,46 +122,6 @@ def _decode_stored(store: Store, raw: Sequence[memoryview], where: Any) -> Sampl
 
 
 # -- windows ---
-
-
-def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> Pipeline:
-    """Return a pipeline over windows from one over items."""
-    spec = windowed_spec(pipeline.spec, window)
-    table = np.asarray(items, dtype=np.int64).reshape(-1, len(window.offsets))
-    if table.size and not 0 <= table.min() <= table.max() < len(pipeline):
-        raise IndexError(f"items from {table.min()} to {table.max()} of {len(pipeline)}")
-    steps = (Step(s.kind, s.label, functools.partial(_each, s.run)) for s in pipeline.steps)
-    stack = functools.partial(
-        _stacked, pipeline.spec, window.offsets, stacking(pipeline.spec, window)
-    )
-    where = LazySequence(len(table), functools.partial(_items_of, pipeline.where, table))
-    every = (*steps, Step(Kind.TRANSFORM, "window", stack))
-    return Pipeline(spec, where, every, pipeline.chunk_cache, is_windowed=True)
-
-
-def _each(run: Callable[..., Any], *given: Sequence[Any]) -> list[Any]:
-    """Do a step of an item for each item of a window."""
-    return [run(*each) for each in zip(*given, strict=True)]
-
-
-def _items_of(where: Sequence[Any], table: NDArray[np.int64], window: int) -> tuple[Any, ...]:
-    """Return where the items of a window are; found when asked for, for windows overlap."""
-    return tuple(where[item] for item in table[window].tolist())
-
-
-def _stacked(
-    item_spec: SampleSpec,
-    offsets: Sequence[int],
-    plan: Sequence[tuple[str, str, list[int]]],
-    items: Sequence[Sample],
-    where: Any,
-) -> dict[str, NDArray[Any]]:
-    """Return the items of a window, in the order of its offsets, as the window's arrays."""
-    for offset, item in zip(offsets, items, strict=True):
-        item_spec.check(item, where=f"the item at offset {offset} of a window")
-    return {
-        name: np.stack([items[place][source] for place in places]) for name, source, places in plan
-    }
 
 
 def stacking(spec: SampleSpec, window: Window) -> list[tuple[str, str, list[int]]]:

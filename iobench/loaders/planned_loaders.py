@@ -72,8 +72,7 @@ class PlannedRing(MeasuredLoader):
         self.copied_from = "pageable" if device is None else "pinned"
         prepare = None if device is None else device.prepare
         self._processes: ProcessSource | None = None
-        self._n_feeding = threads or workers * prefetch
-        self._ahead = max(prefetch, threads) if threads else self._n_feeding
+        self._ahead = max(prefetch, threads) if threads else workers * prefetch
         if workers:
             self._source = self._processes = ProcessSource(
                 source,
@@ -102,7 +101,7 @@ class PlannedRing(MeasuredLoader):
             self._source,
             plan,
             self._pool,
-            threads=self._n_feeding,
+            threads=self.threads or self.workers,
             ahead=max(1, self._ahead),
             device=device,
             recorder=lambda: self._recorder if self._processes is None else None,

@@ -165,8 +165,9 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
                 f"--framework {framework}: its readers know stores, not the original files; give "
                 "--format tfrecord, or another store format"
             )
+        own = next((name for name in self.frameworks if name in {"torch", *OF_STORES}), "")
         for one, is_one, other, is_other in (
-            ("--framework", framework is not None, "--window", self.window is not None),
+            (f"--framework {own}", bool(own), "--window", self.window is not None),
             ("--pipeline", self.asks_for_others, "--window", self.window is not None),
             ("--batches", self.batches is not None, "--epochs", self.epochs is not None),
         ):

@@ -30,8 +30,7 @@ from iobench.errors import (
 )
 from iobench.files.atomic import is_local
 from iobench.files.urls import URL, as_path
-from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline, windowed_pipeline
-from iobench.loaders.ring.sample_source import SampleSource
+from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline, windowed_spec
 from iobench.loaders.ring.store_source import REMOTE_THREADS, source_of_store
 from iobench.masking import mask_values, mask_words
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_BATCHES, DEFAULT_PREFETCH, OF_STORES
@@ -131,12 +130,20 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     described_by: str = ""  # where a baseline is described; empty for our own
     # where windows were laid, `WindowPlacement.to_dict`; None where a sample is an item
     windows: Mapping[str, Any] | None = None
+    window: Window | None = None
+    items: NDArray[np.int64] | None = None  # of ``work``, that each window has
     # what the ring fills batches with from a store; None where it runs the steps of ``work``
     extents: BatchSource | None = None
     # files of each shard of a store
     shards: tuple[tuple[Path, ...], ...] = ()
     # which samples of ``work`` are loaded, in the order of all ways of loading; None for all
     taken: NDArray[np.int64] | None = None
+
+    @property
+    def spec(self) -> SampleSpec:
+        """What a sample is."""
+        spec = self.work.spec
+        return spec if self.window is None else windowed_spec(spec, self.window)
 
 
 class ProfiledItems(msgspec.Struct, frozen=True):
@@ -316,10 +323,7 @@ def _of_source(
 ) -> Prepared:
     numbers = np.unique(items.numbers)
     work = _pipeline(source.dataset, source.index, numbers)
-    if items.window is not None:
-        table = np.searchsorted(numbers, items.numbers)
-        work = windowed_pipeline(work, table, items.window)
-    threads = 0
+    n_samples, threads = len(items.numbers), 0
     if framework == "native" and config.n_workers:
         threads = config.n_workers if getattr(source.dataset, "thread_safe", False) else 0
         if not threads:
@@ -330,13 +334,15 @@ def _of_source(
     return Prepared(
         label=SOURCE,
         work=work,
-        n_samples=len(work),
-        taken=np.arange(len(work)),
+        n_samples=n_samples,
+        taken=np.arange(n_samples),
         files=source.files,
         framework=framework,
         workers=0 if threads else config.n_workers,
         prefetch=config.n_ahead,
         windows=items.windows,
+        window=items.window,
+        items=np.searchsorted(numbers, items.numbers),
         threads=threads,
     )
 
@@ -547,8 +553,7 @@ def _of_store(
     taken: NDArray[np.int64] | None = None
     n_samples = len(store)
     if items.window is not None:
-        work = windowed_pipeline(work, places, items.window)
-        n_samples = len(work)
+        n_samples = len(places)
     elif uses_ring or framework not in OF_STORES:
         # In the order in which other ways of loading have them: a store may have another one.
         taken, n_samples = places[:, 0], len(places)
@@ -564,8 +569,6 @@ def _of_store(
             threads = max(threads, REMOTE_THREADS)  # as in a script
         if threads and uses_ring:
             extents = source_of_store(store)
-            if items.window is not None:
-                extents = SampleSource(extents, places, window=items.window)
     shards = tuple(
         tuple(store.path / file.name for file in shard.files) for shard in manifest.shards
     )
@@ -581,6 +584,8 @@ def _of_store(
         workers=0 if threads else config.n_workers,
         prefetch=config.n_ahead or (DEFAULT_PREFETCH if threads else 0),
         windows=items.windows,
+        window=items.window,
+        items=places,
         threads=threads,
         extents=extents,
         shards=shards,

@@ -32,6 +32,7 @@ from iobench.loaders.pipeline import Pipeline
 from iobench.loaders.planned_loaders import IterableLoader, PlannedRing
 from iobench.loaders.ring.order import BatchPlan, plan_batches
 from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.stage_timer import Detail
 from iobench.masking import mask_options, mask_words
 from iobench.profiling.chosen_device import AUTO, choose_device
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.loaders.contract import MeasuredLoader
+    from iobench.loaders.contract import BatchSource, MeasuredLoader
     from iobench.loaders.measure import Compute
     from iobench.profiling.chosen_device import ChosenDevice
     from iobench.profiling.prepared import Prepared, ProfiledSamples
@@ -108,7 +109,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
         config.compute,
         samples.published,
         batch_size=batch_size or 1,
-        sample_nbytes=prepared[0].work.spec.nbytes,
+        sample_nbytes=prepared[0].spec.nbytes,
     )
     settings = Settings(config, samples, device, compute, batch_size or 1, unit_costs())
     out = _new_run_path(config, name)
@@ -334,7 +335,9 @@ class Settings(msgspec.Struct, frozen=True):
 
             shards = [files[0] for files in one.shards]
             return TFExampleLoader(shards, work.spec, self.batch_size, **ahead)
-        source = one.extents or PipelineSource(work, detail=Detail.AUTO, unit_costs=self.unit_costs)
+        source: BatchSource = one.extents or PipelineSource(work, unit_costs=self.unit_costs)
+        if one.window is not None:
+            source = SampleSource(source, one.items, window=one.window)
         ahead |= {"workers": one.workers, "run_directory": directory.path}
         return PlannedRing(source, self.batch_size, device=copies, **ahead)
 
@@ -362,7 +365,7 @@ class Settings(msgspec.Struct, frozen=True):
             "batch_size": self.batch_size,
             "n_samples": one.n_samples,
             "n_samples_all": len(samples.index) or None,
-            "sample_nbytes": one.work.spec.nbytes,
+            "sample_nbytes": one.spec.nbytes,
             "batches_per_step": step.pop("batches_per_step"),
             "compute": step,
             "published": published

@@ -24,7 +24,9 @@ from iobench.datasets.sample_windows import samples_in_order
 from iobench.datasets.selection import CoordinateInterval, place_index_windows, split_index
 from iobench.datasets.user_files import UserFiles
 from iobench.errors import OptionError
-from iobench.loaders.pipeline import dataset_pipeline, windowed_pipeline
+from iobench.loaders.pipeline import dataset_pipeline
+from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.ring.sample_source import SampleSource
 from iobench.samples import Window
 from iobench.windows import place_windows
 
@@ -298,14 +300,9 @@ def place(locator):
         index = dataset.samples(dataset.files(locator), locator)
         window = Window.parse(text)
         placed = place_index_windows(index, window)
-        pipeline = windowed_pipeline(dataset_pipeline(dataset, index), placed.items, window)
-
-        def make(number):
-            value = pipeline.make(number)
-            pipeline.spec.check(value, where=str(number))
-            return value
-
-        return placed, make, index
+        items = PipelineSource(dataset_pipeline(dataset, index))
+        source = SampleSource(items, placed.items, window=window)
+        return placed, source.__getitem__, index
 
     return place_over
 

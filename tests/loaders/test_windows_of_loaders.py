@@ -1,4 +1,4 @@
-"""Windows of a pipeline and of a ring are slices of the stacked items, each read once a batch."""
+"""Windows of a ring are slices of the stacked items, each read once a batch."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ring_sources import NumberReader, NumberSource
-from tiny_pipeline import SPEC, STEPS, preprocess, tiny_pipeline
+from tiny_pipeline import SPEC, tiny_pipeline
 
-from iobench.errors import OptionError, SampleError
-from iobench.loaders.pipeline import Pipeline, Step, windowed_pipeline, windowed_spec
+from iobench.errors import OptionError
+from iobench.loaders.pipeline import windowed_spec
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.sample_source import SampleSource
-from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.windows import place_windows
 
@@ -63,32 +62,16 @@ def test_windows_are_slices_of_the_stacked_items(inputs, targets, batch_size, sh
     whole = {name: np.stack([each[name] for each in samples]) for name in SPEC.names}
     placed = place_windows([float(i) for i in range(20)], window)
     assert len(placed) == 20 - (max(0, *window.offsets) - min(0, *window.offsets))
-    pipeline = windowed_pipeline(items, placed.items, window)
     source = SampleSource(PipelineSource(items), placed.items, window=window)
-    assert source.spec == pipeline.spec
     order = BatchOrder(len(source), batch_size, shuffle=shuffle)
     loader = RingLoader(source, order, threads=2)
     for number, batch in enumerate(loader):
         for row, sample in enumerate(order.samples(0, number).tolist()):
-            made, centre = pipeline.make(sample), placed.centres[sample]
+            centre = placed.centres[sample]
             for name in SPEC.names:
                 for offsets, array in ((inputs, name), (targets, f"{name}_target")):
                     expected = whole[name][np.add(centre, offsets)]
-                    np.testing.assert_array_equal(made[array], expected, strict=True)
-                    assert np.array_equal(batch[array][row], expected)
-
-
-def of_other_shape(arrays, where):
-    made = preprocess(arrays, where)
-    return {**made, "field": made["field"][:2]} if made["level"] == 6 else made
-
-
-def test_an_item_that_is_not_as_the_spec_says_is_named():
-    items = Pipeline(SPEC, range(12), (*STEPS[:2], Step(Kind.PREPROCESS, "", of_other_shape)))
-    made = windowed_pipeline(items, place_windows(range(12), WINDOW).items, WINDOW)
-    made.make(0)
-    with pytest.raises(SampleError, match="the item at offset 1 of a window: array 'field'"):
-        made.make(3)
+                    np.testing.assert_array_equal(batch[array][row], expected, strict=True)
 
 
 def test_each_item_of_a_batch_is_read_once():

@@ -25,12 +25,11 @@ from tiny_pipeline import (
 
 from iobench.errors import FileFormatError, WorkerError
 from iobench.loaders.contract import PlannedBatch
-from iobench.loaders.pipeline import Pipeline, Step, windowed_pipeline
+from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.ring.order import plan_batches
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.samples import Window
 from iobench.torch.measured_loaders import TorchLoader
 
 pytestmark = pytest.mark.timeout(60)
@@ -124,17 +123,14 @@ def test_errors_of_workers_keep_their_type_or_name_worker_and_sample(opened, nam
     loader.close()
 
 
-def test_steps_in_one_keep_their_name_and_windows_are_a_transform(opened, run):
+def test_steps_in_one_keep_their_name(opened, run):
     steps = (Step(Kind.FUSED, "read+decode", ReadAndDecode()), tiny_pipeline().steps[2])
-    whole = Pipeline(tiny_pipeline().spec, range(12), steps)
-    pipeline = windowed_pipeline(whole, [[0, 1], [1, 2], [2, 3]], Window((0, 1)))
-    with opened(1, pipeline) as loader:
+    with opened(1, Pipeline(tiny_pipeline().spec, range(12), steps)) as loader:
         plan = [PlannedBatch(0, 0, (0, 1)), PlannedBatch(1, 0, (2,))]
         batches = taken(loader.batches(plan))
-    assert [arrays["field"].shape for _, arrays in batches] == [(2, 2, 3, 4), (1, 2, 3, 4)]
+    assert [arrays["field"].shape for _, arrays in batches] == [(2, 3, 4), (1, 3, 4)]
     rows = rows_by_kind(run)
-    for kind in (Kind.PREPROCESS, Kind.TRANSFORM):
-        assert [row.sample for row in rows[kind]] == [0, 1, 2]
+    assert [row.sample for row in rows[Kind.PREPROCESS]] == [0, 1, 2]
     assert Counter((row.sample, row.label) for row in rows[Kind.FUSED]) == Counter(
         (sample, label) for sample in range(3) for label in ("", "read+decode")
     )

@@ -5,7 +5,7 @@ Only the place of a buffer in shared memory, and numbers of samples, go through 
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import itertools
 import mmap
 import multiprocessing
@@ -16,10 +16,12 @@ import sys
 import threading
 import traceback
 import weakref
+from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import reduction
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -111,9 +113,9 @@ def _spec_of_batch(made: Any, inside: SampleSpec, n_samples: int) -> SampleSpec:
 
 
 class ProcessSource(BatchSource):
-    """Samples of another source, made and transformed in processes that reader threads feed.
+    """Samples of another source, made and transformed in processes: one for each reader thread.
 
-    A process makes one batch at a time, and is started when a thread asks for it.
+    A process is started when a thread asks for it, and is there for another one after that.
     """
 
     def __init__(
@@ -134,7 +136,6 @@ class ProcessSource(BatchSource):
         if start_method == "forkserver":  # imported once, by the server, not by every process
             multiprocessing.set_forkserver_preload(["__main__", __name__])
         self.source, self.spec, self.is_planned = source, source.spec, source.is_planned
-        self._most = processes
         job = ProcessJob(source, transform, batch_size, source.spec, run_directory, processes)
         if transform is not None:
             job.packed()  # what cannot be sent is said first
@@ -149,9 +150,8 @@ class ProcessSource(BatchSource):
         self._memory = SharedFile()
         self._pid = os.getpid()
         self._order: OrderParts = ()  # what may be needed yet of the order of a pass
-        self._changed = threading.Condition()
         self._processes: list[_Process] = []
-        self._idle: list[_Process] = []
+        self._idle: deque[_Process] = deque()
         self._numbers = itertools.count()
         self._end = weakref.finalize(self, _end, self._processes)
 
@@ -172,50 +172,35 @@ class ProcessSource(BatchSource):
         return self._memory.new_memory(nbytes)
 
     def filler(self) -> Reader:
-        """Return a filler whose batches are made in processes."""
+        """Return a reader whose batches a process makes."""
         if self._pid != os.getpid():
             raise WorkerError("the loader is of the process that was forked: make a new one")
-        return _Filler(self.fill)
+        with suppress(IndexError):
+            return ProcessReader(self, self._idle.popleft())
+        return ProcessReader(self, self._add())
 
-    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+    def fill(
+        self, process: _Process, samples: NDArray[np.int64], rows: Rows, log: BatchLog
+    ) -> None:
         """Let a process fill the buffer that these rows are of."""
         offset = self._memory.offsets[rows[self.spec.names[0]].ctypes.data]
-        process = self._take(log.is_ended)
-        try:
-            parts = tuple(part for part in self._order if part[0] > process.n_heard)
-            process.n_heard = parts[-1][0] if parts else process.n_heard
-            task = (parts, log.batch, log.epoch, samples.tolist(), offset, log.free_ns)
-            process.ask(task, log.is_ended)
-            log.worker = process.number
-        finally:
-            self._give(process)
+        parts = tuple(part for part in self._order if part[0] > process.n_heard)
+        process.n_heard = parts[-1][0] if parts else process.n_heard
+        task = (parts, log.batch, log.epoch, samples.tolist(), offset, log.free_ns)
+        process.ask(task, log.is_ended)
+        log.worker = process.number
 
-    def _take(self, is_ended: Callable[[], bool]) -> _Process:
-        """Return a process that has nothing to do, waiting for it where there are enough."""
-        with self._changed:
-            while not self._idle:
-                if len(self._processes) < self._most:
-                    return self._add()
-                self._changed.wait(CHECK_S)
-                if is_ended():
-                    raise WorkerError("the loader was closed")
-            return self._idle.pop(0)
-
-    def _give(self, process: _Process) -> None:
-        with self._changed:
-            if not process.is_broken:
-                self._idle.append(process)
-            elif process in self._processes:
-                self._processes.remove(process)
-                if isinstance(self._job, ProcessJob):
-                    self._most -= 1  # a new one would be forked beside threads
-            self._changed.notify()
-        if process.is_broken:
+    def give(self, process: _Process) -> None:
+        """Take a process back; one that is broken is ended."""
+        if not process.is_broken:
+            self._idle.append(process)
+        elif process in self._processes:
+            self._processes.remove(process)
             _end([process])
 
     def start(self) -> None:
         """Start all processes that there are to be."""
-        while len(self._processes) < self._most:
+        while len(self._processes) < self._given[2]:
             self._idle.append(self._add())
 
     def _add(self) -> _Process:
@@ -247,13 +232,12 @@ class ProcessSource(BatchSource):
         self._memory.close()
 
 
-class _Filler(NamedTuple):
-    """A reader whose batches are made in processes, which it leaves to other threads."""
+class ProcessReader:
+    """One thread's process."""
 
-    fill: Callable[[NDArray[np.int64], Rows, BatchLog], None]
-
-    def close(self) -> None:
-        """Close nothing."""
+    def __init__(self, source: ProcessSource, process: _Process) -> None:
+        self.fill = functools.partial(source.fill, process)
+        self.close = functools.partial(source.give, process)
 
 
 class _Process:
@@ -270,7 +254,7 @@ class _Process:
     def ask(self, task: Task, is_ended: Callable[[], bool]) -> None:
         """Have a batch made; raise what that raised."""
         connection, process = self._connection, self.process
-        with contextlib.suppress(OSError):  # it has ended: so finds who waits for the answer
+        with suppress(OSError):  # it has ended: so finds who waits for the answer
             connection.send_bytes(pickle.dumps(task))
         while not (ready := wait([connection, process.sentinel], CHECK_S)):
             # A process of its own that it left behind may keep its sentinel quiet.
@@ -281,7 +265,7 @@ class _Process:
                 process.kill()  # or it would go on writing into a buffer that is free then
                 raise WorkerError("the loader was closed")
         answer = b""
-        with contextlib.suppress(EOFError, OSError):
+        with suppress(EOFError, OSError):
             answer = connection.recv_bytes() if connection in ready else b""
         if not answer:
             raise self._ended(task[1])
@@ -319,7 +303,7 @@ class _Process:
         """Tell the process to end."""
         # Closing alone would not do: processes that are forked later hold this end, too.
         if self._pid == os.getpid() and not self.is_broken:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self._connection.send_bytes(pickle.dumps(None))
         self._connection.close()
 

@@ -93,6 +93,11 @@ class _SampleReader:
         self._stacks = stacking(source.item_spec, source.window) if source.window else []
         self.close = self._reader.close
 
+    @property
+    def failed_sample(self) -> int:
+        """Which item of the last batch could not be made; -1 where that is not known."""
+        return getattr(self._reader, "failed_sample", -1)
+
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill rows; of windows each item once, which are then gathered into them."""
         source = self._source
