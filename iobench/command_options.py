@@ -50,7 +50,7 @@ HTML: Final = CommandOption("--html", "Write it as an HTML page.", "path", metav
 
 DATA_DIR: Final = CommandOption(
     "--data-dir",
-    "The dataset's files: a CliMetLab mirror, or a flat folder; here or s3://bucket/....",
+    "The dataset's files: a CliMetLab mirror, or a flat folder.",
     "place",
     metavar="DIR",
 )

@@ -51,6 +51,7 @@ __all__ = [
     "TrialError",
     "UnknownNameError",
     "WorkerError",
+    "in_one_line",
 ]
 
 UNAVAILABLE: Final = 69
@@ -181,3 +182,27 @@ class TrialError(IobenchError, RuntimeError):
 
 class WorkerError(IobenchError, RuntimeError):
     """A loading process died or raised; the message names it, the sample and the reason."""
+
+
+_REASON_LIMIT: Final = 500
+
+
+@contextmanager
+def in_one_line(
+    what: str, kind: type[IobenchError] = OptionError, advice: str = "mend it"
+) -> Iterator[None]:
+    """Make whatever the user's or a plugin's code raises an error of one line.
+
+    Its traceback is a note of the error.
+    """
+    try:
+        yield
+    except IobenchError:
+        raise
+    except Exception as error:
+        import traceback
+
+        reason = str(error).partition("\n")[0][:_REASON_LIMIT]
+        clear = kind(f"{what} {type(error).__name__}: {reason}; {advice}")
+        clear.add_note(mask_text("".join(traceback.format_exception(error))))
+        raise clear from error

@@ -105,7 +105,7 @@ def store_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_root(store_dir: Path) -> Callable[[Dataset], Path]:
     """Return a function that gives a dataset's tiny stand-in, made once for all; read-only."""
-    from iobench.datasets.standins import ensure_stand_in, stand_in_folder
+    from iobench.datasets.locate import ensure_stand_in, stand_in_folder
 
     def made(dataset: Any) -> Path:
         root = stand_in_folder(dataset, store_dir, tiny=True)  # where --tiny has it

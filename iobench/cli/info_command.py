@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.cli.documents import fact_table, print_answer
 from iobench.cli.screen import TerminalScreen
 from iobench.datasets.contract import PIPELINES, Synthesizer
-from iobench.datasets.locate import FileLocator
+from iobench.datasets.locate import FileLocator, ensure_stand_in, stand_in_folder
 from iobench.datasets.published_files import PublishedFiles
-from iobench.datasets.standins import ensure_stand_in, stand_in_folder
 from iobench.errors import MissingFileError, OptionError
 from iobench.files.urls import URL, as_path
 from iobench.registry import (

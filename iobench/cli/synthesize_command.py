@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from iobench.cli.screen import TerminalScreen, say
 from iobench.datasets.contract import Synthesizer
-from iobench.datasets.standins import ensure_stand_in
+from iobench.datasets.locate import ensure_stand_in
 from iobench.errors import OptionError
 from iobench.registry import find_dataset
 

@@ -57,9 +57,9 @@ from iobench.datasets.stand_in_files import StandInFile as StandInFile
 from iobench.datasets.stand_in_files import StandInVariable as StandInVariable
 from iobench.datasets.stand_in_files import axis_variable as axis_variable
 from iobench.datasets.stand_in_files import writing_library as writing_library
-from iobench.datasets.standins import ensure_stand_in as ensure_stand_in
-from iobench.datasets.standins import stand_in_folder as stand_in_folder
-from iobench.datasets.standins import write_stand_in as write_stand_in
+from iobench.datasets.locate import ensure_stand_in as ensure_stand_in
+from iobench.datasets.locate import stand_in_folder as stand_in_folder
+from iobench.datasets.locate import write_stand_in as write_stand_in
 from iobench.files.memory import array_for_one_sample as array_for_one_sample
 from iobench.files.ranges import FileRange as FileRange
 from iobench.files.ranges import read_extents as read_extents

@@ -1,8 +1,7 @@
 """Files through CliMetLab: its cache, downloads by its plugins, and plugins without the network.
 
 A download is the only way to the network there is, and only on request. The plugin runs in a
-process of its own: CliMetLab by itself tries an unreachable host for hours, and a plugin cannot be
-asked to stop; a process can be ended, with all it started.
+process of its own, which Ctrl-C ends with all it started.
 """
 
 from __future__ import annotations
@@ -12,32 +11,22 @@ import getpass
 import importlib
 import importlib.util
 import io
-import json
 import logging
 import os
 import re
 import socket
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from iobench.errors import MissingExtraError, MissingFileError, StorageError
+from iobench.datasets.setup_processes import run_jobs
+from iobench.errors import MissingExtraError, MissingFileError, StorageError, in_one_line
 from iobench.extras import install_command
-from iobench.files.atomic import EXIT_RESUMABLE
 from iobench.json_files import parse_json
 
-TIMEOUT_S: Final = 3600.0
-LEAST_S: Final = 0.2
-REASON_LIMIT: Final = 500
-CHILD: Final = (
-    "import json, sys; path, *call = json.loads(sys.argv[1]); sys.path[:] = path; "
-    "from iobench.datasets.climetlab_files import load_in_child; load_in_child(*call)"
-)
 ANSWER_S: Final = (10, 60)  # to connect, and to answer
 TRIES, RETRY_AFTER_S = 2, 1
 
@@ -111,7 +100,7 @@ def cached_files(folder: Path) -> dict[str, Path]:
 # ---- downloads
 
 
-def download_through_plugin(call: PluginCall, *, timeout_s: float) -> None:
+def download_through_plugin(call: PluginCall) -> None:
     """Run a call in a process of its own.
 
     Files land in CliMetLab's cache; those that are there are not fetched again, and a file cut
@@ -119,70 +108,40 @@ def download_through_plugin(call: PluginCall, *, timeout_s: float) -> None:
     """
     if importlib.util.find_spec("climetlab") is None:
         raise MissingExtraError("--download goes through CliMetLab", extra="climetlab")
-    request = json.dumps([sys.path, call.name, dict(call.arguments), call.to_xarray])
-    try:
-        child = subprocess.run(
-            [sys.executable, "-P", "-c", CHILD, request],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        late = StorageError(
-            f"--download of {call.name}: not finished after {timeout_s:g} s. Finished files are "
-            f"kept in {cache_folder()}: the same command continues from there"
-        )
-        late.exit_code = EXIT_RESUMABLE
-        raise late from error
-    if not child.returncode:
-        return
-    lines = child.stdout.decode(errors="replace").splitlines()
-    last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
-    last = last.strip()[:REASON_LIMIT]
-    if last.startswith(("NameError: Cannot find dataset", "ModuleNotFoundError")):
-        install = install_command(*call.extras)
-        if call.package:
-            install += f" && pip install --no-deps {call.package}"
-        raise MissingExtraError(f"{call.name} needs its CliMetLab plugin: {install} ({last})")
-    ended = f"was ended by signal {-child.returncode}" if child.returncode < 0 else "failed"
-    advice = "see whether this machine reaches the host, or copy the files and give --data-dir"
-    if "404 " in last:
-        advice = "the host has no such file: choose others"
-    raise MissingFileError(f"--download of {call.name} {ended}: {last}; {advice}")
+    for _ in run_jobs(_fetch, [call], processes=0):
+        pass
 
 
-def load_in_child(name: str, arguments: Mapping[str, Any], to_xarray: bool) -> None:
-    """Load a dataset; what fails ends this process with a traceback."""
-    import climetlab
+def _fetch(call: PluginCall) -> None:
+    what = f"--download of {call.name}"
+    advice = (
+        "choose files that are published, see whether this machine reaches the host, or copy the "
+        "files and give --data-dir"
+    )
+    with in_one_line(f"{what} raised", MissingFileError, advice):
+        try:
+            with silent_climetlab(what, offline=False) as climetlab:
+                loaded = climetlab.load_dataset(call.name, **call.arguments)
+                if call.to_xarray:
+                    loaded.to_xarray()
+        except (NameError, ModuleNotFoundError) as error:
+            if isinstance(error, NameError) and not str(error).startswith("Cannot find dataset"):
+                raise
+            install = install_command(*call.extras)
+            if call.package:
+                install += f" && pip install --no-deps {call.package}"
+            raise MissingExtraError(f"{what} needs its plugin: {install} ({error})") from error
 
-    http: Any = importlib.import_module("multiurl.http")
-    patient = http.robust
 
-    def robust(call: Callable[..., Any], *_: Any, **__: Any) -> Any:
-        def ask(*arguments: Any, **more: Any) -> Any:
-            return call(*arguments, **{**more, "timeout": ANSWER_S})
-
-        return patient(ask, TRIES, RETRY_AFTER_S)
-
-    http.robust = robust  # CliMetLab tries 500 times, with two minutes between
-    # A plugin that is not installed is not looked for elsewhere.
-    with climetlab.settings.temporary("datasets-catalogs-urls", []):
-        loaded = climetlab.load_dataset(name, **arguments)
-        if to_xarray:
-            loaded.to_xarray()
-
-
-# ---- the real code of a plugin, on files at hand
+# ---- CliMetLab itself
 
 
 @contextlib.contextmanager
-def climetlab_offline(user: str) -> Iterator[Any]:
-    """Yield CliMetLab, silent, without the network and without looking elsewhere for plugins.
+def silent_climetlab(user: str, *, offline: bool = True) -> Iterator[Any]:
+    """Yield CliMetLab without its texts and progress bars, and without catalogues elsewhere.
 
-    A file that it does not find it would fetch, for hours where the host cannot be reached; so to
-    ask for one is an error.
+    By itself it tries an unreachable host for hours. Offline, to ask for a file that is not here is
+    an error.
     """
     from unittest import mock
 
@@ -194,6 +153,14 @@ def climetlab_offline(user: str) -> Iterator[Any]:
     if not caching.CACHE.is_alive():  # after a fork: its calls would wait for ever
         caching.CACHE = caching.Cache()
         caching.CACHE.start()
+    http: Any = importlib.import_module("multiurl.http")
+    patient, logger = http.robust, logging.getLogger("climetlab")
+
+    def ask(call: Any, *_: Any, **__: Any) -> Any:
+        def ask_once(*arguments: Any, **more: Any) -> Any:
+            return call(*arguments, **{**more, "timeout": ANSWER_S})
+
+        return patient(ask_once, TRIES, RETRY_AFTER_S)
 
     def refuse(*arguments: Any, **_: Any) -> Any:
         what = next((each for each in arguments if isinstance(each, str | tuple)), "a host")
@@ -203,26 +170,17 @@ def climetlab_offline(user: str) -> Iterator[Any]:
             f"{cache_folder()}; --download fetches it"
         )
 
-    http = importlib.import_module("multiurl.http")
-    with (
-        quiet_climetlab(),
-        mock.patch.object(http, "robust", return_value=refuse),
-        mock.patch.object(socket.socket, "connect", refuse),
-        mock.patch.object(socket, "getaddrinfo", refuse),
-        climetlab.settings.temporary("check-out-of-date-urls", False),
-        climetlab.settings.temporary("datasets-catalogs-urls", []),
-    ):
+    with contextlib.ExitStack() as until_over:
+        until_over.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.ERROR)
+        until_over.enter_context(climetlab.settings.temporary("datasets-catalogs-urls", []))
+        if offline:
+            settings = climetlab.settings.temporary("check-out-of-date-urls", False)
+            until_over.enter_context(settings)
+            for owner, name in ((socket.socket, "connect"), (socket, "getaddrinfo")):
+                until_over.enter_context(mock.patch.object(owner, name, refuse))
+        robust = (lambda *_, **__: refuse) if offline else ask
+        until_over.enter_context(mock.patch.object(http, "robust", robust))
+        until_over.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        until_over.enter_context(contextlib.redirect_stderr(io.StringIO()))
         yield climetlab
-
-
-@contextlib.contextmanager
-def quiet_climetlab() -> Iterator[None]:
-    """Keep terms of use, progress bars and log lines of CliMetLab off the terminal."""
-    logger = logging.getLogger("climetlab")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            yield
-        finally:
-            logger.setLevel(level)

@@ -1,36 +1,40 @@
-"""Where a dataset's files are, by the URLs they are published under.
+"""Where a dataset's files are, by the URLs they are published under, and stand-ins for them.
 
-Looked in, in order: the folder that the user gives, which may be a URL, else CliMetLab's mirror and
-cache, else a stand-in. The network is tried only where the user names a place on it.
+Looked in, in order: the folder that the user gives, else CliMetLab's mirror and cache, else a
+stand-in. Each file of a stand-in appears whole and is never overwritten. Its manifest
+(``stand-in.json``) is there first and lists no file until all are there: an unfinished stand-in is
+finished with the files that it lacks.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from iobench.datasets.climetlab_files import (
-    LEAST_S,
-    TIMEOUT_S,
     Downloads,
     cache_folder,
     cached_files,
     download_through_plugin,
 )
-from iobench.datasets.contract import Progress, no_progress
-from iobench.datasets.setup_processes import stopwatch
+from iobench.datasets.contract import Dataset, Progress, Synthesizer, no_progress
+from iobench.datasets.setup_processes import run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
-from iobench.files.objects import states_of
-from iobench.files.urls import URL, file_below, range_file
-from iobench.json_files import read_json
+from iobench.files.atomic import storage_errors, write_atomically
+from iobench.files.locks import locked
+from iobench.stores.places import make_item
+
+if TYPE_CHECKING:
+    from iobench.stores.contract import Notice
 
 MIRROR_VARIABLE: Final = "CLIMETLAB_MIRROR"
-MANIFEST: Final = "stand-in.json"  # at the top of a stand-in; it lists no file until all are there
-MAX_ASKED: Final = 1024  # files of a web server that are asked for one by one
+MANIFEST: Final = "stand-in.json"
 
 
 class FileLocator:
@@ -55,30 +59,25 @@ class FileLocator:
         self._data_dir = data_dir
         self._stand_in_root = stand_in
         self._mirror = os.environ.get(MIRROR_VARIABLE, "")
-        self._there: dict[URL, URL] = {}  # files behind URLs, as they were when first looked for
-        self._looked_for: set[URL] = set()
 
     def find(self, urls: Sequence[str]) -> list[Path | None]:
         """Return for each URL the local file that holds it, or None."""
-        layouts = [[*self._candidates(url)] for url in urls]
-        self._look(each for layout in layouts for each in layout)
-        paths = [next(filter(None, map(self._at_hand, layout)), None) for layout in layouts]
+        places = [next(filter(_is_file, self._candidates(url)), None) for url in urls]
+        paths = [None if place is None else Path(place) for place in places]
         self._note_files([path for path in paths if path is not None])
         return paths
 
     def list_folder(self, url: str, suffix: str) -> list[Path]:
         """Return the files of a published folder that are at hand and end so, by name.
 
-        For datasets whose files have names that nobody can foretell. Of a web server, which lists
-        nothing, none.
+        For datasets whose files have names that nobody can foretell.
         """
-        for candidate in self._candidates(url):
-            folder = candidate if isinstance(candidate, URL) else Path(candidate)
-            if folder.can_list if isinstance(folder, URL) else folder.is_dir():
-                names = sorted(each for each in folder.iterdir() if each.name.endswith(suffix))
-                if files := [each for each in names if not each.name.startswith(".")]:
-                    self._note_files(files)
-                    return files
+        for folder in map(Path, self._candidates(url)):
+            names = sorted(folder.iterdir()) if folder.is_dir() else []
+            files = [each for each in names if each.name.endswith(suffix) and each.name[0] != "."]
+            if files:
+                self._note_files(files)
+                return files
         return []
 
     def searched(self) -> str:
@@ -94,7 +93,7 @@ class FileLocator:
     def _cached(self) -> dict[str, Path]:
         return cached_files(cache_folder())
 
-    def _candidates(self, url: str) -> Iterator[str | URL]:
+    def _candidates(self, url: str) -> Iterator[str]:
         # Text, not Paths: a dataset may ask for thousands of URLs of which few are here.
         mirrored = in_mirror(url)
         path = mirrored.split("/", 3)[3]
@@ -104,105 +103,28 @@ class FileLocator:
             in_bucket = path.partition("/")[2]
             for inside in (mirrored, path, in_bucket, path.rpartition("/")[2]):
                 if inside:
-                    yield file_below(range_file(self._data_dir), inside)
+                    yield f"{self._data_dir}/{inside}"
         else:
             if self._mirror:
                 yield f"{self._mirror}/{mirrored}"
             if url in self._cached:
                 yield str(self._cached[url])
 
-    def _at_hand(self, candidate: str | URL) -> Path | None:
-        if isinstance(candidate, URL):
-            return self._there.get(candidate)
-        return Path(candidate) if _is_file(candidate) else None
-
-    def _look(self, candidates: Iterator[str | URL]) -> None:
-        """Look behind URLs: a listing of each folder; of a web server, a question for each file."""
-        urls = dict.fromkeys(each for each in candidates if isinstance(each, URL))
-        new = [url for url in urls if url not in self._looked_for]
-        self._looked_for.update(new)
-        single = [url for url in new if not url.can_list]
-        if len(single) > MAX_ASKED:
-            raise OptionError(
-                f"{single[0].parent}: a web server lists no files, and {len(single)} may be there; "
-                "choose some with --option, or name a place that can be listed (s3://...)"
-            )
-        states = zip(single, states_of(single, may_hide=True), strict=True)
-        there = [url.with_state(state) for url, state in states if state is not None]
-        for folder in dict.fromkeys(url.parent for url in new if url.can_list):
-            there += folder.iterdir()
-        self._there.update((url, url) for url in there if url.is_file())
-
     def _note_files(self, paths: Sequence[Path]) -> None:
         """Count what was found, and note whether a stand-in was in the user's own folders."""
         self.n_found += len(paths)
-        for folder in {path.parent for path in paths}:
-            tops = [folder, *folder.parents]
-            if isinstance(folder, URL):
-                mirror, below, _ = folder.path.partition("/url/http")  # each place is a request
-                likely = {self._data_dir, folder.with_path(mirror) if below else None}
-                tops = [top for top in tops if top in likely]
-            marks = [range_file(top / MANIFEST) for top in tops]
-            self._look(iter(marks))
-            for top in (top for top, mark in zip(tops, marks, strict=True) if self._at_hand(mark)):
-                manifest = stand_in_manifest(top)
-                if not manifest["files"]:
+        folders = {path.parent for path in paths}
+        for top in {top for folder in folders for top in (folder, *folder.parents)}:
+            if (manifest := _manifest(top)) is not None:
+                if not manifest.files:
                     raise StorageError(
                         f"{top}: holds an unfinished stand-in; finish it with iobench synthesize, "
                         "or delete the folder"
                     )
-                self.stand_in, self.tiny = True, self.tiny or bool(manifest["tiny"])
-
-
-def download_missing(
-    downloads: Downloads,
-    locator: FileLocator,
-    *,
-    timeout_s: float = TIMEOUT_S,
-    progress: Progress = no_progress,
-) -> int:
-    """Fetch what the locator does not find, and return how many files that were."""
-
-    def missing(urls: Sequence[str]) -> list[str]:
-        paths = locator.find(urls)
-        return [url for url, path in zip(urls, paths, strict=True) if path is None]
-
-    if absent := missing(downloads.others):
-        raise MissingFileError(
-            f"{', '.join(absent)}: cannot be downloaded and is not in {locator.searched()}; put "
-            "it there first, or ask for samples without it"
-        )
-    due = [(call, missing(call.urls)) for call in downloads.calls]
-    due = [(call, urls) for call, urls in due if urls or not call.urls]
-    total, done = sum(len(urls) for _, urls in due), 0
-    watch = stopwatch()
-    for call, urls in due:
-        download_through_plugin(call, timeout_s=max(timeout_s - watch(), LEAST_S))
-        done += len(urls)
-        progress(done, total)
-        cached = cached_files(cache_folder())
-        if still := [url for url in urls if url not in cached or not cached[url].is_file()]:
-            raise MissingFileError(
-                f"{call.name}: the plugin ended without fetching {', '.join(still)}; is that file "
-                "published? Where the disk is fuller than its setting maximum-cache-disk-usage, "
-                "CliMetLab deletes what it has fetched"
-            )
-    return total
+                self.stand_in, self.tiny = True, self.tiny or manifest.tiny
 
 
 Locator = FileLocator  # what datasets are given, in annotations
-
-
-def stand_in_manifest(folder: Path) -> dict[str, Any]:
-    """Return what is said of the stand-in in a folder: its size, and its files once it is whole."""
-    try:
-        manifest: dict[str, Any] = read_json(folder / MANIFEST)
-        _ = manifest["tiny"], [(each["name"], each["nbytes"]) for each in manifest["files"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(
-            f"{folder / MANIFEST}: is not iobench's list of a stand-in ({error}); delete its folder"
-        ) from error
-    return manifest
 
 
 def in_mirror(url: str) -> str:
@@ -225,3 +147,213 @@ def _is_file(path: str) -> bool:
             "permission; mend it or move it away"
         )
     return True
+
+
+def download_missing(
+    downloads: Downloads, locator: FileLocator, *, progress: Progress = no_progress
+) -> int:
+    """Fetch what the locator does not find, and return how many files that were."""
+
+    def missing(urls: Sequence[str]) -> list[str]:
+        paths = locator.find(urls)
+        return [url for url, path in zip(urls, paths, strict=True) if path is None]
+
+    if absent := missing(downloads.others):
+        raise MissingFileError(
+            f"{', '.join(absent)}: cannot be downloaded and is not in {locator.searched()}; put "
+            "it there first, or ask for samples without it"
+        )
+    due = [(call, missing(call.urls)) for call in downloads.calls]
+    due = [(call, urls) for call, urls in due if urls or not call.urls]
+    total, done = sum(len(urls) for _, urls in due), 0
+    for call, urls in due:
+        download_through_plugin(call)
+        done += len(urls)
+        progress(done, total)
+        cached = cached_files(cache_folder())
+        if still := [url for url in urls if url not in cached or not cached[url].is_file()]:
+            raise MissingFileError(
+                f"{call.name}: the plugin ended without fetching {', '.join(still)}; is that file "
+                "published? Where the disk is fuller than its setting maximum-cache-disk-usage, "
+                "CliMetLab deletes what it has fetched"
+            )
+    return total
+
+
+# ---- stand-ins
+
+
+class _File(msgspec.Struct, frozen=True):
+    name: str
+    nbytes: int
+
+
+class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of a stand-in: its size, and its files once it is whole."""
+
+    stand_in: int = 1
+    dataset: str
+    version: int
+    seed: int
+    scale: float | None
+    tiny: bool
+    files: tuple[_File, ...] = ()
+
+
+def _manifest(folder: Path) -> _Manifest | None:
+    """Return what is said of the stand-in in a folder; None where there is none."""
+    path = folder / MANIFEST
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Manifest)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except msgspec.MsgspecError as error:
+        raise StorageError(
+            f"{path}: is not iobench's list of a stand-in ({error}); delete its folder"
+        ) from error
+
+
+def stand_in_folder(
+    dataset: Synthesizer,
+    place: Path,
+    *,
+    seed: int = 0,
+    scale: float | None = None,
+    tiny: bool = False,
+) -> Path:
+    """Return where a dataset's stand-in lies below a folder of stores."""
+    size = "tiny" if tiny else "default" if scale is None else f"scale-{scale:g}"
+    name = getattr(dataset, "stand_in_name", dataset.name)
+    return place / "stand-ins" / f"{name}-v{dataset.synthesis_version}-{size}-seed{seed}"
+
+
+def locate_files(
+    dataset: Dataset,
+    *,
+    store_root: Path,
+    cache_dir: Path,
+    data_dir: Path | None = None,
+    seed: int = 0,
+    scale: float | None = None,
+    tiny: bool = False,
+    progress: Progress = no_progress,
+    notice: Notice | None = None,
+) -> tuple[list[Path], FileLocator]:
+    """Return the dataset's files and the locator that found them, of a stand-in if need be.
+
+    A stand-in is made only where none of the real files is at hand, or where ``scale`` or
+    ``tiny`` asks for one; real files and a stand-in's are never mixed.
+    """
+    wants_stand_in = tiny or scale is not None
+    if data_dir and wants_stand_in:
+        raise OptionError(
+            f"--data-dir {data_dir}: holds files of your own, --tiny and --scale ask for a "
+            "stand-in; give one of them"
+        )
+    if not wants_stand_in:
+        real = FileLocator(data_dir=data_dir, cache_dir=cache_dir, progress=progress)
+        try:
+            return dataset.files(real), real
+        except MissingFileError:
+            if data_dir or real.n_found or not isinstance(dataset, Synthesizer):
+                raise
+    if not isinstance(dataset, Synthesizer):
+        raise OptionError(f"{dataset.name}: has no stand-in; leave out --tiny and --scale")
+    root = stand_in_folder(dataset, store_root, seed=seed, scale=scale, tiny=tiny)
+    ensure_stand_in(
+        dataset, root, seed=seed, scale=scale, tiny=tiny, progress=progress, notice=notice
+    )
+    locator = FileLocator(stand_in=root, cache_dir=cache_dir, progress=progress)
+    return dataset.files(locator), locator
+
+
+def ensure_stand_in(
+    dataset: Synthesizer,
+    root: Path,
+    *,
+    seed: int = 0,
+    scale: float | None = None,
+    tiny: bool = False,
+    progress: Progress = no_progress,
+    notice: Notice | None = None,
+) -> Path:
+    """Return the top of the mirror layout with the finished stand-in, written if need be.
+
+    ``notice`` is called with who else is writing it, before waiting for them.
+    """
+    if scale is not None and not 0 < scale <= 1:
+        raise OptionError(f"--scale {scale:g}: expected a share above 0 and up to 1")
+    if tiny and scale is not None:
+        raise OptionError(f"--tiny and --scale {scale:g} are two sizes: give one of them")
+    if seed < 0:
+        raise OptionError(f"--seed {seed}: expected 0 or more")
+    name, version = getattr(dataset, "stand_in_name", dataset.name), dataset.synthesis_version
+    begun = _Manifest(dataset=name, version=version, seed=seed, scale=scale, tiny=tiny)
+    if _is_finished(root, begun):
+        return root
+    files = dataset.stand_in_files(seed=seed, scale=scale, tiny=tiny)
+    make_item(root, kind="stand-in", title=f"stand-in of {dataset.name}")
+    with locked(root, notice=notice):
+        if not _is_finished(root, begun):  # nor made by another process while this one waited
+            _write_manifest(root, begun)
+            # Of a tiny one the processes would take longer to start than the files to write.
+            write_stand_in(root, files, processes=1 if tiny else None, progress=progress)
+            sizes = [_File(name, (root / name).stat().st_size) for name in files]
+            _write_manifest(root, msgspec.structs.replace(begun, files=tuple(sizes)))
+    return root
+
+
+def _is_finished(root: Path, expected: _Manifest) -> bool:
+    """Return whether a manifest lists files and all are there; refuse that of another stand-in."""
+    if (manifest := _manifest(root)) is None:
+        return False
+    for key, value in msgspec.structs.asdict(expected).items():
+        if key != "files" and (own := getattr(manifest, key)) != value:
+            raise StorageError(
+                f"{root}: holds another stand-in ({key} {own}), expected {key} {value}; delete it "
+                "or give another folder"
+            )
+    paths = {root / each.name: each.nbytes for each in manifest.files}
+    for path, nbytes in paths.items():
+        if path.exists() and path.stat().st_size != nbytes:
+            raise StorageError(
+                f"{path}: is there but is not what iobench wrote; move it away or give another "
+                "folder"
+            )
+    return bool(paths) and all(path.exists() for path in paths)
+
+
+def _write_manifest(root: Path, manifest: _Manifest) -> None:
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    write_atomically(root / MANIFEST, text + b"\n")
+
+
+def write_stand_in(
+    root: Path,
+    files: Mapping[str, Callable[[Path], None]],
+    *,
+    processes: int | None = 1,
+    progress: Progress = no_progress,
+) -> None:
+    """Write the files of a stand-in that are not there yet, by default one after the other.
+
+    Each is written under a temporary name, flushed and renamed.
+    """
+    missing = [(root / name, write) for name, write in files.items() if not (root / name).exists()]
+    for done, _ in enumerate(run_jobs(_write_file, missing, processes=processes), start=1):
+        progress(done, len(missing))
+
+
+def _write_file(job: tuple[Path, Callable[[Path], None]]) -> None:
+    path, write = job
+    temporary = path.with_name(f".{path.name}.partial")
+    with storage_errors(path, resumable=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write(temporary)
+            with temporary.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # gives a full disk its space back
+            raise

@@ -14,7 +14,6 @@ import json
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from msgspec.structs import replace
 from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.packing import Packing
 from iobench.chunks.source_file import SourceFile
-from iobench.datasets.climetlab_files import Downloads, PluginCall, climetlab_offline
+from iobench.datasets.climetlab_files import Downloads, PluginCall, silent_climetlab
 from iobench.datasets.contract import STEPS, SampleIndex, SamplePasses
 from iobench.datasets.file_variables import (
     Selection,
@@ -36,8 +35,8 @@ from iobench.datasets.file_variables import (
     sample_variable,
 )
 from iobench.datasets.positions import FileCoordinates, SampleRows
-from iobench.errors import IobenchError, OptionError, SampleError, UnknownNameError
-from iobench.masking import mask_text, mask_values
+from iobench.errors import OptionError, SampleError, UnknownNameError, in_one_line
+from iobench.masking import mask_values
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ CLIMETLAB: Final = "climetlab:"
 WHOLE: Final = re.compile(r"[+-]?(0|[1-9]\d*)")
 DECIMAL: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 WORDS: Final = {"true": True, "false": False, "none": None}
-REASON_LIMIT: Final = 500
 
 Made = tuple[Any, dict[str, Any]]  # an object, and the facts of it that a store keeps
 
@@ -174,7 +172,7 @@ def _load_climetlab(name: str, call: PluginCall) -> Made:
     """
     with (
         in_one_line(f"{name}: load_dataset or to_xarray raised"),
-        climetlab_offline(name) as climetlab,
+        silent_climetlab(name) as climetlab,
         dask_in_this_thread(),
     ):
         try:
@@ -210,20 +208,6 @@ def parse_value(value: Any) -> Any:
     if WHOLE.fullmatch(text):
         return int(text)
     return float(text) if DECIMAL.fullmatch(text) else text
-
-
-@contextlib.contextmanager
-def in_one_line(what: str) -> Iterator[None]:
-    """Make whatever the user's own code raises an error of one line, its traceback a note."""
-    try:
-        yield
-    except IobenchError:
-        raise
-    except Exception as error:
-        reason = str(error).partition("\n")[0][:REASON_LIMIT]
-        clear = OptionError(f"{what} {type(error).__name__}: {reason}; mend it")
-        clear.add_note(mask_text("".join(traceback.format_exception(error))))
-        raise clear from error
 
 
 @contextlib.contextmanager

@@ -494,17 +494,14 @@ class ObjectStat(msgspec.Struct, frozen=True):
 FOLDER: Final = ObjectStat(0, 0, "directory")
 
 
-def states_of(urls: Sequence[URL], *, may_hide: bool = False) -> list[ObjectStat | None]:
-    """Return what is at some URLs, None where there is nothing.
-
-    With ``may_hide`` a web server may say instead that it is not permitted.
-    """
-    return ask(urls, _state, [may_hide] * len(urls), or_none=True)
+def states_of(urls: Sequence[URL]) -> list[ObjectStat | None]:
+    """Return what is at some URLs, None where there is nothing."""
+    return ask(urls, _state, or_none=True)
 
 
-async def _state(url: URL, may_hide: bool) -> ObjectStat | None:
+async def _state(url: URL) -> ObjectStat | None:
     if url.protocol in WEB:
-        return await _web_state(url, may_hide)
+        return await _web_state(url)
     store, key = store_of(url)
     obstore = library(url)
     if key:
@@ -515,10 +512,11 @@ async def _state(url: URL, may_hide: bool) -> ObjectStat | None:
     return None if key else FOLDER
 
 
-async def _web_state(url: URL, may_hide: bool) -> ObjectStat | None:
+async def _web_state(url: URL) -> ObjectStat | None:
     """Return what is there: a file, or a folder where a Zarr store is.
 
-    Who may not list a bucket is not told what is missing there, but that it is not permitted.
+    Who may not list a bucket is not told which metadata are missing there, but that it is not
+    permitted.
     """
     is_metadata = url.name in _METADATA
     errors = (library(url).exceptions.BaseError, FileNotFoundError)
@@ -539,7 +537,7 @@ async def _web_state(url: URL, may_hide: bool) -> ObjectStat | None:
                 return msgspec.structs.replace(marker, st_size=0, kind="directory")
     if refusal is None:
         return result
-    if (is_metadata or may_hide) and status_of(refusal).startswith("403"):
+    if is_metadata and status_of(refusal).startswith("403"):
         return None
     raise refusal
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from iobench.datasets.anemoi_store import AnemoiDataset
 from iobench.datasets.file_variables import likely_sample_dim
-from iobench.datasets.locate import FileLocator, download_missing
+from iobench.datasets.locate import FileLocator, download_missing, locate_files
 from iobench.datasets.python_objects import (
     climetlab_downloads,
     is_object_target,
@@ -23,7 +23,6 @@ from iobench.datasets.python_objects import (
 )
 from iobench.datasets.selection import chosen_splits, split_index
 from iobench.datasets.source_files import data_files
-from iobench.datasets.standins import locate_files
 from iobench.datasets.user_files import UserFiles
 from iobench.errors import MissingFileError, OptionError, StorageError, StoreError
 from iobench.files.open_files import forget_files
@@ -75,9 +74,10 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
     targets = expand_sources(request.targets)
     kind = _kind(targets)
     _check_taken(request, kind)
-    if isinstance(request.data_dir, Path) and not request.data_dir.is_dir():  # a URL is listed
+    if request.data_dir and (isinstance(request.data_dir, URL) or not request.data_dir.is_dir()):
         raise MissingFileError(
-            f"--data-dir {request.data_dir}: no such folder; name the one that holds the files"
+            f"--data-dir {request.data_dir}: no such folder of this machine; name the one that "
+            "holds the files (files behind URLs are named one by one, or as s3://bucket/*.nc)"
         )
     place = choose_place(store_dir=request.store_dir)
     indexes = place.path / "indexes"

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets.contract import make_sample
-from iobench.datasets.locate import FileLocator
-from iobench.datasets.standins import write_stand_in
+from iobench.datasets.locate import FileLocator, write_stand_in
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:

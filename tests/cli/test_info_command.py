@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from other_user import as_other_user, folder_for_all
 
 from iobench.cli import main
-from iobench.datasets.standins import ensure_stand_in
+from iobench.datasets.locate import ensure_stand_in
 from iobench_maelstrom.downscaling.dataset import DownscalingTier1
 from tests.support.http_files import serve
 

@@ -24,8 +24,7 @@ from iobench.datasets.climetlab_files import (
     cached_files,
     download_through_plugin,
 )
-from iobench.datasets.locate import FileLocator, download_missing
-from iobench.datasets.standins import ensure_stand_in, locate_files
+from iobench.datasets.locate import FileLocator, download_missing, ensure_stand_in, locate_files
 from iobench.errors import MissingExtraError, MissingFileError, OptionError, StorageError
 from iobench_maelstrom.yr.dataset import Yr
 from tests.support.http_files import serve
@@ -357,7 +356,7 @@ def test_files_land_in_the_cache_under_their_urls(server, cache, locator, capfd)
     def note(done, total):
         told.append((done, total))
 
-    assert download_missing(downloads, locator(), timeout_s=100, progress=note) == 2
+    assert download_missing(downloads, locator(), progress=note) == 2
     assert {total for _, total in told} == {2}
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     files = dataset.files(locator())
@@ -368,7 +367,7 @@ def test_files_land_in_the_cache_under_their_urls(server, cache, locator, capfd)
     assert capfd.readouterr() == ("", "")
     # What is there is not fetched again, nor is the plugin started.
     server.requests.clear()
-    assert download_missing(downloads, locator(), timeout_s=100) == 0
+    assert download_missing(downloads, locator()) == 0
     assert server.requests == []
 
 
@@ -377,8 +376,8 @@ def test_a_file_that_is_not_published_is_named(server, cache):
     url = Yr(size="5GB", dates="2022-02-28").downloads().calls[0].urls[0]
     arguments = {"size": "5GB", "dates": ["2022-02-28"]}
     call = PluginCall("maelstrom-yr", arguments, to_xarray=True)
-    with pytest.raises(MissingFileError, match=r"404.*no such file: choose others") as caught:
-        download_through_plugin(call, timeout_s=100)
+    with pytest.raises(MissingFileError, match=r"404.*choose files that are published") as caught:
+        download_through_plugin(call)
     assert urlsplit(url).path in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -389,21 +388,18 @@ def test_a_host_that_cannot_be_reached_is_an_error_at_once(send_requests_to, cac
         unused.bind(("127.0.0.1", 0))  # and does not listen: connections are refused
         send_requests_to(f"http://127.0.0.1:{unused.getsockname()[1]}")
         with pytest.raises(MissingFileError, match=r"Connection ?Error.*--data-dir"):
-            download_through_plugin(PluginCall("maelstrom-yr", ONE_FILE), timeout_s=100)
+            download_through_plugin(PluginCall("maelstrom-yr", ONE_FILE))
 
 
 @pytest.mark.long
-def test_a_plugin_that_is_late_or_not_installed_is_named(send_requests_to, cache, monkeypatch):
-    with pytest.raises(StorageError, match=r"not finished after 0.1 s.*continues") as late:
-        download_through_plugin(PluginCall("maelstrom-yr", ONE_FILE), timeout_s=0.1)
-    assert late.value.exit_code == 75  # the same command goes on
+def test_a_plugin_that_is_not_installed_is_named(send_requests_to, cache, monkeypatch):
     send_requests_to("http://127.0.0.1:1")
     call = PluginCall("no-such-dataset", {}, package="that-one")
-    with pytest.raises(MissingExtraError, match=r"&& pip install --no-deps that-one \(NameError"):
-        download_through_plugin(call, timeout_s=100)
+    with pytest.raises(MissingExtraError, match=r"&& pip install --no-deps that-one \(Cannot find"):
+        download_through_plugin(call)
     monkeypatch.setattr(climetlab_files.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="pip install 'climetlab"):
-        download_through_plugin(PluginCall("maelstrom-yr", {}), timeout_s=1)
+        download_through_plugin(PluginCall("maelstrom-yr", {}))
 
 
 def test_plugins_are_asked_for_what_is_missing_or_not_known(cache, locator, monkeypatch):
@@ -415,10 +411,10 @@ def test_plugins_are_asked_for_what_is_missing_or_not_known(cache, locator, monk
         (Downloads((needed,)), r"without fetching https://example\.org/a"),
     ):
         with pytest.raises(MissingFileError, match=said):
-            download_missing(downloads, locator(), timeout_s=1)
+            download_missing(downloads, locator())
     assert calls == [needed]
     downloads = Downloads((PluginCall("some", {"a": 1}, to_xarray=True),))
-    assert download_missing(downloads, locator(), timeout_s=1) == 0
+    assert download_missing(downloads, locator()) == 0
     assert calls[1:] == list(downloads.calls)
 
 

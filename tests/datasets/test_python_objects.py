@@ -36,7 +36,7 @@ from iobench.datasets.python_objects import (
     parse_value,
     spec_of,
 )
-from iobench.datasets.standins import ensure_stand_in
+from iobench.datasets.locate import ensure_stand_in
 from iobench.errors import IobenchError, MissingFileError, OptionError, SampleError, WorkerError
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.planned_loaders import PlannedRing

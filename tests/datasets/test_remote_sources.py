@@ -1,6 +1,7 @@
 """Sources behind URLs: the same samples as of files here, by ranges, never whole."""
 
 import json
+import pickle
 
 import eccodes
 import h5netcdf
@@ -206,6 +207,57 @@ def test_worker_processes_read_for_themselves(put_files, real, iobench_here):
     (report,) = json.loads(done.stdout)["runs"]
     assert report["batches"] == 4
     assert report["missing_workers"] == []
+
+
+def test_an_object_that_changes_or_goes_in_the_middle(tmp_path, put_files):
+    path = chunked(tmp_path / "x.nc")
+    url = URL(put_files(path))
+    opened = iobench.open_dataset(url.with_secrets(), sample_dim="time", store_dir=tmp_path)
+    before = opened[0]
+    content = bytearray(path.read_bytes())
+    content[-64:] = bytes(64)  # as long as before
+    url.write_bytes(content)
+    reopen_files()
+    for each in (opened, pickle.loads(pickle.dumps(opened))):  # as to a process
+        with pytest.raises(FileFormatError, match=r"x\.nc: was rewritten since"):
+            each[0]
+    url.unlink()
+    with pytest.raises(MissingFileError, match=r"x\.nc: no such file any more"):
+        opened[0]
+    put_files(path)
+    again = iobench.open_dataset(url.with_secrets(), sample_dim="time", store_dir=tmp_path)
+    np.testing.assert_array_equal(again[0]["t2m"], before["t2m"])
+
+
+def test_a_server_that_is_too_busy_at_first(tmp_path, put_files, monkeypatch):
+    from moto.s3.responses import S3Response
+
+    from iobench.files import objects
+
+    # The libraries try what failed three times, not ten with long waits between.
+    monkeypatch.setitem(objects.TRIES, "bucket", 2)
+    path = chunked(tmp_path / "x.nc")
+    here, there = (
+        iobench.open_dataset(each, sample_dim="time", store_dir=tmp_path)
+        for each in (path, put_files(path))
+    )
+    answer, refused = S3Response.get_object, []
+
+    def busy(self, *arguments):
+        if len(refused) < limit:
+            refused.append(1)
+            body = "<Error><Code>SlowDown</Code><Message>Reduce your request rate</Message></Error>"
+            return 503, {}, body
+        return answer(self, *arguments)
+
+    limit = 2
+    monkeypatch.setattr(S3Response, "get_object", busy)
+    np.testing.assert_array_equal(there[0]["t2m"], here[0]["t2m"])
+    assert len(refused) == limit
+    limit = 10**6
+    with pytest.raises(StorageError, match="Reduce your request rate") as told:
+        there[23]
+    assert "\n" not in str(told.value)
 
 
 def test_fingerprint_is_that_of_the_same_bytes_here_and_a_change_is_seen(tmp_path, put_files):

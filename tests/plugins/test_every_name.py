@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.datasets.climetlab_files import cached_files, quiet_climetlab
+from iobench.datasets.climetlab_files import cached_files, silent_climetlab
 from iobench.datasets.contract import Synthesizer
 from iobench.datasets.locate import FileLocator
-from iobench.datasets.standins import stand_in_folder
+from iobench.datasets.locate import stand_in_folder
 from iobench.errors import MissingFileError, OptionError
 from iobench.registry import dataset_names, find_dataset
 from iobench.testing import DatasetTests, StandInTests
@@ -350,7 +350,7 @@ def test_the_real_plugin_asks_for_what_the_dataset_looks_for(case, tmp_path):
     for number, call in enumerate(fetched.calls):
         folder = tmp_path / str(number)
         with (
-            quiet_climetlab(),
+            silent_climetlab("the test", offline=False),
             # Where the disk is fuller than this it removes what it has just fetched: also as the
             # setting ends, so that the folder has to change back before.
             climetlab.settings.temporary("maximum-cache-disk-usage", "100%"),
