@@ -38,23 +38,14 @@ GREGORIAN: Final = (np.datetime64("1582-10-16", "s"), np.datetime64("2262-01-01"
 
 
 class Coordinate(msgspec.Struct, frozen=True, eq=False):
-    """A coordinate, its bounds, or a grid mapping (which has no dimension and no value).
-
-    Parameters
-    ----------
-    dims : tuple of str
-        ``("sample",)``: one value for each sample. Else dimensions of the sample's variables, as
-        ``("latitude",)`` or ``("y", "x")``; none for all samples alike. Bounds have one more.
-    values : ndarray
-        Numbers or texts of fixed width.
-    attributes : mapping
-        JSON-ready: ``units``, ``calendar``, ``standard_name``, ``axis``, a grid's parameters.
-    """
+    """A coordinate, its bounds, or a grid mapping (which has no dimension and no value)."""
 
     name: str
+    # ``("sample",)``: one value for each sample. Else dimensions of the sample's variables, as
+    # ``("latitude",)`` or ``("y", "x")``; none for all samples alike. Bounds have one more
     dims: tuple[str, ...]
-    values: NDArray[Any]
-    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    values: NDArray[Any]  # numbers or texts of fixed width
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)  # JSON-ready
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
@@ -97,27 +88,14 @@ class Coordinate(msgspec.Struct, frozen=True, eq=False):
 
 
 class SampleLabels(msgspec.Struct, frozen=True, eq=False):
-    """What is known of samples beside their numbers; empty where nothing is.
+    """What is known of samples beside their numbers; empty where nothing is."""
 
-    Parameters
-    ----------
-    sample_dims : tuple of str
-        What the samples are along, slowest first: ``("time",)``, ``("time", "number")``.
-    coordinates : tuple of Coordinate
-        With distinct names.
-    variables : mapping of str to mapping
-        Attributes of each variable of the sample, JSON-ready; true of the values as samples hold
-        them.
-    attributes : mapping
-        Of the source as a whole; of several files those of the first.
-    left_out : mapping of str to str
-        Coordinates that the source has and this does not, and why.
-    """
-
-    sample_dims: tuple[str, ...] = ()
-    coordinates: tuple[Coordinate, ...] = ()
+    sample_dims: tuple[str, ...] = ()  # slowest first, as ``("time", "number")``
+    coordinates: tuple[Coordinate, ...] = ()  # with distinct names
+    # JSON-ready attributes of each variable, true of the values as samples hold them
     variables: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
-    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)  # of the (first) source
+    # coordinates that the source has and this does not, and why
     left_out: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -177,10 +155,7 @@ class SampleLabels(msgspec.Struct, frozen=True, eq=False):
 def forecast_times(
     starts: NDArray[np.datetime64], lead_s: NDArray[Any] | int
 ) -> tuple[Coordinate, Coordinate]:
-    """Return ``time``, when the forecast of each sample starts, and ``valid_time``, what it is of.
-
-    ``lead_s`` are seconds from the start on, of each sample or of all.
-    """
+    """Return ``time``, when forecasts start, and ``valid_time``, ``lead_s`` seconds later."""
     seconds = starts.astype("M8[s]").astype(np.int64)
     named = {"time": "forecast_reference_time", "valid_time": "time"}
     started, valid = (
@@ -223,10 +198,8 @@ def _json_value(value: Any) -> Any:
 def decode_whole_seconds(
     values: NDArray[Any], units: str, calendar: str
 ) -> NDArray[np.datetime64] | None:
-    """Return the times that whole numbers mean in a standard calendar; None of all others.
-
-    Exact, and without xarray, which takes seconds to load and milliseconds for each file.
-    """
+    """Return the times that whole numbers mean in a standard calendar; None of all others."""
+    # xarray takes seconds to load and milliseconds for each file.
     spelled = PLAIN_UNITS.fullmatch(units)
     is_standard = calendar.lower() in STANDARD_CALENDARS
     if spelled is None or not is_standard or values.dtype.kind not in "iuf" or not values.size:

@@ -115,10 +115,7 @@ _known: set[str] = set()
 
 
 def note_secrets(words: Iterable[str]) -> None:
-    """Remember the secrets of a command line or a URL, so that `mask_text` finds them anywhere.
-
-    A library may tell the password alone, or a URL without what marks it as one.
-    """
+    """Remember the secrets of a command line or a URL, so that `mask_text` finds them anywhere."""
     given = list(words)
     for word, masked in zip(given, mask_words(given), strict=True):
         if word == masked or len(word) > _LONGEST:
@@ -140,10 +137,7 @@ def _spellings(secret: str) -> set[str]:
 
 
 def mask_text(text: str) -> str:
-    """Return a message or a line without credentials: of URLs, the environment, this command.
-
-    What is called like a secret stays where it is prose (``token: expected ...``).
-    """
+    """Return a message or a line without credentials: of URLs, the environment, this command."""
     secrets = _known | {
         value
         for name, value in os.environ.items()
@@ -210,10 +204,9 @@ def _is_secret_name(name: str) -> bool:
 def mask_words(words: Iterable[str]) -> list[str]:
     """Return the words of a command line without credentials.
 
-    Those in URLs and in headers of HTTP; the values of options, variables and keys of JSON that
-    are called like a token, password, secret or key: ``--api-key abc``, ``--api-key=abc``,
-    ``WANDB_API_KEY=abc``, ``--with '{"secret": "abc"}'``. A word with spaces is read as a shell's
-    command if it is the only one or follows ``-c``.
+    Those in URLs and headers, and of what is called like a secret: ``--api-key abc``,
+    ``WANDB_API_KEY=abc``, ``--with '{"secret": "abc"}'``. A word with spaces is a shell's command
+    if it is the only one or follows ``-c``.
     """
     given = list(words)
     result: list[str] = []
@@ -251,10 +244,7 @@ def mask_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def mask_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON holds them without credentials, however deep they lie.
-
-    What is called like a secret is masked whole, unless it is empty, true, false or null.
-    """
+    """Return values as JSON holds them without credentials, however deep they lie."""
     masked: dict[str, Any] = _mask_value(dict(values))
     return masked
 

@@ -3,8 +3,8 @@
 Groups: ``iobench.datasets`` (factories that take options), ``iobench.formats`` (containers),
 ``iobench.converters`` (how a dataset becomes a store), ``iobench.findings`` (what is asked of a
 run), ``iobench.renderers`` (what makes text of a report) and ``iobench.adapters`` (functions of
-libraries that are timed). First-party ones come through the same
-door as anybody's.
+libraries that are timed). First-party ones come through the same door as anybody's. A name that
+nobody has is an UnknownNameError with the nearest ones.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Converter, Format
 
 SOURCE = "source"
-LONGEST_NAME = 200
 """The name under which ``--format`` means the original files."""
+LONGEST_NAME = 200
 
 
 def dataset_names() -> list[str]:
@@ -40,27 +40,13 @@ def format_names() -> list[str]:
 
 
 def dataset_factory(name: str) -> Callable[..., Dataset]:
-    """Return what makes the dataset of that name from the user's options.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is none; the message lists the nearest names.
-    """
+    """Return what makes the dataset of that name from the user's options."""
     factory: Callable[..., Dataset] = _load("iobench.datasets", name, "dataset", dataset_names())
     return factory
 
 
 def find_dataset(name: str, **options: str) -> Dataset:
-    """Return the dataset of that name, made with the user's options.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is none; the message lists the nearest names.
-    OptionError
-        If the dataset does not know an option or its value.
-    """
+    """Return the dataset of that name, or raise OptionError for options that it does not know."""
     factory = dataset_factory(name)
     try:
         return factory(**options)
@@ -72,37 +58,19 @@ def find_dataset(name: str, **options: str) -> Dataset:
 
 
 def find_format(name: str) -> Format:
-    """Return the store format of that name.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is none; the message lists the nearest names.
-    """
+    """Return the store format of that name."""
     result: Format = _load("iobench.formats", name, "format", [SOURCE, *format_names()])
     return result
 
 
 def find_converter() -> Converter:
-    """Return what turns a dataset into a store.
-
-    Raises
-    ------
-    UnknownNameError
-        If no converter is installed, which a complete installation never shows.
-    """
+    """Return what turns a dataset into a store."""
     result: Converter = _load("iobench.converters", "convert", "converter", [])
     return result
 
 
 def installed_findings() -> tuple[Finding[Any], ...]:
-    """Return all that is asked of a run, in the order in which reports say it.
-
-    Raises
-    ------
-    IobenchError
-        If several packages claim one name.
-    """
+    """Return all that is asked of a run, in the order in which reports say it."""
     return _findings_on(tuple(sys.path))
 
 
@@ -129,13 +97,7 @@ def renderer_names() -> list[str]:
 
 
 def find_renderer(name: str) -> Renderer:
-    """Return a renderer of that name, made anew.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is none; the message lists the nearest names.
-    """
+    """Return a renderer of that name, made anew."""
     renderer: Renderer = _load("iobench.renderers", name, "renderer", renderer_names())()
     return renderer
 
@@ -146,11 +108,7 @@ def adapter_places() -> dict[str, str]:
 
 
 def installed_versions(*parts: object) -> dict[str, str]:
-    """Return the versions of iobench and of the packages that datasets or formats are from.
-
-    By the name that a package is installed under; one that brings neither by an entry point, such
-    as a script, is not known.
-    """
+    """Return the versions of iobench and of the packages that datasets or formats are from."""
     homes = {type(each).__module__.partition(".")[0] for each in parts}
     is_used: dict[Distribution, bool] = {}
     for point in (*_points("iobench.datasets"), *_points("iobench.formats")):

@@ -35,21 +35,16 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
-    """Where a window fits.
-
-    ``len(placement) + n_at_ends + n_at_gaps + n_at_split`` is the number of samples there are, or
-    of the splits: others are centres whose window would reach beyond an end of the row, across a
-    gap, or (else) out of the split.
-    """
+    """Where a window fits, and for how many centres it does not, each counted once."""
 
     window: Window
     centres: NDArray[np.int64]  # (windows,): the samples of offset 0, ascending
     items: NDArray[np.int64]  # (windows, items): samples, in the order of ``window.offsets``
     step: float | None  # negative where positions descend; None without neighbours
     gaps: tuple[Gap, ...]  # in order; of splits those at their own samples
-    n_at_ends: int
-    n_at_gaps: int
-    n_at_split: int
+    n_at_ends: int  # centres whose window would reach beyond an end of the row
+    n_at_gaps: int  # across a gap
+    n_at_split: int  # else out of the split
 
     def __len__(self) -> int:
         return len(self.centres)
@@ -59,10 +54,7 @@ class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
         return list(dict.fromkeys(self.items[np.asarray(windows, dtype=np.int64)].ravel().tolist()))
 
     def among(self, samples: Sequence[int]) -> NDArray[np.int64]:
-        """Return the items of all windows that ``samples`` hold whole, counted within ``samples``.
-
-        What a store of these samples, in this order, is read with.
-        """
+        """Return the items of all windows that ``samples`` hold whole, counted within them."""
         held = np.asarray(samples, dtype=np.int64)
         place = np.full(1 + max(self.items.max(initial=-1), held.max(initial=-1)), -1, np.int64)
         place[held] = np.arange(len(held))
@@ -93,24 +85,9 @@ def place_windows(
 ) -> WindowPlacement:
     """Return where a window fits in samples that lie at these positions.
 
-    Parameters
-    ----------
-    positions : array_like of number, shape (samples,)
-        Strictly ascending or strictly descending within each row.
-    window : Window
-        The offsets.
-    rows : sequence of int, optional
-        Which row each sample lies in, one forecast for example; all in one by default.
-    splits : sequence of sequence of int, optional
-        Sample numbers of splits: a window's centre and items are all of one of them.
-    names : sequence of str, optional
-        What samples are called in messages.
-
-    Raises
-    ------
-    OptionError
-        If two samples of a row have one position, one has none, they are out of order, or not
-        evenly spaced: no step, but too close for an item to be missing. Names the samples.
+    Positions ascend or descend strictly in each row, one forecast for example. Centre and items of
+    a window are all of one of the ``splits``. Raises OptionError of samples in no order, or with no
+    even step; they are called by ``names``.
     """
     values = np.asarray(positions)
     row = np.asarray(rows, dtype=np.int64) if len(rows) else np.zeros(len(values), dtype=np.int64)

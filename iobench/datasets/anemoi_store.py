@@ -42,11 +42,7 @@ ATTRIBUTES = ("attribution", "description", "field_shape", "frequency", "licence
 
 
 class AnemoiDataset(ChunkedSamples):
-    """Dates of an anemoi-datasets store as samples.
-
-    One sample is the array ``data`` (channel, ensemble, cell) of one date. Reading takes the bytes
-    of the date's chunks, decoding undoes their codec, preprocessing takes the chosen variables.
-    """
+    """Dates of an anemoi-datasets store: a sample is ``data`` (channel, ensemble, cell) of one."""
 
     title = ""
     published: PublishedStep | None = None
@@ -68,10 +64,9 @@ class AnemoiDataset(ChunkedSamples):
     def files(self, locator: Locator) -> list[Path]:
         """Return the store; raise MissingFileError if it is not there."""
         if not self._path.is_dir():
-            what = "is a file" if self._path.exists() else "there is no such folder"
             raise MissingFileError(
-                f"{self._path}: {what}, seen from {Path.cwd()}; name the Zarr store, a folder that "
-                "ends in .zarr"
+                f"{self._path}: there is no such folder, seen from {Path.cwd()}; name the Zarr "
+                "store, a folder that ends in .zarr"
             )
         return [self._path]
 
@@ -80,16 +75,12 @@ class AnemoiDataset(ChunkedSamples):
         store = inspect_zarr(self._path)
         own, data = store.attributes, store.variables.get("data")
         layout = own.get("layout", own.get("format", "gridded"))
-        if layout != "gridded":
-            raise FileFormatError(
-                f"{self._path}: is an anemoi-datasets store of layout {layout}; only gridded ones "
-                "have one field for each date and can be read here"
-            )
-        if data is None or len(data.shape) != 4 or data.why_unread:
+        if layout != "gridded" or data is None or len(data.shape) != 4 or data.why_unread:
             stored = "none" if data is None else data.why_unread or f"shape {list(data.shape)}"
             raise FileFormatError(
-                f"{self._path}: array 'data': {stored}, expected (dates, variables, ensemble, "
-                "cells) as anemoi-datasets makes it; profile other Zarr stores by their path alone"
+                f"{self._path}: layout {layout}, array 'data': {stored}; expected gridded and "
+                "(dates, variables, ensemble, cells) as anemoi-datasets makes it; profile other "
+                "Zarr stores by their path alone"
             )
         check_held(self._path, data)
         dtype = np.dtype(data.packing.stored)
@@ -101,28 +92,23 @@ class AnemoiDataset(ChunkedSamples):
         n_dates, n_names, *_, n_cells = data.shape
         by_index = own.get("name_to_index") or {}
         names = own.get("variables") or sorted(by_index, key=by_index.__getitem__)
-        dates = _read(store, "dates", n_dates)
-        if dates is None:
-            raise self._unfinished("array 'dates' is missing or not as long as 'data'")
-        dates = dates.astype("datetime64[s]")
-        if not (np.diff(dates) > np.timedelta64(0, "s")).all():
-            raise self._unfinished("array 'dates' does not ascend")
         if len(names) != n_names:
             raise self._unfinished(
                 f"attribute variables names {len(names)}, array 'data' has {n_names}"
             )
+        dates = _read(store, "dates", n_dates)
+        if dates is None or not (np.diff(dates.astype("M8[s]")) > np.timedelta64(0, "s")).all():
+            raise self._unfinished("array 'dates' is missing, not as long as 'data' or unordered")
+        dates = dates.astype("datetime64[s]")
         try:
             is_missing = np.isin(dates, np.array(own.get("missing_dates") or [], "datetime64[s]"))
         except ValueError as error:
             raise self._unfinished(f"attribute missing_dates: {error}") from error
         left = np.flatnonzero(~is_missing)
-        if not len(left):
-            raise self._unfinished(f"all of its {n_dates} dates are listed as missing")
-        for name in self._select:
-            if name not in names:
-                raise OptionError(
-                    f"select={name}: {self._path} has no such variable: it has {', '.join(names)}"
-                )
+        if unknown := [name for name in self._select if name not in names]:
+            raise OptionError(
+                f"select={unknown[0]}: {self._path} has no such variable: it has {', '.join(names)}"
+            )
         columns = [names.index(name) for name in self._select or names]
         self._columns = None if columns == list(range(len(names))) else columns
         locator.progress(len(left), len(left))

@@ -42,7 +42,6 @@ YOUNG_NS: Final = 2 * 10**9
 MANY_FILES: Final = 512
 MANY_NBYTES: Final = 1 << 32
 """From here on files are inspected in processes, which take about a second to start."""
-FILES_PER_JOB: Final = 16
 SCALARS: Final = (type(None), bool, int, float, str)
 ARRAY_KINDS: Final = "biufcmMSU"
 
@@ -84,7 +83,6 @@ def catalogued(
     about = json.dumps([inspection.name, fields]).encode() + names[0].rpartition(b"/")[0]
     catalogue = cache_dir / f"{_digest(about).hex()}{SUFFIX}"
     keys, states = list(map(_digest, names)), list(map(_state, files))
-    sizes = [max(1, size) for _, size, _ in states]
     # What is found holds for the files as they are now: a reader of another one fails.
     expect_files({str(path): own for path, (_, _, own) in zip(files, states, strict=True) if own})
     rows, new = _read(catalogue), dict[bytes, tuple[bytes, bytes]]()
@@ -94,41 +92,29 @@ def catalogued(
         if known == state:
             values[number] = _value(msgspec.msgpack.decode(row), kinds, path)
     missing = [number for number in range(len(files)) if number not in values]
-    total, left = sum(sizes), sum(sizes[number] for number in missing)
-    progress(total - left, total)
-    is_many = len(missing) > MANY_FILES
-    length = FILES_PER_JOB if is_many else 1
-    shares = [missing[start : start + length] for start in range(0, len(missing), length)]
-    in_processes = inspection.in_processes and (is_many or left > MANY_NBYTES)
-    jobs = [(inspection.inspect, [files[number] for number in share]) for share in shares]
+    progress(len(values), len(files))
+    is_much = len(missing) > MANY_FILES or sum(states[n][1] for n in missing) > MANY_NBYTES
+    processes = None if inspection.in_processes and is_much else 1
     try:
-        for job, own in run_jobs(_inspect, jobs, processes=None if in_processes else 1):
-            for number, value in zip(shares[job], own, strict=True):
-                values[number], (state, *_) = value, states[number]
-                left -= sizes[number]
-                # One behind a URL is known by what it was when it was looked up.
-                if state is not None and _state(files[number])[0] == state:
-                    # An attribute that is no number or text, or is beyond 64 bits: it is not kept.
-                    with suppress(TypeError, OverflowError):
-                        row = msgspec.msgpack.encode(_row(value, kinds, files[number]))
-                        new[keys[number]] = state, row
-            progress(total - left, total)
+        jobs = [files[number] for number in missing]
+        for job, value in run_jobs(inspection.inspect, jobs, processes=processes):
+            number = missing[job]
+            values[number], state = value, states[number][0]
+            # One behind a URL is known by what it was when it was looked up.
+            if state is not None and _state(files[number])[0] == state:
+                # An attribute that is no number or text, or is beyond 64 bits: it is not kept.
+                with suppress(TypeError, OverflowError):
+                    row = msgspec.msgpack.encode(_row(value, kinds, files[number]))
+                    new[keys[number]] = state, row
+            progress(len(values), len(files))
     finally:
         if new:
             _write(catalogue, rows | new, {*keys})
     return [values[number] for number in range(len(files))]
 
 
-def _inspect(job: tuple[Callable[[Path], Outcome], Sequence[Path]]) -> list[Outcome]:
-    inspect, files = job
-    return list(map(inspect, files))
-
-
 def _state(path: Path) -> tuple[bytes | None, int, tuple[int, int] | None]:
-    """Return what changes when a file is written anew, its size, what `expect_files` takes.
-
-    The first is None where it cannot be told, or of a file that was changed just now.
-    """
+    """Return what changes when a file is written anew, if that is known, size, `expect_files`."""
     try:
         status = path.stat()
     except OSError:

@@ -197,10 +197,7 @@ STEPS: Final = ("read", "decode", "preprocess")
 
 
 def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[..., Any]]]:
-    """Return what makes a sample, in order, each with its name; fused ones as ``read+decode``.
-
-    The first takes where the sample is; the others what the one before returned, and where.
-    """
+    """Return what makes a sample, in order, each with its name; fused ones as ``read+decode``."""
     fused = tuple(dataset.fused)
     names = [name for name in STEPS if name not in fused[1:]]
     return [("+".join(fused) if name in fused else name, getattr(dataset, name)) for name in names]

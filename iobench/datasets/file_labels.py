@@ -16,7 +16,6 @@ from iobench.datasets.file_variables import holds_times
 from iobench.datasets.positions import decode_parts, seconds_since_1970
 from iobench.datasets.source_files import describe_source, whole_variables
 from iobench.errors import FileFormatError, IobenchError
-from iobench.files.urls import URL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -39,8 +38,6 @@ HORIZONTAL: Final = frozenset({
 })  # fmt: skip
 """Units and standard names of places (CF conventions 1.11, sections 4.1 and 4.2)."""
 ROUNDING: Final = 1e-6  # of a coordinate's largest value: what float32 numbers of it may differ by
-MAX_REMOTE_FILES: Final = 64
-"""Behind URLs each coordinate is a request: of more files than this the last is compared."""
 
 
 class LeftOutError(IobenchError):
@@ -51,10 +48,7 @@ class CoordinateNames:
     """The coordinates of the chosen variables of a file, those of dimensions first."""
 
     def __init__(
-        self,
-        file: SourceFile,
-        chosen: Collection[str],
-        sample_dims: Sequence[str],
+        self, file: SourceFile, chosen: Collection[str], sample_dims: Sequence[str]
     ) -> None:
         self.described = described = describe_source(file)
         numbers = file.numbers
@@ -119,11 +113,6 @@ class CoordinateNames:
         self.decisive = {*axes, *listed, *places}.intersection(self.fixed) - {*self.parents}
 
 
-def _is_far(files: Sequence[SourceFile]) -> bool:
-    """Return whether too many files are behind URLs for each to be asked."""
-    return len(files) > MAX_REMOTE_FILES and isinstance(files[0].path, URL)
-
-
 def compare_coordinates(
     files: Sequence[SourceFile],
     names: CoordinateNames,
@@ -133,16 +122,14 @@ def compare_coordinates(
 ) -> tuple[dict[str, str], list[str]]:
     """Return why samples lack a coordinate that files do not agree on, and notes for users.
 
-    Raises FileFormatError of other values of one that says where numbers are; ``are_places`` of
-    files of one sample each, whose grids may move.
+    One that says where numbers are is to be equal; ``are_places`` allows for grids that move.
     """
-    compared = [files[0], *(files[-1:] if _is_far(files) else files[1:])]
     differ: dict[str, str] = {}
-    if len(compared) == 1:
+    if len(files) == 1:
         return differ, []
-    digests = whole_variables(compared, names.fixed, cache_dir=cache_dir, digest=_digest)
+    digests = whole_variables(files, names.fixed, cache_dir=cache_dir, digest=_digest)
     for name in names.fixed:
-        pairs = [*zip(compared, digests[name], strict=True)]
+        pairs = [*zip(files, digests[name], strict=True)]
         dims = names.shapes[name].keys()
         known = [(file, own.tobytes()) for file, own in pairs if own is not None]
         first, expected = known[0]
@@ -156,14 +143,10 @@ def compare_coordinates(
                 continue
             may_move = holds_times(first, name) or (are_places and len(dims) > 1)
             if name in names.decisive and not may_move:
-                ends, expected_ends = (
-                    " ... ".join(f"{end:g}" if isinstance(end, float) else f"{end}" for end in both)
-                    for both in (each.reshape(-1)[[0, -1]].tolist() for each in (other, one))
-                )
                 raise FileFormatError(
-                    f"{file.path}: coordinate {name!r} has other values: {ends}, expected "
-                    f"{expected_ends} as in {first.path}; give files of one grid, levels and order "
-                    f"at a time, or write it again with xarray: sel({name}=...) puts it in that "
+                    f"{file.path}: coordinate {name!r} has other values: {_ends(other)}, expected "
+                    f"{_ends(one)} as in {first.path}; give files of one grid, levels and order at "
+                    f"a time, or write it again with xarray: sel({name}=...) puts it in that "
                     f"order, drop_vars({name!r}) leaves it out"
                 )
             differ[name] = (
@@ -173,6 +156,11 @@ def compare_coordinates(
             break
     notes = [f"coordinate {name!r} {why}" for name, why in differ.items() if name in names.decisive]
     return differ, notes
+
+
+def _ends(values: NDArray[Any]) -> str:
+    ends = values.reshape(-1)[[0, -1]].tolist()
+    return " ... ".join(f"{each:g}" if isinstance(each, float) else f"{each}" for each in ends)
 
 
 def _digest(values: NDArray[Any]) -> NDArray[np.uint8]:
@@ -205,16 +193,10 @@ def label_samples(
     cache_dir: Path,
     differ: Mapping[str, str] | None = None,
 ) -> SampleLabels:
-    """Return what files of one grid say of the samples made of them.
+    """Return what files of one grid say of samples: ``rows`` has file and indexes of each.
 
-    Parameters
-    ----------
-    chosen : mapping of str to str
-        Variables of samples by their names in files; ``""`` for those that samples do not have.
-    dims, rows : tuple of str, array
-        The sample dimensions; the file of each sample and its index along each of them.
-    differ : mapping of str to str, optional
-        Why samples lack coordinates that files do not agree on, where that is known.
+    ``chosen`` are variables of samples by their names in files, ``""`` for those that samples do
+    not have; ``differ`` says why samples lack coordinates that files do not agree on.
     """
     try:
         known = CoordinateNames(files[0], chosen, dims)
@@ -222,8 +204,7 @@ def label_samples(
             differ, _ = compare_coordinates(files, known, cache_dir=cache_dir)
     except IobenchError as error:  # the samples can be made all the same
         return SampleLabels(dims, left_out={"all": str(error)})
-    read = [name for name in known.moving if name in dims or not _is_far(files)]
-    moving = whole_variables(files, read, cache_dir=cache_dir)
+    moving = whole_variables(files, known.moving, cache_dir=cache_dir)
     coordinates, left_out, described = [], {**known.left_out, **differ}, known.described
     for name in known.names:
         shape = known.shapes[name]
@@ -231,7 +212,7 @@ def label_samples(
             if SAMPLE_DIM in shape.keys() - set(dims):
                 raise LeftOutError(f"along a dimension called {SAMPLE_DIM!r}, as samples are")
             if name in known.moving:
-                values = moving.get(name, [None])
+                values = moving[name]
             elif name in known.mappings:
                 values = [np.zeros([*shape.values()], dtype=np.int32)]
             elif name in described.texts:

@@ -86,10 +86,7 @@ def check_not_in_groups(file: SourceFile) -> None:
 
 
 def with_file_dim(file: SourceFile, sample_dim: str | None) -> SourceFile:
-    """Return a file with sample dimensions that files have one index of each: scalars, `EACH_FILE`.
-
-    Its variables are repeated along it: each file is a sample.
-    """
+    """Return a file with sample dimensions that it has one index of: a scalar, or `EACH_FILE`."""
     numbers = file.numbers
     one = {
         dim: 1
@@ -236,11 +233,7 @@ def _variable(variable: ChunkedVariable) -> dict[str, Any]:
 def likely_sample_dim(
     files: Sequence[Path], *, cache_dir: Path, names: Sequence[str] = (), group: str = ""
 ) -> tuple[str, str] | None:
-    """Return the dimension that most likely counts samples, and what tells so, in words.
-
-    The one along which times lie, by CF's units ("hours since ..."); of GRIB the times of the
-    forecasts, else their steps; without times the one that is named so.
-    """
+    """Return the dimension that most likely counts samples, of times or by name, and why."""
     file = _inspected(files, cache_dir, group)
     helpers = helper_names(file)
     variables = [each for name, each in file.variables.items() if name not in helpers]

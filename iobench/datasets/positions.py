@@ -56,10 +56,7 @@ def seconds_since_1970(times: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def spell_times(times: NDArray[Any]) -> list[str]:
-    """Return times (datetime64 or cftime objects) in one unit, hours unless that loses something.
-
-    ``"unknown"`` of one that is missing.
-    """
+    """Return times in one unit, hours unless that loses something; ``"unknown"`` where missing."""
     if times.dtype.kind != "M":
         whole = all((time.minute, time.second, time.microsecond) == (0, 0, 0) for time in times)
         return [time.isoformat(timespec="hours" if whole else "auto") for time in times]
@@ -73,10 +70,8 @@ def spell_times(times: NDArray[Any]) -> list[str]:
 def decode_parts(
     parts: Sequence[NDArray[Any]], units: Sequence[str | None], calendars: Sequence[str | None]
 ) -> list[NDArray[Any]] | None:
-    """Return the times that arrays mean, or None unless all mean times of one calendar.
-
-    Arrays of one unit are decoded together: asking xarray takes as long for a time as for many.
-    """
+    """Return the times that arrays mean, or None unless all mean times of one calendar."""
+    # Those of one unit are decoded together: asking xarray takes as long for a time as for many.
     times: list[NDArray[Any]] = list(parts)
     alike: dict[Any, list[int]] = {}
     for number, part in enumerate(parts):
@@ -96,10 +91,9 @@ def decode_parts(
 
 
 class FileCoordinates:
-    """The coordinate of each file along a dimension, and the order of files by it.
+    """The coordinate of each file along a dimension, as times where all are of one calendar.
 
-    ``values`` are times where all are times of one calendar. ``order`` is None where none orders
-    the files: some overlap, or are not comparable.
+    ``order`` is that of the files by it, None where they overlap or are not comparable.
     """
 
     def __init__(
@@ -184,10 +178,7 @@ class SampleRows:
         return {**fields, **own}
 
     def names(self, files: Sequence[str] = ()) -> Sequence[str]:
-        """Return names of samples by their coordinates, as ``2010-01-01T00, number 3``.
-
-        With those of files, where samples of several have the same coordinates.
-        """
+        """Return names of samples, as ``2010-01-01T00, number 3``; with the file where doubled."""
         parts: list[tuple[Sequence[str], NDArray[np.int64]]] = []
         if self.is_doubled and files:
             parts.append((files, self._file))

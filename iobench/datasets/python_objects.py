@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import operator
 import os
 import re
 import sys
@@ -95,65 +96,36 @@ def is_object_target(text: str) -> bool:
 
 
 def _call(name: str, options: Mapping[str, Any], folder: str) -> Made:
-    """Return what the callable returns; what is not callable is taken as it is.
-
-    The folder in which it was named is importable, as with ``python -m``.
-    """
+    """Return what the callable returns; what is not callable is taken as it is."""
     module_name, _, path = name.partition(":")
-    if folder not in sys.path:
+    if folder not in sys.path:  # importable, as with ``python -m``
         sys.path.insert(0, folder)
         importlib.invalidate_caches()
-    with in_one_line(f"{name}: importing {module_name} raised"):
-        try:
-            value: Any = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise  # something the module needs
-            raise OptionError(
-                f"{name}: no module {error.name!r}, seen from {folder}; check the spelling, change "
-                "the folder or install it"
-            ) from error
+    advice = f"mend it, check the spelling, or change the folder, which is {folder}"
+    with in_one_line(f"{name}: importing {module_name} raised", advice=advice):
+        value: Any = importlib.import_module(module_name)
     # Other code may make other samples.
     file = Path(getattr(value, "__file__", None) or "")
     source = hashlib.blake2b(file.read_bytes() if file.is_file() else b"", digest_size=16)
     facts = {"object": name, "options": _json_options(options), "source": source.hexdigest()}
-    for attribute in path.split("."):
-        if not hasattr(value, attribute):
-            there = sorted(each for each in vars(value) if not each.startswith("_"))
-            listed = ", ".join(there[:20]) or "no public names"
-            raise OptionError(f"{name}: {module_name} has no {attribute!r}; it has {listed}")
-        value = getattr(value, attribute)
+    with in_one_line(f"{name}: taking {path} raised"):
+        value = operator.attrgetter(path)(value)
     if not callable(value):
         if options:
             raise OptionError(f"{name}: is not callable, so it takes no --option")
         return value, facts
-    arguments = _arguments(name, value, options)
-    with in_one_line(f"{name} was called and raised"):
-        value = value(**arguments)
-    if value is None:
-        raise OptionError(
-            f"{name}: returned None; let it return a dataset, an iterable or an xarray.Dataset"
-        )
-    return value, facts
+    advice = "mend it; its arguments are given as --option NAME=VALUE"
+    with in_one_line(f"{name} was called and raised", advice=advice):
+        return value(**_arguments(value, options)), facts
 
 
-def _arguments(
-    name: str, factory: Callable[..., Any], options: Mapping[str, Any]
-) -> dict[str, Any]:
+def _arguments(factory: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options as the callable takes them: as text where it says so."""
     values = {option: parse_value(value) for option, value in options.items()}
-    signature = inspect.Signature([inspect.Parameter("any", inspect.Parameter.VAR_KEYWORD)])
-    with contextlib.suppress(ValueError):  # of some built-in ones nothing is known
-        signature = inspect.signature(factory)
-    for option, parameter in signature.parameters.items():
-        if option in options and parameter.annotation in (str, "str", "str | None"):
-            values[option] = options[option]
-    try:
-        signature.bind(**values)
-    except TypeError as error:
-        raise OptionError(
-            f"{name}{signature}: {error}; its arguments are given as --option NAME=VALUE"
-        ) from error
+    with contextlib.suppress(ValueError, TypeError):  # of some built-in ones nothing is known
+        for option, parameter in inspect.signature(factory).parameters.items():
+            if option in options and parameter.annotation in (str, "str", "str | None"):
+                values[option] = options[option]
     return values
 
 
@@ -166,10 +138,7 @@ def _climetlab_call(target: str, options: Mapping[str, Any]) -> PluginCall:
 
 
 def _load_climetlab(name: str, call: PluginCall) -> Made:
-    """Return ``climetlab.load_dataset(NAME, **arguments).to_xarray()``, with the network cut off.
-
-    Files are those of ``CLIMETLAB_MIRROR`` and of CliMetLab's cache.
-    """
+    """Return ``climetlab.load_dataset(NAME, **arguments).to_xarray()``, without the network."""
     with (
         in_one_line(f"{name}: load_dataset or to_xarray raised"),
         silent_climetlab(name) as climetlab,
@@ -235,11 +204,7 @@ NOTHING: Final = object()
 
 
 class ObjectDataset:
-    """A Python object as a dataset; `object_dataset` makes that of a subclass for its kind.
-
-    Forked processes share the object, as torch's workers do; pickled it is made anew where it has
-    a name.
-    """
+    """A Python object as a dataset, which forked processes share; pickled it is made anew."""
 
     kind = ""
     title = ""
@@ -332,10 +297,7 @@ class IndexedObject(ObjectDataset):
 
 
 class IterableObject(ObjectDataset):
-    """What is gone through from its beginning, in the training loop's own thread.
-
-    An object that says no length is gone through again and again as one pass without end.
-    """
+    """What is iterable only, pass after pass; one pass without end where it says no length."""
 
     kind = "iterable dataset"
     title = "an iterable dataset, its steps cannot be separated"
@@ -389,11 +351,7 @@ class IterableObject(ObjectDataset):
 
 
 class LabelledObject(ObjectDataset):
-    """Samples of an ``xarray.Dataset``, ``isel(...)`` and ``load()`` in one.
-
-    What is lazy is opened again by each process that reads, where it has a name; what lies in
-    memory is shared with forked processes.
-    """
+    """Samples of an ``xarray.Dataset``, which each process opens again where it is lazy."""
 
     kind = "xarray.Dataset"
     fused = ("read", "decode")
@@ -424,14 +382,7 @@ class LabelledObject(ObjectDataset):
         value, dims = self._object, self._dims
         rows = SampleRows(dims, [_coordinate(value, dim) for dim in dims])
         where = [tuple(indexes) for _, *indexes in rows.where]
-        fields = rows.index_fields()
-        if len(dims) == 1:
-            positions = np.asarray(fields["positions"])
-            steps = np.diff(positions)
-            in_row = (steps > 0).all() or (steps < 0).all()
-            if not (rows.along[0].is_comparable and in_row and np.isfinite(positions).all()):
-                fields = {"coordinate": fields["coordinate"]}
-        index = SampleIndex(self._spec, where, **fields)
+        index = SampleIndex(self._spec, where, **rows.index_fields())
         with in_one_line(f"{self.name}: loading {' 0, '.join(dims)} 0 raised"):
             first = self.read(where[0])
         if not self._shared:  # so that no forked process shares its files

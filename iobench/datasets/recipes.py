@@ -28,6 +28,7 @@ from iobench.datasets.file_labels import CoordinateNames, compare_coordinates, l
 from iobench.datasets.plain_loop import make_plain_loop
 from iobench.datasets.positions import FileCoordinates, SampleRows
 from iobench.datasets.published_files import PublishedFiles, RecipeVariable
+from iobench.datasets.selection import within_dates
 from iobench.datasets.source_files import inspect_files, whole_variable
 from iobench.errors import FileFormatError, IobenchError, SampleError
 from iobench.samples import SampleSpec, Variable
@@ -42,13 +43,9 @@ if TYPE_CHECKING:
     from iobench.samples import Role, Sample
 
 MAX_PLACED = 1 << 22  # of more samples than this a store keeps no coordinates
-MAX_COMPARED = 1 << 16
-"""Of more samples than this, coordinates of their parts of dimensions are not told."""
-MAX_PARTS = 1 << 18
-"""Bytes of a coordinate of which each sample has its own part: the index goes to each worker."""
+MAX_COMPARED = 1 << 16  # of more, coordinates of their parts of dimensions are not told
+MAX_PARTS = 1 << 18  # bytes of a coordinate of which each sample has its own part
 NUMPY_UNITS = ("Y", "M", "D", "h", "m", "s", "ms", "us", "ns")
-
-
 UNITS = {"s": "second", "m": "minute", "h": "hour", "D": "day"}
 
 
@@ -138,11 +135,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
     # ---- which samples
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return the samples of the files; see `items`.
-
-        Raises FileFormatError of a file that is cut short or of another schema, or that holds a
-        time of another one.
-        """
+        """Return the samples of the files; see `items`."""
         opened = self.open(files, locator)
         items = self.items(opened)
         scored = [each.name for each in self.sample_fields if each.zscore]
@@ -163,10 +156,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
     def meteorology(
         self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
     ) -> SampleLabels:
-        """Return what the files say of the samples: coordinates along what they take of `ranges`.
-
-        Attributes are those of variables that samples hold as the files do.
-        """
+        """Return what files say of the samples: coordinates along what they take of `ranges`."""
         dim, where = self.sample_dim, items.where
         if not 0 < len(where) <= MAX_PLACED:
             why = f"of up to {MAX_PLACED} samples alone"
@@ -267,7 +257,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
                 )
 
     def items(self, files: Sequence[NetcdfFile]) -> Items:
-        """Return the samples: each index along the sample dimension, file after file.
+        """Return the samples: each time along the sample dimension, file after file.
 
         Files whose times do not follow each other, as forecasts of the same lead times, are rows
         of their own.
@@ -276,46 +266,27 @@ class Recipe(PublishedFiles, ChunkedSamples):
         for file in files:
             if not file.dims.get(dim):
                 raise FileFormatError(f"{file.path}: has nothing along {dim!r}, expected samples")
-        first = files[0].variables.get(dim)
-        units = "" if first is None else first.attributes.get("units", "")
-        is_time = dim == "time" or " since " in units
-        values: Sequence[NDArray[Any]]
-        if is_time:
-            values = file_times(files, dim, self.time_unit)
-        else:  # by its coordinate, or counted
-            values = [
-                whole_variable(file, dim).astype(np.float64)
-                if dim in file.variables
-                else np.arange(file.dims[dim], dtype=np.float64)
-                for file in files
-            ]
-        along = FileCoordinates(values, [units] * len(files), [""] * len(files))
+        by_file = file_times(files, dim, self.time_unit)
+        along = FileCoordinates(by_file, [""] * len(files), [""] * len(files))
         along.order = None  # files stay as they are
         samples = SampleRows((dim,), [along])
         where, fields = list(samples.where), samples.index_fields()
-        paths = [file.path for file in files]
-        if not is_time:
-            names = [f"{paths[n].name} {dim}={values[n][i]:g}" for n, i in where]
-            return Items(where, **{**fields, "coordinate": names, "position_units": units})
-        times = np.concatenate(values)
+        times = np.concatenate(by_file)
         if self.is_distinct and samples.is_doubled:
             distinct, counts = np.unique(times, return_counts=True)
             time = distinct[counts > 1][0]
-            before, again = (paths[where[n][0]] for n in np.flatnonzero(times == time)[:2])
+            before, again = (files[where[n][0]].path for n in np.flatnonzero(times == time)[:2])
             raise FileFormatError(
                 f"{again}: holds {time}, which is in {before} already; expected each time once: "
                 "are two files copies of one?"
             )
-        spelled = np.datetime_as_string(times)
         by_split: dict[str, Sequence[int]] = {}
         for split in self.splits:
-            inside = np.zeros(len(spelled), dtype=np.bool_)
-            for length in {len(each) for each in split.times}:
-                begins = [each for each in split.times if len(each) == length]
-                inside |= np.isin(spelled.astype(f"U{length}"), begins)
-            if inside.any():
-                by_split[split.name] = np.flatnonzero(inside).tolist()
-        return Items(where, **{**fields, "coordinate": spelled.tolist()}, splits=by_split)
+            parts = [within_dates(times, each, each, split.name) for each in split.times]
+            if numbers := np.flatnonzero(np.logical_or.reduce(parts)).tolist():
+                by_split[split.name] = numbers
+        spelled = np.datetime_as_string(times).tolist()
+        return Items(where, **{**fields, "coordinate": spelled}, splits=by_split)
 
     # ---- what a sample is
 
@@ -364,10 +335,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
         return make_plain_loop(index, self.plain_parts, self.preprocess, **self.xarray_options)
 
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
-        """Return what the samples' values follow from, JSON-ready; for manifests of stores.
-
-        ``fitted`` are the names of the files that z-scores are over.
-        """
+        """Return what values follow from, JSON-ready; ``fitted`` are the files of z-scores."""
         facts = {
             **self.facts([file.path for file in files]),
             "options": {

@@ -57,16 +57,13 @@ if TYPE_CHECKING:
 JOB_NBYTES: Final = 2 << 20  # chunks of about so many decoded bytes are read and decoded by one job
 LEAST_BAND_NBYTES: Final = 64
 WRITTEN_NBYTES: Final = 8 << 20
-STACK_NBYTES: Final = 1 << 20
-"""Samples of about so many bytes are made, measured and written at once."""
+STACK_NBYTES: Final = 1 << 20  # of samples that are made, measured and written at once
 MOST_N_SAMPLES: Final = 64  # of samples that are made one by one; of others `MANY_N_SAMPLES`
 MANY_N_SAMPLES: Final = 2048
-COPIES: Final = 4
-"""Of a small sample that is being made: read, decoded, preprocessed, side by side with others."""
+COPIES: Final = 4  # of a small sample that is made: read, decoded, preprocessed, side by side
 ENOUGH: Final = 1.05  # times that chunks are decoded in the mean; less is not worth a larger window
 MOST_PASSES: Final = 4  # chunks are decoded more often only where --passes allows it
-LEAST_WINDOW: Final = 32 << 20
-"""Windows are at least this long where samples share no chunk: all threads have work."""
+LEAST_WINDOW: Final = 32 << 20  # where samples share no chunk: all threads have work
 
 
 # ---- the plan
@@ -94,10 +91,7 @@ class SampledFiles:
         return bool(self.variables)
 
     def by_file(self, start: int = 0, stop: int | None = None) -> Iterator[FileSamples]:
-        """Yield the samples of each file between two places, counted from the first.
-
-        Its variables, the places of its samples, and their indexes (samples, dimensions).
-        """
+        """Yield variables, places and indexes of the samples of each file between two places."""
         rows = self.rows[start:stop]
         order, starts = row_groups(rows[:, :1])
         for members in np.split(order, starts[1:]) if len(order) else ():
@@ -108,10 +102,10 @@ class SampledFiles:
             yield self._known[number], members, rows[members, 1:]
 
     def shared_nbytes(self) -> tuple[NDArray[np.int64], NDArray[np.intp], int]:
-        """Return the decoded bytes that samples on both sides of each place share, and of all.
+        """Return the decoded bytes that samples on both sides of each place share, edges, and all.
 
-        Between both the places between samples that follow each other in no row of chunks, which do
-        not depend on which other samples there are. A row counts with all that it has of samples.
+        Edges are the places between samples that follow each other in no row of chunks, whichever
+        other samples there are.
         """
         shared = np.zeros(len(self.rows) + 2, dtype=np.int64)
         is_inside = np.zeros(len(self.rows) + 1, dtype=bool)
@@ -150,10 +144,9 @@ def cut_stacks(
     edges: NDArray[np.intp] | None = None,
     at_once: int = 1,
 ) -> list[int]:
-    """Return where stacks of samples end, over parts of these lengths.
+    """Return where stacks of samples of parts end: at edges if they can, at multiples of a number.
 
-    A stack has as many as ``stack_length`` samples of one part, and ends where rows of chunks do
-    if it can, at a multiple of ``at_once``. That depends on nothing but its part.
+    That depends on nothing but its part.
     """
     ends: list[int] = []
     every = np.empty(0, dtype=np.intp) if edges is None else edges
@@ -175,8 +168,7 @@ def plan_windows(
 ) -> list[tuple[int, int]]:
     """Return start and stop of windows over parts that end at ``ends``, in stacks up to ``cuts``.
 
-    Each has as many as ``most`` samples, or a stack, and where that is nowhere worse no more than
-    ``least``. It ends where the fewest bytes are shared: at a cut within the part it begins in, or,
+    A window ends where the fewest bytes are shared: at a cut within the part that it begins in, or,
     if it begins where a part does, at the end of any part.
     """
     result: list[tuple[int, int]] = []
@@ -224,10 +216,7 @@ class FilledWindow(NamedTuple):
 
 
 class WindowDecoder:
-    """Decodes the samples of windows, to memory or to a file without a name.
-
-    The chunks of a window are each read and decoded once, to the places of their samples.
-    """
+    """Decodes the chunks of a window, each once, to memory or to a file without a name."""
 
     def __init__(
         self,
@@ -285,11 +274,7 @@ class WindowDecoder:
         self._pages.append(window.pages)
 
     def _jobs(
-        self,
-        samples: Sequence[FileSamples],
-        number: int,
-        target: NDArray[Any],
-        start: Place,
+        self, samples: Sequence[FileSamples], number: int, target: NDArray[Any], start: Place
     ) -> Iterator[Callable[[], None]]:
         """Yield what fills a box of one variable of samples, from ``start``: some chunks each."""
         stop = tuple(map(operator.add, start, target.shape[1:]))
@@ -457,11 +442,7 @@ class SampleProducer:
         self._until_closed.close()
 
     def plan(self, parts: Sequence[Sequence[int]]) -> WindowPlan:
-        """Return the windows in which samples of several parts are made.
-
-        Raises OptionError if not even a sample and a chunk fit the memory, or chunks had to be
-        decoded more often than allowed.
-        """
+        """Return the windows in which samples of parts are made; refuse too little memory."""
         numbers = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
         files = SampledFiles(self._dataset, chosen(self._index.where, numbers.tolist()))
         lengths = list(map(len, parts))
@@ -520,10 +501,7 @@ class SampleProducer:
         return max(1, min(self._workers + 1, self._memory_nbytes // 4 // max(1, nbytes)))
 
     def stacks(self, parts: Sequence[Sequence[int]]) -> Generator[SampleStack, None, None]:
-        """Yield the samples of several parts in order; a stack is of one part.
-
-        Whoever takes a stack holds none of it when asking for the next one.
-        """
+        """Yield the samples of parts in order; a stack is of one part, used before the next."""
         plan = self.plan(parts)
         spans = list(zip([0, *plan.cuts], plan.cuts, strict=False))
         if plan.files:
@@ -678,12 +656,9 @@ def samples_in_order(
 
 
 def epoch_reads(dataset: Any, where: Sequence[Where], n_processes: int) -> EpochReads | None:
-    """Return what epochs over samples read; None where the dataset does not tell.
-
-    Each of several loading processes keeps chunks of its own. Of samples in random order the cache
-    keeps the chunks that are needed next: with a share ``1 - (1 + u) exp(-u)`` of them in it,
-    ``exp(-u)`` of the samples find none.
-    """
+    """Return what epochs over samples read; None where the dataset does not tell."""
+    # Each process keeps the chunks that are needed next: with a share ``1 - (1 + u) exp(-u)`` of
+    # them in the cache, ``exp(-u)`` of samples in random order find none.
     files = SampledFiles(dataset, where)
     if not files:
         return None

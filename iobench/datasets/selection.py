@@ -79,13 +79,9 @@ class CoordinateInterval(msgspec.Struct, frozen=True):
 def select_samples(index: SampleIndex, select: Mapping[str, Any]) -> NDArray[np.int64]:
     """Return the numbers, ascending, of the samples whose coordinates lie in closed intervals.
 
-    ``select`` has by coordinate (a dimension that samples are along, or another with a value for
-    each) the first and the last value, either of them None for no bound, or one value. Dates are
-    texts, in UTC, and include all that begins with them (``"2020"``, ``"2020-01-31T18"``), or
-    datetime objects of any kind, to the second; bounds of other coordinates are numbers.
-
-    Raises UnknownNameError of no such coordinate, OptionError of a bound that is neither date nor
-    number, and where no sample is left.
+    ``select`` has by coordinate the first and the last value, either of them None for no bound, or
+    one value: texts of dates, in UTC, which include all that begins with them, datetime objects, or
+    numbers.
     """
     if not isinstance(select, Mapping):
         raise OptionError(
@@ -110,8 +106,8 @@ def select_samples(index: SampleIndex, select: Mapping[str, Any]) -> NDArray[np.
 def split_index(index: SampleIndex, given: Sequence[CoordinateInterval]) -> SampleIndex:
     """Return the index with the splits that intervals make.
 
-    Intervals of one name and coordinate are joined; of several coordinates a sample has to lie in
-    all. Those without a name hold for every split; their samples are a split of that spelling.
+    Intervals of one name and coordinate are joined, those of several coordinates all hold. Those
+    without a name hold for every split; their samples are a split of that spelling.
     """
     if not given:
         return index
@@ -216,10 +212,9 @@ def _values_of(
 
 
 def within_dates(times: NDArray[Any], first: str, last: str, given: str) -> NDArray[np.bool_]:
-    """Return which times (datetime64 or cftime objects) lie between two dates.
+    """Return which times lie between two dates, both with all that begins with them.
 
-    Both are taken with all that begins with them; ``""`` is no bound. Times of other calendars are
-    compared as texts, with dates that their calendar may lack.
+    Those of other calendars are compared as texts, with dates that their calendar may lack.
     """
     low, high = (_date(text, given) for text in (first, last))
     inside: NDArray[np.bool_]

@@ -40,8 +40,8 @@ def run_jobs(
 ) -> Iterator[tuple[int, Outcome]]:
     """Run ``function(job)`` for every job and yield (job number, what it returned).
 
-    Outcomes come as they are ready, not in order. Leaving the iteration early ends the children. One
-    job runs in this process unless ``processes`` is 0.
+    Outcomes come as they are ready, not in order. Leaving the iteration early ends the children.
+    One job runs in this process unless ``processes`` is 0.
     """
     count = min(processes or available_cpus(), len(jobs))
     numbered = list(enumerate(jobs))

@@ -67,10 +67,7 @@ GRIB_INDEX_VERSION: Final = 5
 
 
 def split_group(path: Path | str) -> tuple[Path, str]:
-    """Return the file and the group of ``FILE#group``; of a Zarr store, the folder of the group.
-
-    A file whose name has a # goes before.
-    """
+    """Return file and group of ``FILE#group``, unless that is there; of Zarr the group's folder."""
     whole = as_path(path)
     text = whole.with_secrets() if isinstance(whole, URL) else str(whole)
     base, mark, group = text.rpartition("#")
@@ -88,8 +85,7 @@ def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP, by_bytes: bool = 
     """Return the data files in a folder, by name; none where it is a store, or no folder.
 
     Where there are none, those of its folders; where no name says what a file is, those here or a
-    folder below that begin as data do. Without hidden ones, as the shell's ``*.nc``: what macOS or
-    a copy under way leaves.
+    folder below that begin as data do.
     """
     if not folder.is_dir() or is_zarr(folder) or (folder / STORE_MARK).is_file():
         return []

@@ -18,11 +18,7 @@ from iobench.chunks.zarr_store import check_held
 from iobench.datasets.catalogue import catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.file_labels import (
-    CoordinateNames,
-    compare_coordinates,
-    label_samples,
-)
+from iobench.datasets.file_labels import CoordinateNames, compare_coordinates, label_samples
 from iobench.datasets.file_variables import (
     Selection,
     check_not_in_groups,
@@ -36,12 +32,7 @@ from iobench.datasets.file_variables import (
 from iobench.datasets.grib_files import inspect_grib
 from iobench.datasets.plain_loop import make_plain_loop
 from iobench.datasets.positions import SampleRows
-from iobench.datasets.source_files import (
-    FACTS,
-    coordinates_along,
-    inspect_files,
-    split_group,
-)
+from iobench.datasets.source_files import FACTS, coordinates_along, inspect_files, split_group
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import URL
 from iobench.samples import SampleSpec
@@ -62,10 +53,7 @@ if TYPE_CHECKING:
 class UserFiles(ChunkedSamples):
     """Files of the user's own as a dataset; several may be named by the folder ``target``.
 
-    Files are put in the order of their coordinate along the sample dimension where that orders
-    them: they are then one row of samples. Else, as with forecasts that have the same lead times,
-    they stay in the order given and each is a row of its own. See `SampleRows`. Those that hold
-    other variables of the same samples are one file.
+    `SampleRows` puts them in order; those of other variables of the same samples are one.
     """
 
     title = ""
@@ -195,10 +183,7 @@ class UserFiles(ChunkedSamples):
     def _joined(
         self, files: Sequence[SourceFile], dims: tuple[str, ...], cache_dir: Path
     ) -> tuple[Sequence[SourceFile], dict[str, str]]:
-        """Return the files, and why samples lack coordinates that they do not agree on.
-
-        Those that hold other variables of the same samples are one.
-        """
+        """Return the files, merged, and why samples lack coordinates that they do not agree on."""
         selection = self._selection
         every = dict.fromkeys(name for file in files for name in file.variables)
         skipped = {name: why for file in files for name, why in file.skipped.items()}
@@ -271,12 +256,7 @@ def _zarr_facts(store: SourceFile) -> dict[str, Any]:
 
 
 def _check_same_schema(files: _FileVariables, sample_dims: Sequence[str]) -> tuple[str, ...]:
-    """Return notes on variables that have other units in other files.
-
-    Raises FileFormatError if one differs from that of the first file in more than length.
-
-    ``files`` are given with the variables that are taken of each.
-    """
+    """Return notes on variables that have other units in other files; refuse other schemas."""
 
     def spelled(variable: ChunkedVariable) -> str:
         lengths = zip(variable.dims, variable.shape, strict=True)
@@ -313,10 +293,7 @@ def _check_same_schema(files: _FileVariables, sample_dims: Sequence[str]) -> tup
 def _merged_files(
     files: _FileVariables, places: Sequence[Any], dims: Sequence[str]
 ) -> list[SourceFile]:
-    """Return files that have all variables, of files with their own and where their samples lie.
-
-    ``others`` of each says which lie elsewhere.
-    """
+    """Return files that have all variables, of files with their own and where their samples lie."""
     every = dict.fromkeys(name for _, own in files for name in own)
     shared = ",".join(name for name in every if all(name in own for _, own in files))
     advice = f", or take what all have: --variables {shared}" if shared else ""

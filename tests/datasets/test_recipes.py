@@ -44,7 +44,7 @@ class Sea(Recipe):
     keys = (Key("area", ("north", "south")), Key("start", ("2020-01-01", "2020-01-06")))
     axes = (Axis("time"), Axis("y", 6), Axis("x", 9))
     fields = (height(units="m"), RecipeVariable("depth", "m", is_static=True, role="target"))
-    splits = (Split("train", ("2020-01-01", "2020-01-02")), Split("test", ("2020-01-0",)))
+    splits = (Split("train", ("2020-01-01", "2020-01-02")), Split("test", ("2020-01",)))
     options = (Option("corner", "Upper left corner.", "0", ("0", "2")),)
     time_unit = "D"
     step_hours = 24
@@ -96,7 +96,7 @@ def test_samples_are_xarrays(tmp_path, kind, stored):
     dataset = kind(area="north", **({"corner": "2"} if kind is Corner else {}))
     index = opened(dataset, tmp_path)
     assert (len(index), index.coordinate[7], index.position_units) == (10, "2020-01-08", "seconds")
-    assert index.splits == {"train": [0, 1], "test": list(range(9))}
+    assert index.splits == {"train": [0, 1], "test": list(range(10))}
     copy = pickle.loads(pickle.dumps(dataset))
     for number, (file, day) in enumerate(index.where):
         height, depth = expected[file].height[day], expected[file].depth

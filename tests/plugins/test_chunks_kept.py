@@ -15,8 +15,7 @@ import pytest
 from iobench.chunks import boxes
 from iobench.chunks.decoded_chunks import forget_decoded, take_decode_counts
 from iobench.datasets.contract import make_sample
-from iobench.datasets.locate import FileLocator
-from iobench.datasets.locate import ensure_stand_in
+from iobench.datasets.locate import FileLocator, ensure_stand_in
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench_maelstrom.downscaling.dataset import DownscalingTier1
 from iobench_maelstrom.power.weather import weather_pressure_level

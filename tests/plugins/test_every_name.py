@@ -15,8 +15,7 @@ import xarray
 
 from iobench.datasets.climetlab_files import cached_files, silent_climetlab
 from iobench.datasets.contract import Synthesizer
-from iobench.datasets.locate import FileLocator
-from iobench.datasets.locate import stand_in_folder
+from iobench.datasets.locate import FileLocator, stand_in_folder
 from iobench.errors import MissingFileError, OptionError
 from iobench.registry import dataset_names, find_dataset
 from iobench.testing import DatasetTests, StandInTests
