@@ -145,42 +145,43 @@ def silent_climetlab(user: str, *, offline: bool = True) -> Iterator[Any]:
     """
     from unittest import mock
 
-    try:
-        import climetlab
-        from climetlab.core import caching
-    except ImportError as error:
-        raise MissingExtraError(f"{user} needs CliMetLab", extra="climetlab") from error
-    if not caching.CACHE.is_alive():  # after a fork: its calls would wait for ever
-        caching.CACHE = caching.Cache()
-        caching.CACHE.start()
-    http: Any = importlib.import_module("multiurl.http")
-    patient, logger = http.robust, logging.getLogger("climetlab")
-
-    def ask(call: Any, *_: Any, **__: Any) -> Any:
-        def ask_once(*arguments: Any, **more: Any) -> Any:
-            return call(*arguments, **{**more, "timeout": ANSWER_S})
-
-        return patient(ask_once, TRIES, RETRY_AFTER_S)
-
-    def refuse(*arguments: Any, **_: Any) -> Any:
-        what = next((each for each in arguments if isinstance(each, str | tuple)), "a host")
-        # Not an OSError: CliMetLab would try again for hours.
-        raise MissingFileError(
-            f"{user}: {what} is neither in $CLIMETLAB_MIRROR nor in CliMetLab's cache "
-            f"{cache_folder()}; --download fetches it"
-        )
-
     with contextlib.ExitStack() as until_over:
-        until_over.callback(logger.setLevel, logger.level)
-        logger.setLevel(logging.ERROR)
-        until_over.enter_context(climetlab.settings.temporary("datasets-catalogs-urls", []))
-        if offline:
-            settings = climetlab.settings.temporary("check-out-of-date-urls", False)
-            until_over.enter_context(settings)
-            for owner, name in ((socket.socket, "connect"), (socket, "getaddrinfo")):
-                until_over.enter_context(mock.patch.object(owner, name, refuse))
-        robust = (lambda *_, **__: refuse) if offline else ask
-        until_over.enter_context(mock.patch.object(http, "robust", robust))
         until_over.enter_context(contextlib.redirect_stdout(io.StringIO()))
         until_over.enter_context(contextlib.redirect_stderr(io.StringIO()))
+        try:
+            import climetlab
+            from climetlab.core import caching
+        except ImportError as error:
+            raise MissingExtraError(f"{user} needs CliMetLab", extra="climetlab") from error
+        if not caching.CACHE.is_alive():  # after a fork: its calls would wait for ever
+            caching.CACHE = caching.Cache()
+            caching.CACHE.start()
+        http: Any = importlib.import_module("multiurl.http")
+        patient, logger = http.robust, logging.getLogger("climetlab")
+
+        def ask(call: Any, *_: Any, **__: Any) -> Any:
+            def ask_once(*arguments: Any, **more: Any) -> Any:
+                return call(*arguments, **{**more, "timeout": ANSWER_S})
+
+            return patient(ask_once, TRIES, RETRY_AFTER_S)
+
+        def refuse(*arguments: Any, **_: Any) -> Any:
+            what = next((each for each in arguments if isinstance(each, str | tuple)), "a host")
+            # Not an OSError: CliMetLab would try again for hours.
+            raise MissingFileError(
+                f"{user}: {what} is neither in $CLIMETLAB_MIRROR nor in CliMetLab's cache "
+                f"{cache_folder()}; --download fetches it"
+            )
+
+        until_over.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.ERROR)
+        robust = (lambda *_, **__: refuse) if offline else ask
+        patches: list[Any] = [mock.patch.object(http, "robust", robust)]
+        temporary = climetlab.settings.temporary
+        if offline:
+            patches.append(temporary("check-out-of-date-urls", False))
+            patches.append(mock.patch.object(socket.socket, "connect", refuse))
+            patches.append(mock.patch.object(socket, "getaddrinfo", refuse))
+        for each in (*patches, temporary("datasets-catalogs-urls", [])):
+            until_over.enter_context(each)
         yield climetlab

@@ -109,7 +109,7 @@ def test_mirror_comes_before_the_cache_which_finds_by_url_and_is_not_written(loc
     assert locator(home=home, mirror=tmp_path / "mirror").find([URL]) == [mirrored]
     (folder / "cache-2.db").write_bytes(b"SQLite format 3\0" + bytes(100))
     with pytest.raises(StorageError, match=r"cache-2.db: cannot be read .* --data-dir"):
-        locator(home=home).find([URL])
+        locator(home=home).find([URL + "2"])
 
 
 def test_cache_folder_from_the_settings(tmp_path, monkeypatch):
