@@ -334,12 +334,16 @@ OPTIONS: Final = {
     "advise": (
         CommandOption(
             "--try",
-            "Run the best N changes, alternating with the baseline.",
-            "count",
-            metavar="N",
-            field="n_tried",
+            "Run the best N changes, alternating with the baseline; free-data: the script of a run "
+            "without loading, its command after -- where the run kept it in part.",
+            metavar="N|free-data",
+            field="tried",
         ),
-        CommandOption("--rounds", "--try: rounds; fewer than 6 give no interval.", "count", 6),
+        CommandOption(
+            "--rounds",
+            "--try: rounds; fewer than 6 give no interval. [default: 6; of free-data 1]",
+            "count",
+        ),
         JSON,
     ),
     "simulate": (

@@ -10,7 +10,11 @@ def extra_requirements() -> dict[str, tuple[str, ...]]:
     from importlib import metadata  # 20 ms, and only messages need it
 
     extras: dict[str, tuple[str, ...]] = {}
-    for line in metadata.requires("iobench") or []:
+    try:
+        lines = metadata.requires("iobench") or []
+    except metadata.PackageNotFoundError:  # a copy of the source that nobody installed
+        lines = []
+    for line in lines:
         requirement, _, marker = line.partition(";")
         if extra := re.search(r"extra == ['\"]([\w-]+)['\"]", marker):
             extras[extra[1]] = (*extras.get(extra[1], ()), requirement.replace(" ", ""))
@@ -20,5 +24,5 @@ def extra_requirements() -> dict[str, tuple[str, ...]]:
 def install_command(*extras: str) -> str:
     """Return the line that installs what extras need, wherever iobench itself came from."""
     known = extra_requirements()
-    needed = sorted({each for extra in extras for each in known[extra]})
+    needed = sorted({e for extra in extras for e in known.get(extra, (f"iobench[{extra}]",))})
     return " ".join(["pip install", *(f"'{each}'" for each in needed)])

@@ -17,11 +17,13 @@ from iobench.analysis.run import open_runs
 from iobench.cli.documents import print_document
 from iobench.cli.profile_command import profile_config
 from iobench.cli.screen import TerminalScreen
-from iobench.errors import OptionError, ProfileError, TrialError
+from iobench.errors import OptionError, ProfileError, StorageError, TrialError
 from iobench.findings.advice.advising import advice_document, advice_of, trial_section
 from iobench.findings.advice.loading import ProfileCommand, baseline_first, loading_of
 from iobench.findings.advice.proposals import Evidence
+from iobench.findings.free_data import predicted_free
 from iobench.masking import MASK
+from iobench.recording.run_directory import RunDirectory
 from iobench.report.document import Document
 from iobench.report.renderers.json_text import json_text
 from iobench.runs.reading import holds_runs
@@ -34,16 +36,25 @@ if TYPE_CHECKING:
 
 LIMITS: Final = ("--batches", "200", "--duration", "20")
 """What a profile made for advice runs at most of each format, where nobody says."""
+FREE: Final = "free-data"
+"""What ``--try`` calls a script's training on data that are free."""
+ROUNDS: Final = 6
 OF_STORES: Final = {"tensorflow", "dali"}
 """Frameworks that read stores alone."""
 
 
-def advise(*, words: Sequence[str], n_tried: int | None, rounds: int, json: bool) -> None:
+def advise(*, words: Sequence[str], tried: str | None, rounds: int | None, json: bool) -> None:
     """Rank what would help, and print it; run the best of it where that is said."""
     screen = TerminalScreen()
     config, run = None, Path(words[0])
-    is_run = holds_runs(run)
-    if is_run and words[1:]:
+    is_run, is_free, n_tried = holds_runs(run), tried == FREE, 0
+    if tried is not None and not is_free:
+        n_tried = int(tried) if tried.isdecimal() else 0
+        if n_tried < 1:
+            raise OptionError(f"--try {tried}: expected a number from 1 on, or {FREE}")
+    if is_free and not is_run:
+        raise OptionError(f"{run}: --try {FREE} expected a run of a script, as iobench run makes it")
+    if is_run and words[1:] and not is_free:
         raise OptionError(f"{shlex.join(words[1:])}: expected a run directory alone; leave it out")
     if not is_run:
         from iobench.profiling.profile_run import profile
@@ -63,11 +74,14 @@ def advise(*, words: Sequence[str], n_tried: int | None, rounds: int, json: bool
     advice = replace(advice, run=str(run))
     if not json:
         print_document(advice_document(advice))
-    if n_tried:
+    if tried is not None:
         baseline = baseline_first(runs)[0]
         if config is None and not baseline.facts.is_script:
             config = _recorded_config(baseline.facts)
-        advice = _tried(advice, baseline, config, n_tried, rounds, screen)
+        if is_free:
+            advice = _tried_free(advice, baseline, words[1:], rounds or 1, screen)
+        else:
+            advice = _tried(advice, baseline, config, n_tried, rounds or ROUNDS, screen)
         if not json:
             print_document(Document("", (trial_section(advice),)))
     if json:
@@ -136,3 +150,29 @@ def _tried(
     with TemporaryDirectory(prefix="iobench-trial-") as folder:
         tried = try_changes(base, possible[:number], Path(folder), screen, rounds=rounds)
     return replace(advice, tried=tuple(tried))
+
+
+def _tried_free(
+    advice: Advice, baseline: Loading, command: Sequence[str], rounds: int, screen: TerminalScreen
+) -> Advice:
+    """Return the advice with what the script gains where data are free; the run notes it, too."""
+    from iobench.trials.free_training import try_free_data
+
+    facts = baseline.facts
+    if not facts.is_script or facts.free_data:
+        kind = "had free data" if facts.is_script else "emulates its step"
+        raise TrialError(f"{baseline.path}: this run {kind}; expected a usual one of iobench run")
+    if not command and MASK in (facts.command or MASK):
+        raise TrialError(
+            f"{facts.command}: its command was not kept in full, expected words without {MASK}; "
+            f"add it: iobench advise RUN --try {FREE} -- python train.py ..."
+        )
+    command = command or shlex.split(facts.command or "")
+    with TemporaryDirectory(prefix="iobench-trial-") as folder:
+        tried, steps_per_s = try_free_data(command, Path(folder), screen, rounds=rounds)
+    try:
+        RunDirectory.open(baseline.path).update(free_steps_per_s=steps_per_s)
+    except StorageError as error:
+        screen.note(str(error))
+    free = predicted_free(baseline.exposure, steps_per_s)
+    return replace(advice, tried=(tried,), free_data=free)

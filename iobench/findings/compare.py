@@ -58,7 +58,7 @@ MOST: Final = 8
 CONFIGURED: Final = (
     "dataset", "format", "spelled", "pipeline", "framework", "threads", "batch_size",
     "sample_nbytes", "n_samples", "stand_in", "tiny", "seed", "window", "windows", "split",
-    "options", "detail", "digests", "darshan", "iobench_version",
+    "options", "detail", "digests", "free_data", "darshan", "iobench_version",
 )  # fmt: skip
 """What of a configuration can make figures differ, by its name in ``run.json``."""
 OF_MACHINE: Final = ("host", "system", "python", "cpus", "cpu_model", "memory_nbytes")

@@ -13,6 +13,7 @@ from iobench.analysis.replay.loader_run import CPU_WAIT, Change
 from iobench.analysis.replay.replay import FACTOR, is_trusted, replay
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.findings.contract import Finding
+from iobench.findings.free_data import FreeData, free_data_of, free_data_sentence
 from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import Section, sentences
@@ -49,6 +50,7 @@ class Payoffs(msgspec.Struct, frozen=True):
     # By stage, the largest first, and "all" together; none where the error is above 10 %
     gains: dict[str, Payoff] = {}
     no_upper_bound: bool = False  # of these gains: loading takes time of CPUs that have none left
+    free_data: FreeData | None = None  # of a run with free data, or that was tried so
 
 
 def predicted(
@@ -80,8 +82,10 @@ def predicted(
 def faster_stages(run: RankRun) -> Payoffs | None:
     """Return what faster stages of a training process would gain; None without a batch."""
     runs, cost = run.cached(reported_loaders), run.exposure.cpus
-    result = payoffs(runs[0]) if runs else None
-    if result is None or cost is None or not cost.slows_steps:
+    if not runs:
+        return None
+    result = replace(payoffs(runs[0]), free_data=free_data_of(run))
+    if cost is None or not cost.slows_steps:
         return result
     # Contention costs computing more than CPU seconds say.
     gains = {name: replace(each, high_fraction=None) for name, each in result.gains.items()}
@@ -122,7 +126,8 @@ def payoffs(run: LoaderRun) -> Payoffs:
 
 def replay_section(of: Payoffs) -> Section:
     """Return what faster stages would gain, and how far the replay misses the measured run."""
-    return Section("replay", "What faster stages would gain", sentences([_sentence(of)]))
+    free = [] if of.free_data is None else [free_data_sentence(of.free_data)]
+    return Section("replay", "What faster stages would gain", sentences([_sentence(of), *free]))
 
 
 def _sentence(of: Payoffs) -> str:

@@ -96,6 +96,7 @@ class Recording:
         self._batches, self._rounds = itertools.count(), itertools.count()
         self._lock = threading.RLock()
         self._logs: weakref.WeakSet[_Open] = weakref.WeakSet()
+        self._metrics: dict[tuple[str, int], EpochMetric] = {}
         self._joined: Recording | None = None
         self._is_joined = False
         self._environment: dict[str, str | None] = {}
@@ -274,13 +275,13 @@ class Recording:
 
     def add_metric(self, name: str, value: float) -> None:
         """Take a figure of the script's own into the mean of the epoch that it is in."""
-        log, known = self._training or self.latest, self.facts.metrics
+        log, known = self._training or self.latest, self._metrics
         epoch = self.epoch if self.epoch >= 0 or log is None else log.epoch
         with self._lock:
-            of_epoch = (each for each in reversed(known) if each.epoch == epoch)
-            metric = next((each for each in of_epoch if each.name == name), None)
+            metric = known.get((name, epoch))
             if metric is None and len(known) < MOST_METRICS:
-                known.append(metric := EpochMetric(name, epoch))
+                metric = known[name, epoch] = EpochMetric(name, epoch)
+                self.facts.metrics.append(metric)
             if metric is not None:
                 metric.add(value)
         if metric is None:

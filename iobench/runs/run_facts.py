@@ -220,6 +220,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     detail: str | None = None  # auto, sample or batch, of scripts
     digests: bool = False
     free_data: bool = False  # loaders handed on their first batches again and again
+    free_steps_per_s: float | None = None  # steps/s of a trial of the same script that did so
     own_order: bool = False  # whether samples came in an order of the loader's own
     requested: Mapping[str, Any] = msgspec.field(default_factory=dict, name="asked")
     files_nbytes: Nbytes | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from iobench.analysis.intervals import round_ratio
 from iobench.analysis.run import exposure
-from iobench.errors import IobenchError, TrialError
+from iobench.errors import TrialError
 from iobench.findings.advice.loading import SETTINGS
-from iobench.findings.advice.proposals import Settings, TriedChange
 from iobench.profiling.config import RunConfig
 from iobench.profiling.profile_run import profile
 from iobench.runs.reading import open_profile
 from iobench.staging.stage import stage
-from iobench.trials.interleaving import turn_order
+from iobench.trials.interleaving import try_in_turns
 
 if TYPE_CHECKING:
     from iobench.findings.advice.loading import Loading
-    from iobench.findings.advice.proposals import AdvisedChange
+    from iobench.findings.advice.proposals import AdvisedChange, Settings, TriedChange
     from iobench.sources.request import Screen
+    from iobench.trials.interleaving import Arm
 
 TRIAL_S: Final = 3.0
 """Seconds that each turn of the baseline takes."""
@@ -86,7 +85,8 @@ def try_changes(
     rounds: int,
 ) -> list[TriedChange]:
     """Run the baseline, each change that `changed_config` can make, and the baseline again."""
-    quiet, staging_s = _QuietScreen(screen), []
+    quiet = _QuietScreen(screen)
+    tried: list[tuple[str, Settings, float | None]] = []
     arms = [_arm(config, folder / "baseline", "baseline", quiet)]
     with ExitStack() as copies:  # those of a trial go with it
         for number, change in enumerate(changes, 1):
@@ -102,55 +102,10 @@ def try_changes(
                 copied = stage(config.stores[0], own, notice=screen.note)
                 changed, seconds = changed.of_store(str(copied.path)), copied.seconds
             arms.append(_arm(changed, folder / f"{number}", change.title, quiet))
-            staging_s.append(seconds)
+            tried.append((change.title, change.settings, seconds))
         arms.append(_arm(config, folder / "again", "baseline", quiet))
         _arm(config, folder / "warm-up", "baseline", quiet)(0)  # what only a first run pays for
-        costs = interleave(
-            arms,
-            rounds,
-            names=["baseline", *(change.title for change in changes), "baseline again"],
-            finished=lambda round: screen.note(f"round {round + 1} of {rounds} of the trial"),
-        )
-    ratios = [round_ratio(costs[0], cost, costs[-1]) for cost in costs[1:-1]]
-    return [
-        TriedChange(
-            title=change.title,
-            settings=change.settings,
-            rounds=rounds,
-            saved_fraction=_saved(ratio.change.value) or 0.0,
-            low_fraction=_saved(ratio.change.high),
-            high_fraction=_saved(ratio.change.low),
-            band_low_fraction=_saved(ratio.again.high),
-            band_high_fraction=_saved(ratio.again.low),
-            is_noise=ratio.is_noise,
-            staging_s=seconds,
-        )
-        for change, ratio, seconds in zip(changes, ratios, staging_s, strict=True)
-    ]
-
-
-def interleave(
-    arms: Sequence[Callable[[int], float]],
-    rounds: int,
-    *,
-    names: Sequence[str],
-    finished: Callable[[int], None],
-) -> list[list[float]]:
-    """Let all arms work once in each round; return what each cost in seconds, by arm and round."""
-    costs: list[list[float]] = [[] for _ in arms]
-    for round in range(rounds):
-        for index in turn_order(len(arms), round):
-            try:
-                costs[index].append(arms[index](round))
-            except (IobenchError, OSError) as error:
-                why = " ".join(str(error).split())
-                raise TrialError(f"{names[index]}, round {round + 1}: {why}") from error
-        finished(round)
-    return costs
-
-
-def _saved(quotient: float | None) -> float | None:
-    return None if quotient is None else 1 - quotient
+        return try_in_turns(arms, tried, rounds, screen)
 
 
 class _QuietScreen:
@@ -163,7 +118,7 @@ class _QuietScreen:
         """Say nothing."""
 
 
-def _arm(config: RunConfig, folder: Path, name: str, quiet: Screen) -> Callable[[int], float]:
+def _arm(config: RunConfig, folder: Path, name: str, quiet: Screen) -> Arm:
     """Return what profiles once more and returns the seconds that a sample took."""
 
     def run(round: int) -> float:

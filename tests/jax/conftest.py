@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
-grain = pytest.importorskip("grain", reason="waits for its pipelines are what is recorded")
 
 
 class Fields:

@@ -48,6 +48,46 @@ for epoch in history.epoch:
 """
 
 
+TRAINED = """
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+class Slow(Dataset):
+    def __len__(self): return 120
+    def __getitem__(self, i):
+        time.sleep(0.008)
+        return torch.full((10,), float(i))
+if __name__ == "__main__":
+    model = torch.nn.Linear(10, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    loader = DataLoader(Slow(), batch_size=4, num_workers=1)
+    for epoch in range(3):
+        for batch in loader:
+            model(batch).pow(2).mean().backward()
+            optimizer.step()
+            time.sleep(0.02)
+"""
+WITHIN = 0.15
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_what_waits_predict_is_what_free_data_bring(iobench, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the script trains with it")
+    (tmp_path / "train.py").write_text(TRAINED)
+    script = (sys.executable, "train.py")
+    assert iobench("run", "--quiet", "--out", "usual", "--", *script).returncode == 0
+    advised = iobench("advise", "usual", "--try", "free-data", "--json", "--", *script)
+    assert advised.returncode == 0, advised.stderr
+    advice = json.loads(advised.stdout)
+    (tried,), free = advice["tried"], advice["free_data"]
+    assert free["obtained_steps_per_s"] == pytest.approx(free["predicted_steps_per_s"], rel=WITHIN)
+    waits = advice["baseline"]["wait_fraction"]
+    assert tried["saved_fraction"] == pytest.approx(waits, abs=WITHIN)
+    (run,) = json.loads(iobench("report", "usual", "--json").stdout)["runs"]
+    assert run["replay"]["free_data"] == free
+    assert "obtained" in iobench("report", "usual", "--full").stdout
+
+
 @pytest.mark.long
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(

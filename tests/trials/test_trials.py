@@ -16,13 +16,8 @@ from iobench.errors import TrialError
 from iobench.findings.advice.proposals import Evidence, Gain, Lever, change
 from iobench.profiling.config import RunConfig
 from iobench.trials import configurations
-from iobench.trials.configurations import (
-    baseline_config,
-    changed_config,
-    interleave,
-    try_changes,
-)
-from iobench.trials.interleaving import turn_order
+from iobench.trials.configurations import baseline_config, changed_config, try_changes
+from iobench.trials.interleaving import interleave, turn_order
 
 CONFIG = RunConfig(
     targets=("maelstrom-ens10",),

@@ -29,6 +29,7 @@ from iobench.findings.advice.proposals import (
     ruled_out,
     signed,
 )
+from iobench.findings.free_data import FREE_DATA, free_data_sentence
 from iobench.report import units
 from iobench.report.document import Column, Command, Document, Section, Sentence, Table, sentences
 from iobench.report.sentences import OVER, cpu_sentence, extent_text
@@ -220,8 +221,8 @@ def trial_section(advice: Advice) -> Section:
     if not tried:
         return Section("tried", "Tried", sentences([advice.not_tried or ""]))
     lead = (
-        f"Time saved per sample, predicted and measured, in {units.count(tried[0].rounds)} "
-        "alternating rounds. The unchanged baseline, run a second time, saved "
+        "Time saved per sample, predicted and measured, alternating rounds: "
+        f"{units.count(tried[0].rounds)}. The unchanged baseline, run a second time, saved "
         f"{_between(tried[0].band_low_fraction, tried[0].band_high_fraction)} (unknown "
         "in fewer than 6): that is the noise."
     )
@@ -231,12 +232,16 @@ def trial_section(advice: Advice) -> Section:
         else units.UNKNOWN
         for each in (*advice.changes, *advice.to_measure)
     }
+    free = () if advice.free_data is None else (advice.free_data,)
+    for each in free:
+        waits = units.fraction(advice.baseline.wait_fraction)
+        promised[FREE_DATA] = f"{waits} or more" if each.no_upper_bound else f"at most {waits}"
     rows = tuple(
         (each.title, promised[each.title], _share_text(each), "noise" * bool(each.is_noise))
         for each in tried
     )
     table = Table("", tuple(map(Column, ("", "predicted", "obtained", ""))), rows)
-    return Section("tried", "Tried", (Sentence(lead), table))
+    return Section("tried", "Tried", (Sentence(lead), table, *sentences(map(free_data_sentence, free))))
 
 
 def _share_text(saved: AdvisedChange | TriedChange) -> str:

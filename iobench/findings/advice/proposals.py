@@ -13,6 +13,7 @@ from iobench.report import units
 
 if TYPE_CHECKING:
     from iobench.analysis.epochs import BreakEven
+    from iobench.findings.free_data import FreeData
 
 Settings: TypeAlias = Mapping[str, str | int]
 """As the fields of a profile's configuration are called; more where only a script has it."""
@@ -230,5 +231,6 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     to_measure: tuple[AdvisedChange, ...] = ()  # bounds, and what too few batches show
     ruled_out: tuple[RuledOut, ...] = ()
     tried: tuple[TriedChange, ...] = ()
+    free_data: FreeData | None = None  # steps/s predicted and obtained, of a script tried so
     not_tried: str | None = None  # why not, though that was requested
     schema_version: int = 3  # raised when a key changes its meaning or goes
