@@ -112,21 +112,31 @@ class Patches:
         return bool(self._patches)
 
     def put(
-        self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+        self,
+        owner: Any,
+        name: str,
+        make: Callable[[Callable[..., Any]], Callable[..., Any]],
+        *,
+        inherited: bool = False,
     ) -> None:
-        """Put what ``make`` returns for a function in its place, looking like it from outside."""
+        """Put what ``make`` returns for a function in its place, looking like it from outside.
+
+        ``inherited``: a class may have it of another one, which stays as it is.
+        """
         before = vars(owner).get(name, MISSING)
-        if before is MISSING:
+        if before is MISSING and not inherited:
             raise AttributeError(f"{owner.__name__} has no {name} of its own")
-        static = isinstance(before, staticmethod)
-        original = before.__func__ if isinstance(before, staticmethod) else before
+        bound = isinstance(before, (staticmethod, classmethod))
+        original = before.__func__ if bound else getattr(owner, name)
         if not callable(original):
             raise TypeError(f"{owner.__name__}.{name} cannot be called")
         after: Any = functools.wraps(original)(make(original))
         if isinstance(owner, ModuleType):
             after.__module__ = owner.__name__  # so it is pickled by reference
             after.__name__ = after.__qualname__ = name
-        after = staticmethod(after) if static else after
+        elif inherited:
+            after.__module__, after.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
+        after = type(before)(after) if bound else after
         setattr(owner, name, after)
         self._patches.append((owner, name, before, after))
 
@@ -138,5 +148,9 @@ class Patches:
         """Put everything back, last first; what somebody replaced in turn stays theirs."""
         while self._patches:
             owner, name, before, after = self._patches.pop()
-            if vars(owner).get(name) is after:
+            if vars(owner).get(name) is not after:
+                continue
+            if before is MISSING:
+                delattr(owner, name)
+            else:
                 setattr(owner, name, before)

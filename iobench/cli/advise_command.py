@@ -71,19 +71,18 @@ def advise(*, words: Sequence[str], tried: str | None, rounds: int | None, json:
         )
     if any(each and diagnose(each.exposure).verdict is Verdict.HUNG for each in runs):
         raise ProfileError(f"{run}: the job hung, expected one that trains; see iobench report")
-    advice = replace(advice, run=str(run))
+    advice, baseline = replace(advice, run=str(run)), baseline_first(runs)[0]
+    command = _script_command(baseline, words[1:]) if is_free else ()
     if not json:
         print_document(advice_document(advice))
-    if tried is not None:
-        baseline = baseline_first(runs)[0]
+    if is_free:
+        advice = _tried_free(advice, baseline, command, rounds or 1, screen)
+    elif n_tried:
         if config is None and not baseline.facts.is_script:
             config = _recorded_config(baseline.facts)
-        if is_free:
-            advice = _tried_free(advice, baseline, words[1:], rounds or 1, screen)
-        else:
-            advice = _tried(advice, baseline, config, n_tried, rounds or ROUNDS, screen)
-        if not json:
-            print_document(Document("", (trial_section(advice),)))
+        advice = _tried(advice, baseline, config, n_tried, rounds or ROUNDS, screen)
+    if tried is not None and not json:
+        print_document(Document("", (trial_section(advice),)))
     if json:
         click.echo(json_text(advice))
 
@@ -152,12 +151,8 @@ def _tried(
     return replace(advice, tried=tuple(tried))
 
 
-def _tried_free(
-    advice: Advice, baseline: Loading, command: Sequence[str], rounds: int, screen: TerminalScreen
-) -> Advice:
-    """Return the advice with what the script gains where data are free; the run notes it, too."""
-    from iobench.trials.free_training import try_free_data
-
+def _script_command(baseline: Loading, command: Sequence[str]) -> Sequence[str]:
+    """Return the command of a script that can be run with free data, as given or as recorded."""
     facts = baseline.facts
     if not facts.is_script or facts.free_data:
         kind = "had free data" if facts.is_script else "emulates its step"
@@ -167,7 +162,15 @@ def _tried_free(
             f"{facts.command}: its command was not kept in full, expected words without {MASK}; "
             f"add it: iobench advise RUN --try {FREE} -- python train.py ..."
         )
-    command = command or shlex.split(facts.command or "")
+    return command or shlex.split(facts.command or "")
+
+
+def _tried_free(
+    advice: Advice, baseline: Loading, command: Sequence[str], rounds: int, screen: TerminalScreen
+) -> Advice:
+    """Return the advice with what the script gains where data are free; the run notes it, too."""
+    from iobench.trials.free_training import try_free_data
+
     with TemporaryDirectory(prefix="iobench-trial-") as folder:
         tried, steps_per_s = try_free_data(command, Path(folder), screen, rounds=rounds)
     try:

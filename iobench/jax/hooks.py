@@ -14,6 +14,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.adapters.patches import Patches
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.pass_names import frames_above, role_by_name
 from iobench.recording.session import loop_recording
@@ -36,8 +37,7 @@ UNSEEN: Final = (
 PROCESS: Final = "ProcessPrefetchIterDataset"
 
 _lock: Final = threading.RLock()
-_replaced: Final[dict[tuple[type, str], tuple[Any, Any]]] = {}
-"""By class and method, what was there, and what is in its place."""
+_patches: Final = Patches()
 _depth = threading.local()
 # By the identity of a pipeline: itself, its recording, what is noted of it, passes so far.
 _known: Final[dict[int, tuple[weakref.ref[Any], Recording, LoaderFacts, list[int]]]] = {}
@@ -46,55 +46,48 @@ _known: Final[dict[int, tuple[weakref.ref[Any], Recording, LoaderFacts, list[int
 def install() -> None:
     """Record waits for pipelines of grain that are iterated over from now on. Idempotent."""
     with _lock:
-        if _replaced:
+        if _patches:
             return
         loader = importlib.import_module(f"{GRAIN}.data_loader")
         dataset = importlib.import_module(f"{GRAIN}.dataset.dataset")
         try:
-            original: Any = vars(dataset.IterDataset)["__init_subclass__"].__func__
             for owner in (loader.DataLoader, dataset.MapDataset, *_subclasses(dataset.IterDataset)):
                 _watch(owner)
+            _patches.put(dataset.IterDataset, "__init_subclass__", _watching)
         except BaseException:
             uninstall()
             raise
-
-        def __init_subclass__(cls: type, /, **kwargs: Any) -> None:
-            original(cls, **kwargs)
-            if _replaced:
-                _watch(cls)
-
-        _replace(dataset.IterDataset, "__init_subclass__", classmethod(__init_subclass__))
 
 
 def uninstall() -> None:
     """Put everything back as it was; passes that go on are recorded to their end. Idempotent."""
     with _lock:
-        while _replaced:
-            (owner, name), (original, ours) = _replaced.popitem()
-            if vars(owner).get(name) is ours:
-                type.__setattr__(owner, name, original)
+        _patches.take_back()
 
 
 def _subclasses(owner: type) -> set[type]:
     return {owner}.union(*map(_subclasses, type.__subclasses__(owner)))
 
 
-def _replace(owner: type, name: str, ours: Any) -> None:
-    with _lock:
-        _replaced[owner, name] = vars(owner)[name], ours
-        type.__setattr__(owner, name, ours)
+def _watching(original: Any) -> Any:
+    def __init_subclass__(cls: type, /, **kwargs: Any) -> None:
+        original(cls, **kwargs)
+        if _patches:
+            _watch(cls)
+
+    return __init_subclass__
 
 
 def _watch(owner: Any) -> None:
-    original = vars(owner).get("__iter__")
-    if original is None or (owner, "__iter__") in _replaced:
-        return
+    if "__iter__" in vars(owner):
+        _patches.put(owner, "__iter__", _observed)
 
-    @functools.wraps(original)
+
+def _observed(original: Any) -> Any:
     def __iter__(self: Any) -> Any:  # of a class that may be pickled by value: it names no more
         return observed_iter(self, original)
 
-    _replace(owner, "__iter__", __iter__)
+    return __iter__
 
 
 def observed_iter(dataset: Any, original: Callable[[Any], Any]) -> Any:

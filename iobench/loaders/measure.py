@@ -48,8 +48,6 @@ class MeasuredPipeline:
     steady_limit_ns: int | None = None  # stop after this much steady state; None for no limit
     # counts reads of the consumer itself, where it loads without workers
     process_io: ProcessIo | None = None
-    # called between rounds, outside the time measured: brings spooled spans home
-    after_round: Callable[[], object] | None = None
     digests: DigestLog | None = None  # gets every batch delivered, while the accelerator computes
     # copies batches to a device which the loader has not copied there
     device: DeviceCopies | None = None
@@ -69,8 +67,7 @@ def measure(runs: Sequence[MeasuredPipeline], *, progress: RunProgress | None = 
             n_batches = max(ROUND_BATCHES, 2 * _fill(run)) if len(runs) > 1 else None
             with activate(run.recorder):
                 _one_round(run, n_batches, progress)
-            if run.after_round is not None:
-                run.after_round()
+            run.loader.after_round()
         going = [run for run in going if not run.plan.finished]
 
 

@@ -286,7 +286,6 @@ class Settings(msgspec.Struct, frozen=True):
             compute=self.compute,
             steady_limit_ns=None if limit_s is None else round(limit_s * 1e9),
             process_io=ProcessIo() if loader.workers == 0 else None,
-            after_round=loader.after_round,
             digests=digests,
             device=copies,
         )

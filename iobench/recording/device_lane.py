@@ -260,3 +260,36 @@ class DeviceLane:
         with self._lock:
             self._regions = []
             _pending.discard(self)
+
+
+class OpenRegion:
+    """A stretch of a device's queue that is given to it now, between two marks."""
+
+    __slots__ = ("_last", "_marks", "_put_ns", "lane")
+
+    def __init__(self, lane: DeviceLane, put_ns: int) -> None:
+        self.lane, self._put_ns, self._last = lane, put_ns, None
+        self._marks = [lane.mark()]
+
+    def end(self) -> None:
+        """Put the second mark."""
+        if self._marks[0] is not None:
+            self._last = self.lane.mark()
+            self._marks.append(self._last)
+
+    def drop(self) -> None:
+        """Forget it."""
+        for mark in self._marks:
+            if mark is not None:
+                self.lane.clock.release(mark)
+
+    def keep(
+        self, recorder: Recorder, kind: Kind, label: str, batch: int, epoch: int, nbytes: int = -1
+    ) -> int:
+        """Let it become a span once the device has passed it; return how many wait for that."""
+        if self._last is None:
+            self.drop()
+            return 0
+        first = self._marks[0]
+        region = DeviceRegion(kind, label, first, self._last, self._put_ns, batch, epoch, nbytes)
+        return self.lane.add(recorder, region)

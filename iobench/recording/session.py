@@ -265,12 +265,13 @@ class Recording:
         self._write_facts_late()
         return facts
 
-    def add_unseen(self, what: str) -> None:
-        """Note what cannot be observed in this process, once."""
+    def add_unseen(self, what: str, loader: LoaderFacts | None = None) -> None:
+        """Note what cannot be observed in this process, or of a loader, once."""
+        known = self.facts.unseen if loader is None else loader.unseen
         with self._lock:
-            if what in self.facts.unseen:
+            if what in known:
                 return
-            self.facts.unseen.append(what)
+            known.append(what)
         self.write_facts()
 
     def add_metric(self, name: str, value: float) -> None:

@@ -16,14 +16,7 @@ from iobench.recording.free_data import KEPT, is_free
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
-from iobench.tensorflow.watching import (
-    NAME,
-    batch_nbytes,
-    expect_end,
-    marked_in,
-    watch,
-    write_waits,
-)
+from iobench.tensorflow.watching import NAME, batch_nbytes, expect_end, watch, write_waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +28,8 @@ WHOLE_PASS: Final = (
     "Dataset.reduce): no clock is read between its batches"
 )
 DISTRIBUTED: Final = (
-    "tf.distribute: the dataset behind {} replicas: each replica asks an iterator of its own, "
-    "which counts as a loader here, and their waits come one after the other"
+    "tf.distribute: each replica asks an iterator of its own, which counts as a loader here, and "
+    "their waits come one after the other"
 )
 WATCH: Final = "_iobench_watch"
 FREE: Final = "_iobench_free"
@@ -47,31 +40,41 @@ _lock = threading.Lock()
 D = TypeVar("D", bound=tf.data.Dataset)
 _patches: Final = Patches()
 _replaced: Final[set[tuple[type, str]]] = set()
-_sees_all = False
 
 
 def install() -> None:
     """Record every pass over a ``tf.data.Dataset`` from now on, and Keras' loops. Idempotent."""
-    global _sees_all
-    _sees_all = True
-    see_marked()
+    from tensorflow.python.data.ops.iterator_ops import OwnedIterator as iterator
+    from tensorflow.python.distribute import input_lib
+
+    _replace(tf.data.Dataset, "__iter__", _iterated)
+    is_replaced = _replace(iterator, "_next_internal", functools.partial(_requested, batch_nbytes))
+    _replace(iterator, "get_next_as_optional", functools.partial(_requested, _optional_nbytes))
+    _replace(tf.data.Dataset, "reduce", functools.partial(_noted, WHOLE_PASS))
+    for name in ("DistributedDataset", "DistributedDatasetsFromFunction"):
+        distributed = getattr(input_lib, name, None)
+        if distributed is not None:
+            _replace(distributed, "__iter__", functools.partial(_noted, DISTRIBUTED))
+    if not is_replaced:
+        recording = current_recording()
+        if recording is not None:
+            recording.add_unseen(f"tf.data: TensorFlow {tf.__version__} has other iterators")
     install_keras()
 
 
 def uninstall() -> None:
     """Put everything back as it was. Idempotent."""
-    global _sees_all
-    _sees_all = False
     with _lock:
         _patches.take_back()
         _replaced.clear()
 
 
 def instrument(dataset: D, *, name: str = "") -> D:
-    """Return the dataset, recorded wherever a recording goes on: ``for x in instrument(ds)``.
+    """Return the dataset under a name, recorded wherever a recording goes on.
 
-    Its elements and their order are the same, also under ``model.fit``, and so is what is made of
-    it (``.take``, ``.prefetch``). The dataset that was given is left as it is.
+    Its elements and their order are the same, also under ``model.fit``, and what is made of it
+    (``.take``, ``.prefetch``) has the name as well. The dataset that was given is left as it is.
+    From the first call on all passes over datasets are recorded, as under ``iobench run``.
 
     Parameters
     ----------
@@ -90,27 +93,8 @@ def instrument(dataset: D, *, name: str = "") -> D:
         )
     marked: D = dataset.with_options(tf.data.Options())
     setattr(marked, NAME, name)
-    see_marked()
+    install()
     return marked
-
-
-def see_marked() -> None:
-    """Record passes over datasets that `instrument` returned, or was given. Idempotent."""
-    from tensorflow.python.data.ops.iterator_ops import OwnedIterator as iterator
-    from tensorflow.python.distribute import input_lib
-
-    _replace(tf.data.Dataset, "__iter__", _iterated)
-    is_replaced = _replace(iterator, "_next_internal", functools.partial(_requested, batch_nbytes))
-    _replace(iterator, "get_next_as_optional", functools.partial(_requested, _optional_nbytes))
-    _replace(tf.data.Dataset, "reduce", functools.partial(_noted, _reduced))
-    for name in ("DistributedDataset", "DistributedDatasetsFromFunction"):
-        distributed = getattr(input_lib, name, None)
-        if distributed is not None:
-            _replace(distributed, "__iter__", functools.partial(_noted, _distributed))
-    if not is_replaced:
-        recording = current_recording()
-        if recording is not None:
-            recording.add_unseen(f"tf.data: TensorFlow {tf.__version__} has other iterators")
 
 
 def install_keras() -> None:
@@ -141,9 +125,7 @@ def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if recording is None:
             return original(self)
         write_waits(recording)  # of the pass before
-        pass_watch = watch(self, only_marked=not _sees_all)
-        if pass_watch is None:
-            return original(self)
+        pass_watch = watch(self, recording)
         expect_end(recording)
         pass_watch.log.ask()
         try:
@@ -209,26 +191,16 @@ def _optional_nbytes(batch: Any) -> int | None:
     return -1 if bool(batch.has_value()) else None
 
 
-def _noted(what_of: Callable[[Any], str], original: Callable[..., Any]) -> Callable[..., Any]:
+def _noted(what: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that says what cannot be seen of its call."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         recording = current_recording()
-        what = "" if recording is None else what_of(self)
-        if recording is not None and what:
+        if recording is not None:
             recording.add_unseen(what)
         return original(self, *args, **kwargs)
 
     return call
-
-
-def _reduced(dataset: Any) -> str:
-    return WHOLE_PASS if _sees_all or marked_in(dataset) is not None else ""
-
-
-def _distributed(dataset: Any) -> str:
-    n_replicas = getattr(getattr(dataset, "_strategy", None), "num_replicas_in_sync", 2)
-    return DISTRIBUTED.format(n_replicas) if n_replicas > 1 else ""
 
 
 def _looped(original: Callable[..., Any]) -> Callable[..., Any]:

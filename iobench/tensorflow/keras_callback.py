@@ -33,8 +33,7 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._begun_ns = -1
         self._epoch = -1
-        hooks.install_keras()
-        hooks.see_marked()
+        hooks.install()
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Note for how many batches the optimiser collects gradients, where it does."""

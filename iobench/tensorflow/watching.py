@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
-from iobench.recording.session import current_recording
 from iobench.tensorflow.graph_waits import GRAPH_WAITS, iterator_key
 from iobench.tensorflow.host_tracer import HostTracer, write_opaque
 from iobench.tensorflow.traced_work import THREADED, operation_name
@@ -135,7 +134,7 @@ class IteratorWatch:
             self._move_window()
         elif self._tracer is not None and not self._tracer.started:
             self._tracer = None
-            self._unseen(COMPILED)
+            self._note_unseen(COMPILED)
         return number
 
     def computed(self, step: LoopStep, scopes: StepScopes) -> None:
@@ -180,7 +179,7 @@ class IteratorWatch:
             self._tracer.start()
             self._took_time(began_ns)
             if self._tracer.failure:
-                self._unseen(f"tf.data's threads: {self._tracer.failure}")
+                self._note_unseen(f"tf.data's threads: {self._tracer.failure}")
         elif self._n == WINDOW.stop:
             self._close_window()
 
@@ -192,18 +191,18 @@ class IteratorWatch:
         began_ns = self.recording.clock.now_ns()
         n_traced = tracer.write(epoch=self.log.epoch, in_loop=self._in_loop)
         if tracer.failure:
-            self._unseen(f"tf.data's threads: {tracer.failure}")
+            self._note_unseen(f"tf.data's threads: {tracer.failure}")
         elif tracer.waits:
-            self._unseen(
+            self._note_unseen(
                 f"tf.data's threads: traced for {n_traced} batches of round {self.log.number}, "
                 f"placed within {max(tracer.uncertainty_ns // 1000, 1)} us; opaque for the others"
             )
         if tf.config.list_physical_devices("GPU"):
-            self._unseen(DEVICES)
+            self._note_unseen(DEVICES)
         if tracer.n_parted:
-            self._unseen(PARTED.format(tracer.n_parted))
+            self._note_unseen(PARTED.format(tracer.n_parted))
         elif tracer.why_whole:
-            self._unseen(WHOLE.format(tracer.why_whole))
+            self._note_unseen(WHOLE.format(tracer.why_whole))
         self._took_time(began_ns)
 
     def _took_time(self, began_ns: int) -> None:
@@ -213,21 +212,14 @@ class IteratorWatch:
         recorder.once_ns += ended_ns - began_ns
         recorder.emit(Kind.OTHER, began_ns, ended_ns, label=recorder.string(TRACING))
 
-    def _unseen(self, what: str) -> None:
-        if what not in self._known.facts.unseen:
-            self._known.facts.unseen.append(what)
-            self.recording.write_facts()
+    def _note_unseen(self, what: str) -> None:
+        self.recording.add_unseen(what, self._known.facts)
 
 
-def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
-    """Return what records a pass over a dataset that begins now; None if nothing does."""
+def watch(dataset: Any, recording: Recording) -> IteratorWatch:
+    """Return what records a pass over a dataset that begins now."""
     global _latest
-    recording = current_recording()
-    if recording is None:
-        return None
-    marked = marked_in(dataset)
-    if marked is None and only_marked:
-        return None
+    marked = next((each for each in _chain_of(dataset) if hasattr(each, NAME)), None)
     holder = dataset if marked is None else marked
     known: _KnownDataset | None = getattr(holder, KNOWN, None)
     if known is None or known.recording is not recording:
@@ -322,11 +314,6 @@ def _chain_of(dataset: Any) -> Iterator[Any]:
         if not inputs:
             return
         dataset = inputs[0]
-
-
-def marked_in(dataset: Any) -> Any:
-    """Return the dataset that `instrument` returned, of those a dataset is made from."""
-    return next((each for each in _chain_of(dataset) if hasattr(each, NAME)), None)
 
 
 def _prefetch(chain: list[Any], operations: list[str]) -> int:

@@ -16,7 +16,7 @@ from iobench.recording.device_lane import DeviceCopy
 from iobench.torch.tensors import as_tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 TYPES: Final = ("cuda", "xpu")
 """Of devices with streams and events, as torch calls them."""
@@ -158,18 +158,23 @@ def _unregister(start: ctypes.c_ubyte, device: torch.device, pid: int) -> None:
 # -- finding one ----------------------------------------------------------------------------
 
 
-def current_accelerator() -> TorchAccelerator | None:
-    """Return the device that this process uses at the moment; None if it uses none (yet)."""
+def _apis(state: str) -> Iterator[tuple[str, Any]]:
+    """Yield the kinds of devices that are so here, with what torch has for them."""
     for kind in TYPES:
         api: Any = getattr(torch, kind, None)
-        if api is not None and api.is_initialized():
-            return TorchAccelerator(torch.device(kind, api.current_device()))
-    return None
+        if api is not None and getattr(api, state)():
+            yield kind, api
+
+
+def current_accelerator() -> TorchAccelerator | None:
+    """Return the device that this process uses at the moment; None if it uses none (yet)."""
+    kind, api = next(_apis("is_initialized"), ("", None))
+    return TorchAccelerator(torch.device(kind, api.current_device())) if kind else None
 
 
 def torch_pins() -> bool:
     """Tell whether torch can pin memory here: a device that is none of its own does not help."""
-    return any(getattr(torch, kind, None) and getattr(torch, kind).is_available() for kind in TYPES)
+    return any(True for _ in _apis("is_available"))
 
 
 def find_accelerator(target: Any, *, option: str = "device=") -> TorchAccelerator | None:
@@ -178,11 +183,8 @@ def find_accelerator(target: Any, *, option: str = "device=") -> TorchAccelerato
         return None
     spelled = f"{option}{target!r}" if option.endswith("=") else f"{option} {target}"
     if target == "auto":
-        for kind in TYPES:
-            api: Any = getattr(torch, kind, None)
-            if api is not None and api.is_available():
-                return _opened(torch.device(kind), spelled)
-        return None
+        kind, _ = next(_apis("is_available"), ("", None))
+        return _opened(torch.device(kind), spelled) if kind else None
     try:
         device = torch.device(target)
     except (RuntimeError, TypeError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.errors import OptionError
 from iobench.recording.activation import active_recorder
-from iobench.recording.device_lane import DeviceLane, DeviceRegion
+from iobench.recording.device_lane import DeviceLane, OpenRegion
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.torch import device_moves
@@ -67,25 +67,23 @@ class DeviceTimer:
             yield
             return
         kind, label = (KINDS[name], "") if name in KINDS else (Kind.OTHER, name)
-        lane, first, last = self._device_lane(), None, None
-        put_ns = recorder.clock.now_ns()
-        if lane is not None:
-            first = lane.mark()
+        lane = self._device_lane()
+        region = None if lane is None else OpenRegion(lane, recorder.clock.now_ns())
         device_moves.here.is_timed |= kind is Kind.H2D
         try:
             with recorder.full_span(kind, label):
                 try:
                     yield
                 finally:
-                    last = None if lane is None else lane.mark()
+                    if region is not None:
+                        region.end()
         finally:
             if kind is Kind.H2D:
                 device_moves.here.is_timed = False
-            if lane is not None and first is not None and last is not None:
+            if region is not None:
                 _, batch, epoch = recorder.where()
-                region = DeviceRegion(kind, label, first, last, put_ns, batch, epoch)
-                if lane.add(recorder, region) >= self._regions_per_flush:
-                    lane.write()
+                if region.keep(recorder, kind, label, batch, epoch) >= self._regions_per_flush:
+                    region.lane.write()
 
     def flush(self) -> None:
         """Wait for the device, once, and write what it has done."""

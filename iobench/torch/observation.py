@@ -65,9 +65,7 @@ class KnownLoader:
 
     def note_unseen(self, what: str) -> None:
         """Tell in the report what cannot be observed, and why; once."""
-        if what not in self.facts.unseen:
-            self.facts.unseen.append(what)
-            self.recording.write_facts()
+        self.recording.add_unseen(what, self.facts)
 
 
 class Observation:
@@ -106,7 +104,7 @@ class Observation:
         now_ns, log = self.recorder.clock.now_ns, self.log
         if entered_ns < 0:
             entered_ns = now_ns()
-        if device_moves.in_use:
+        if device_moves.lanes:
             device_moves.look()
         asking_ns = now_ns()
         log.spent(asking_ns - entered_ns)
@@ -122,9 +120,8 @@ class Observation:
             raise
         taken_ns = now_ns()
         self.deliver()
-        if device_moves.in_use:
+        if device_moves.lanes:
             device_moves.look()
-            device_moves.deliver(data, self.log.delivered[0], self.log.epoch)
         ended_ns = now_ns()
         log.spent(ended_ns - max(log.delivered_ns, taken_ns))
         self.recorder.own_ns += ended_ns - taken_ns + requested_ns - entered_ns

@@ -60,9 +60,8 @@ _alike: Final[weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], FullBatches]]
 
 def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None = None) -> Any:
     """Return what ``stock_iter(loader)`` returns; if there is a recording, it goes there."""
-    if stock_iter is None:
-        original_iter = TORCH.__iter__
-        stock_iter = getattr(original_iter, "_iobench_original", original_iter)
+    own_iter = getattr(TORCH.__iter__, "_iobench_original", TORCH.__iter__)
+    stock_iter = stock_iter or own_iter
     if get_worker_info() is not None:
         return stock_iter(loader)
     recording = loop_recording()
@@ -70,7 +69,7 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
         return stock_iter(loader)
     asked = loader
     if is_free() and (free := free_loader(loader, stock_iter, recording)) is not None:
-        loader, stock_iter = free, getattr(TORCH.__iter__, "_iobench_original", TORCH.__iter__)
+        loader, stock_iter = free, own_iter
     began_ns = recording.clock.now_ns()
     device_moves.install()
     known = _known_loader(recording, loader)
@@ -93,6 +92,16 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     log.resumed = getattr(iterator, "_num_yielded", 0) > 0  # of a StatefulDataLoader
     log.started()
     return iterator
+
+
+def observed(original: Any) -> Any:
+    """Return what is put in the place of a class's ``__iter__``."""
+
+    def __iter__(self: Any) -> Any:
+        return observed_iter(self, original)
+
+    __iter__._iobench_original = original  # type: ignore[attr-defined]
+    return __iter__
 
 
 def _start(
@@ -190,13 +199,8 @@ def _observe_worked(
 def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, ObservedContext]:
     """Return a loader like the user's, with what observes put before what that one has."""
     kind: Any = type(loader)
-    copy = object.__new__(_without_end(kind) if hasattr(kind, "__del__") else kind)
+    copy = object.__new__(kind)
     copy.__dict__.update(loader.__dict__)
-    for each in kind.__mro__:
-        slots = each.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in {"__dict__", "__weakref__"} and hasattr(loader, name):
-                object.__setattr__(copy, name, getattr(loader, name))
     state, recording = copy.__dict__, observation.recording
     context = ObservedContext(state[CONTEXT] or torch.multiprocessing, observation)
     spec = WorkerSpec(
@@ -219,13 +223,6 @@ def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, Ob
     return copy, context
 
 
-@functools.cache
-def _without_end(kind: Any) -> Any:
-    """Return a class like a loader's, whose objects can go without what that one does then."""
-    names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(kind.__name__, (kind,), {**names, "__del__": lambda _: None})
-
-
 def _makes_batches(loader: Any) -> bool:
     return bool(getattr(loader, "_auto_collation", loader.batch_sampler is not None))
 
@@ -237,6 +234,8 @@ def _misfit(loader: Any) -> str | None:
         return f"{kind.__qualname__} is no DataLoader"
     if MAKER in loader.__dict__ or getattr(kind, MAKER, None) is not getattr(TORCH, MAKER, None):
         return f"{kind.__qualname__} makes iterators of its own"
+    if hasattr(kind, "__del__") or any(vars(each).get("__slots__") for each in kind.__mro__):
+        return f"{kind.__qualname__} has __slots__ or __del__, so that no copy can stand for it"
     return None
 
 
@@ -356,12 +355,16 @@ def _derived(ours: Any, own: Any) -> Any:
     return type(own.__name__, (ours, own), {**names, "__slots__": ()})
 
 
-class _Worked:
-    """The iterator of a loader with worker processes."""
+class _Waited:
+    """An iterator that nothing else is known of: only the waits for it are recorded."""
 
     def __next__(self) -> Any:
-        observation: WorkersObservation = self.__dict__[PLACE]
+        observation: Observation = self.__dict__[PLACE]
         return observation.wait_for(super().__next__)  # type: ignore[misc]
+
+
+class _Worked(_Waited):
+    """The iterator of a loader with worker processes."""
 
     def _get_data(self) -> Any:
         got = super()._get_data()  # type: ignore[misc]
@@ -460,14 +463,6 @@ def _making_whole(batch_class: Any) -> Any:
 def _make_in_full(iterator: Any, batch_class: Any, observation: LocalObservation) -> None:
     iterator.__class__ = batch_class
     observation.watch_collate(True)
-
-
-class _Waited:
-    """An iterator that nothing else is known of: only the waits for it are recorded."""
-
-    def __next__(self) -> Any:
-        observation: Observation = self.__dict__[PLACE]
-        return observation.wait_for(super().__next__)  # type: ignore[misc]
 
 
 class _WaitsOnly:

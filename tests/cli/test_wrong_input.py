@@ -116,6 +116,9 @@ WRONG = {
     "advise": """
         RUN --tiny | --tiny
         RUN -- python x.py | python x.py
+        RUN --try best | free-data
+        RUN --try free-data | emulates
+        own.nc --try free-data | iobench run
         no-such-data --workers -1 | --workers
         script | batch
     """,

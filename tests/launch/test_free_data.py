@@ -33,7 +33,7 @@ for epoch in range(2):
     print(epoch, sum(len(batch["x"]) for batch in loader))
 """
 KERAS = """
-import time, numpy as np, tensorflow as tf, keras
+import time, keras, numpy as np, tensorflow as tf
 def slow(x):
     time.sleep(0.004)
     return x

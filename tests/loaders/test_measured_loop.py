@@ -55,6 +55,9 @@ class Loader:
             worker = planned.batch % self.workers if self.workers else -1
             yield Batch(planned, {"x": np.zeros(3, "<f4")}, worker)
 
+    def after_round(self):
+        pass
+
 
 @pytest.fixture
 def bench(tmp_path):

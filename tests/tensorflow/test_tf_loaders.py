@@ -225,8 +225,7 @@ def test_operations_are_told_apart_and_waits_explained(tmp_path):
     ):
         plan = BatchPlan(plan_batches(N, SIZE_OF_BATCH), limit=60)
         compute = Compute(forward_ns=0, backward_ns=0, source="none")
-        after = loader.after_round
-        measure([MeasuredPipeline("tf", loader, plan, recorder, compute, after_round=after)])
+        measure([MeasuredPipeline("tf", loader, plan, recorder, compute)])
     profile = open_profile(directory.path)
     spans = profile.spans
     labels = {

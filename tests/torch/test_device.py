@@ -31,7 +31,6 @@ from iobench.cli import main
 from iobench.errors import DeviceError, OptionError
 from iobench.findings.devices import device_exposure, device_sums
 from iobench.recording.clocks import now_ns, wait_until_ns
-from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.session import Recording
@@ -288,23 +287,6 @@ def test_the_device_is_waited_for_once_a_flush(session, clock, queue):
         assert queue.n_waits == 2
     assert queue.n_waits == 3  # what was left, as the recording ends
     assert len([row for row in rows_of(session, device=True) if row[0] == "forward"]) == 20
-
-
-def test_what_the_host_waited_under_device_work_is_not_exposed(session, clock, queue):
-    with session:
-        timer = DeviceTimer(clock=queue)
-        log = DeliveryLog(session, session.add_loader("torch", "a", "b"))
-        for batch in range(3):
-            log.ask()
-            clock.advance(100)
-            log.deliver(batch)
-            with timer("forward"):
-                clock.advance(1)
-                queue.work(80)
-        log.leave()
-    found = device_exposure(iobench.open_profile(session.run.path))
-    assert found.exposed_ns.tolist() == [100, 20, 20]
-    assert found.uncertainty_ns == 0  # the device was idle as it was given its first work
 
 
 @pytest.mark.parametrize("at_end", [False, True])
