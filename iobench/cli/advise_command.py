@@ -53,7 +53,9 @@ def advise(*, words: Sequence[str], tried: str | None, rounds: int | None, json:
         if n_tried < 1:
             raise OptionError(f"--try {tried}: expected a number from 1 on, or {FREE}")
     if is_free and not is_run:
-        raise OptionError(f"{run}: --try {FREE} expected a run of a script, as iobench run makes it")
+        raise OptionError(
+            f"{run}: --try {FREE} expected a run of a script, as iobench run makes it"
+        )
     if is_run and words[1:] and not is_free:
         raise OptionError(f"{shlex.join(words[1:])}: expected a run directory alone; leave it out")
     if not is_run:

@@ -58,8 +58,8 @@ def free_data_sentence(free: FreeData) -> str:
     obtained = units.ratio(free.obtained_steps_per_s)
     if free.steps_per_s is None:
         return f"Data were free: {obtained} steps/s."
-    predicted = units.ratio(free.predicted_steps_per_s)
-    bound = f"{predicted} steps/s or more" if free.no_upper_bound else f"at most {predicted} steps/s"
+    bound = f"{units.ratio(free.predicted_steps_per_s)} steps/s"
+    bound = f"{bound} or more" if free.no_upper_bound else f"at most {bound}"
     return (
         f"If data were free: {bound} predicted, {obtained} obtained; with its waits the training "
         f"makes {units.ratio(free.steps_per_s)}."

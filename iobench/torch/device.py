@@ -168,8 +168,9 @@ def _apis(state: str) -> Iterator[tuple[str, Any]]:
 
 def current_accelerator() -> TorchAccelerator | None:
     """Return the device that this process uses at the moment; None if it uses none (yet)."""
-    kind, api = next(_apis("is_initialized"), ("", None))
-    return TorchAccelerator(torch.device(kind, api.current_device())) if kind else None
+    for kind, api in _apis("is_initialized"):
+        return TorchAccelerator(torch.device(kind, api.current_device()))
+    return None
 
 
 def torch_pins() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from iobench.analysis.intervals import round_ratio
+from iobench.analysis.intervals import LEAST_ROUNDS, round_ratio
 from iobench.errors import IobenchError, TrialError
 from iobench.findings.advice.proposals import Settings, TriedChange
 
@@ -55,15 +55,20 @@ def try_in_turns(
 ) -> list[TriedChange]:
     """Return what changes save: title, settings and seconds of staging of each.
 
-    The arms are the baseline, those of the changes, and the baseline again.
+    The arms are the baseline, those of the changes, and the baseline again: it tells the noise, and
+    works only where there are rounds enough to do so.
     """
+    names = ["baseline", *(title for title, *_ in changes), "baseline again"]
+    if rounds < LEAST_ROUNDS:
+        arms, names = arms[:-1], names[:-1]
     costs = interleave(
         arms,
         rounds,
-        names=["baseline", *(title for title, *_ in changes), "baseline again"],
+        names=names,
         finished=lambda round: screen.note(f"round {round + 1} of {rounds} of the trial"),
     )
-    ratios = [round_ratio(costs[0], cost, costs[-1]) for cost in costs[1:-1]]
+    again = costs[0] if rounds < LEAST_ROUNDS else costs[-1]
+    ratios = [round_ratio(costs[0], cost, again) for cost in costs[1 : len(changes) + 1]]
     return [
         TriedChange(
             title=title,

@@ -52,9 +52,9 @@ TRAINED = """
 import time, torch
 from torch.utils.data import DataLoader, Dataset
 class Slow(Dataset):
-    def __len__(self): return 120
+    def __len__(self): return 80
     def __getitem__(self, i):
-        time.sleep(0.008)
+        time.sleep(0.02)
         return torch.full((10,), float(i))
 if __name__ == "__main__":
     model = torch.nn.Linear(10, 1)
@@ -64,7 +64,7 @@ if __name__ == "__main__":
         for batch in loader:
             model(batch).pow(2).mean().backward()
             optimizer.step()
-            time.sleep(0.02)
+            time.sleep(0.05)
 """
 WITHIN = 0.15
 

@@ -220,11 +220,14 @@ def trial_section(advice: Advice) -> Section:
     tried = advice.tried
     if not tried:
         return Section("tried", "Tried", sentences([advice.not_tried or ""]))
+    low, high = tried[0].band_low_fraction, tried[0].band_high_fraction
+    noise = "In fewer than 6 rounds the noise is unknown."
+    if low is not None:
+        noise = f"The unchanged baseline, run a second time, saved {_between(low, high)}: that is "
+        noise += "the noise."
     lead = (
         "Time saved per sample, predicted and measured, alternating rounds: "
-        f"{units.count(tried[0].rounds)}. The unchanged baseline, run a second time, saved "
-        f"{_between(tried[0].band_low_fraction, tried[0].band_high_fraction)} (unknown "
-        "in fewer than 6): that is the noise."
+        f"{units.count(tried[0].rounds)}. {noise}"
     )
     promised = {
         each.title: "at most " * (each.evidence is Evidence.BOUND) + _share_text(each)
@@ -241,7 +244,8 @@ def trial_section(advice: Advice) -> Section:
         for each in tried
     )
     table = Table("", tuple(map(Column, ("", "predicted", "obtained", ""))), rows)
-    return Section("tried", "Tried", (Sentence(lead), table, *sentences(map(free_data_sentence, free))))
+    rates = sentences(map(free_data_sentence, free))
+    return Section("tried", "Tried", (Sentence(lead), table, *rates))
 
 
 def _share_text(saved: AdvisedChange | TriedChange) -> str:
