@@ -113,7 +113,7 @@ PUBLIC_TO_PLUGINS = {
 HEAVY = {
     "torch", "tensorflow", "xarray", "zarr", "dask", "pandas", "h5py", "netCDF4", "eccodes",
     "gribapi", "cfgrib", "h5netcdf", "isal", "deflate", "climetlab", "numcodecs", "darshan",
-    "mlflow", "wandb", "pyarrow", "pynvml", "amdsmi", "jinja2", "IPython",
+    "mlflow", "wandb", "pyarrow", "icechunk", "pynvml", "amdsmi", "jinja2", "IPython",
 }  # fmt: skip
 FRAMEWORK_ROOMS = {"tensorflow", "torch"}
 """Rooms loaded only when their framework is asked for, which may import it at the top."""

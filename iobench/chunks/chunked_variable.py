@@ -17,6 +17,7 @@ import numpy as np
 
 from iobench.chunks.chunk_codecs import GRIB_MESSAGE, DamagedChunkError, as_bytes, decode_bytes
 from iobench.chunks.grib.messages import decode_message
+from iobench.chunks.library_chunks import read_decoded
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.files.crc32c import crc32c
 from iobench.files.ranges import (
@@ -92,19 +93,28 @@ class ChunkedVariable(msgspec.Struct, frozen=True, eq=False):
     is_cut: bool = False
     # of chunks in several files those, and which of them each is in
     files: tuple[str, ...] = ()
-    numbers: NDArray[np.int32] | None = None
+    numbers: NDArray[np.int32] | None = None  # -1: in ``inline``
+    inline: NDArray[np.uint8] | None = None  # bytes of chunks that lie in no file
+    # of chunks that a library reads and decodes in one which of `library_chunks.LIBRARIES`, and
+    # what it finds the variable by is its folder
+    library: str = ""
     folder: str = ""  # where chunks lie that are files
     keys: ChunkKeys | None = None  # and which files these are
 
     @property
     def is_contiguous(self) -> bool:
         """Whether numbers lie as they are, in one piece."""
-        return self.offsets is None and self.keys is None and not self.why_unread
+        return not self.is_in_chunks and not self.why_unread
 
     @property
     def is_in_chunks(self) -> bool:
         """Whether the numbers are in chunks that are known."""
-        return self.offsets is not None or self.keys is not None
+        return self.offsets is not None or self.keys is not None or self.library != ""
+
+    @property
+    def ends_short(self) -> bool:
+        """Whether chunks at the edge hold no more numbers than the variable has."""
+        return self.is_cut or self.library != ""
 
     @property
     def is_message(self) -> bool:
@@ -150,9 +160,14 @@ def read_chunks(
     stored: list[memoryview | None] = [None] * len(chunks)
     ranges, of_ranges = list(also), [-1] * len(also)
     files, of_files = [], []
+    of_libraries = []
     for number, (file, variable, place) in enumerate(chunks):
         keys = variable.keys
-        if keys is not None and not keys.is_sharded:
+        if variable.library:
+            of_libraries.append(number)
+        elif (content := _inline_chunk(variable, place)) is not None:
+            stored[number] = content
+        elif keys is not None and not keys.is_sharded:
             files.append(file_below(variable.folder, keys.file_key(place)))
             of_files.append(number)
         elif (inner := chunk_range(file, variable, place)) is not None:
@@ -165,12 +180,30 @@ def read_chunks(
     if files:
         for number, content in zip(of_files, read_whole_files(files), strict=True):
             stored[number] = content
+    if of_libraries:
+        decoded = read_decoded([chunks[number] for number in of_libraries])
+        for number, content in zip(of_libraries, decoded, strict=True):
+            stored[number] = content
     return stored, buffers[: len(also)]
+
+
+def _inline_chunk(variable: ChunkedVariable, place: Place) -> memoryview | None:
+    """Return the bytes of a chunk that lies in no file."""
+    offsets, sizes, numbers = variable.offsets, variable.sizes, variable.numbers
+    if variable.inline is None or offsets is None or sizes is None or numbers is None:
+        return None
+    if numbers[place] >= 0 or (offset := int(offsets[place])) < 0:
+        return None
+    return variable.inline[offset : offset + int(sizes[place])].data
 
 
 def chunk_nbytes(file: str, variable: ChunkedVariable, place: Place) -> int:
     """Return the bytes that a chunk has in storage, 0 for one never written; reads none of it."""
     keys = variable.keys
+    if variable.library:
+        return variable.chunk_nbytes
+    if (content := _inline_chunk(variable, place)) is not None:
+        return content.nbytes
     if keys is not None and not keys.is_sharded:
         return file_nbytes(variable.folder, keys.file_key(place))
     extent = chunk_range(file, variable, place)
@@ -245,7 +278,7 @@ def decode_chunk(
         where = f"{extent.file}: the GRIB message at offset {extent.offset}" if extent else file
         decode_message(stored, where=where, out=values.reshape(-1))
         return values
-    if variable.is_cut:
+    if variable.ends_short:
         ends = zip(place, variable.chunk, variable.shape, strict=True)
         lengths = [min(length, n - number * length) for number, length, n in ends]
         return np.frombuffer(stored, variable.packing.stored).reshape(lengths)

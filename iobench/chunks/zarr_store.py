@@ -2,8 +2,8 @@
 
 ``.zarray`` of version 2, ``zarr.json`` of version 3. Sources: the Zarr specifications versions 2
 and 3, the codec ``sharding_indexed``, and xarray's ``_ARRAY_DIMENSIONS``. Arrays of what is not
-covered (chunk grids that are not regular, codecs of others) are not read. zarr makes whatever codec
-metadata name, so a store that it opens whole is looked at first.
+covered (chunk grids that are not regular, shards in shards) zarr reads, see `zarr_library`. It
+makes whatever codec metadata name, so what it opens is looked at first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from iobench.files.urls import URL, is_url, range_file
 from iobench.json_files import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     Layout = dict[str, Any]
     _Array = tuple[ChunkedVariable, dict[str, Any]]  # with its attributes
@@ -56,7 +56,7 @@ FIELDS_OF_3: Final = frozenset((
 ))  # fmt: skip
 FOREIGN: Final = "numcodecs."
 MADE_BY_ZARR: Final = SAFE_CODECS | {
-    "vlen-utf8", "vlen-bytes", "bytes", "transpose", "sharding_indexed",
+    "vlen-utf8", "vlen-bytes", "bytes", "transpose", "sharding_indexed", "pcodec", "zfpy",
 }  # fmt: skip
 """What zarr may make of the metadata of a store that is handed to it."""
 
@@ -68,6 +68,15 @@ def is_zarr(path: Path) -> bool:
 
 def inspect_zarr(path: Path) -> SourceFile:
     """Return what the store in folder ``path`` holds: a group with its arrays, or one array."""
+
+    def located(name: str, array: ChunkedVariable) -> ChunkedVariable:
+        if not is_url(path) and not (path / name).is_dir():
+            raise MissingFileError(
+                f"{path}: the folder of array {name!r} is missing, though metadata name it; fetch "
+                f"the store again, or, if it was removed, zarr.consolidate_metadata({str(path)!r})"
+            )
+        return replace(array, folder=range_file(path / name))
+
     forget_source_files(str(path))
     if not is_zarr(path):
         raise FileFormatError(
@@ -75,8 +84,23 @@ def inspect_zarr(path: Path) -> SourceFile:
             "it; name the folder that holds them"
         )
     zarr_format, documents = _documents(path)
+    return described_store(path, zarr_format, documents, located)
+
+
+def described_store(
+    path: Path,
+    zarr_format: int,
+    documents: Mapping[str, Any],
+    located: Callable[[str, ChunkedVariable], ChunkedVariable],
+    *,
+    kind: str = "Zarr",
+) -> SourceFile:
+    """Return what a group holds by its metadata, which are documents by path.
+
+    ``located`` returns an array with where its chunks are, by its name in the group.
+    """
     text = json.dumps(documents, sort_keys=True)
-    arrays, skipped = _arrays(path, zarr_format, documents)
+    arrays, skipped = _arrays(path, zarr_format, documents, located)
     dims = _dimensions(path, arrays, skipped)
     described = {}
     for name, (array, own) in arrays.items():
@@ -96,7 +120,7 @@ def inspect_zarr(path: Path) -> SourceFile:
     root = documents[VERSION3].get("attributes") if zarr_format == 3 else documents.get(ATTRIBUTES2)
     return SourceFile(
         path=path,
-        kind="Zarr",
+        kind=kind,
         zarr_format=zarr_format,
         dims=dims,
         variables={name: each for name, each in described.items() if name not in dates},
@@ -113,13 +137,13 @@ def _documents(path: Path) -> tuple[int, dict[str, Any]]:
     documents: dict[str, Any] = {}
     zarr_format = 3 if (path / VERSION3).is_file() else 2
     if zarr_format == 3:
-        documents[VERSION3] = _json(path / VERSION3)
+        documents[VERSION3] = read_document(path / VERSION3)
         if held := documents[VERSION3].pop("consolidated_metadata", None):
             members = _members(path / VERSION3, held)
             return 3, documents | {f"{name}/{VERSION3}": each for name, each in members.items()}
         has_arrays = documents[VERSION3].get("node_type") == "group"
     elif (path / CONSOLIDATED).is_file():
-        return 2, _members(path / CONSOLIDATED, _json(path / CONSOLIDATED))
+        return 2, _members(path / CONSOLIDATED, read_document(path / CONSOLIDATED))
     else:
         has_arrays = not (path / ARRAY2).is_file()
     # The folders in an array hold chunks, thousands of them.
@@ -127,7 +151,7 @@ def _documents(path: Path) -> tuple[int, dict[str, Any]]:
     for prefix in ("", *(f"{folder.name}/" for folder in folders)):
         for name in (VERSION3,) if zarr_format == 3 else (ARRAY2, GROUP2, ATTRIBUTES2):
             if prefix + name not in documents and (path / prefix / name).is_file():
-                documents[prefix + name] = _json(path / prefix / name)
+                documents[prefix + name] = read_document(path / prefix / name)
     return zarr_format, documents
 
 
@@ -140,7 +164,8 @@ def _folders(path: Path) -> list[Path]:
         raise StorageError(f"{path}: cannot be listed: {error.strerror}") from error
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_document(path: Path) -> dict[str, Any]:
+    """Return metadata in a file, which are a JSON object."""
     try:
         content = read_json(path)
     except StorageError:
@@ -165,7 +190,10 @@ def _members(path: Path, consolidated: Any) -> dict[str, Any]:
 
 
 def _arrays(
-    path: Path, zarr_format: int, documents: Mapping[str, Any]
+    path: Path,
+    zarr_format: int,
+    documents: Mapping[str, Any],
+    located: Callable[[str, ChunkedVariable], ChunkedVariable],
 ) -> tuple[dict[str, _Array], dict[str, str]]:
     """Return the arrays of numbers and dates by name, and why each other one is left out."""
     arrays: dict[str, _Array] = {}
@@ -198,14 +226,11 @@ def _arrays(
             skipped[f"{group}/"] = f"a group, named as FILE#{group}"
         elif array is None:
             skipped[name] = "not numeric"
-        elif not is_url(path) and not (path / name).is_dir():
-            raise MissingFileError(
-                f"{path}: the folder of array {name!r} is missing, though metadata name it; fetch "
-                f"the store again, or, if it was removed, zarr.consolidate_metadata({str(path)!r})"
-            )
         else:
+            if array.why_unread and not unsafe_codecs(document):
+                array = replace(array, why_unread="", library="zarr")
             named = name or path.stem
-            arrays[named] = replace(array, name=named, folder=range_file(path / name)), own
+            arrays[named] = located(name, replace(array, name=named)), own
     return arrays, skipped
 
 
@@ -290,21 +315,26 @@ def check_held(store: Path, variable: ChunkedVariable) -> None:
 
 def check_for_library(path: Path) -> None:
     """Check all metadata of a local store that is about to be opened whole, by xarray and zarr."""
-    if path.suffix in (".n5", ".zip"):  # zarr 2 goes by the name, and reads other files
-        raise FileFormatError(f"{path}: is opened as something else by zarr; rename the folder")
     for folder in (path, *_folders(path)):
-        for file in (folder / name for name in (ARRAY2, CONSOLIDATED, VERSION3)):
-            if not file.exists():
-                continue
-            try:
-                unsafe = ", ".join(f"codec {name}" for name in _unsafe_codecs(_json(file)))
-            except WRONG_METADATA as error:
-                unsafe = str(error)
-            if unsafe:
-                raise FileFormatError(
-                    f"{file}: is not handed to zarr: {unsafe}; read it without --pipeline "
-                    "upstream, or fetch the store again"
-                )
+        check_folder(folder)
+
+
+def check_folder(folder: Path) -> None:
+    """Check the metadata in a folder that zarr is about to open."""
+    if folder.suffix in (".n5", ".zip"):  # zarr 2 goes by the name, and reads other files
+        raise FileFormatError(f"{folder}: is opened as something else by zarr; rename the folder")
+    for file in (folder / name for name in (ARRAY2, CONSOLIDATED, VERSION3)):
+        if not file.exists():
+            continue
+        try:
+            unsafe = ", ".join(f"codec {name}" for name in unsafe_codecs(read_document(file)))
+        except WRONG_METADATA as error:
+            unsafe = str(error)
+        if unsafe:
+            raise FileFormatError(
+                f"{file}: is not handed to zarr: {unsafe}; read it without --pipeline "
+                "upstream, or fetch the store again"
+            )
 
 
 # -- the metadata of an array ---------------------------------------------------------------------
@@ -339,14 +369,31 @@ def _array_of(
     try:
         where = (_layout3 if version == 3 else _layout2)(metadata, dtype, len(shape))
     except _UnreadError as error:
-        where = {"why_unread": str(error)}
+        where = {"why_unread": str(error), "chunk": _chunk_for_library(metadata, shape)}
     stored = where.pop("dtype", dtype)
     packing = Packing(stored, np.dtype(stored).newbyteorder("<").str)
     texts = {key: text for key, text in attributes.items() if isinstance(text, str)}
     return ChunkedVariable("", tuple(dims), shape, packing, fill, texts, **where), attributes
 
 
-def _unsafe_codecs(document: Any) -> list[str]:
+def _chunk_for_library(metadata: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return of which lengths parts of an array are asked for that is not taken apart here."""
+    if metadata["zarr_format"] == 2:
+        return _lengths(metadata["chunks"], 1, len(shape))
+    configuration = _named(metadata["chunk_grid"])[1]
+    for name, own in map(_named, metadata["codecs"][:1]):
+        configuration = own if name == "sharding_indexed" else configuration
+    if "chunk_shape" in configuration:
+        return _lengths(configuration["chunk_shape"], 1, len(shape))
+    longest = []  # of chunks of several lengths: a number, or a list of them and of (length, times)
+    for length, edges in zip(shape, configuration["chunk_shapes"], strict=True):
+        each = [edges] if isinstance(edges, int) else edges
+        most = max(edge if isinstance(edge, int) else edge[0] for edge in each)
+        longest.append(max(1, min(most, length)))
+    return tuple(longest)
+
+
+def unsafe_codecs(document: Any) -> list[str]:
     """Return the codecs that zarr would make of a document and that are not known to be safe."""
     left, unsafe = [document], []
     while left:

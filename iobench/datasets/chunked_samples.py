@@ -84,6 +84,8 @@ class ChunkedSamples:
         every = [(file, each) for file in files for each in file.variables.values()]
         for file, each in every:
             check_known(str(file.path), each)
+        if any(each.library for _, each in every):
+            self.fused = ("read", "decode")
         in_chunks = [each for _, each in every if each.is_in_chunks]
         self._chunks = DecodedChunks(len(self._dims))
         self.chunk_cache = self._chunks if in_chunks else None
@@ -139,7 +141,10 @@ class ChunkedSamples:
     # ---- the steps
 
     def read(self, where: Any) -> Any:
-        """Return the bytes of the sample's hyperslabs."""
+        """Return the bytes of the sample's hyperslabs; its arrays where a library decodes them."""
+        return self.decode(self._read(where), where) if self.fused else self._read(where)
+
+    def _read(self, where: Any) -> Any:
         sample = tuple(where[: 1 + len(self._dims)])
         if (places := self._places(where)) is None:
             boxes = [_box(each, file, self._dims) for each, file in self._slabs(where)]

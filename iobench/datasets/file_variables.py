@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from iobench.chunks.chunk_codecs import codec_name
 from iobench.chunks.grib.field_cubes import describe_fields
+from iobench.chunks.table_files import ROW
 from iobench.datasets.source_files import file_kind, index_grib, inspect_files
 from iobench.errors import OptionError
 from iobench.samples import Variable
@@ -188,6 +190,8 @@ COUNTED: Final = frozenset(
 """Dimensions that count samples by their name, where no coordinate tells."""
 GRID: Final = frozenset({"y", "x", "lat", "lon", "latitude", "longitude", "rlat", "rlon"})
 """Dimensions of one field, whatever their length."""
+NAMELESS: Final = re.compile(r"phony_dim_\d+")
+"""Dimensions that HDF5 has no names for."""
 
 
 def describe_file(path: Path, *, cache_dir: Path, group: str = "") -> dict[str, Any]:
@@ -213,6 +217,8 @@ def _variable(variable: ChunkedVariable) -> dict[str, Any]:
         codec = variable.attributes["messages"]
     elif variable.why_unread:
         codec = f"{variable.why_unread}, which is not read here"
+    elif variable.library:
+        chunk, codec = list(variable.chunk), f"decoded by {variable.library}"
     elif variable.is_contiguous:
         codec = "in one piece, not compressed"
     else:
@@ -235,6 +241,8 @@ def likely_sample_dim(
 ) -> tuple[str, str] | None:
     """Return the dimension that most likely counts samples, of times or by name, and why."""
     file = _inspected(files, cache_dir, group)
+    if file.kind in ("Parquet", "Arrow"):
+        return ROW, "of the table"
     helpers = helper_names(file)
     variables = [each for name, each in file.variables.items() if name not in helpers]
     variables = [each for each in variables if each.name in names] or variables
@@ -258,7 +266,8 @@ def likely_sample_dim(
         of_file = [name for name in of_file if name.lower() in COUNTED] or of_file
         if len(of_file) == 1:
             return of_file[0], "of which each file has one time"
-        if set(file.dims) <= GRID and variables:
+        is_named = [dim for dim in file.dims if not NAMELESS.match(dim)]
+        if (set(is_named) <= GRID or file.kind == "npz") and variables:
             return EACH_FILE, "as none of their dimensions counts samples"
     return None
 

@@ -22,6 +22,7 @@ from iobench.chunks.boxes import index_box, read_box, read_stored_box
 from iobench.chunks.chunked_variable import ChunkedVariable, ChunkKeys
 from iobench.chunks.grib.field_cubes import GribIndex, inspect_messages, joined_index
 from iobench.chunks.grib.messages import GRIB, load_eccodes
+from iobench.chunks.icechunk_store import ICECHUNK, inspect_icechunk, is_icechunk
 from iobench.chunks.netcdf.file import (
     CLASSIC_MAGIC,
     HDF5_MAGIC,
@@ -30,8 +31,11 @@ from iobench.chunks.netcdf.file import (
     describe_netcdf,
     inspect_netcdf,
 )
+from iobench.chunks.npz_files import inspect_npz
 from iobench.chunks.packing import Packing, unpack
 from iobench.chunks.source_file import SourceFile
+from iobench.chunks.table_files import ARROW, PARQUET, inspect_table
+from iobench.chunks.zarr_references import REFERENCES, inspect_references, is_references
 from iobench.chunks.zarr_store import inspect_zarr, is_zarr
 from iobench.coordinates import json_attributes
 from iobench.datasets.catalogue import Inspection, catalogued
@@ -51,11 +55,36 @@ if TYPE_CHECKING:
 
 STORE_MARK = "iobench.json"  # what the manifest of a store is called
 DATA_SUFFIXES: Final = {
-    **dict.fromkeys((".nc", ".nc4", ".cdf"), "NetCDF"),
+    **dict.fromkeys((".nc", ".nc4", ".cdf", ".h5", ".hdf5"), "NetCDF"),
     **dict.fromkeys((".grib", ".grib2", ".grb", ".grb2"), "GRIB"),
+    **dict.fromkeys((".parquet", ".pq"), "Parquet"),
+    **dict.fromkeys((".arrow", ".feather"), "Arrow"),
+    ".npz": "npz",
     ".zarr": "Zarr",
 }
 """Of the files, and Zarr stores, that a folder stands for."""
+IN_GROUPS: Final = {
+    "NetCDF": inspect_netcdf,
+    ICECHUNK: inspect_icechunk,
+    REFERENCES: inspect_references,
+}
+"""How files are inspected of which a group may be meant."""
+WHOLE: Final = {
+    "Arrow": inspect_table,
+    "Parquet": inspect_table,
+    "Zarr": inspect_zarr,
+    "npz": inspect_npz,
+}
+"""How others are."""
+FIRST_BYTES: Final = {
+    GRIB: "GRIB",
+    HDF5_MAGIC: "NetCDF",
+    PARQUET: "Parquet",
+    b"PK\x03\x04": "npz",
+    b"{": REFERENCES,
+    **dict.fromkeys(CLASSIC_MAGIC, "NetCDF"),
+    **dict.fromkeys(ARROW, "Arrow"),
+}
 MOST_FOLDERS_DEEP: Final = 4
 """Folders of years, months and days are looked into, a whole home is not."""
 FINGERPRINT_NBYTES: Final = 65536
@@ -74,7 +103,7 @@ def split_group(path: Path | str) -> tuple[Path, str]:
     if not mark or not group or whole.exists():
         return whole, ""
     file = as_path(base)
-    if not is_zarr(file):
+    if not is_zarr(file) or is_references(file):
         return file, group.strip("/")
     if not is_zarr(file / group):
         raise OptionError(f"{file}: has no group {group!r}; name a folder in it that is one")
@@ -87,7 +116,8 @@ def data_files(folder: Path, *, deep: int = MOST_FOLDERS_DEEP, by_bytes: bool = 
     Where there are none, those of its folders; where no name says what a file is, those here or a
     folder below that begin as data do.
     """
-    if not folder.is_dir() or is_zarr(folder) or (folder / STORE_MARK).is_file():
+    is_store = is_zarr(folder) or is_icechunk(folder) or (folder / STORE_MARK).is_file()
+    if is_store or not folder.is_dir():
         return []
     try:
         entries = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
@@ -120,7 +150,8 @@ def _kind_by_name(path: Path) -> str:
 def _kind_by_bytes(path: Path) -> str:
     with suppress(IobenchError):  # it is another's
         if is_zarr(path) if path.is_dir() else path.is_file() and path.stat().st_size:
-            return file_kind(path)
+            kind = file_kind(path)
+            return kind if kind != REFERENCES else ""  # of JSON that may be anything
     return ""
 
 
@@ -128,7 +159,9 @@ def file_kind(path: Path) -> str:
     """Return the kind of a file by its first bytes, of a folder by the metadata in it."""
     if path.is_dir():
         if is_zarr(path):
-            return "Zarr"
+            return REFERENCES if is_references(path) else "Zarr"
+        if is_icechunk(path):
+            return ICECHUNK
         if (path / STORE_MARK).is_file():
             raise FileFormatError(
                 f"{path}: is a store of finished samples, no source; name what it was made of, or "
@@ -140,10 +173,9 @@ def file_kind(path: Path) -> str:
             "a folder that holds some, or the files themselves"
         )
     magic = open_source_file(path).read_at(0, 8)
-    if magic[:4] == GRIB:
-        return "GRIB"
-    if magic[:4] in CLASSIC_MAGIC or magic == HDF5_MAGIC:
-        return "NetCDF"
+    for beginning, kind in FIRST_BYTES.items():
+        if magic.startswith(beginning):
+            return kind
     beginning = f"it begins with {magic!r}" if magic else "it is empty"
     raise FileFormatError(
         f"{path}: is neither GRIB nor NetCDF nor Zarr: {beginning}; unpack archives first, leave "
@@ -153,7 +185,7 @@ def file_kind(path: Path) -> str:
 
 def _facts(path: Path) -> tuple[str, int, str]:
     kind = file_kind(path)
-    if kind == "Zarr":
+    if path.is_dir():
         return kind, 0, ""
     opened = open_source_file(path)
     starts = [0, max(opened.nbytes - FINGERPRINT_NBYTES, 0)]
@@ -186,11 +218,12 @@ def inspect_files(
     group: str = "",
     kind: str = "NetCDF",
 ) -> list[SourceFile]:
-    """Return what each NetCDF file or Zarr store holds: as kept, else found out now and kept."""
-    is_zarr_store = kind == "Zarr"
-    inspect = inspect_zarr if is_zarr_store else functools.partial(inspect_netcdf, group=group)
+    """Return what each file or store but GRIB holds: as kept, else found out now and kept."""
+    if kind not in IN_GROUPS and group:
+        raise FileFormatError(f"{files[0]}: has no group {group!r}: {kind} has none")
+    inspect = WHOLE.get(kind) or functools.partial(IN_GROUPS[kind], group=group)
     kinds = SourceFile, ChunkedVariable, Packing, ChunkKeys
-    inspection = Inspection(f"{kind} 8 {group}", inspect, kinds)
+    inspection = Inspection(f"{kind} 9 {group}", inspect, kinds)
     return catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
 
 
@@ -210,13 +243,17 @@ def _describe(file: SourceFile) -> Description:
         return describe_netcdf(file.path, file.group)
     described, texts = dict(file.described), {}
     names = [name for name, why in file.skipped.items() if why == TEXTS]
-    if names and not isinstance(file.path, URL):  # texts, which zarr decodes
+    if names and _has_texts(file):  # which zarr decodes
         with open_plainly(str(file.path)) as opened:
             for name in names:
                 own = opened.variables[name]
                 texts[name], described[name] = (own.dims, own.values.astype(str)), own.attrs
     attributes = {n: json_attributes(own, without=NOT_KEPT) for n, own in described.items()}
     return Description(json_attributes(file.attributes), attributes, texts)
+
+
+def _has_texts(file: SourceFile) -> bool:
+    return file.kind == "NetCDF" or (file.kind == "Zarr" and not isinstance(file.path, URL))
 
 
 def whole_variable(file: SourceFile, name: str) -> NDArray[Any]:
@@ -265,8 +302,7 @@ def whole_variables(
     def read(path: Path) -> dict[str, NDArray[Any] | None]:
         file, values = by_path[path], dict[str, Any]()
         for name in names:
-            is_remote = isinstance(file.path, URL) and file.kind == "Zarr"
-            is_text = file.skipped.get(name, "").startswith(TEXTS) and not is_remote
+            is_text = file.skipped.get(name, "").startswith(TEXTS) and _has_texts(file)
             own = whole_variable(file, name) if name in file.numbers or is_text else None
             values[name] = own if own is None or digest is None else digest(own)
         return values

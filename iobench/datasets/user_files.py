@@ -9,7 +9,7 @@ import math
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 
     # Files, and the variables that are taken of each.
     _FileVariables = Sequence[tuple[SourceFile, tuple[str, ...]]]
+
+
+PLAINLY_READ: Final = ("NetCDF", "Zarr")
+"""What a plain loop over xarray is set beside."""
 
 
 class UserFiles(ChunkedSamples):
@@ -125,12 +129,12 @@ class UserFiles(ChunkedSamples):
             ],
             "sample_dim": ",".join(dims),
         }
-        if first.kind == "Zarr":
+        if first.fingerprint:
             provenance["files"] = list(map(_zarr_facts, inspected))
         joined, differ = self._joined(inspected, dims, cache_dir)
         first = joined[0]
         names, provenance["skipped"] = choose_variables(first, self._selection, dims)
-        for file in joined if first.kind == "Zarr" else ():
+        for file in joined if first.fingerprint else ():
             for name in names:
                 check_held(file.path, file.variables[name])
         along = [coordinates_along(joined, dim, cache_dir=cache_dir) for dim in dims]
@@ -223,15 +227,17 @@ class UserFiles(ChunkedSamples):
     @property
     def has_plain_loop(self) -> bool:
         """Whether ``upstream`` is for such files: NetCDF or Zarr of this machine."""
-        return not any(each.kind == "GRIB" or isinstance(each.path, URL) for each in self.opened)
+        return all(
+            each.kind in PLAINLY_READ and not isinstance(each.path, URL) for each in self.opened
+        )
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
         """Return a plain loop over an xarray dataset."""
-        if self.opened[0].kind == "GRIB":
+        if (kind := self.opened[0].kind) not in PLAINLY_READ:
             raise OptionError(
-                f"--pipeline upstream: {self.name} is GRIB; a plain loop reads NetCDF or "
+                f"--pipeline upstream: {self.name} is {kind}; a plain loop reads NetCDF or "
                 "Zarr: leave it out"
             )
         return make_plain_loop(

@@ -102,13 +102,15 @@ _LINK: Final = re.compile(rb"""href=["']?(?:\./)?([\w%][^"'/?#:<>]*)/["' >]""", 
 _LIBRARY: Final = "obstore._obstore"
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
-_is_forked = False
+_RENEWED: Final = (_LIBRARY, "icechunk._icechunk_python")
+_left_behind: set[str] = set()
 
 
 def _forget() -> None:
     """Start anew in a forked child: threads stay with the parent."""
-    global _lock, _loop, _is_forked
-    _lock, _loop, _is_forked = threading.Lock(), None, True
+    global _lock, _loop
+    _lock, _loop = threading.Lock(), None
+    _left_behind.update(name for name in _RENEWED if name in sys.modules)
     forget_stores()
 
 
@@ -157,8 +159,7 @@ def _requests_loop() -> asyncio.AbstractEventLoop:
     global _loop
     with _lock:
         if _loop is None:
-            if _is_forked and _LIBRARY in sys.modules:
-                _load_copy()
+            renew_library(_LIBRARY)
             _loop = asyncio.new_event_loop()
             threading.Thread(target=_loop.run_forever, name="iobench-requests", daemon=True).start()
             atexit.register(_await_answers)
@@ -175,21 +176,25 @@ def _await_answers() -> None:
         pause.wait(0.001)
 
 
-def _load_copy() -> None:
-    """Load obstore from a copy: a library starts its threads once, and those stayed behind."""
-    library_spec = PathFinder.find_spec(_LIBRARY, sys.modules["obstore"].__path__)
+def renew_library(library: str) -> None:
+    """Load a library of threads that stayed behind a fork from a copy: it starts them once."""
+    if library not in _left_behind:
+        return
+    _left_behind.discard(library)
+    package = library.partition(".")[0]
+    library_spec = PathFinder.find_spec(library, sys.modules[package].__path__)
     assert library_spec is not None
     assert library_spec.origin is not None
-    for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         del sys.modules[name]
-    with open(os.memfd_create("obstore"), "wb") as copy:  # noqa: PTH123
+    with open(os.memfd_create(package), "wb") as copy:  # noqa: PTH123
         copy.write(Path(library_spec.origin).read_bytes())
         copy.flush()
-        loader = ExtensionFileLoader(_LIBRARY, f"/proc/self/fd/{copy.fileno()}")
-        spec = spec_from_loader(_LIBRARY, loader)
+        loader = ExtensionFileLoader(library, f"/proc/self/fd/{copy.fileno()}")
+        spec = spec_from_loader(library, loader)
         assert spec is not None
-        sys.modules[_LIBRARY] = module_from_spec(spec)
-        loader.exec_module(sys.modules[_LIBRARY])
+        sys.modules[library] = module_from_spec(spec)
+        loader.exec_module(sys.modules[library])
 
 
 # -- stores ------------------------------------------------------------------------------------

@@ -24,7 +24,9 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Five = tuple[Seconds, Seconds, Seconds, Seconds, Seconds]
 OWN: Final = "own"
 SOURCE: Final = "source"
-FILE_KINDS: Final = ("NetCDF", "Zarr", "GRIB")
+FILE_KINDS: Final = (
+    "NetCDF", "Zarr", "GRIB", "Zarr references", "icechunk", "Parquet", "Arrow", "npz",
+)  # fmt: skip
 PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
 
 

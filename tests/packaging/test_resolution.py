@@ -25,7 +25,7 @@ RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
-def resolve(tmp_path, *requirements, extras=False, python=RUNNING):
+def resolve(tmp_path, *requirements, extras=(), python=RUNNING):
     """Return the versions that the resolver chooses for iobench beside the requirements.
 
     uv, which takes seconds; pip where uv does not see the package index that pip is set up for.
@@ -33,7 +33,7 @@ def resolve(tmp_path, *requirements, extras=False, python=RUNNING):
     listed = tmp_path / "requirements.in"
     listed.write_text("\n".join(requirements))
     uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
-    uv += ["--python-version", python, *(["--all-extras"] if extras else [])]
+    uv += ["--python-version", python, *(f"--extra={name}" for name in extras)]
     answer = _run([*uv, str(ROOT / "pyproject.toml"), str(listed)])
     if answer.returncode == 0:
         return dict(re.findall(r"^([\w.-]+)==(\S+)", answer.stdout, re.MULTILINE))
@@ -41,7 +41,7 @@ def resolve(tmp_path, *requirements, extras=False, python=RUNNING):
         pytest.fail(answer.stderr)
     if python != RUNNING:
         pytest.skip(f"uv reaches no package index, and pip here resolves for {RUNNING} alone")
-    named = f"[{','.join(PROJECT['optional-dependencies'])}]" if extras else ""
+    named = f"[{','.join(extras)}]" if extras else ""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
     report = tmp_path / "report.json"
     answer = _run([*pip, "--report", str(report), f"{ROOT}{named}", *requirements])
@@ -78,7 +78,10 @@ def test_base_resolves_beside_anemoi_datasets(tmp_path):
     ids=lambda value: value if isinstance(value, str) else ", ".join(value) or "the newest",
 )
 def test_all_extras_resolve_together(tmp_path, python, pins):
-    chosen = resolve(tmp_path, *pins, extras=True, python=python)
+    extras = set(PROJECT["optional-dependencies"])
+    if {"anemoi-datasets>=0.5.30", "zarr==2.18.7"} & set(pins):  # icechunk needs zarr 3
+        extras -= {"icechunk"}
+    chosen = resolve(tmp_path, *pins, extras=sorted(extras), python=python)
     print({name: chosen[name] for name in ("numpy", "torch", "zarr", "numcodecs", "xarray")})
     assert ("darshan" in chosen) == (python != "3.13")
     for name, same, version in (pin.partition("==") for pin in pins):

@@ -1,0 +1,216 @@
+"""Sources that libraries of their own write: read bit for bit, loaded shuffled, converted."""
+
+import base64
+import json
+import warnings
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+
+import iobench
+from iobench.cli import main
+from iobench.errors import FileFormatError, IobenchError, OptionError
+from tests.support.http_files import serve
+
+pa = pytest.importorskip("pyarrow", reason="writes tables")
+zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
+
+N = 7
+RNG = np.random.default_rng(4)
+FIELDS = {
+    "t": RNG.normal(280, 5, (N, 4, 6)).astype("f4"),
+    "n": RNG.integers(1, 9, (N, 3)).astype("i2"),
+    "flag": RNG.random(N) < 0.5,
+}
+DIMS = {"t": ("time", "y", "x"), "n": ("time", "z"), "flag": ("time",)}
+FILL = np.float32(-1)
+
+
+def netcdf(path):
+    """Chunks of two samples, deflated; a coordinate; numbers in one piece."""
+    with h5py.File(path, "w") as file:
+        for name, length in {"time": N, "y": 4, "x": 6, "z": 3}.items():
+            file[name] = np.arange(length, dtype="f8")
+            file[name].make_scale(name)
+        file["time"].attrs["units"] = np.bytes_("hours since 2020-01-01")
+        for name in ("t", "n"):
+            more = {"chunks": (2, 2, 6), "compression": "gzip", "shuffle": True}
+            data = file.create_dataset(name, data=FIELDS[name], **(more if name == "t" else {}))
+            for axis, dim in enumerate(DIMS[name]):
+                data.dims[axis].attach_scale(file[dim])
+    return path
+
+
+def zarr_group(store, **codecs):
+    group = zarr.open_group(store, mode="w", zarr_format=3)
+    for name, values in FIELDS.items():
+        more = codecs if name == "t" else {}
+        chunks = (2, *values.shape[1:])
+        array = group.create_array(
+            name, shape=values.shape, dtype=values.dtype, chunks=more.pop("chunks", chunks),
+            dimension_names=DIMS[name], **more,
+        )  # fmt: skip
+        array[...] = values
+    return group
+
+
+def shards_in_shards(folder):
+    inner = zarr.codecs.ShardingCodec(chunk_shape=(1, 4, 6), codecs=[zarr.codecs.BytesCodec()])
+    shards = zarr.codecs.ShardingCodec(chunk_shape=(2, 4, 6), codecs=[inner])
+    zarr_group(folder / "s.zarr", chunks=(4, 4, 6), serializer=shards, compressors=None)
+    return folder / "s.zarr"
+
+
+def icechunk(folder):
+    icechunk = pytest.importorskip("icechunk", reason="writes repositories")
+    storage = icechunk.local_filesystem_storage(str(folder / "repository"))
+    repository = icechunk.Repository.create(storage)
+    session = repository.writable_session("main")
+    zarr_group(session.store)
+    session.commit("all")
+    return folder / "repository"
+
+
+def references(refs, values):
+    """Write references of the first version, to a file of raw numbers and to none."""
+
+
+def by_hand(folder):
+    """Chunks in a file of raw numbers, inline, absent, and in a file of their own."""
+    raw = folder / "raw.bin"
+    raw.write_bytes(b"x" * 5 + FIELDS["t"].astype(">f4").tobytes())
+    (folder / "flags").write_bytes(FIELDS["flag"].tobytes())
+    nbytes = FIELDS["t"][0].nbytes
+    refs = {".zgroup": '{"zarr_format": 2}', "flag/0": [str(folder / "flags")]}
+    chunks = {"t": [1, 4, 6], "n": [4, 3], "flag": [N]}
+    for name, values in FIELDS.items():
+        refs[f"{name}/.zarray"] = json.dumps({
+            "zarr_format": 2, "shape": values.shape, "chunks": chunks[name], "order": "C",
+            "dtype": ">f4" if name == "t" else values.dtype.str, "fill_value": None,
+            "compressor": None, "filters": None,
+        })  # fmt: skip
+        refs[f"{name}/.zattrs"] = json.dumps({"_ARRAY_DIMENSIONS": DIMS[name]})
+    refs |= {f"t/{i}.0.0": ["{{here}}/raw.bin", 5 + i * nbytes, nbytes] for i in range(N)}
+    padded = np.zeros((8, 3), "i2")
+    padded[:N] = FIELDS["n"]
+    for i in range(2):
+        content = padded[4 * i : 4 * i + 4].tobytes()
+        refs[f"n/{i}.0"] = "base64:" + base64.b64encode(content).decode()
+    whole = {"version": 1, "templates": {"here": folder.as_uri()}, "refs": refs}
+    (folder / "refs.json").write_text(json.dumps(whole))
+    return folder / "refs.json"
+
+
+def kerchunk(folder, parquet=False):
+    hdf = pytest.importorskip("kerchunk.hdf", reason="writes references")
+    refs = hdf.SingleHdf5ToZarr(str(netcdf(folder / "a.nc")), inline_threshold=80).translate()
+    if parquet:
+        from kerchunk.df import refs_to_dataframe
+
+        refs_to_dataframe(refs, str(folder / "refs.parq"), record_size=3)
+        return folder / "refs.parq"
+    (folder / "refs.json").write_text(json.dumps(refs))
+    return folder / "refs.json"
+
+
+def virtualizarr(folder, to="json"):
+    vz = pytest.importorskip("virtualizarr", reason="writes references")
+    from obspec_utils.registry import ObjectStoreRegistry
+    from obstore.store import LocalStore
+
+    url = netcdf(folder / "a.nc").as_uri()
+    registry = ObjectStoreRegistry({"file://": LocalStore()})
+    virtual = vz.open_virtual_dataset(url, registry=registry, parser=vz.parsers.HDFParser())
+    target = folder / f"refs.{to}"
+    virtual.virtualize.to_kerchunk(str(target), format=to)
+    return target
+
+
+def one_sample_files(folder, suffix):
+    (folder / "samples").mkdir()
+    for i in range(N):
+        path = folder / "samples" / f"{i}{suffix}"
+        own = {name: values[i] for name, values in FIELDS.items()}
+        if suffix == ".npz":
+            (np.savez_compressed if i % 2 else np.savez)(path, **own)
+            continue
+        with h5py.File(path, "w") as file:
+            for name in ("t", "n"):
+                file[name] = own[name]
+    return folder / "samples"
+
+
+def table(kind=None):
+    t = FIELDS["t"]
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(t)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(t.reshape(-1)), 24)
+    return pa.table({
+        "t": tensors if kind == "tensors" else lists,
+        "n": pa.FixedSizeListArray.from_arrays(pa.array(FIELDS["n"].reshape(-1)), 3),
+        "flag": pa.array(FIELDS["flag"]),
+        "name": pa.array([f"s{i}" for i in range(N)]),
+    })  # fmt: skip
+
+
+def parquet(folder):
+    from pyarrow import parquet
+
+    parquet.write_table(table(), folder / "t.parquet", row_group_size=3)
+    return folder / "t.parquet"
+
+
+def arrow(folder, stream=False, **more):
+    new = pa.ipc.new_stream if stream else pa.ipc.new_file
+    made = table("tensors")
+    with new(folder / "t.arrow", made.schema, options=pa.ipc.IpcWriteOptions(**more)) as file:
+        file.write_table(made, max_chunksize=2)
+    return folder / "t.arrow"
+
+
+SOURCES = {
+    "references": by_hand,
+    "npz": lambda folder: one_sample_files(folder, ".npz"),
+    "parquet": parquet,
+    "shards in shards": shards_in_shards,
+    "icechunk": icechunk,
+    "kerchunk": kerchunk,
+    "kerchunk parquet": lambda folder: kerchunk(folder, parquet=True),
+    "virtualizarr": virtualizarr,
+    "virtualizarr parquet": lambda folder: virtualizarr(folder, "parquet"),
+    "h5": lambda folder: one_sample_files(folder, ".h5"),
+    "arrow": lambda folder: arrow(folder, compression="lz4"),
+    "arrow stream": lambda folder: arrow(folder, stream=True),
+}
+
+
+def expected(name, i, sample):
+    values = FIELDS[name][i]
+    return values.reshape(-1) if name == "t" and sample.ndim == 1 else values
+
+
+@pytest.mark.quick_cases(5)
+@pytest.mark.parametrize("kind", SOURCES)
+def test_what_others_write_is_read_loaded_and_converted(kind, tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    with warnings.catch_warnings(action="ignore"):  # of what is not Zarr's own, and of pandas
+        target = SOURCES[kind](tmp_path / "in")
+    samples = iobench.open_dataset(target, store_dir=tmp_path)
+    assert len(samples) == N
+    assert set(samples[0]) >= {"t", "n"}
+    for i in range(N):
+        for name, values in samples[i].items():
+            right = expected(name, i, values)
+            # HDF5's fill value of 0 is missing, as xarray has it of what kerchunk writes.
+            is_float = name == "n" and ("kerchunk" in kind or "virtualizarr" in kind)
+            right = right.astype("f4") if is_float else right
+            np.testing.assert_array_equal(values, right, strict=True)
+    loader = iobench.loader(samples, 2, shuffle=True, seed=3, threads=2, processes=True)
+    loaded = np.concatenate([np.array(batch["n"]) for batch in loader])
+    loader.close()
+    assert sorted(map(tuple, loaded)) == sorted(map(tuple, FIELDS["n"]))
+    out = str(tmp_path / "out.zarr")
+    assert main(["convert", str(target), out, "--to", "zarr", "--quiet"]) == 0, capsys.readouterr()
+    stored = zarr.open_group(out, mode="r")["t"][...]
+    np.testing.assert_array_equal(stored.reshape(N, -1), FIELDS["t"].reshape(N, -1))
