@@ -8,7 +8,6 @@ in which places they may lie.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Iterator
@@ -156,6 +155,7 @@ def _documents(path: str, snapshot: str, group: str) -> dict[str, Any]:
     store = _store(path, snapshot, os.getpid())
     new = zarr.core.buffer.default_buffer_prototype()
     prefix = f"{group}/" if group else ""
+    import asyncio  # 50 ms
 
     async def read_all() -> dict[str, Any]:
         keys = [VERSION3, *[f"{name}/{VERSION3}" async for name in store.list_dir(group)]]
@@ -164,7 +164,7 @@ def _documents(path: str, snapshot: str, group: str) -> dict[str, Any]:
         return {key: json.loads(each.to_bytes()) for key, each in pairs if each is not None}
 
     with _in_one_line(path):
-        documents = zarr.core.sync.sync(read_all())
+        documents: dict[str, Any] = zarr.core.sync.sync(read_all())
     if VERSION3 not in documents:
         raise FileFormatError(f"{path}: has no group {group!r} in snapshot {snapshot}")
     return documents

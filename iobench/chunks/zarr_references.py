@@ -107,9 +107,7 @@ def _grid(array: ChunkedVariable) -> tuple[int, ...]:
     return tuple(-(-n // max(1, length)) for n, length in lengths)
 
 
-def _located(
-    array: ChunkedVariable, places: Iterator[_Place], references: Path
-) -> ChunkedVariable:
+def _located(array: ChunkedVariable, places: Iterator[_Place], references: Path) -> ChunkedVariable:
     """Return an array with where its chunks lie."""
     grid = _grid(array)
     if (n_chunks := math.prod(grid)) > MOST_CHUNKS:
@@ -144,13 +142,10 @@ def _located(
 def _sizes(paths: Sequence[Path], which: Any, references: Path) -> Iterator[tuple[int, int]]:
     """Yield some of the files by number, each with its size."""
     urls = [paths[number] for number in which if isinstance(paths[number], URL)]
-    states = iter(states_of(urls) if urls else ())  # type: ignore[arg-type]
+    states: dict[Path, Any] = dict(zip(urls, states_of(urls), strict=True)) if urls else {}
     for number in which:
         path = paths[number]
-        if isinstance(path, URL):
-            state = next(states)
-        else:
-            state = path.stat() if path.is_file() else None  # type: ignore[assignment]
+        state = states.get(path) or (path.stat() if path.exists() else None)
         if state is None:
             raise MissingFileError(f"{references}: names {path}, which is not there")
         yield int(number), state.st_size

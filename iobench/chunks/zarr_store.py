@@ -227,8 +227,6 @@ def _arrays(
         elif array is None:
             skipped[name] = "not numeric"
         else:
-            if array.why_unread and not unsafe_codecs(document):
-                array = replace(array, why_unread="", library="zarr")
             named = name or path.stem
             arrays[named] = located(name, replace(array, name=named)), own
     return arrays, skipped
@@ -344,6 +342,10 @@ class _UnreadError(Exception):
     """What is not read here; the message names it."""
 
 
+class _ForZarrError(_UnreadError):
+    """What is not taken apart here, but zarr reads."""
+
+
 def _array_of(
     metadata: Mapping[str, Any], attributes: Any
 ) -> tuple[ChunkedVariable | None, dict[str, Any]]:
@@ -369,7 +371,9 @@ def _array_of(
     try:
         where = (_layout3 if version == 3 else _layout2)(metadata, dtype, len(shape))
     except _UnreadError as error:
-        where = {"why_unread": str(error), "chunk": _chunk_for_library(metadata, shape)}
+        where = {"why_unread": str(error)}
+        if isinstance(error, _ForZarrError) and not unsafe_codecs(metadata):
+            where = {"library": "zarr", "chunk": _chunk_for_library(metadata, shape)}
     stored = where.pop("dtype", dtype)
     packing = Packing(stored, np.dtype(stored).newbyteorder("<").str)
     texts = {key: text for key, text in attributes.items() if isinstance(text, str)}
@@ -481,7 +485,7 @@ def _layout2(metadata: Mapping[str, Any], dtype: str, rank: int) -> Layout:
     applied = [*(metadata.get("filters") or []), metadata["compressor"]]
     configurations = [each for each in applied if each is not None]
     if unknown := refused_codecs(configurations):
-        raise _UnreadError(f"codec {', '.join(unknown)}")
+        raise _ForZarrError(f"codec {', '.join(unknown)}")
     order = metadata["order"]
     if order not in ("C", "F"):
         raise ValueError(f"order {order!r:.80}")
@@ -503,7 +507,7 @@ def _layout3(metadata: Mapping[str, Any], dtype: str, rank: int) -> Layout:
     itemsize = np.dtype(dtype).itemsize
     grid, configuration = _named(metadata["chunk_grid"])
     if grid != "regular":
-        raise _UnreadError(f"chunk grid {grid}")
+        raise _ForZarrError(f"chunk grid {grid}")
     chunk = _lengths(configuration["chunk_shape"], itemsize, rank)
     described = metadata["codecs"]
     sharding: Layout = {}
@@ -515,7 +519,7 @@ def _layout3(metadata: Mapping[str, Any], dtype: str, rank: int) -> Layout:
         counts = tuple(m // n for m, n in zip(shard, chunk, strict=True))
         of_index = _encoding(configuration["index_codecs"], "<u8", rank + 1)
         if of_index not in (("<u8", (), ()), ("<u8", (), (CRC32C,))):
-            raise _UnreadError("a shard index with codecs of its own")
+            raise _ForZarrError("a shard index with codecs of its own")
         location = configuration.get("index_location", "end")
         if location not in ("start", "end"):
             raise ValueError(f"index_location {location!r:.80}")
@@ -551,7 +555,7 @@ def _encoding(
             if {"little": "<", "big": ">"}[configuration.get("endian", "little")] == ">":
                 stored = stored.newbyteorder(">")
                 if codecs:
-                    raise _UnreadError("codecs of numbers before big-endian bytes")
+                    raise _ForZarrError("codecs of numbers before big-endian bytes")
         else:
             codecs.append(_codec(name, configuration, is_bytes=is_bytes))
     if not is_bytes:
@@ -567,5 +571,5 @@ def _codec(name: str, configuration: Mapping[str, Any], *, is_bytes: bool) -> st
         return json.dumps({"id": name})  # decoding needs no more: the bytes say the rest
     made = {**configuration, "id": name.removeprefix(FOREIGN)}
     if not name.startswith(FOREIGN) or refused_codecs([made]):
-        raise _UnreadError(f"codec {name}")
+        raise _ForZarrError(f"codec {name}")
     return json.dumps(made, sort_keys=True)

@@ -173,8 +173,8 @@ def file_kind(path: Path) -> str:
             "a folder that holds some, or the files themselves"
         )
     magic = open_source_file(path).read_at(0, 8)
-    for beginning, kind in FIRST_BYTES.items():
-        if magic.startswith(beginning):
+    for first, kind in FIRST_BYTES.items():
+        if magic.startswith(first) and (kind != "npz" or path.suffix == ".npz"):
             return kind
     beginning = f"it begins with {magic!r}" if magic else "it is empty"
     raise FileFormatError(

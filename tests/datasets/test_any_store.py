@@ -3,7 +3,6 @@
 import base64
 import json
 import warnings
-import zipfile
 
 import h5py
 import numpy as np
@@ -11,8 +10,6 @@ import pytest
 
 import iobench
 from iobench.cli import main
-from iobench.errors import FileFormatError, IobenchError, OptionError
-from tests.support.http_files import serve
 
 pa = pytest.importorskip("pyarrow", reason="writes tables")
 zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
@@ -25,7 +22,6 @@ FIELDS = {
     "flag": RNG.random(N) < 0.5,
 }
 DIMS = {"t": ("time", "y", "x"), "n": ("time", "z"), "flag": ("time",)}
-FILL = np.float32(-1)
 
 
 def netcdf(path):
@@ -71,10 +67,6 @@ def icechunk(folder):
     zarr_group(session.store)
     session.commit("all")
     return folder / "repository"
-
-
-def references(refs, values):
-    """Write references of the first version, to a file of raw numbers and to none."""
 
 
 def by_hand(folder):
