@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,9 +29,6 @@ from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.files.atomic import storage_errors, write_atomically
 from iobench.files.locks import locked
 from iobench.stores.places import make_item
-
-if TYPE_CHECKING:
-    from iobench.stores.contract import Notice
 
 MIRROR_VARIABLE: Final = "CLIMETLAB_MIRROR"
 MANIFEST: Final = "stand-in.json"
@@ -237,7 +234,7 @@ def locate_files(
     scale: float | None = None,
     tiny: bool = False,
     progress: Progress = no_progress,
-    notice: Notice | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> tuple[list[Path], FileLocator]:
     """Return the dataset's files and the locator that found them, of a stand-in if need be.
 
@@ -275,7 +272,7 @@ def ensure_stand_in(
     scale: float | None = None,
     tiny: bool = False,
     progress: Progress = no_progress,
-    notice: Notice | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> Path:
     """Return the top of the mirror layout with the finished stand-in, written if need be.
 
