@@ -7,14 +7,16 @@ it is installed and the store is of this machine.
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import nullcontext
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from iobench.chunks.zarr_store import check_folder
 from iobench.errors import MissingExtraError
-from iobench.files.objects import library, store_of
+from iobench.files.objects import renew_library, store_of
 from iobench.files.urls import URL, as_path
 
 if TYPE_CHECKING:
@@ -47,9 +49,16 @@ def _opened(folder: str, process: int) -> Any:
     check_folder(path)
     if isinstance(path, URL):
         store, key = store_of(path)
-        library(path, "obstore")
         return zarr.open_array(zarr.storage.ObjectStore(store, read_only=True), path=key, mode="r")
-    is_fast = find_spec("zarrs") is not None
-    pipeline = {"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}
-    with zarr.config.set(pipeline) if is_fast else nullcontext():
+    with _fast_pipeline(zarr), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of metadata: it says nothing about the numbers
         return zarr.open_array(str(path), mode="r")
+
+
+def _fast_pipeline(zarr: Any) -> Any:
+    """Let zarrs decode what is opened meanwhile, where it is installed."""
+    if find_spec("zarrs") is None:
+        return nullcontext()
+    renew_library("zarrs._internal")
+    zarr.registry.register_pipeline(import_module("zarrs").ZarrsCodecPipeline)
+    return zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})

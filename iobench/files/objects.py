@@ -102,7 +102,7 @@ _LINK: Final = re.compile(rb"""href=["']?(?:\./)?([\w%][^"'/?#:<>]*)/["' >]""", 
 _LIBRARY: Final = "obstore._obstore"
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
-_RENEWED: Final = (_LIBRARY, "icechunk._icechunk_python")
+_RENEWED: Final = (_LIBRARY, "icechunk._icechunk_python", "zarrs._internal")
 _left_behind: set[str] = set()
 
 
