@@ -319,7 +319,7 @@ def check_for_library(path: Path) -> None:
 
 def check_folder(folder: Path) -> None:
     """Check the metadata in a folder that zarr is about to open."""
-    if folder.suffix in (".n5", ".zip"):  # zarr 2 goes by the name, and reads other files
+    if folder.name.endswith((".n5", ".zip")):  # zarr 2 goes by the name, and reads other files
         raise FileFormatError(f"{folder}: is opened as something else by zarr; rename the folder")
     for file in (folder / name for name in (ARRAY2, CONSOLIDATED, VERSION3)):
         if not file.exists():

@@ -174,7 +174,7 @@ def file_kind(path: Path) -> str:
         )
     magic = open_source_file(path).read_at(0, 8)
     for first, kind in FIRST_BYTES.items():
-        if magic.startswith(first) and (kind != "npz" or path.suffix == ".npz"):
+        if magic.startswith(first) and (kind != "npz" or path.name.endswith(".npz")):
             return kind
     beginning = f"it begins with {magic!r}" if magic else "it is empty"
     raise FileFormatError(

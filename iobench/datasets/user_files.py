@@ -20,6 +20,7 @@ from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_labels import CoordinateNames, compare_coordinates, label_samples
 from iobench.datasets.file_variables import (
+    EACH_FILE,
     Selection,
     check_not_in_groups,
     check_sample_dims,
@@ -208,6 +209,14 @@ class UserFiles(ChunkedSamples):
         if len(files) == 1:
             return files, {}
         firsts = {own: file for file, own in reversed(pairs)}
+        if EACH_FILE in dims:
+            for file, own in pairs:
+                if own != pairs[0][1]:
+                    raise FileFormatError(
+                        f"{file.path}: has the variables {', '.join(map(repr, own))}, expected "
+                        f"{', '.join(map(repr, pairs[0][1]))} as in {pairs[0][0].path}: each file "
+                        "is a sample; name files of one kind, or choose with --variables"
+                    )
         are_places = all(file.dims[dim] == 1 for file in files for dim in dims)
         differ: dict[str, str] = {}
         for own, file in firsts.items():

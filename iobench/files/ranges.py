@@ -167,7 +167,18 @@ def _listed(folder: Path) -> Path:
 
 def read_extents(extents: Sequence[FileRange[str]]) -> list[memoryview]:
     """Read extents, neighbours at once."""
-    is_remote = any(is_url(path) for path in {path for path, _, _ in extents})
+    are_remote = {path: is_url(path) for path in {path for path, _, _ in extents}}
+    is_remote = any(are_remote.values())
+    if is_remote and not all(are_remote.values()):  # references name both
+        parts: dict[bool, list[int]] = {False: [], True: []}
+        for number, (path, _, _) in enumerate(extents):
+            parts[are_remote[path]].append(number)
+        read = {
+            number: buffer
+            for part in parts.values()
+            for number, buffer in zip(part, read_extents([extents[n] for n in part]), strict=True)
+        }
+        return [read[number] for number in range(len(extents))]
     joined = join_ranges(extents, REMOTE_GAP_NBYTES if is_remote else MERGE_GAP_NBYTES)
     buffers = _buffers([nbytes for (_, _, nbytes), _ in joined])
     reads = [whole for whole, _ in joined]

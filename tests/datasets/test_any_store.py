@@ -10,6 +10,7 @@ import pytest
 
 import iobench
 from iobench.cli import main
+from iobench.errors import IobenchError
 
 pa = pytest.importorskip("pyarrow", reason="writes tables")
 zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
@@ -182,7 +183,7 @@ def expected(name, i, sample):
     return values.reshape(-1) if name == "t" and sample.ndim == 1 else values
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_what_others_write_is_read_loaded_and_converted(kind, tmp_path, capsys):
     (tmp_path / "in").mkdir()
@@ -206,3 +207,121 @@ def test_what_others_write_is_read_loaded_and_converted(kind, tmp_path, capsys):
     assert main(["convert", str(target), out, "--to", "zarr", "--quiet"]) == 0, capsys.readouterr()
     stored = zarr.open_group(out, mode="r")["t"][...]
     np.testing.assert_array_equal(stored.reshape(N, -1), FIELDS["t"].reshape(N, -1))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["references", "npz", "parquet", "shards in shards", "icechunk"])
+def test_they_are_read_behind_a_url(kind, tmp_path, put_files):
+    (tmp_path / "in").mkdir()
+    target = SOURCES[kind](tmp_path / "in")
+    if kind == "references":
+        text = target.read_text().replace((tmp_path / "in").as_uri(), put_files(tmp_path / "in"))
+        target.write_text(text.replace(str(tmp_path / "in/flags"), "flags"))
+    url = put_files(tmp_path / "in" if kind == "references" else target)
+    url += {"npz": "/*.npz", "references": "/refs.json"}.get(kind, "")
+    here, there = (iobench.open_dataset(each, store_dir=tmp_path) for each in (target, url))
+    assert len(there) == N
+    for i in range(N):
+        for name, values in here[i].items():
+            np.testing.assert_array_equal(there[i][name], values, strict=True)
+
+
+def rewritten(path, **changes):
+    held = json.loads(path.read_text())
+    held["refs"] |= {key: value for key, value in changes.items() if key != "gen"}
+    held |= {"gen": changes["gen"]} if "gen" in changes else {}
+    path.write_text(json.dumps(held))
+    return path
+
+
+def archive(folder, **arrays):
+    np.savez(folder / "a.npz", **arrays)
+    return folder / "a.npz"
+
+
+def written_table(folder, **columns):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table(columns), folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+def differing(folder, **second):
+    for number, arrays in enumerate(({"x": np.zeros(3)}, second)):
+        np.savez(folder / f"{number}.npz", **arrays)
+    return folder
+
+
+def shorter(path):
+    path.write_bytes(path.read_bytes()[:-30])
+    return path
+
+
+def zarr_array(folder, **changes):
+    document = json.loads((shards_in_shards(folder) / "t/zarr.json").read_text())
+    (folder / "s.zarr/t/zarr.json").write_text(json.dumps(document | changes))
+    return folder / "s.zarr"
+
+
+GRIB = [{"id": "grib", "var": "t"}]
+PICKLE = [{"name": "bytes"}, {"name": "numcodecs.pickle"}]
+OF_GRIB = {
+    "zarr_format": 2, "shape": [N, 4, 6], "chunks": [1, 4, 6], "dtype": "<f8", "order": "C",
+    "compressor": None, "fill_value": None, "filters": GRIB,
+}  # fmt: skip
+REFUSED = {
+    "references: made by a program": (
+        lambda folder: rewritten(by_hand(folder), gen=[{}]), "they generate keys"),
+    "references: computed names": (
+        lambda folder: rewritten(by_hand(folder), **{"t/0.0.0": ["{{here + 1}}", 0, 96]}),
+        "is computed"),
+    "references: gone": (
+        lambda folder: rewritten(by_hand(folder), **{"flag/0": ["gone.bin"]}), "not there"),
+    "references: other JSON": (
+        lambda folder: shorter(by_hand(folder)).with_name("refs.json"), "is no JSON"),
+    "references: GRIB": (
+        lambda folder: rewritten(
+            by_hand(folder), **{"t/.zarray": json.dumps(OF_GRIB)}),
+        "codec grib"),
+    "zarr: pickles": (lambda folder: zarr_array(folder, codecs=PICKLE), "numcodecs.pickle"),
+    "npz: objects": (lambda folder: archive(folder, x=np.array([{}])), "only pickle reads"),
+    "npz: cut short": (lambda folder: shorter(archive(folder, x=np.ones(3))), "read as npz"),
+    "npz: other shapes": (lambda folder: differing(folder, x=np.zeros(4)), r"1\.npz: .*'x'"),
+    "npz: other names": (lambda folder: differing(folder, y=np.zeros(3)), r"\.npz: .*'[xy]'"),
+    "npz: other dtypes": (lambda folder: differing(folder, x=np.zeros(3, "f4")), r"1\.npz: .*'x'"),
+    "table: lists of any length": (
+        lambda folder: written_table(folder, x=[[1.0], [1.0, 2.0]]), "fixed_size_list"),
+    "table: no value": (lambda folder: written_table(folder, x=[1.0, None]), "have no value"),
+    "table: cut short": (lambda folder: shorter(parquet(folder)), "read as a table"),
+    "icechunk: no branch": (lambda folder: f"{icechunk(folder)}#@other", "icechunk cannot read"),
+    "icechunk: no group": (lambda folder: f"{icechunk(folder)}#deep", "has no group 'deep'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_is_said_in_one_line(case, tmp_path):
+    (tmp_path / "in").mkdir()
+    make, message = REFUSED[case]
+    with pytest.raises(IobenchError, match=message) as raised:  # noqa: PT012 - some at the first
+        samples = iobench.open_dataset(
+            make(tmp_path / "in"),
+            sample_dim="file" if "npz" in case else "row" if "table" in case else "time",
+            store_dir=tmp_path,
+        )
+        samples[0]
+    assert "\n" not in str(raised.value)
+
+
+def test_each_snapshot_of_a_repository_is_named(tmp_path):
+    lib = pytest.importorskip("icechunk", reason="writes repositories")
+    path = icechunk(tmp_path)
+    repository = lib.Repository.open(lib.local_filesystem_storage(str(path)))
+    first = repository.lookup_branch("main")
+    repository.create_tag("v1", first)
+    session = repository.writable_session("main")
+    zarr.open_group(session.store, mode="r+")["n"][0] = 99
+    session.commit("changed")
+    found = [
+        iobench.open_dataset(f"{path}{name}", sample_dim="time", store_dir=tmp_path)[0]["n"][0]
+        for name in ("", "#@main", "#@v1", f"#@{first}")
+    ]
+    assert found == [99, 99, FIELDS["n"][0, 0], FIELDS["n"][0, 0]]
