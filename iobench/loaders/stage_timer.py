@@ -24,13 +24,12 @@ class RecordedDetail:
     Then without CPU time, then one summed span per batch and stage, and those of some samples.
     """
 
-    def __init__(self, detail: Detail, unit_costs: Mapping[str, int | None], n_stages: int) -> None:
-        self._is_auto = detail is Detail.AUTO
+    def __init__(self, unit_costs: Mapping[str, int | None], n_stages: int) -> None:
         self._light_ns = (unit_costs["light_ns"] or 0) * n_stages
         self._full_ns = (unit_costs["full_ns"] or 0) * n_stages
         self._fastest_ns = math.inf
         self._is_cheap = True
-        self.is_summed = detail is Detail.BATCH
+        self.is_summed = False
         self.every = 2  # of so many samples one is told apart, where they are summed
 
     @property
@@ -45,6 +44,5 @@ class RecordedDetail:
         self._fastest_ns = sample_ns
         budget_ns = BUDGET_FRACTION * sample_ns
         self._is_cheap = self._full_ns <= budget_ns
-        if self._is_auto:
-            self.is_summed = self._light_ns > budget_ns
+        self.is_summed = self._light_ns > budget_ns
         self.every = max(2, math.ceil(self._light_ns / max(budget_ns, 1.0)))

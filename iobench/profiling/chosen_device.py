@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,10 +18,6 @@ if TYPE_CHECKING:
 
 AUTO: Final = "auto"
 NONE: Final = "none"
-DEVICE_FOLDER: Final = Path("/dev")
-DEVICE_FILES: Final = ("nvidia[0-9]*", "dxg", "kfd", "dri/renderD*", "accel/accel*")
-"""What a driver shows there for each device that a process may open: NVIDIA's, those of
-Windows beneath a Linux, AMD's, and whatever else computes. Importing torch to ask takes seconds."""
 
 
 class ChosenDevice(msgspec.Struct, frozen=True):
@@ -68,11 +62,8 @@ def choose_device(name: str) -> ChosenDevice:
         return ChosenDevice(None, why_none="--device none")
     if name != AUTO:
         return _opened(name)
-    if "torch" not in sys.modules:
-        if not any(any(DEVICE_FOLDER.glob(pattern)) for pattern in DEVICE_FILES):
-            return ChosenDevice(None, why_none="no accelerator in sight")
-        if importlib.util.find_spec("torch") is None:
-            return ChosenDevice(None, why_none="torch, which would copy them, is not installed")
+    if importlib.util.find_spec("torch") is None:
+        return ChosenDevice(None, why_none="torch, which would copy them, is not installed")
     try:
         return _opened(name)
     except (OptionError, MissingExtraError, OSError, ImportError) as error:

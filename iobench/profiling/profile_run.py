@@ -33,7 +33,6 @@ from iobench.loaders.planned_loaders import IterableLoader, PlannedRing
 from iobench.loaders.ring.order import BatchPlan, plan_batches
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.sample_source import SampleSource
-from iobench.loaders.stage_timer import Detail
 from iobench.masking import mask_options, mask_words
 from iobench.profiling.chosen_device import AUTO, choose_device
 from iobench.profiling.config import (
@@ -395,7 +394,6 @@ class Settings(msgspec.Struct, frozen=True):
             "options": mask_options(config.options),
             "digests": config.digests,
             "seed": config.seed,
-            "detail": Detail.AUTO.value,
             "asked": {"batches": limit, "steady_s": limit_s, "workers": config.workers},
         }
 

@@ -17,7 +17,6 @@ from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.planned_loaders import PlannedRing
 from iobench.loaders.ring.order import BatchPlan, plan_batches
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
@@ -71,9 +70,7 @@ def loader_of(path):
 def test_a_ring(tmp_path, config, options, rule, tolerance):
     path = tmp_path / "run"
     steps = (Step(Kind.READ, "", read), Step(Kind.PREPROCESS, "", preprocess))
-    source = PipelineSource(
-        Pipeline(SPEC, list(range(48)), steps), detail=Detail.SAMPLE, unit_costs=COSTS
-    )
+    source = PipelineSource(Pipeline(SPEC, list(range(48)), steps), unit_costs=COSTS)
     config = {"framework": "workers", "prefetch": 2, "batch_size": 2, **config}
     folder = {"run_directory": path} if rule == "pool" else {}
     with (

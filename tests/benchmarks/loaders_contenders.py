@@ -150,7 +150,7 @@ class GivenOrder:
     def samples(self, epoch: int, batch: int) -> np.ndarray:
         return self.numbers[batch * self.batch_size : (batch + 1) * self.batch_size]
 
-    def batches(self, epoch: int, first: int = 0, expect: object = None) -> Iterator[np.ndarray]:
+    def batches(self, epoch: int, first: int = 0, *_: object) -> Iterator[np.ndarray]:
         return (self.samples(epoch, batch) for batch in range(first, len(self)))
 
 

@@ -26,7 +26,6 @@ from iobench.loaders.planned_loaders import IterableLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchPlan, plan_batches
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.recording.process_io import ProcessIo
 from iobench.recording.recorder import Recorder
@@ -188,7 +187,7 @@ READ_NS, DECODE_NS, PLACE_NS = 600, 300, 100
 class Stages:
     """A reader over two steps and a place that take a known time each."""
 
-    def __init__(self, run, detail, costs=None):
+    def __init__(self, run, light_ns=1, full_ns=2):
         self.clock = FakeClock(start_ns=10_000)
         recorder = Recorder(run.spans_path, role="worker", worker=0, clock=self.clock)
         steps = (
@@ -196,10 +195,8 @@ class Stages:
             Step(Kind.DECODE, "tiny", self.step(DECODE_NS, 9)),
         )
         self.failing = -1
-        source = PipelineSource(
-            Pipeline(SPEC, range(1000), steps), detail=detail,
-            unit_costs=costs or {"light_ns": 1, "full_ns": 2},
-        )  # fmt: skip
+        costs = {"light_ns": light_ns, "full_ns": full_ns}
+        source = PipelineSource(Pipeline(SPEC, range(1000), steps), unit_costs=costs)
         self.reader = source.filler()
         self.reader._place = self.place
         self.log = BatchLog(recorder)
@@ -224,7 +221,7 @@ class Stages:
 
 def test_sample_spans_are_exact(run):
     count_used(8, 1)  # by a script that looks at a sample itself, before the batch
-    stages = Stages(run, Detail.SAMPLE)
+    stages = Stages(run)
     stages.make(2, 40, 41)
     rows = [(r.kind, r.start_ns, r.end_ns, r.nbytes, r.cpu_ns, r.sample) for r in rows_of(run)]
     assert rows == [
@@ -239,16 +236,19 @@ def test_sample_spans_are_exact(run):
     assert [r.label for r in rows_of(run)] == ["", "tiny", ""] * 2
 
 
-def test_batch_detail_is_one_summed_span_per_stage(run):
-    Stages(run, Detail.BATCH).make(0, 40, 41)
-    shown = [row for row in rows_of(run) if row.flags == Flag.DETAIL]  # one sample in two
-    assert {row.sample for row in shown} == {40}
+def test_of_dear_spans_there_is_one_summed_per_stage_of_a_batch(run):
+    stages = Stages(run, light_ns=4)
+    stages.make(0, 44)
+    stages.make(1, 48, 41)
+    rows = [row for row in rows_of(run) if row.batch == 1]
+    shown = [row for row in rows if row.flags == Flag.DETAIL]  # one sample in two
+    assert {row.sample for row in shown} == {48}
     assert [row.end_ns - row.start_ns for row in shown] == [READ_NS, DECODE_NS, PLACE_NS]
-    summed = [row for row in rows_of(run) if row.flags != Flag.DETAIL]
+    summed = [row for row in rows if row.flags != Flag.DETAIL]
     assert [(r.kind, r.start_ns, r.end_ns, r.nbytes, r.pieces) for r in summed] == [
-        (Kind.READ, 10_000, 11_200, 14, 2),
-        (Kind.DECODE, 11_200, 11_800, 18, 2),
-        (Kind.COLLATE, 11_800, 12_000, 10, 2),
+        (Kind.READ, 11_000, 12_200, 14, 2),
+        (Kind.DECODE, 12_200, 12_800, 18, 2),
+        (Kind.COLLATE, 12_800, 13_000, 10, 2),
     ]
     assert {(r.flags, r.sample, r.cpu_ns) for r in summed} == {(Flag.SUMMED, -1, -1)}
 
@@ -257,9 +257,9 @@ def test_batch_detail_is_one_summed_span_per_stage(run):
     ("light_ns", "full_ns", "summed", "with_cpu"),
     [(1, 2, False, True), (3, 4, False, False), (4, 9, True, False), (0, 0, False, True)],
 )
-def test_costs_decide_on_auto(run, light_ns, full_ns, summed, with_cpu):
+def test_costs_decide(run, light_ns, full_ns, summed, with_cpu):
     # A sample takes 1000 ns: 10 ns may go to its three spans.
-    stages = Stages(run, Detail.AUTO, {"light_ns": light_ns, "full_ns": full_ns})
+    stages = Stages(run, light_ns, full_ns)
     stages.make(0, 40)
     stages.make(1, 41)
     second = [r for r in rows_of(run) if r.batch == 1 and r.flags != Flag.DETAIL]
@@ -267,9 +267,8 @@ def test_costs_decide_on_auto(run, light_ns, full_ns, summed, with_cpu):
     assert {r.cpu_ns >= 0 for r in second} == {with_cpu}
 
 
-@pytest.mark.parametrize("detail", [Detail.SAMPLE, Detail.BATCH])
-def test_the_failed_sample_is_named(run, detail):
-    stages = Stages(run, detail)
+def test_the_failed_sample_is_named(run):
+    stages = Stages(run)
     stages.failing = 41
     with pytest.raises(ValueError, match="41"):
         stages.make(0, 40, 41, 42)

@@ -9,7 +9,7 @@ from iobench.chunks.decoded_chunks import take_decode_counts
 from iobench.errors import IobenchError
 from iobench.files.open_files import FileIdentities
 from iobench.loaders.contract import BatchSource
-from iobench.loaders.stage_timer import Detail, RecordedDetail
+from iobench.loaders.stage_timer import RecordedDetail
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.samples import handed_on_nbytes
@@ -37,7 +37,6 @@ class PipelineSource(BatchSource):
         pipeline: Pipeline,
         *,
         one_thread: bool = False,
-        detail: Detail = Detail.AUTO,
         unit_costs: Mapping[str, int | None] | None = None,
     ) -> None:
         self.spec = pipeline.spec
@@ -45,7 +44,7 @@ class PipelineSource(BatchSource):
         self._pipeline = pipeline
         self._identities = FileIdentities()  # for processes that get this source
         costs = unit_costs or {"light_ns": None, "full_ns": None}
-        self._new_detail = detail, dict(costs), len(pipeline.steps) + 1
+        self._new_detail = dict(costs), len(pipeline.steps) + 1
         self._details: list[RecordedDetail] = []  # of threads that ended, with what they learnt
 
     def __len__(self) -> int:

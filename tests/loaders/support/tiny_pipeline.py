@@ -13,7 +13,6 @@ from iobench.errors import FileFormatError
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.planned_loaders import PlannedRing
 from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 
@@ -49,9 +48,9 @@ STEPS = (
 )
 
 
-def ring_of(pipeline, batch_size, *, detail=None, **options):
+def ring_of(pipeline, batch_size, **options):
     """Return the ring of a profile over a pipeline: threads, workers, or neither."""
-    source = PipelineSource(pipeline, detail=detail or Detail.SAMPLE, unit_costs=COSTS)
+    source = PipelineSource(pipeline, unit_costs={"light_ns": 0, "full_ns": 0})
     return PlannedRing(source, batch_size, **options)
 
 
