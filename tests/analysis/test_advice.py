@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import astuple, replace
-from schedules import STAGES, Script, epochs_of, pool
+from schedules import STAGES, Script, epochs_of, pool, threads
 
 from iobench.analysis.exposure_figures import DecodedChunkFigures
 from iobench.analysis.replay.runs import recorded_runs
@@ -35,6 +35,8 @@ SLOW = [(60.0, 30.0, 10.0)] * 60
 READING = [(95.0, 0.0, 5.0)] * 60
 STORED = [(30.0, 0.0, 10.0)] * 60
 TAIL = [(220.0 if number % 8 == 3 else 20.0, 5.0, 5.0) for number in range(96)]
+OF_THREADS = [round(sum(each) * MS) for each in TAIL]
+OURS = {"n_threads": 2, "ahead": 3, "step_ns": 30 * MS}
 TORCH = {"versions": {"torch": "2.6.0+cpu"}}
 MACHINE = {"cpus": 2, "memory_nbytes": 16 * GB}
 FOUR_CPUS = {**MACHINE, "cpus": 4}
@@ -235,6 +237,12 @@ PROPOSED = {
     "batches of what is ready": (
         lambda: way(TAIL, step=30.0, **TORCH), Lever.ORDER, BOUND, close(0.2, 0.1),
         {"commands": ("DataLoader(..., in_order=False)",)},
+    ),
+    # Two threads make a batch in 27.5 ms together, each alone in 30 or 230, and a step takes 30.
+    "batches that all threads fill together": (
+        lambda: measured(threads(OF_THREADS, **OURS).data(), framework="native"), Lever.ORDER,
+        BOUND, close(0.36),
+        {"commands": ("iobench.loader(..., in_order=False)",)},
     ),
     "a sampler": (with_sampler, Lever.SAMPLER, BOUND, close(0.6, 1e-9), {}),
     "finished samples beside a sampler": (with_sampler, Lever.FORMAT, BOUND, close(0.16, 1e-9), {}),

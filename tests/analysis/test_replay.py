@@ -8,7 +8,7 @@ from drawn_schedules import SHAPES, STAGES, drawn
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from schedules import pool
+from schedules import pool, threads
 
 from iobench.analysis.replay.loader_run import Change, LoaderRule
 from iobench.analysis.replay.replay import Machine, replay, replay_error
@@ -17,7 +17,7 @@ from iobench.analysis.run import Run, exposure
 from iobench.errors import ProfileError
 from iobench.findings.faster_stages import FINDING, faster_stages, payoffs, predicted
 from iobench.recording.kinds import Kind
-from tests.support.sketched_runs import CONSUMER, SketchedRun
+from tests.support.sketched_runs import SketchedRun
 
 MS = 1_000_000
 TIMES = st.integers(0, 1000)
@@ -82,29 +82,6 @@ def test_other_workers_and_prefetch_are_a_schedule_with_those(schedule, workers,
     assert figures(as_ready) == truth({**schedule, "in_order": False})
 
 
-def threads_run(durations, *, n_threads, ahead, step_ns):
-    """Return the run of threads that take the next batch while fewer than ``ahead`` are ready."""
-    sketch = SketchedRun(workers=0, threads=n_threads, prefetch=ahead, framework="native")
-    names = ("MainThread", *(f"iobench-ring-{number}" for number in range(n_threads)))
-    sketch.process = {"threads": names}
-    free, held_ns, clock = [0] * n_threads, [], 0
-    for batch, spent in enumerate(durations):
-        thread = free.index(min(free))
-        room = held_ns[batch - ahead] if batch >= ahead else 0
-        where = {"thread": thread + 1, "batch": batch}
-        begin = max(room, free[thread])
-        if room >= free[thread]:
-            sketch.add(CONSUMER, Kind.SUBMIT_QUEUE, room, begin, detail="consumer", **where)
-        free[thread] = sketch.work(CONSUMER, begin, {Kind.READ: spent}, nbytes=spent, **where)
-        delivered = max(clock, free[thread])
-        sketch.wait(batch, clock, delivered, "threads", epoch=0)
-        held_ns.append(delivered)
-        clock = delivered + step_ns
-    sketch.shutdown(clock, clock)
-    sketch.round(0, clock)
-    return run_of(sketch)
-
-
 @given(
     st.lists(SPENT, min_size=1, max_size=40), st.integers(1, 4), st.integers(0, 3), TIMES,
 )  # fmt: skip
@@ -112,16 +89,16 @@ def threads_run(durations, *, n_threads, ahead, step_ns):
 @example([1, 1, 1, 2, 1], 2, 0, 0)  # several taken at one instant: none is known to make room
 def test_threads_take_the_next_batch(durations, n_threads, more, step_ns):
     how = {"n_threads": n_threads, "ahead": n_threads + more, "step_ns": step_ns}
-    run = threads_run(durations, **how)
+    run = run_of(threads(durations, **how))
     assert run.rule is LoaderRule.THREADS
     assert figures(replay(run)) == (run.wall_ns, run.wait_ns)
-    doubled = threads_run([2 * spent for spent in durations], **how)
+    doubled = run_of(threads([2 * spent for spent in durations], **how))
     if run.prefetch == how["ahead"]:
         assert replay(run, Change(stage_factors={"read": 2})).wall_ns == doubled.wall_ns
 
 
 def test_how_far_threads_were_ahead_is_seen_where_they_waited_for_room():
-    assert threads_run([10] * 30, n_threads=2, ahead=5, step_ns=50).prefetch == 5
+    assert run_of(threads([10] * 30, n_threads=2, ahead=5, step_ns=50)).prefetch == 5
 
 
 def waits_alone():

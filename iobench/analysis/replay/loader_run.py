@@ -165,14 +165,17 @@ def changed(run: LoaderRun, change: Change) -> LoaderRun:
         workers = run.workers if change.workers is None else change.workers
         run = _with_workers(run, workers, change.prefetch or run.prefetch or 2)
     if not change.in_order:
-        run = _evened(run) if run.rule is LoaderRule.THREADS else replace(run, in_order=False)
+        run = _together(run) if run.rule is LoaderRule.THREADS else replace(run, in_order=False)
     return _with_persistent_workers(run) if change.keep_workers else run
 
 
-def _evened(run: LoaderRun) -> LoaderRun:
-    """Return a run whose batches take equally long, as where all threads fill them together."""
-    work = np.broadcast_to(np.rint(run.work_ns.mean(axis=0)), run.work_ns.shape)
-    return _with_work(run, work.astype(np.int64))
+def _together(run: LoaderRun) -> LoaderRun:
+    """Return a run whose threads fill one batch after another together, each equally long."""
+    work, gap = (
+        np.broadcast_to(np.rint(each.mean(axis=0) / run.workers).astype(np.int64), each.shape)
+        for each in (run.work_ns, run.gap_ns)
+    )
+    return replace(_with_work(run, work), gap_ns=gap, workers=1)
 
 
 def _scaled(values: Integers, factor: float) -> Integers:

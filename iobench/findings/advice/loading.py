@@ -48,11 +48,21 @@ SETTINGS: Final = ("format", "framework", "pipeline", "workers", "prefetch", "ca
 OF_STORES: Final = {Lever.FORMAT, Lever.CHUNKS, Lever.CODEC}
 """What needs a conversion."""
 OF_SCRIPTS: Final = {
-    "workers": "num_workers",
-    "prefetch": "prefetch_factor",
-    "persistent_workers": "persistent_workers",
+    "torch": (
+        "DataLoader",
+        {
+            "workers": "num_workers",
+            "prefetch": "prefetch_factor",
+            "persistent_workers": "persistent_workers",
+            "in_order": "in_order",
+        },
+    ),
+    "native": (
+        "iobench.loader",
+        {"workers": "threads", "prefetch": "depth", "in_order": "in_order"},
+    ),
 }
-"""Arguments of torch's DataLoader."""
+"""Loaders of scripts by framework, and their arguments by setting."""
 PYTHON_VALUES: Final[Mapping[str, Callable[[list[str]], object]]] = {
     "names": lambda values: values[-1].split(","),
     "pairs": lambda values: dict(each.partition("=")[::2] for each in values),
@@ -303,15 +313,13 @@ def commands_of(change: AdvisedChange, baseline: Loading) -> tuple[str, ...]:
             lines.append(_line("convert", *sources, store, *convert_words(stored), *options))
     if levers & {*OF_STORES, Lever.LOADER} or "stage" in settings:
         lines.append(_load(store, given, baseline))
-    if Lever.ORDER in levers:
-        name = "DataLoader" if baseline.framework == "torch" else "iobench.loader"
-        return (f"{name}(..., in_order=False)",)
-    if baseline.facts.is_script:
-        words = [f"{name}={settings[key]}" for key, name in OF_SCRIPTS.items() if key in settings]
+    if baseline.facts.is_script or Lever.ORDER in levers:
+        loader, names = OF_SCRIPTS.get(baseline.framework, OF_SCRIPTS["torch"])
+        words = [f"{name}={settings[key]}" for key, name in names.items() if key in settings]
         if words:
             each = settings.get("passes", "epoch")
             once = f"  # made once, before the first {each}" * (Lever.KEEP_WORKERS in levers)
-            lines.append(f"DataLoader(..., {', '.join(words)}){once}")
+            lines.append(f"{loader}(..., {', '.join(words)}){once}")
     elif given.targets:
         without = NOT_OF_STORES if ready else ("--pipeline",) * (stored not in (None, "source"))
         chosen = {f"--{name}": settings[name] for name in SETTINGS if name in settings}

@@ -132,6 +132,29 @@ def pool(
     return sketch
 
 
+def threads(durations: Sequence[int], *, n_threads: int, ahead: int, step_ns: int) -> SketchedRun:
+    """Return the run of threads that take the next batch while fewer than ``ahead`` are ready."""
+    sketch = SketchedRun(workers=0, threads=n_threads, prefetch=ahead, framework="native")
+    names = ("MainThread", *(f"iobench-ring-{number}" for number in range(n_threads)))
+    sketch.process = {"threads": names}
+    free, held_ns, clock = [0] * n_threads, [], 0
+    for batch, spent in enumerate(durations):
+        thread = free.index(min(free))
+        room = held_ns[batch - ahead] if batch >= ahead else 0
+        where = {"thread": thread + 1, "batch": batch}
+        begin = max(room, free[thread])
+        if room >= free[thread]:
+            sketch.add(CONSUMER, Kind.SUBMIT_QUEUE, room, begin, detail="consumer", **where)
+        free[thread] = sketch.work(CONSUMER, begin, {Kind.READ: spent}, nbytes=spent, **where)
+        delivered = max(clock, free[thread])
+        sketch.wait(batch, clock, delivered, "threads", epoch=0)
+        held_ns.append(delivered)
+        clock = delivered + step_ns
+    sketch.shutdown(clock, clock)
+    sketch.round(0, clock)
+    return sketch
+
+
 def _work(sketch: SketchedRun, lane: Lane, batch: int, start: int, stages: Sequence[int]) -> int:
     for kind, spent in zip(STAGES, stages, strict=True):
         sketch.add(lane, kind, start, start + spent, batch=batch, nbytes=spent)

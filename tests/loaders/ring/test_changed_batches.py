@@ -70,6 +70,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "normalised": {"normalise": True},
     "windows": {"window": WINDOW},
     "all": {"patch": PATCH, "window": WINDOW, "normalise": True},
+    "all as ready": {"patch": PATCH, "window": WINDOW, "normalise": True, "in_order": False},
     "all in processes": {"patch": PATCH, "window": WINDOW, "normalise": True, "processes": True},
 }
 
