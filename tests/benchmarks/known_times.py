@@ -2,15 +2,14 @@
 
 Samples take known times: a batch is one sample, read in 12 ms, decoded in 6, collated in 2, most
 of it asleep. The truth per step is a simulation of the same loader without noise, hand-over or
-start (`tests/analysis/support`: a pool of workers, and attribution by plain loops). For threads
-of one stage each (tf.data) the slowest stage less the step is the wait, and all of it. Measured is
+start (`tests/analysis/support`: a pool of workers, and attribution by plain loops). Measured is
 what iobench says of the steady state, per step, by stage: the median of runs that take turns.
 
 A figure holds if it is within 5 % of the truth of its wait, or within three times the A/A spread:
 half the range of the same figure over runs that are alike, which is printed beside it.
 
-    --arms fork,spawn,run,tf    torch's loader with either start method, `iobench run`, tf.data
-    --rounds 5                  runs of each
+    --arms fork,spawn,run    torch's loader with either start method, `iobench run`
+    --rounds 5               runs of each
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ sys.path.insert(0, str(TESTS / "analysis" / "support"))
 
 READ_MS, DECODE_MS, COLLATE_MS = 12.0, 6.0, 2.0
 STEP_MS = {0: 6.0, 1: 8.0, 2: 4.0, 4: 2.0}
-TF_STEP_MS = 5.0
 N_BATCHES = 40
 STAGES = ("read", "decode", "collate")
 SPIN_MS = 0.3
@@ -114,32 +112,6 @@ def script(path: Path, workers: int) -> None:
     subprocess.run([sys.executable, "-c", main, *told, *own], check=True, capture_output=True)
 
 
-def tf_stages(path: Path, workers: int) -> None:
-    """tf.data, one thread for each stage; without any, the loop does it all."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import tensorflow as tf
-
-    import iobench
-    from iobench.tensorflow import instrument
-
-    def stage(milliseconds: float) -> Callable[[Any], Any]:
-        def function(number: Any) -> Any:
-            spend(milliseconds)
-            return number
-
-        return lambda number: tf.numpy_function(function, [number], tf.int64)
-
-    data = tf.data.Dataset.range(N_BATCHES)
-    for milliseconds in (READ_MS, DECODE_MS, COLLATE_MS):
-        data = data.map(stage(milliseconds), num_parallel_calls=1 if workers else None)
-    options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False
-    data = (data.prefetch(2) if workers else data).with_options(options)
-    with iobench.record(path):
-        for _ in instrument(data):
-            spend(TF_STEP_MS)
-
-
 def found_ms(path: Path) -> list[float]:
     """Return the exposed time per steady step by stage, and last all of the wait."""
     import iobench
@@ -149,18 +121,6 @@ def found_ms(path: Path) -> list[float]:
     assert window is not None
     assert sum(window.exposed_ns.values()) == window.wait_ns
     exposed = [window.exposed_ns.get(stage, 0) for stage in STAGES]
-    return [ns / window.n_batches / MS for ns in (*exposed, window.wait_ns)]
-
-
-def found_tf_ms(path: Path) -> list[float]:
-    """Return the same of tf.data: by its traced functions, the slowest first."""
-    import iobench
-
-    window = iobench.exposure(iobench.open_profile(path)).steady
-    assert window is not None
-    assert sum(window.exposed_ns.values()) == window.wait_ns
-    of_functions = [ns for stage, ns in window.exposed_ns.items() if "PyFunc" in stage]
-    exposed = sorted([*of_functions, 0, 0, 0], reverse=True)[: len(STAGES)]
     return [ns / window.n_batches / MS for ns in (*exposed, window.wait_ns)]
 
 
@@ -183,46 +143,30 @@ def truth_ms(workers: int) -> list[float]:
     return [*each, sum(each)]
 
 
-def tf_truth_ms(workers: int) -> list[float]:
-    if not workers:
-        return [READ_MS, DECODE_MS, COLLATE_MS, READ_MS + DECODE_MS + COLLATE_MS]
-    wait = max(READ_MS, DECODE_MS, COLLATE_MS) - TF_STEP_MS
-    return [wait, 0.0, 0.0, wait]
-
-
-Arm = tuple[Callable[[Path], None], Callable[[Path], list[float]], list[float]]
+Arm = tuple[Callable[[Path], None], list[float]]
 
 
 def arms_of(names: list[str]) -> dict[str, Arm]:
-    """Return what runs, how it is read, and the truth, by name."""
+    """Return what runs, and the truth, by name."""
     arms: dict[str, Arm] = {}
     for workers in STEP_MS:
         for name in names:
             if name in ("fork", "spawn") and (workers or name == "fork"):
                 arms[f"torch {name}, N={workers}"] = (
                     lambda path, workers=workers, name=name: drop_in(path, workers, name),
-                    found_ms,
                     truth_ms(workers),
                 )
             if name == "run":
                 arms[f"iobench run, N={workers}"] = (
                     lambda path, workers=workers: script(path, workers),
-                    found_ms,
                     truth_ms(workers),
                 )
-    if "tf" in names:
-        for workers, title in ((0, "tf.data, in the loop"), (1, "tf.data, a thread a stage")):
-            arms[title] = (
-                lambda path, workers=workers: tf_stages(path, workers),
-                found_tf_ms,
-                tf_truth_ms(workers),
-            )
     return arms
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--arms", default="fork,run,tf")
+    parser.add_argument("--arms", default="fork,run")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--train", type=int, help="run the loop alone, with so many workers")
     asked = parser.parse_args()
@@ -236,10 +180,10 @@ def main() -> int:
     found: dict[str, list[list[float]]] = {name: [] for name in arms}
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         for turn in range(asked.rounds):
-            for place, (name, (run, read, _)) in enumerate(arms.items()):
+            for place, (name, (run, _)) in enumerate(arms.items()):
                 path = Path(folder) / f"{turn}-{place}"
                 run(path)
-                found[name].append(read(path))
+                found[name].append(found_ms(path))
     return show(arms, found, asked.rounds)
 
 
@@ -247,7 +191,7 @@ def show(arms: dict[str, Arm], found: dict[str, list[list[float]]], rounds: int)
     print(f"ms exposed per steady step: median of {rounds} runs (A/A spread), truth")
     print(f"{'':28}" + "".join(f"{name:>26}" for name in (*STAGES, "all of the wait")))
     missed = 0
-    for name, (_, _, truth) in arms.items():
+    for name, (_, truth) in arms.items():
         cells = []
         for column, expected in zip(zip(*found[name], strict=True), truth, strict=True):
             median, spread = statistics.median(column), (max(column) - min(column)) / 2
