@@ -176,8 +176,9 @@ class Walker:
         on_lane_end = self._end[turn - 1]
         if upstream is not None:
             return upstream if self._end[upstream] >= on_lane_end else turn - 1
-        submitted = self._submitted_ns.get(self._batch[turn])
-        return None if submitted is not None and submitted > on_lane_end else turn - 1
+        # What began before its batch was submitted, as drawing its samples, was not held up by it.
+        submitted = self._submitted_ns.get(self._batch[turn], on_lane_end)
+        return None if on_lane_end < submitted <= self._start[turn] else turn - 1
 
     def _follows(self, turn: int) -> bool:
         """Tell whether there is a turn before this one on its lane."""

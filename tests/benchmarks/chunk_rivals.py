@@ -1,4 +1,4 @@
-"""Shuffled batches of ERA5-shaped Zarr beside other loaders: python tests/benchmarks/chunk_rivals.py.
+"""Shuffled batches of ERA5-shaped Zarr beside others: python tests/benchmarks/chunk_rivals.py.
 
 Fields of 721 x 1440, with 1, 2, 8 and 32 of them in a stored chunk, in local files and on the S3
 server of object_stores.py. Each contender has a process of its own, in which it imports what it

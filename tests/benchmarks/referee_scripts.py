@@ -117,10 +117,14 @@ def of(stages: str, data: Any, step_ms: float, **options: Any) -> tuple[str, Any
 
 def future(own: Clock) -> None:
     coming: list[Any] = []
-    pool, batches = ThreadPoolExecutor(1), iter(load(Samples(200, 8), 0))
+    pool, batches = ThreadPoolExecutor(1), iter(())
 
     def ask() -> Any:
-        coming.extend(pool.submit(next, batches, None) for _ in range(1 if coming else 2))
+        nonlocal batches
+        if not coming:
+            batches = iter(load(Samples(200, 8), 0))
+            coming.append(pool.submit(next, batches, None))
+        coming.append(pool.submit(next, batches, None))
         return coming.pop(0).result()
 
     loop(iter(ask, None), own, 25)
@@ -211,7 +215,7 @@ def slow_number(number: int) -> int:
 SCHEDULES: dict[str, tuple[str, Callable[[Clock], None]]] = {
     "burning CPU": of("cpu_wait decode", Samples(200, 2, 12, burn), 5, workers=6),
     "thread without workers": of("read", Samples(240, 8), 25, workers=0, thread=True),
-    "thread with workers": of("", Samples(360, 4), 26, thread=True),
+    "thread with workers": of("startup", Samples(360, 4), 26, thread=True),
     "futures": ("read", future),
     "a child loads": ("read", child_process),
     "a generator copies": ("startup read", copying),

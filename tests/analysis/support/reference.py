@@ -262,8 +262,8 @@ def predecessor(seen: Seen, work: Work) -> Work | None:
         return upstream
     if upstream is not None:
         return upstream if upstream.end >= on_lane.end else on_lane
-    submitted = seen.submitted.get(work.batch)
-    if on_lane.batch != work.batch and submitted is not None and submitted > on_lane.end:
+    submitted = seen.submitted.get(work.batch, on_lane.end)
+    if on_lane.batch != work.batch and on_lane.end < submitted <= work.start:
         return None
     return on_lane
 
