@@ -6,10 +6,8 @@ Methods of ``ProcessGroup``, which its functions and FSDP end in, and ``Work.wai
 from __future__ import annotations
 
 import functools
-import re
 import threading
 import weakref
-from threading import get_ident
 from typing import Any, Final
 
 import torch
@@ -33,18 +31,14 @@ NAMES: Final = {
     "recv_anysource": "recv", "barrier": "barrier", "monitored_barrier": "barrier",
 }  # fmt: skip
 """Methods of a process group, as versions of torch have them, and the operation each begins."""
-ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
-WAIT: Final = "wait"
 REDUCED: Final = (
     "gradients of DistributedDataParallel: they are reduced in C++, as a part of the backward pass"
 )
 
 _lock: Final = threading.RLock()
 _patches: Final = Patches()
-_waited_at_once: Final[dict[int, tuple[int, int, int, bytes]]] = {}
-"""By thread, the operation that it is going to wait for: its work, start, bytes, description."""
-_begun: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
-"""Operations that go on while the thread does something else, until it waits for them."""
+_begun: Final[weakref.WeakKeyDictionary[Any, str]] = weakref.WeakKeyDictionary()
+"""Operations that nobody has waited for yet."""
 
 
 def install() -> None:
@@ -76,25 +70,10 @@ def _timed(name: str, original: Any) -> Any:
         recorder = activation._active
         if recorder is None:
             return original(self, *args, **kwargs)
-        now_ns = recorder.clock.now_ns
-        start_ns = now_ns()
-        work = original(self, *args, **kwargs)
-        try:
-            # torch's functions give options last, or by name.
-            options = kwargs["opts"] if "opts" in kwargs else args[-1] if args else None
-            nbytes, on_cpu = _message(args)
-            described = recorder.described(Kind.COMM, name)
-            if work is not None and on_cpu and not getattr(options, "asyncOp", True):
-                _waited_at_once[get_ident()] = id(work), start_ns, nbytes, described
-            else:
-                recorder.lane().write(start_ns, now_ns(), nbytes, -1, described)
-                if work is not None and on_cpu:
-                    _begun.add(work)
-        except Exception as error:  # noqa: BLE001 - the operation is under way, and the script's
-            recording = current_recording()
-            if recording is not None:  # of a version of torch that is not known
-                text = ADDRESS.sub("", f"{type(error).__name__}: {error}")
-                recording.add_unseen(f"collective operations of torch: {text}")
+        with recorder.span(Kind.COMM, name):
+            work = original(self, *args, **kwargs)
+        if isinstance(work, torch.distributed.Work):
+            _begun[work] = name
         return work
 
     # By this name pybind11 knows that a method of a group written in Python asks for torch's own.
@@ -104,41 +83,13 @@ def _timed(name: str, original: Any) -> Any:
 
 def _timed_wait(original: Any) -> Any:
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = activation._active
-        if recorder is None:
+        recorder, name = activation._active, _begun.pop(self, None)
+        if recorder is None or name is None:
             return original(self, *args, **kwargs)
-        at_once, now_ns = _waited_at_once.pop(get_ident(), None), recorder.clock.now_ns
-        if at_once is not None and at_once[0] == id(self):
-            _, start_ns, nbytes, described = at_once
-        elif self in _begun:
-            _begun.discard(self)
-            start_ns, nbytes, described = now_ns(), -1, recorder.described(Kind.COMM, WAIT)
-        else:
+        with recorder.span(Kind.COMM, name):
             return original(self, *args, **kwargs)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            recorder.lane().write(start_ns, now_ns(), nbytes, -1, described)
 
     return wait
-
-
-def _message(args: tuple[Any, ...]) -> tuple[int, bool]:
-    """Return the bytes of an operation, -1 where they are not known, and whether a CPU has them."""
-    nbytes, on_cpu = 0, True
-    try:
-        for each in args[:2]:
-            while type(each) is list and len(each) == 1:
-                each = each[0]
-            if type(each) is list:
-                sizes = [_message((part,)) for part in each]
-                nbytes = max(nbytes, sum(own for own, _ in sizes))
-                on_cpu = on_cpu and all(here for _, here in sizes)
-            elif hasattr(each, "nbytes"):
-                nbytes, on_cpu = max(nbytes, each.nbytes), on_cpu and each.is_cpu
-    except (RuntimeError, TypeError, AttributeError, NotImplementedError):  # sparse ones
-        return -1, True
-    return nbytes, on_cpu
 
 
 def _noted(original: Any) -> Any:
