@@ -13,7 +13,7 @@ from iobench.analysis.replay.loader_run import CPU_WAIT, Change
 from iobench.analysis.replay.replay import FACTOR, is_trusted, replay
 from iobench.analysis.replay.runs import reported_loaders
 from iobench.findings.contract import Finding
-from iobench.findings.free_data import FreeData, free_data_of, free_data_sentence
+from iobench.findings.free_data import FreeData, free_data_of
 from iobench.recording.kinds import stage_title
 from iobench.report import units
 from iobench.report.document import Section, sentences
@@ -126,8 +126,7 @@ def payoffs(run: LoaderRun) -> Payoffs:
 
 def replay_section(of: Payoffs) -> Section:
     """Return what faster stages would gain, and how far the replay misses the measured run."""
-    free = [] if of.free_data is None else [free_data_sentence(of.free_data)]
-    return Section("replay", "What faster stages would gain", sentences([_sentence(of), *free]))
+    return Section("replay", "What faster stages would gain", sentences([_sentence(of)]))
 
 
 def _sentence(of: Payoffs) -> str:

@@ -24,6 +24,17 @@ class FreeData(msgspec.Struct, frozen=True):
     obtained_steps_per_s: float | None  # with the same batches again and again
     no_upper_bound: bool = False  # of the prediction: steps wait for CPUs that loading uses
 
+    @property
+    def words(self) -> str:
+        """What stands behind the rate that was obtained: what was predicted, and the usual rate."""
+        if self.steps_per_s is None:
+            return "steps/s obtained"
+        predicted = units.ratio(self.predicted_steps_per_s)
+        bound = f"{predicted} or more" if self.no_upper_bound else f"at most {predicted}"
+        return (
+            f"steps/s obtained, {bound} predicted; {units.ratio(self.steps_per_s)} with its waits"
+        )
+
 
 def free_data_of(run: RankRun) -> FreeData | None:
     """Return what is known of a run whose data were free, or that was tried so; else None."""
@@ -51,16 +62,3 @@ def steps_per_s(exposure: Exposure, *, waits: bool = True) -> float | None:
     wall_ns = part.wall_ns - (0 if waits else part.wait_ns)
     batches_per_step = 1 if steps is None else steps.batches_per_step or 1
     return part.n_batches / batches_per_step / wall_ns * 1e9 if wall_ns > 0 else None
-
-
-def free_data_sentence(free: FreeData) -> str:
-    """Return the rates, what was predicted beside what was obtained."""
-    obtained = units.ratio(free.obtained_steps_per_s)
-    if free.steps_per_s is None:
-        return f"Data were free: {obtained} steps/s."
-    bound = f"{units.ratio(free.predicted_steps_per_s)} steps/s"
-    bound = f"{bound} or more" if free.no_upper_bound else f"at most {bound}"
-    return (
-        f"If data were free: {bound} predicted, {obtained} obtained; with its waits the training "
-        f"makes {units.ratio(free.steps_per_s)}."
-    )

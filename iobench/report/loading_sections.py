@@ -112,6 +112,10 @@ def _key_figures(report: RunReport) -> Iterator[KeyFigure]:
     yield KeyFigure("Exposed I/O", Quantity(share, "share"), rest)
     yield KeyFigure(f"A {step_words(exposure.steps)} waits", mean, waits)
     yield KeyFigure("Throughput", Quantity(window.samples_per_s, "samples/s"), rate)
+    free = getattr(report.figures.get("replay"), "free_data", None)
+    if free is not None:
+        obtained = Quantity(free.obtained_steps_per_s, "ratio")
+        yield KeyFigure("If data were free", obtained, free.words)
     if exposure.has_compute:
         is_device = has_accelerator(report)
         name = "Accelerator utilisation" if is_device else "Training loop busy"

@@ -29,7 +29,7 @@ from iobench.findings.advice.proposals import (
     ruled_out,
     signed,
 )
-from iobench.findings.free_data import FREE_DATA, free_data_sentence
+from iobench.findings.free_data import FREE_DATA
 from iobench.report import units
 from iobench.report.document import Column, Command, Document, Section, Sentence, Table, sentences
 from iobench.report.sentences import OVER, cpu_sentence, extent_text
@@ -244,7 +244,10 @@ def trial_section(advice: Advice) -> Section:
         for each in tried
     )
     table = Table("", tuple(map(Column, ("", "predicted", "obtained", ""))), rows)
-    rates = sentences(map(free_data_sentence, free))
+    rates = sentences(
+        f"If data were free: {units.ratio(each.obtained_steps_per_s)} {each.words}."
+        for each in free
+    )
     return Section("tried", "Tried", (Sentence(lead), table, *rates))
 
 
