@@ -49,10 +49,6 @@ class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
     def __len__(self) -> int:
         return len(self.centres)
 
-    def samples(self, windows: Sequence[int]) -> list[int]:
-        """Return the samples these windows need, each once, in the order they are first needed."""
-        return list(dict.fromkeys(self.items[np.asarray(windows, dtype=np.int64)].ravel().tolist()))
-
     def among(self, samples: Sequence[int]) -> NDArray[np.int64]:
         """Return the items of all windows that ``samples`` hold whole, counted within them."""
         held = np.asarray(samples, dtype=np.int64)

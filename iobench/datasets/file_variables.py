@@ -212,27 +212,18 @@ def describe_file(path: Path, *, cache_dir: Path, group: str = "") -> dict[str, 
 
 
 def _variable(variable: ChunkedVariable) -> dict[str, Any]:
-    chunk: list[int] | None = None
-    if "messages" in variable.attributes:
-        codec = variable.attributes["messages"]
-    elif variable.why_unread:
-        codec = f"{variable.why_unread}, which is not read here"
-    elif variable.library:
-        chunk, codec = list(variable.chunk), f"decoded by {variable.library}"
-    elif variable.is_contiguous:
-        codec = "in one piece, not compressed"
-    else:
-        chunk = list(variable.chunk)
-        codec = ", ".join(map(codec_name, variable.codecs)) or "not compressed"
-        codec += ", in shards" * (variable.keys is not None and variable.keys.is_sharded)
+    own = variable.attributes
+    codecs = ", ".join(map(codec_name, variable.codecs)) or "not compressed"
+    if variable.library:
+        codecs = f"decoded by {variable.library}"
     return {
         "name": variable.name,
         "dims": list(variable.dims),
         "shape": list(variable.shape),
         "dtype": np.dtype(variable.packing.stored).name,
-        "units": variable.attributes.get("units", ""),
-        "chunk": chunk,
-        "codec": codec,
+        "units": own.get("units", ""),
+        "chunk": None if "messages" in own else list(variable.chunk) or None,
+        "codec": own.get("messages") or variable.why_unread or codecs,
     }
 
 

@@ -305,19 +305,16 @@ class IterableObject(ObjectDataset):
     def _samples(self) -> tuple[SampleIndex, NamedArrays]:
         """Return an index without samples, with the spec of the first one, and the first one."""
         where = f"the first sample of {self.name}"
+        if hasattr(self._value, "__next__") and not self._opener.is_repeatable:
+            raise OptionError(
+                f"{self.name}: is an iterator, which can be gone through once; give what makes it"
+            )
         with in_one_line(f"{where}: making it raised"):
             first = next(iter(self._value), NOTHING)
         if first is NOTHING:
             raise OptionError(f"{self.name}: is empty; give something that has samples")
-        goes_once = hasattr(self._value, "__next__")
-        if goes_once and not self._opener.is_repeatable:
-            raise OptionError(
-                f"{self.name}: is an iterator, which can be gone through once; give what makes it"
-            )
         arrays = named_arrays(first, where=where, skipped=self._skipped)
         spec = spec_of(arrays, where=where, skipped=self._skipped)
-        if goes_once:
-            self._value = self._opener.make()[0]
         length = 0
         with contextlib.suppress(TypeError, NotImplementedError):
             length = len(self._value)
@@ -334,7 +331,7 @@ class IterableObject(ObjectDataset):
     def _items(self, has_end: bool, epoch: int) -> Iterator[NamedArrays]:
         while True:
             value, number = self._value, -1
-            if epoch and hasattr(value, "__next__"):
+            if hasattr(value, "__next__"):  # which goes once
                 value = self._opener.make()[0]
             if callable(set_epoch := getattr(value, "set_epoch", None)):
                 set_epoch(epoch)

@@ -5,13 +5,11 @@ One index of a dimension is one sample.
 
 from __future__ import annotations
 
-import math
 import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from iobench.chunks.zarr_store import check_held
@@ -131,7 +129,9 @@ class UserFiles(ChunkedSamples):
             "sample_dim": ",".join(dims),
         }
         if first.fingerprint:
-            provenance["files"] = list(map(_zarr_facts, inspected))
+            provenance["files"] = [
+                {"name": file.path.name, "fingerprint": file.fingerprint} for file in inspected
+            ]
         joined, differ = self._joined(inspected, dims, cache_dir)
         first = joined[0]
         names, provenance["skipped"] = choose_variables(first, self._selection, dims)
@@ -255,19 +255,6 @@ class UserFiles(ChunkedSamples):
             partial(_with_dtypes, index.spec),
             **({"group": self.group} if self.group else {}),
         )
-
-
-def _zarr_facts(store: SourceFile) -> dict[str, Any]:
-    """Return name, size of the numbers and a fingerprint of the metadata of a store."""
-    return {
-        "name": store.path.name,
-        "zarr_format": store.zarr_format,
-        "nbytes": sum(
-            math.prod(each.shape) * np.dtype(each.packing.stored).itemsize
-            for each in store.variables.values()
-        ),
-        "fingerprint": store.fingerprint,
-    }
 
 
 def _check_same_schema(files: _FileVariables, sample_dims: Sequence[str]) -> tuple[str, ...]:
