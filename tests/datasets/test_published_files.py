@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from iobench.cli import main
 from iobench.datasets import climetlab_files, locate
 from iobench.datasets.climetlab_files import (
     Downloads,
@@ -422,14 +421,6 @@ def test_plugins_are_asked_for_what_is_missing_or_not_known(cache, locator, monk
 
 COMMAND = [sys.executable, "-m", "iobench"]
 QUICK = ["--batches", "4", "--workers", "0", "--compute", "none", "--json"]
-NO_NETWORK = """\
-import socket
-
-def refuse(*arguments, **more):
-    raise AssertionError("the network was tried")
-
-socket.getaddrinfo = socket.create_connection = socket.socket.connect = refuse
-"""
 
 
 @pytest.mark.long
@@ -452,28 +443,3 @@ def test_two_runs_at_once_share_one_stand_in_and_one_store(tmp_path):
     assert len(stores) == 1
     assert len(list((tmp_path / "stores/stand-ins").iterdir())) == 1
     assert not list((tmp_path / "stores").rglob("*lock*"))
-
-
-@pytest.mark.long
-@pytest.mark.timeout(110)
-def test_the_climetlab_mirror_is_found_and_no_network_is_tried(iobench, tmp_path):
-    mirror = tmp_path / "mirror"
-    assert main(["synthesize", "maelstrom-ens10", str(mirror), "--tiny"]) == 0
-    (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)
-    environment = os.environ | {"CLIMETLAB_MIRROR": str(mirror), "PYTHONPATH": str(tmp_path)}
-    done = iobench("profile", "maelstrom-ens10", "--out", "run", *QUICK, env=environment)
-    assert done.returncode == 0, done.stderr
-    [run] = json.loads(done.stdout)["runs"]
-    assert run["stand_in"] is True
-    assert f"in {mirror}" in done.stderr
-    assert f"{mirror}/url" in json.loads((tmp_path / "run/run.json").read_text())["files_hint"]
-
-
-@pytest.mark.long
-@pytest.mark.timeout(110)
-def test_a_home_directory_is_not_filled_silently(iobench, tmp_path):
-    unset = ("TMPDIR", "XDG_CACHE_HOME", "SCRATCH")
-    environment = {name: value for name, value in os.environ.items() if name not in unset}
-    done = iobench("profile", "maelstrom-ens10", "--tiny", *QUICK, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert f"{tmp_path}/home/.cache/iobench" in done.stderr

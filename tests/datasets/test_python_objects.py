@@ -566,18 +566,6 @@ def test_samples_lie_where_their_coordinate_says_else_they_are_counted(opened, l
 # ---- through commands
 
 
-def test_map_style_object_also_as_a_store(own_module, store_dir, capsys):
-    quick = ("--batches", "6", "--compute", "none", "--store-dir", str(store_dir), "--json")
-    words = ("--option", "n=12", "--workers", "1", "--format", "source,numpy")
-    assert main(["profile", "mydata:Squares", *words, *quick]) == 0
-    runs = json.loads(capsys.readouterr().out)["runs"]
-    assert [each["format"] for each in runs] == ["source", "numpy"]
-    stages = [{row["stage"] for row in run["stages"]} for run in runs]
-    assert "fused:read+decode+preprocess" in stages[0]
-    assert "read" in stages[1]
-    assert all(each["nbytes"] == each["samples"] * (2 * 3 * 4 + 8) for each in runs)
-
-
 def test_object_handed_over(own_module, tmp_path, store_dir):
     pairs = [(np.ones(3, "f4") * number, number) for number in range(5)]
     config = RunConfig(

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from iobench.chunks.decoded_chunks import forget_decoded
 from iobench.datasets.contract import make_sample
 from iobench.datasets.positions import FileCoordinates, SampleRows
-from iobench.datasets.python_objects import object_dataset
 from iobench.datasets.sample_windows import samples_in_order
 from iobench.datasets.selection import CoordinateInterval, place_index_windows, split_index
 from iobench.datasets.user_files import UserFiles
@@ -227,24 +226,6 @@ def test_grib_is_split_by_date_and_member(real, open_user_files):
     assert index.coordinate[made.splits["valid"][-1]] == "number 4, 2017-01-02T12"
 
 
-@pytest.mark.parametrize("calendar", ["standard", "noleap"])
-def test_samples_of_an_object_are_its_own(calendar):
-    cube = hypercube()
-    if calendar == "noleap":
-        cube = cube.convert_calendar("noleap", use_cftime=True)
-    dataset = object_dataset(cube, sample_dim="number,time")
-    index = dataset.samples([], None)
-    assert len(index) == 12
-    for number, (member, time) in enumerate(itertools.product(range(3), range(4))):
-        expected = cube.isel(time=time, number=member)
-        sample = make_sample(dataset, index.where[number])
-        for name in NAMES:
-            np.testing.assert_array_equal(sample[name], expected[name].values, strict=True)
-    assert index.coordinate[5] == "number 1, 2010-01-01T12"
-    placed = place_index_windows(index, Window.parse("time=0:1"))
-    assert (len(placed), placed.step) == (9, 12 * 3600)
-
-
 def test_a_plain_loop_loads_the_same_samples(tmp_path, open_user_files):
     hypercube().to_netcdf(tmp_path / "cube.nc")
     made = open_user_files(tmp_path / "cube.nc", sample_dim="number,time")
@@ -335,17 +316,6 @@ def test_windows_are_xarrays_slices(tmp_path, place, text, storage):
         assert (grid == np.array(placed.window.offsets) * np.timedelta64(6, "h")).all()
 
 
-def test_files_with_references_of_their_own_are_one_row(tmp_path, place):
-    hours = np.arange(0, 96, 6)
-    late = write_hours(tmp_path / "a.nc", hours[8:], reference=datetime(2020, 1, 3))
-    early = write_hours(tmp_path / "b.nc", hours[:8])
-    placed, make, index = place([late, early], "-1,0:1", sample_dim="time")
-    assert (placed.gaps, index.rows, len(placed)) == ((), (), 14)
-    with xarray.open_dataset(early) as first, xarray.open_dataset(late) as second:
-        joined = xarray.concat([first.load(), second.load()], "time")
-    check_equals_slices(joined, placed.window, placed, make)
-
-
 MONTHS = [(datetime(2020 + n // 12, n % 12 + 1, 16) - START).days * 24 for n in range(26)]
 
 
@@ -375,18 +345,6 @@ def test_files_are_rows_as_their_times_follow_each_other(
     placed, _, index = place(paths, "0:1", sample_dim="time")
     assert placed.centres.tolist() == centres
     assert (list(index.rows), index.position_units) == (rows, units)
-
-
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("text", ["-1,0:1", "0:1,2,3"])
-def test_windows_over_grib_are_xarrays_slices(real, place, text):
-    path = real(MEMBERS)
-    placed, make, index = place([path], text, sample_dim="time")
-    assert (placed.step, index.position_units) == (43200, "seconds")
-    with xarray.open_dataset(path, **CFGRIB) as ds:
-        valid = ds.valid_time.values.astype("datetime64[s]").astype(float)
-        np.testing.assert_array_equal(index.positions, valid)
-        check_equals_slices(ds[["z", "t"]], placed.window, placed, make)
 
 
 def write_grib(path, *, times=("202001010000",), steps=(0,)):

@@ -315,12 +315,6 @@ def test_a_folder_stands_for_the_files_below_it_and_a_copy_gives_the_same_store(
     assert len(iobench.open_dataset("two", store_dir="kept")) == 3
 
 
-def test_messages_of_grib_are_counted_by_time(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(DATA / MEMBERS, "x.grib")
-    assert profiled("x.grib")["n_samples"] == 4
-
-
 @pytest.mark.parametrize("pipeline", ["own", "upstream"])
 def test_a_dimension_without_records_is_one_line(tmp_path, monkeypatch, refused, pipeline):
     monkeypatch.chdir(tmp_path)

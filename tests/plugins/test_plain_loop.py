@@ -154,10 +154,3 @@ def test_damage_in_records_is_named(prepared, tmp_path):
     message = r"triplecloud0\.0\.tfrecord: TensorFlow cannot read the examples: corrupted record at"
     with pytest.raises(FileFormatError, match=message + r" \d+; fetch the files again$"):
         list(dataset.upstream(files, index, batch_size=64).pipeline.items(0))
-
-
-def test_missing_tensorflow_is_named_with_what_installs_it(prepared, monkeypatch):
-    dataset, files, index = prepared("maelstrom-radiation-tf")
-    monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(MissingExtraError, match="pip install 'tensorflow-cpu"):
-        dataset.upstream(files, index, batch_size=None)
