@@ -9,15 +9,18 @@ is called otherwise: readers bring the file.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray  # noqa: TC002 - msgspec asks
 
 from iobench.chunks.chunk_codecs import GRIB_MESSAGE, DamagedChunkError, as_bytes, decode_bytes
 from iobench.chunks.grib.messages import decode_message
 from iobench.chunks.library_chunks import read_decoded
+from iobench.chunks.packing import Packing  # noqa: TC001 - msgspec asks
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.files.crc32c import crc32c
 from iobench.files.ranges import (
@@ -30,11 +33,7 @@ from iobench.files.ranges import (
 from iobench.files.urls import file_below
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from iobench.chunks.packing import Packing
+    from collections.abc import Sequence
 
 Place = tuple[int, ...]
 """Where a chunk is in the grid of chunks."""

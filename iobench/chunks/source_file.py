@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+from iobench.chunks.chunked_variable import ChunkedVariable  # noqa: TC001 - msgspec asks
 
-    from iobench.chunks.chunked_variable import ChunkedVariable
+if TYPE_CHECKING:
+    from pathlib import Path
+else:
+    Path = Any  # or a URL
 
 
 class SourceFile(msgspec.Struct, frozen=True, eq=False):

@@ -15,6 +15,7 @@ import stat
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 Outcome = TypeVar("Outcome")
 
 DIGEST_NBYTES: Final = 16
-SUFFIX: Final = ".catalogue-3"
+SUFFIX: Final = ".catalogue-4"
 MAX_NBYTES: Final = 1 << 28
 """A catalogue of more bytes than this has the files of the latest list alone."""
 YOUNG_NS: Final = 2 * 10**9
@@ -42,8 +43,8 @@ YOUNG_NS: Final = 2 * 10**9
 MANY_FILES: Final = 512
 MANY_NBYTES: Final = 1 << 32
 """From here on files are inspected in processes, which take about a second to start."""
-SCALARS: Final = (type(None), bool, int, float, str)
 ARRAY_KINDS: Final = "biufcmMSU"
+ARRAY, PATH = 1, 2  # extensions of msgpack
 
 
 class Inspection(msgspec.Struct, Generic[Outcome], frozen=True):
@@ -53,9 +54,9 @@ class Inspection(msgspec.Struct, Generic[Outcome], frozen=True):
     # number that changes with the code
     name: str
     inspect: Callable[[Path], Outcome]  # returns what there is to know of a file
-    # the structs that its outcomes are made of, besides numbers, texts, tuples, mappings by text,
+    # their type, as msgspec decodes it: of structs, numbers, texts, tuples, mappings by text,
     # arrays and the file's path
-    kinds: tuple[type[msgspec.Struct], ...]
+    outcome: Any
     # whether it is picklable and worth processes where many files take seconds
     in_processes: bool = True
 
@@ -70,7 +71,7 @@ def catalogued(
     """Return what there is to know of each file: as kept, else found out now and kept."""
     if not files:
         return []
-    kinds = inspection.kinds
+    outcome = inspection.outcome
     whole = functools.cache(lambda folder: os.fsencode(folder.resolve()))
     # A link is known by its own name: its state is that of the file it leads to.
     names = [
@@ -79,8 +80,8 @@ def catalogued(
         else whole(path.parent) + b"/" + os.fsencode(path.name)
         for path in files
     ]
-    fields = [[kind.__qualname__, *kind.__struct_fields__] for kind in kinds]
-    about = json.dumps([inspection.name, fields]).encode() + names[0].rpartition(b"/")[0]
+    layout = repr(msgspec.inspect.type_info(outcome))
+    about = json.dumps([inspection.name, layout]).encode() + names[0].rpartition(b"/")[0]
     catalogue = cache_dir / f"{_digest(about).hex()}{SUFFIX}"
     keys, states = list(map(_digest, names)), list(map(_state, files))
     # What is found holds for the files as they are now: a reader of another one fails.
@@ -90,7 +91,9 @@ def catalogued(
     for number, (path, key, (state, *_)) in enumerate(zip(files, keys, states, strict=True)):
         known, row = rows.get(key, (b"", b""))
         if known == state:
-            values[number] = _value(msgspec.msgpack.decode(row), kinds, path)
+            values[number] = msgspec.msgpack.decode(
+                row, type=outcome, ext_hook=partial(_restored, path), dec_hook=lambda _, made: made
+            )
     missing = [number for number in range(len(files)) if number not in values]
     progress(len(values), len(files))
     is_much = len(missing) > MANY_FILES or sum(states[n][1] for n in missing) > MANY_NBYTES
@@ -104,8 +107,8 @@ def catalogued(
             if state is not None and _state(files[number])[0] == state:
                 # An attribute that is no number or text, or is beyond 64 bits: it is not kept.
                 with suppress(TypeError, OverflowError):
-                    row = msgspec.msgpack.encode(_row(value, kinds, files[number]))
-                    new[keys[number]] = state, row
+                    hook = partial(_extension, files[number])
+                    new[keys[number]] = state, msgspec.msgpack.encode(value, enc_hook=hook)
             progress(len(values), len(files))
     finally:
         if new:
@@ -158,39 +161,21 @@ def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=DIGEST_NBYTES).digest()
 
 
-def _row(value: Any, kinds: Sequence[type], path: Path) -> Any:
-    """Return a value as msgpack has it; raise TypeError of what `_value` cannot make again."""
-    if type(value) in SCALARS:
-        return value
-    if type(value) in (tuple, list):
-        return ["t" if type(value) is tuple else "l", *(_row(each, kinds, path) for each in value)]
-    if isinstance(value, Mapping) and all(type(key) is str for key in value):
-        return ["d", {key: _row(each, kinds, path) for key, each in value.items()}]
-    if type(value) in kinds:
-        fields = (_row(getattr(value, name), kinds, path) for name in value.__struct_fields__)
-        return ["c", kinds.index(type(value)), *fields]
+def _extension(path: Path, value: Any) -> msgspec.msgpack.Ext:
+    """Return what msgpack has no kind for: arrays and numbers of NumPy, and the file's path."""
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in ARRAY_KINDS:
         shape = value.shape if isinstance(value, np.ndarray) else None
-        return ["a", value.dtype.str, shape, value.tobytes()]
+        packed = msgspec.msgpack.encode((value.dtype.str, shape, value.tobytes()))
+        return msgspec.msgpack.Ext(ARRAY, packed)
     if type(value) is type(path) and value == path:
-        return ["p"]
+        return msgspec.msgpack.Ext(PATH, b"")
     raise TypeError(f"a {type(value).__name__} cannot be kept")
 
 
-def _value(row: Any, kinds: Sequence[type], path: Path) -> Any:
-    """Return the value that `_row` was given; its arrays cannot be written."""
-    if type(row) is not list:
-        return row
-    what, *rest = row
-    if what == "p":
+def _restored(path: Path, code: int, packed: memoryview) -> Any:
+    """Return the value that `_extension` was given; its arrays cannot be written."""
+    if code == PATH:
         return path
-    if what == "a":
-        dtype, shape, content = rest
-        values = np.frombuffer(content, dtype) if content else np.empty(0, dtype)
-        return values[0] if shape is None else values.reshape(shape)
-    if what == "d":
-        return {key: _value(each, kinds, path) for key, each in rest[0].items()}
-    if what == "c":
-        return kinds[rest[0]](*(_value(each, kinds, path) for each in rest[1:]))
-    parts = [_value(each, kinds, path) for each in rest]
-    return tuple(parts) if what == "t" else parts
+    dtype, shape, content = msgspec.msgpack.decode(packed)
+    values = np.frombuffer(content, dtype) if content else np.empty(0, dtype)
+    return values[0] if shape is None else values.reshape(shape)

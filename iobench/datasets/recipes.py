@@ -396,7 +396,8 @@ def normalisation_of(
 ) -> Normalisation:
     """Return the normalisation over files."""
     what = json.dumps(["moments 3", sorted(per_point), sorted(names)])
-    inspection = Inspection(what, partial(_file_moments, tuple(names), tuple(per_point)), ())
+    inspect = partial(_file_moments, tuple(names), tuple(per_point))
+    inspection = Inspection(what, inspect, dict[str, tuple[int, Any, Any]])
     paths = [file.path for file in files]
     moments = catalogued(paths, inspection, cache_dir=locator.cache_dir, progress=locator.progress)
     normalisation = {}

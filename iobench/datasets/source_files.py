@@ -19,7 +19,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.chunks.boxes import index_box, read_box, read_stored_box
-from iobench.chunks.chunked_variable import ChunkedVariable, ChunkKeys
 from iobench.chunks.grib.field_cubes import GribIndex, inspect_messages, joined_index
 from iobench.chunks.grib.messages import GRIB, load_eccodes
 from iobench.chunks.icechunk_store import ICECHUNK, inspect_icechunk, is_icechunk
@@ -32,7 +31,7 @@ from iobench.chunks.netcdf.file import (
     inspect_netcdf,
 )
 from iobench.chunks.npz_files import inspect_npz
-from iobench.chunks.packing import Packing, unpack
+from iobench.chunks.packing import unpack
 from iobench.chunks.source_file import SourceFile
 from iobench.chunks.table_files import ARROW, PARQUET, inspect_table
 from iobench.chunks.zarr_references import REFERENCES, inspect_references, is_references
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.chunks.chunked_variable import ChunkedVariable
     from iobench.datasets.contract import Progress
 
 STORE_MARK = "iobench.json"  # what the manifest of a store is called
@@ -193,7 +193,7 @@ def _facts(path: Path) -> tuple[str, int, str]:
     return kind, opened.nbytes, hashlib.blake2b(ends, digest_size=16).hexdigest()
 
 
-FACTS: Final = Inspection("facts 2", _facts, ())
+FACTS: Final = Inspection("facts 2", _facts, tuple[str, int, str])
 """Kind, bytes and fingerprint of a file: of its beginning and end."""
 
 
@@ -206,7 +206,7 @@ def index_grib(
     """Index GRIB files; an index is built once per file and kept."""
     version = load_eccodes().codes_get_api_version()
     name = f"grib {GRIB_INDEX_VERSION}, ecCodes {version}"
-    inspection = Inspection(name, inspect_messages, (GribIndex,))
+    inspection = Inspection(name, inspect_messages, GribIndex)
     return joined_index(catalogued(files, inspection, cache_dir=cache_dir, progress=progress))
 
 
@@ -222,8 +222,7 @@ def inspect_files(
     if kind not in IN_GROUPS and group:
         raise FileFormatError(f"{files[0]}: has no group {group!r}: {kind} has none")
     inspect = WHOLE.get(kind) or functools.partial(IN_GROUPS[kind], group=group)
-    kinds = SourceFile, ChunkedVariable, Packing, ChunkKeys
-    inspection = Inspection(f"{kind} 9 {group}", inspect, kinds)
+    inspection = Inspection(f"{kind} 9 {group}", inspect, SourceFile)
     return catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
 
 
@@ -309,7 +308,7 @@ def whole_variables(
 
     if files[0].kind == "NetCDF":
         what = f"netcdf {'digests 3' if digest else 'values 2'} #{files[0].group} {' '.join(names)}"
-        inspection = Inspection(what, read, (), in_processes=False)
+        inspection = Inspection(what, read, dict[str, Any], in_processes=False)
         outcomes = catalogued(list(by_path), inspection, cache_dir=cache_dir)
     else:
         outcomes = list(map(read, by_path))

@@ -47,7 +47,7 @@ def look_noting(path: Path) -> Seen:
     return look(path)
 
 
-LOOK = Inspection("a test's look", look_noting, (Seen,))
+LOOK = Inspection("a test's look", look_noting, Seen)
 
 
 def put(path: Path, content: bytes, *, at_ns: int = LONG_AGO) -> Path:
@@ -117,7 +117,7 @@ def test_a_file_that_grows_while_it_is_inspected_is_not_kept(tmp_path, kept):
         return seen
 
     file = put(tmp_path / "a.bin", b"abc")
-    slow = Inspection(LOOK.name, look_slowly, (Seen,))
+    slow = Inspection(LOOK.name, look_slowly, Seen)
     assert catalogued([file], slow, cache_dir=kept)[0].words["size"] == 3
     put(file, b"abc")
     contents([file], kept)
@@ -142,18 +142,18 @@ def test_other_kinds_or_names_are_other_entries(files, kept):
         path: Path
 
     contents(files, kept)
-    less = Inspection(LOOK.name, lambda path: Less(path), (Less,))
+    less = Inspection(LOOK.name, lambda path: Less(path), Less)
     assert catalogued(files, less, cache_dir=kept) == [Less(path) for path in files]
-    named = Inspection("another", look_noting, (Seen,))
+    named = Inspection("another", look_noting, Seen)
     catalogued(files, named, cache_dir=kept)
     assert times_inspected(files[0]) == 2
 
 
 def test_what_cannot_be_kept_is_found_each_time(files, kept, tmp_path):
-    odd = Inspection("odd", lambda path: {path.name}, ())
+    odd = Inspection("odd", lambda path: {path.name: object()}, dict[str, Any])
     in_the_way = put(tmp_path / "in-the-way", b"")
     for _ in range(2):
-        assert catalogued(files[:1], odd, cache_dir=kept) == [{"0.bin"}]
+        assert catalogued(files[:1], odd, cache_dir=kept)[0].keys() == {"0.bin"}
         assert contents(files, in_the_way) == [file.read_bytes() for file in files]
     contents(files, kept)
     [part] = kept.glob("*.catalogue-*")

@@ -9,11 +9,13 @@ from __future__ import annotations
 import datetime
 import hashlib
 import math
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray  # noqa: TC002 - msgspec asks
 
 from iobench.chunks.chunk_codecs import GRIB_MESSAGE
 from iobench.chunks.chunked_variable import ChunkedVariable
@@ -32,12 +34,12 @@ from iobench.files.ranges import FileRange, open_source_file
 from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from iobench.files.ranges import SourceBytes
+else:
+    Path = Any  # or a URL
 
 GRIB_COLUMNS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("file", "edition", "paramId", "dataDate", "dataTime", "number"), "<i4"),

@@ -104,7 +104,7 @@ def _inspect(path: Path) -> _FileFrames:
     return _FileFrames(path, size // nbytes, nbytes)
 
 
-FRAMES = Inspection("maelstrom-radiation frames 2", _inspect, (_FileFrames,))
+FRAMES = Inspection("maelstrom-radiation frames 2", _inspect, _FileFrames)
 
 
 def _place(
