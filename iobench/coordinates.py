@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -122,27 +122,6 @@ class SampleLabels(msgspec.Struct, frozen=True, eq=False):
         """Return what is known of some of the samples, in this order."""
         chosen = np.asarray(samples, dtype=np.int64)
         return replace(self, coordinates=tuple(each.take(chosen) for each in self.coordinates))
-
-    def within(self, dims: Collection[tuple[str, int]]) -> SampleLabels:
-        """Return it with coordinates along samples and these dimensions alone, by name and length.
-
-        What lies along others stays in the source, and ``left_out`` says so.
-        """
-        bounds = [
-            each.attributes.get(key)
-            for each in self.coordinates
-            for key in ("bounds", "climatology")
-        ]
-        kept, left_out = [], dict(self.left_out)
-        for each in self.coordinates:
-            own = [*zip(each.dims, each.values.shape, strict=True)][int(each.of_samples) :]
-            lacking = set(own[:-1] if each.name in bounds else own).difference(dims)
-            if lacking:
-                along = " and ".join(dim for dim, _ in own if dim in dict(lacking))
-                left_out[each.name] = f"along {along}, of which samples do not have all"
-            else:
-                kept.append(each)
-        return replace(self, coordinates=tuple(kept), left_out=left_out)
 
     def along(self, dim: str) -> Coordinate | None:
         """Return the coordinate of the samples along one of their dimensions, if there is one."""

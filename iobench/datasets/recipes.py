@@ -182,18 +182,27 @@ class Recipe(PublishedFiles, ChunkedSamples):
         }
         labels = label_samples(files, chosen, (dim,), numbers, cache_dir=cache_dir)
         coordinates, left_out = [], {**self.left_out, **labels.left_out}
+        lengths = {pair for v in self.spec() for pair in zip(v.dims, v.shape, strict=True)}
+        keys = "bounds", "climatology"
+        bounds = [each.attributes.get(key) for each in labels.coordinates for key in keys]
         for each in labels.coordinates:
             index = tuple(of_all.get(name, slice(None)) for name in each.dims)
             dims = tuple(name for name in each.dims if not isinstance(of_all.get(name), int))
             one = replace(each, dims=dims, values=each.values[index])
             try:
-                is_cut = not own.keys().isdisjoint(dims)
-                coordinates.append(one.cut(own, max_nbytes=MAX_PARTS) if is_cut else one)
+                if not own.keys().isdisjoint(dims):
+                    one = one.cut(own, max_nbytes=MAX_PARTS)
             except SampleError as error:
                 left_out[each.name] = str(error)
-        labels = replace(labels, coordinates=tuple(coordinates), left_out=left_out)
-        pairs = (zip(each.dims, each.shape, strict=True) for each in self.spec())
-        return labels.within({pair for each in pairs for pair in each})
+                continue
+            rest = [*zip(one.dims, one.values.shape, strict=True)][int(one.of_samples) :]
+            lacking = {*(rest[:-1] if each.name in bounds else rest)} - lengths
+            if lacking:
+                along = " and ".join(dim for dim, _ in rest if dim in dict(lacking))
+                left_out[each.name] = f"along {along}, of which samples do not have all"
+            else:
+                coordinates.append(one)
+        return replace(labels, coordinates=tuple(coordinates), left_out=left_out)
 
     @property
     def holds_as_stored(self) -> bool:
