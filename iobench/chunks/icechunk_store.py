@@ -97,10 +97,11 @@ def _repository(path: str, process: int) -> Any:
     with _in_one_line(path):
         storage = _storage(icechunk, place)
         config = icechunk.Repository.fetch_config(storage)
-        places = dict.fromkeys((config and config.virtual_chunk_containers) or {})
-        return icechunk.Repository.open(
-            storage, authorize_virtual_chunk_access=icechunk.containers_credentials(places)
-        )
+        places = [*((config and config.virtual_chunk_containers) or ())]
+        if isinstance(place, URL):  # it may not name files of this machine
+            places = [each for each in places if not each.startswith("file:")]
+        allowed = icechunk.containers_credentials(dict.fromkeys(places))
+        return icechunk.Repository.open(storage, authorize_virtual_chunk_access=allowed)
 
 
 def _storage(icechunk: Any, place: Path) -> Any:

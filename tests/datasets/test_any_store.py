@@ -325,3 +325,30 @@ def test_each_snapshot_of_a_repository_is_named(tmp_path):
         for name in ("", "#@main", "#@v1", f"#@{first}")
     ]
     assert found == [99, 99, FIELDS["n"][0, 0], FIELDS["n"][0, 0]]
+
+
+@pytest.mark.long
+def test_a_repository_behind_a_url_reads_no_file_of_this_machine(tmp_path, put_files):
+    lib = pytest.importorskip("icechunk", reason="writes repositories")
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_bytes(bytes(8))
+    place = f"{(tmp_path / 'secret').as_uri()}/"
+    config = lib.RepositoryConfig.default()
+    local = lib.local_filesystem_store(str(tmp_path / "secret"))
+    config.set_virtual_chunk_container(lib.VirtualChunkContainer(place, local))
+    repository = lib.Repository.create(
+        lib.local_filesystem_storage(str(tmp_path / "repository")), config
+    )
+    repository.save_config()
+    session = repository.writable_session("main")
+    group = zarr.create_group(session.store)
+    group.create_array(
+        "x", shape=(1,), chunks=(1,), dtype="f8", dimension_names=["time"], compressors=None
+    )
+    session.store.set_virtual_ref("x/c/0", f"{place}key", offset=0, length=8)
+    session.commit("names a file")
+    here = iobench.open_dataset(tmp_path / "repository", sample_dim="time", store_dir=tmp_path)
+    assert here[0]["x"] == 0
+    url = put_files(tmp_path / "repository")
+    with pytest.raises(IobenchError, match="icechunk cannot read"):
+        iobench.open_dataset(url, sample_dim="time", store_dir=tmp_path)[0]
