@@ -162,10 +162,11 @@ SPECIAL: Final[Mapping[str, str]] = {
     "dask.multiprocessing": "dask_tasks",
     "dask.threaded": "dask_tasks",
     "multiprocessing.connection": "handed_batches",
+    "physicsnemo.datapipes.dataloader": "loaders_of_torch",
     "queue": "handed_batches",
     "selectors": "handed_batches",
     "threading": "handed_batches",
-    "torchdata.nodes.loader": "torchdata_loader",
+    "torchdata.nodes.loader": "loaders_of_torch",
     "zarr": "zarr_arrays",
 }
 """Module: the module here whose ``adapt`` does what a row cannot say."""

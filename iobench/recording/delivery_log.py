@@ -101,12 +101,15 @@ class DeliveryLog:
         waiting.log, waiting.blocked = self, None
         self._asking = True
         recorder = recording.recorder
+        entered_ns = recorder.clock.now_ns()
         recorder.position(batch, self.epoch)
         if getattr(waiting, "queue", None) is None:
             io_ns = recording.facts.unit_costs.get("io_ns") or 0
             waiting.queue = RunQueue(LOOK_EVERY * io_ns)
         waiting.queue.begin(self.delivered_ns)
         self.requested_ns = requested_ns = recorder.clock.now_ns()
+        # The look at the run queue lets go of Python's lock, which threads that load may then keep.
+        waiting.own_ns = getattr(waiting, "own_ns", 0) + requested_ns - entered_ns
         recorder.note_wait(requested_ns, self.number, self.epoch)
 
     def withdraw(self) -> None:

@@ -231,7 +231,7 @@ def _misfit(loader: Any) -> str | None:
     """Return why this loader cannot be hooked into, None if it can."""
     kind = type(loader)
     if not isinstance(loader, TORCH):
-        return f"{kind.__qualname__} is no DataLoader"
+        return f"{kind.__module__}.{kind.__qualname__} is not torch's DataLoader"
     if MAKER in loader.__dict__ or getattr(kind, MAKER, None) is not getattr(TORCH, MAKER, None):
         return f"{kind.__qualname__} makes iterators of its own"
     if hasattr(kind, "__del__") or any(vars(each).get("__slots__") for each in kind.__mro__):

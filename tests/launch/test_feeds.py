@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 
 pytest.importorskip("torch", reason="its loaders are what is fed")
-sys.path.append(str(Path(__file__).parents[1] / "datasets" / "support"))
 
 pytestmark = pytest.mark.timeout(240)  # each imports torch twice, and some transformers
 Stage = dict[str, tuple[int, int]]
@@ -129,50 +125,3 @@ def test_batches_cut_out_of_a_file_are_read_and_decoded(seen, tmp_path, workers,
     # Both fields, in each of two epochs, whoever's threads read them.
     assert told["fused:read+decode"][1] == 2 * 2 * 32 * 8 * 64 * 4
     assert told["preprocess:xbatcher"][0] == 2 * 2 * 4
-
-
-# -- anemoi-training ----------------------------------------------------------------------
-
-VISION = """
-import sys
-import torch
-try:
-    import torchvision
-except RuntimeError:  # PyPI's wheel finds none of its operators beside a CPU build of torch
-    for name in [name for name in sys.modules if name.startswith("torchvision")]:
-        del sys.modules[name]
-    known = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        known.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-"""
-DATES = """
-import os
-os.environ["ANEMOI_BASE_SEED"] = "1234567"
-from anemoi.training.data.multidataset import MultiDataset
-from anemoi.training.utils.worker_init import worker_init_func
-dataset = MultiDataset({"data": {"dataset_config": {"dataset": "an.zarr"}}}, [0, 1], timestep="6h")
-grid_size = dataset.datasets["data"].grid_size
-dataset.shard_shapes = {"data": [grid_size]}  # as its strategy does for one rank
-loader = torch.utils.data.DataLoader(
-    dataset, batch_size=2, num_workers=1, worker_init_fn=worker_init_func, persistent_workers=True,
-    collate_fn=lambda samples: [torch.stack([each["data"] for each in samples])],
-)
-"""
-
-
-def test_dates_of_anemoi_training_are_read_and_decoded(seen, tmp_path):
-    if find_spec("anemoi") is None or find_spec("anemoi.training") is None:
-        pytest.skip("anemoi-training is not installed: .ci/run --all has it")
-    from anemoi_stand_in import write_anemoi_store
-
-    write_anemoi_store(tmp_path / "an.zarr", n_dates=20)
-    found = seen(VISION + DATES)
-    (loader,) = loaders(found)
-    assert (loader.workers, loader.name, loader.unseen) == (1, "MultiDataset", [])
-    run = Run(found.profile).of_rank()
-    delivered = sum(int(n) for n in run.deliveries.nbytes if n > 0)
-    told = stages(found.profile)
-    assert delivered == 2 * 19 * 2 * 4 * 48 * 4  # epochs, samples, dates, variables, points
-    # Every chunk is a date, which two samples have.
-    assert told["decode"][0] >= 2 * 19 * 2
-    assert told["read"][1] > 0

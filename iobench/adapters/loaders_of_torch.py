@@ -1,4 +1,7 @@
-"""Adapter to torchdata.nodes: what a loop waits for its ``Loader``, which is opaque loading."""
+"""Adapter to loaders of torch's tensors that are not torch's own: torchdata.nodes', physicsnemo's.
+
+What a loop waits for them is opaque loading: which of their threads made a batch is not known.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,16 @@ if TYPE_CHECKING:
     from iobench.adapters.patches import Patches
 
 OBSERVING: Final = "iobench.torch.observing"
+CLASSES: Final = {
+    "physicsnemo.datapipes.dataloader": "DataLoader",
+    "torchdata.nodes.loader": "Loader",
+}
 
 
 def adapt(patches: Patches, module: Any) -> None:
-    """Record passes over ``Loader``, as those over other loaders of torch are."""
+    """Record passes over a loader, as those over other loaders of torch are."""
 
     def __iter__(own: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda loader: import_module(OBSERVING).observed_iter(loader, own)
 
-    patches.put(module.Loader, "__iter__", __iter__)
+    patches.put(getattr(module, CLASSES[module.__name__]), "__iter__", __iter__)
