@@ -94,6 +94,8 @@ def _in_one_line(path: str) -> Iterator[None]:
 @lru_cache(maxsize=16)
 def _repository(path: str, process: int) -> Any:
     icechunk, place = _load(path), as_path(path)
+    if "ICECHUNK_LOG" not in os.environ:  # it warns of commits, which are not made here
+        icechunk.set_logs_filter("error")
     with _in_one_line(path):
         storage = _storage(icechunk, place)
         config = icechunk.Repository.fetch_config(storage)

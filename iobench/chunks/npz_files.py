@@ -53,8 +53,9 @@ def inspect_npz(path: Path) -> SourceFile:
         )
         every |= dict(zip(dims, shape, strict=True))
         packing = Packing(dtype.newbyteorder("<").str, dtype.newbyteorder("<").str)
+        chunk = tuple(max(1, length) for length in shape)
         variables[name] = ChunkedVariable(
-            name, dims, shape, packing, 0, {}, chunk=shape, library="numpy"
+            name, dims, shape, packing, 0, {}, chunk=chunk, library="numpy"
         )
     return SourceFile(path, every, variables, skipped, kind="npz")
 

@@ -54,7 +54,7 @@ def inspect_table(path: Path) -> SourceFile:
         packing = Packing(dtype, dtype)
         variables[field.name] = ChunkedVariable(
             field.name, (ROW, *own), (n_rows, *shape), packing, 0, {},
-            chunk=(chunk, *shape), library="pyarrow",
+            chunk=(chunk, *(max(1, length) for length in shape)), library="pyarrow",
         )  # fmt: skip
     kind = "Parquet" if table.is_parquet else "Arrow"
     return SourceFile(path, dims, variables, skipped, kind=kind)
@@ -109,6 +109,7 @@ class _Table:
             column = pa.chunked_array([self._reader.get_batch(n)[name] for n in spans])
         else:
             column = self._reader[name]
+        column.validate(full=True)  # a damaged one would end the process
         return column.slice(start - first, stop - start)
 
 

@@ -28,7 +28,11 @@ zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
 
 VALUES = np.random.default_rng(0).integers(0, 9, (4, 6, 5)).astype("<f4")
 CLASSIC = ("NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA")
-CONTAINERS = (*CLASSIC, "NETCDF4", "zarr 2", "zarr 3", "zarr 3 shards", "GRIB 1", "GRIB 2")
+CONTAINERS = (
+    *CLASSIC, "NETCDF4", "zarr 2", "zarr 3", "zarr 3 shards", "GRIB 1", "GRIB 2", "references",
+    "npz", "Parquet", "Arrow",
+)  # fmt: skip
+SUFFIXES = {"G": ".grib", "z": ".zarr", "r": ".json", "n": ".npz", "P": ".parquet", "A": ".arrow"}
 PEAK_NBYTES = 1 << 25
 WORDS = (b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\0\0\0", bytes(4), b"\0\0\0\x01", b"\0\0\0\x0b")
 NASTY = (
@@ -53,6 +57,27 @@ def write(path, container):
             content += eccodes.codes_get_message(handle)
             eccodes.codes_release(handle)
         path.write_bytes(content)
+        return [(path, 0)]
+    if container == "references":
+        raw = path.with_name("raw")
+        raw.write_bytes(VALUES.tobytes())
+        array = {"zarr_format": 2, "shape": [4, 6, 5], "chunks": [2, 6, 5], "dtype": "<f4",
+                 "order": "C", "compressor": None, "fill_value": None, "filters": None}  # fmt: skip
+        chunks = {"v/0.0.0": ["raw", 0, 240], "v/1.0.0": ["raw", 240, 240]}
+        dims = {"_ARRAY_DIMENSIONS": ["y", "z", "x"]}
+        own = {".zgroup": {"zarr_format": 2}, "v/.zarray": array, "v/.zattrs": dims}
+        path.write_text(json.dumps({"version": 1, "refs": own | chunks}))
+        return [(path, 0)]
+    if container == "npz":
+        np.savez_compressed(path, v=VALUES)
+        return [(path, 0)]
+    if container in ("Parquet", "Arrow"):
+        pa = pytest.importorskip("pyarrow", reason="writes tables")
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(VALUES.reshape(-1)), 30)
+        if container == "Arrow":
+            pytest.importorskip("pyarrow.feather").write_feather(pa.table({"v": lists}), path)
+        else:
+            pytest.importorskip("pyarrow.parquet").write_table(pa.table({"v": lists}), path)
         return [(path, 0)]
     if container.startswith("zarr"):
         group = zarr.open_group(path, mode="w", zarr_format=int(container[5]))
@@ -81,7 +106,8 @@ def write(path, container):
 
 def all_samples(path, folder):
     """Make all samples of a user's file, as a profile does."""
-    dim = "time" if path.suffix == ".grib" else "y"
+    dims = {".grib": "time", ".npz": "dim_0", ".parquet": "row", ".arrow": "row"}
+    dim = dims.get(path.suffix, "y")
     dataset = UserFiles([path], sample_dim=dim)
     locator = SimpleNamespace(cache_dir=folder, stand_in=False, progress=lambda *_: None)
     for where in dataset.samples(dataset.files(locator), locator).where:
@@ -130,7 +156,7 @@ def damaged(content, first, random):
 )
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_what_is_damaged_is_refused_in_one_line_or_read(tmp_path, container, seed, n):
-    path = tmp_path / {"G": "file.grib", "z": "file.zarr"}.get(container[0], "file.nc")
+    path = tmp_path / f"file{SUFFIXES.get(container[0], '.nc')}"
     files = write(path, container)
     all_samples(path, tmp_path / "cache")  # imports what it needs
     random, n_refused = Random(f"{container} {seed}"), 0
