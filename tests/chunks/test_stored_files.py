@@ -19,7 +19,6 @@ import xarray
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import iobench
 from iobench.chunks.boxes import Box, box_ranges, index_box, index_row, read_box
 from iobench.chunks.chunk_codecs import unshuffle
 from iobench.chunks.netcdf.file import inspect_netcdf
@@ -331,16 +330,6 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "file.nc")
     with pytest.raises(StorageError, match=r"file\.nc: is a pipe or device, not a file"):
         inspect_netcdf(tmp_path / "file.nc")
-
-
-def test_other_filters_are_refused(tmp_path):
-    path = write_netcdf(tmp_path / "file.nc", compression="szip", chunksizes=(7, 5, 6))
-    with netCDF4.Dataset(path, "a") as file:
-        file.createVariable("plain", "f4", ("time", "x"))[:] = VALUES[:, 0]
-    with pytest.raises(FileFormatError, match=r"'v' .* \(HDF5 filter szip.*variables=.*h5repack"):
-        iobench.open_dataset(path, sample_dim="time")
-    samples = iobench.open_dataset(path, sample_dim="time", variables=("plain",))
-    np.testing.assert_array_equal(samples[3]["plain"], VALUES[3, 0])
 
 
 def test_groups_and_texts_are_listed_and_a_group_may_be_named(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from pathlib import Path
 from typing import ClassVar
 from unittest import mock
 
@@ -20,7 +19,6 @@ from iobench.errors import MissingFileError, OptionError
 from iobench.registry import dataset_names, find_dataset
 from iobench.testing import DatasetTests, StandInTests
 
-REAL = Path(__file__).parents[1] / "data" / "maelstrom-yr"
 NAMES = dataset_names()
 MORE = (
     "maelstrom-yr size=5GB probabilistic_target=true predict_diff=true",
@@ -70,16 +68,6 @@ class TestEveryName(DatasetTests):
     def files(self, dataset, tiny_root, tmp_path):
         assert isinstance(dataset, Synthesizer)
         return dataset.files(FileLocator(stand_in=tiny_root(dataset), cache_dir=tmp_path))
-
-
-class TestRealFiles(DatasetTests):
-    @pytest.fixture
-    def dataset(self):
-        return find_dataset("maelstrom-yr", size="5GB")
-
-    @pytest.fixture
-    def files(self, dataset, tmp_path):
-        return dataset.files(FileLocator(data_dir=REAL, cache_dir=tmp_path))
 
 
 class TestStandIns(StandInTests):
@@ -142,18 +130,6 @@ def test_a_name_alone_is_profiled_described_and_planned(name, iobench_here, stor
     assert not any("('" in each["text"] for each in answer["options"])
     plan = iobench_here("convert", name, "out", *tiny[1:], "--to", "zarr", "--dry-run")
     assert plan.returncode == 0, plan.stderr
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_tables_of_published_figures_have_five_in_order(name):
-    published = find_dataset(name).published
-    for table in published.tables.values() if published else ():
-        assert set(table) <= {"epoch", "batch", "forward", "backward", "I/O"}
-        for low, mean, median, high, stdev in table.values():
-            assert 0 < low <= min(mean, median) <= max(mean, median) <= high
-            assert 0 <= stdev <= high - low
-        if "batch" in table:
-            assert table["epoch"][1] > table["batch"][3]  # an epoch holds its longest batch
 
 
 # ---- coordinates: of the others the time, and what they have beside
@@ -224,14 +200,6 @@ def test_the_point_of_a_turbine_is_where_its_weather_is_taken(prepared):
     times = xarray.decode_cf(xarray.Dataset({"t": ("t", known["time"].values, {"units": units})}))
     spelled = np.datetime_as_string(times.t.values, unit="m")
     np.testing.assert_array_equal(spelled, index.coordinate)
-
-
-def test_columns_of_radiation_lie_where_their_file_says(prepared):
-    _, files, index = prepared("maelstrom-radiation", patch="0,10")
-    read = [xarray.load_dataset(path) for path in files[: len(files) // 2]]
-    for name in ("lat", "lon"):
-        expected = np.concatenate([file[name].values for file in read])
-        np.testing.assert_array_equal(index.meteorology[name].values, expected)
 
 
 # ---- options

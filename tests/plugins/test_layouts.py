@@ -54,18 +54,6 @@ def test_yr_has_names_units_and_coordinates_of_the_real_crop(prepared):
             np.testing.assert_allclose(made[name][:6, :4], real[name][:], atol=1e-4)
 
 
-@pytest.mark.long
-def test_the_target_of_ens10_is_the_field_at_start_plus_48_hours(prepared):
-    _, files, _ = prepared("maelstrom-ens10")
-    with netCDF4.Dataset(files[-1]) as file:
-        times = netCDF4.num2date(file["time"][:], file["time"].units)
-        assert [time.strftime("%Y%m%d%H") for time in times] == [
-            "2015010300", "2015010600", "2016010300", "2016010600",
-        ]  # fmt: skip
-        assert file["t2m"].dimensions == ("time", "latitude", "longitude")
-        assert file["t2m"].chunking() == "contiguous"
-
-
 def test_messages_of_ens10_have_the_real_headers(tmp_path):
     dataset = find_dataset("maelstrom-ens10")
     default = dataset.stand_in(scale=None, tiny=False, seed=0)

@@ -21,7 +21,6 @@ from iobench.recording.process_io import read_process_io
 from iobench.registry import find_dataset
 from iobench.stores import FeatureKind, frame_example
 from iobench_maelstrom.ens10.point_statistics import keep_statistics, member_moments
-from iobench_maelstrom.power.features import wind_direction, year_part
 from iobench_maelstrom.radiation.files import INPUTS, POSITIONS
 from iobench_maelstrom.radiation.tf_dataset import FEATURES
 from iobench_maelstrom.yr.dataset import PatchGrid
@@ -371,19 +370,6 @@ def test_features_of_power_equal_a_computation_with_xarray(prepared, turbine, le
         sample = make_sample(dataset, where)
         np.testing.assert_allclose(sample["features"], features[number], rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(sample["production"], produced[number], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("u", "v", "angle"),
-    [(1, 0, 90), (0, 2, 0), (0, -2, 180), (-1, 0, 90), (1, 1, 45), (-1, 1, 135)],
-)
-def test_wind_direction_is_the_notebooks(u, v, angle):
-    assert wind_direction(u, v) == pytest.approx(angle)
-
-
-def test_part_of_the_year():
-    days = np.array(["2020-01-01", "2020-12-31", "2019-07-02"], "datetime64[D]").astype(int)
-    assert [year_part(day) for day in days.tolist()] == pytest.approx([0, 1, 182 / 365])
 
 
 def test_hours_without_production_are_left_out_and_negative_production_is_none(own_files, sampled):
