@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from iobench.loaders.measure import (
     measure,
     parse_compute,
 )
-from iobench.loaders.pipeline import Pipeline, Step, dataset_pipeline
+from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.planned_loaders import IterableLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchPlan, plan_batches
@@ -292,20 +292,6 @@ def test_the_failed_sample_is_named(run):
 )
 def test_bytes_are_counted_or_unknown(value, nbytes):
     assert handed_on_nbytes(value) == nbytes
-
-
-@pytest.mark.parametrize(
-    ("fused", "expected"),
-    [
-        ((), [(Kind.READ, ""), (Kind.DECODE, ""), (Kind.PREPROCESS, "")]),
-        (("read", "decode"), [(Kind.FUSED, "read+decode"), (Kind.PREPROCESS, "")]),
-        (("decode", "preprocess"), [(Kind.READ, ""), (Kind.FUSED, "decode+preprocess")]),
-    ],
-)
-def test_a_dataset_has_three_steps_and_fused_ones_are_one(fused, expected):
-    dataset = SimpleNamespace(fused=fused, read=len, decode=len, preprocess=len)
-    index = SimpleNamespace(spec=None, where=(1, 2))
-    assert [(step.kind, step.label) for step in dataset_pipeline(dataset, index).steps] == expected
 
 
 # -- what can only be iterated over: batches in its order, each one stage --------------------------

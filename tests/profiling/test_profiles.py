@@ -15,9 +15,6 @@ import numpy as np
 import pytest
 
 from iobench.cli import main
-from iobench.errors import OptionError
-from iobench.profiling.config import RunConfig
-from iobench.profiling.profile_run import profile
 from iobench.profiling.tracing import ProfileTracing
 from iobench.recording.digests import read_digests
 from iobench.storage.darshan_setup import find_runtime
@@ -225,14 +222,6 @@ class Notes(list[str]):
         self.append(text)
 
 
-def test_off_says_nothing_and_sets_nothing(tmp_path: Path) -> None:
-    screen, before = Notes(), dict(os.environ)
-    with closing(ProfileTracing(("off",), screen)) as tracing:
-        tracing.begin(tmp_path, [], [])
-    assert tracing.document["state"] == "off"
-    assert (screen, dict(os.environ), list(tmp_path.iterdir())) == ([], before, [])
-
-
 def test_without_a_runtime_it_measures_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,13 +243,6 @@ def test_a_process_that_is_not_the_command_lines_is_never_replaced(
     tracing = ProfileTracing(("auto",), Notes())
     assert tracing.document["state"] == "off"
     assert "/soft/libdarshan.so" in tracing.document["reason"]
-
-
-def test_logs_of_the_users_own_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="no such file or folder"):
-        profile(RunConfig(targets=("nothing",), darshan=(str(tmp_path / "logs"),)), Notes())
-    tracing = ProfileTracing((str(tmp_path),), Notes())
-    assert tracing.document["logs"] == [str(tmp_path)]
 
 
 @pytest.mark.long
