@@ -1,4 +1,4 @@
-"""What advice says of seventeen training scripts, and what each change then gains.
+"""What advice says of eighteen training scripts, and what each change then gains.
 
     python tests/benchmarks/advice_held.py
 
@@ -240,6 +240,9 @@ SCRIPTS = {
     "slow targets": Script(
         fields(Fields, 480, sleep, 14, shuffle=True, read=(sleep, 6, 20), decode=(crunch, 1)),
         Knobs(), ("read",), tries(3, 4, in_order=False)),
+    "a batch in the way": Script(
+        fields(Fields, 480, sleep, 24, shuffle=True, read=(sleep, 3, 60)),
+        Knobs(3), (), tries(prefetch=0, in_order=False)),
     "lock of all workers": Script(
         fields(Fields, 400, sleep, 8, read=(locked, 10), preprocess=(crunch, 3)),
         Knobs(), ("read", "preprocess"), tries(1, 3, 4)),
