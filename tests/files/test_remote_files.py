@@ -4,11 +4,8 @@ import multiprocessing
 import os
 import pickle
 import sys
-import threading
-import urllib.parse
 from contextlib import ExitStack
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -204,107 +201,23 @@ def test_a_bucket_that_is_not_there_is_one_line(bucket):
             act()
 
 
-# -- other stores ------------------------------------------------------------------------------
-
-
-class Blobs(BaseHTTPRequestHandler):
-    """Objects in memory as Azure and GCS hand them out: put whole, conditions, ranges, listings."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        """Say nothing."""
-
-    def answer(self, status, body=b"", nbytes=None, **headers):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body) if nbytes is None else nbytes))
-        self.send_header("Last-Modified", "Sat, 28 Nov 2026 00:00:00 GMT")
-        self.send_header("ETag", '"1"')
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    @property
-    def name(self):
-        return urllib.parse.unquote(self.path.partition("?")[0])
-
-    def do_HEAD(self):
-        blob = self.server.blobs.get(self.name)
-        self.answer(404 if blob is None else 200, nbytes=len(blob or b""))
-
-    def do_PUT(self):
-        data = self.rfile.read(int(self.headers["Content-Length"]))
-        conditions = (
-            self.headers.get("If-None-Match"),
-            self.headers.get("x-goog-if-generation-match"),
-        )
-        if conditions != (None, None) and self.name in self.server.blobs:
-            return self.answer(409 if conditions[0] else 412)
-        self.server.blobs[self.name] = data
-        return self.answer(201)
-
-    def do_GET(self):
-        if "list" in self.path.partition("?")[2]:
-            return self.answer(200, self.listing("comp=list" in self.path).encode())
-        data = self.server.blobs[self.name]
-        first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
-        part = data[int(first) : int(last or len(data)) + 1]
-        span = f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"
-        return self.answer(206 if "Range" in self.headers else 200, part, Content_Range=span)
-
-    def listing(self, is_azure):
-        blobs = {key.rpartition("/box/")[2]: len(data) for key, data in self.server.blobs.items()}
-        if is_azure:
-            one = (
-                "<Blob><Name>{}</Name><Properties><Content-Type>x/y</Content-Type><Content-Length>{}</Content-Length>"
-                "<Last-Modified>Sat, 28 Nov 2026 00:00:00 GMT</Last-Modified></Properties></Blob>"
-            )
-            found = "".join(one.format(*each) for each in blobs.items())
-            return f"<EnumerationResults><Blobs>{found}</Blobs></EnumerationResults>"
-        one = (
-            "<Contents><Key>{}</Key><Size>{}</Size><ETag>1</ETag>"
-            "<LastModified>2026-11-28T00:00:00.000Z</LastModified></Contents>"
-        )
-        found = "".join(one.format(*each) for each in blobs.items())
-        return f"<ListBucketResult>{found}</ListBucketResult>"
-
-
 @pytest.mark.parametrize(
-    ("url", "environment"),
+    ("url", "environment", "kind"),
     [
-        ("gs://box/a/x.bin", {"GOOGLE_BASE_URL": "{}", "GOOGLE_BEARER_TOKEN": "word"}),
-        (
-            "az://box/a/x.bin",
-            {
-                "AZURE_STORAGE_ENDPOINT": "{}/me",
-                "AZURE_STORAGE_ACCOUNT_NAME": "me",
-                "AZURE_SKIP_SIGNATURE": "true",
-            },
-        ),
+        ("gs://box/a/x.bin", {"GOOGLE_BEARER_TOKEN": "word"}, "GCSStore"),
+        ("az://box/a/x.bin", {"AZURE_STORAGE_ACCOUNT_NAME": "me"}, "AzureStore"),
+        ("abfss://box@me.dfs.core.windows.net/a/x.bin", {}, "AzureStore"),
+        ("s3a://box/a/x.bin", {"AWS_SKIP_SIGNATURE": "true"}, "S3Store"),
     ],
 )
-def test_other_stores_are_asked_where_the_environment_says(monkeypatch, url, environment):
+def test_other_stores_are_asked_as_the_environment_says(monkeypatch, url, environment, kind):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     forget_stores()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Blobs)
-    server.daemon_threads, server.blobs = True, {}
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value.format(f"http://127.0.0.1:{server.server_port}"))
-        place = URL(url)
-        assert create(place, b"0123456789") is not None
-        assert create(place, b"other") is None
-        assert place.stat().st_size == 10
-        assert bytes(read_ranges([FileRange(place, 2, 3)])[0]) == b"234"
-        assert [*find_below(place.parent)] == ["x.bin"]
-        assert str(place) == url
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-        forget_stores()
+    store, key = objects.store_of(URL(url))
+    assert (type(store).__name__, key) == (kind, "a/x.bin")
+    assert str(URL(url)) == url
+    forget_stores()
 
 
 # -- who asks, and what is said ----------------------------------------------------------------
