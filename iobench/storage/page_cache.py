@@ -26,28 +26,21 @@ READ_NBYTES = 8 << 20
 def evict(files: Sequence[Path]) -> None:
     """Write back and drop the cached pages of the files; those that a process has mapped stay."""
     _refuse_remote(files, "cold")
-    for file in _whole(files):
-        fd = _open(file)
-        try:
-            os.fsync(fd)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(fd)
+    for _, fd in _opened(files):
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def warm_up(files: Sequence[Path]) -> None:
     """Read every byte of the files once, so that the page cache holds what fits."""
     _refuse_remote(files, "warm")
     buffer = bytearray(READ_NBYTES)
-    for file in _whole(files):
-        fd = _open(file)
+    for file, fd in _opened(files):
         try:
             while os.readv(fd, [buffer]):
                 pass
         except OSError as error:
             raise StorageError(f"{file}: cannot be read: {error.strerror}") from error
-        finally:
-            os.close(fd)
 
 
 def residency(files: Sequence[Path]) -> float | None:
@@ -59,15 +52,11 @@ def residency(files: Sequence[Path]) -> float | None:
         return None
     n_pages = resident = 0
     in_page_cache: dict[int, bool] = {}
-    for file in _whole(files):
-        fd = _open(file)
-        try:
-            device = os.fstat(fd).st_dev
-            if device not in in_page_cache:
-                in_page_cache[device] = file_system_of(file).in_page_cache
-            result = pages_of(fd) if in_page_cache[device] else None
-        finally:
-            os.close(fd)
+    for file, fd in _opened(files):
+        device = os.fstat(fd).st_dev
+        if device not in in_page_cache:
+            in_page_cache[device] = file_system_of(file).in_page_cache
+        result = pages_of(fd) if in_page_cache[device] else None
         if result is None:
             return None
         resident += result[0]
@@ -103,11 +92,17 @@ def _whole(files: Sequence[Path]) -> Iterator[Path]:
             yield file
 
 
-def _open(file: Path) -> int:
-    try:
-        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise StorageError(f"{file}: cannot be opened: {error.strerror}") from error
+def _opened(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
+    """Yield each file with a descriptor that is open until the next one is taken."""
+    for file in _whole(files):
+        try:
+            fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StorageError(f"{file}: cannot be opened: {error.strerror}") from error
+        try:
+            yield file, fd
+        finally:
+            os.close(fd)
 
 
 AT_ONCE: Final = 128 << 20
