@@ -184,33 +184,23 @@ def _inflating() -> Any:
 
 
 def _inflated(name: str, content: Any, limit: int) -> bytes:
-    """Inflate all streams of a chunk, up to one byte more than it may hold."""
-    whole, library = b"", _inflating()
-    left = content if isinstance(content, memoryview) else as_bytes(content).data
-    while len(left) or not whole:
-        stream: Any
-        if name in DEFLATED:
-            stream = library.decompressobj(DEFLATED[name])
-        elif name == "bz2":
-            stream = bz2.BZ2Decompressor()
-        else:
-            stream = lzma.LZMADecompressor(memlimit=MAX_DICTIONARY_NBYTES)
-        try:
-            part = stream.decompress(left, limit + 1 - len(whole))
-        except (OSError, lzma.LZMAError):
-            if whole:  # what follows the last stream is none
-                break
-            raise
-        except library.error as error:
-            raise zlib.error(str(error)) from error
-        whole = whole + part if whole else part
-        if len(whole) > limit:
-            raise DamagedChunkError(f"it decodes to more than the {limit} bytes expected")
-        if not stream.eof:
-            raise EOFError("its compressed bytes end early")
-        if name == "zlib" or not part:
-            break
-        left = memoryview(stream.unused_data.lstrip(b"\0"))
+    """Inflate a chunk, up to one byte more than it may hold."""
+    library = _inflating()
+    stream: Any
+    if name in DEFLATED:
+        stream = library.decompressobj(DEFLATED[name])
+    elif name == "bz2":
+        stream = bz2.BZ2Decompressor()
+    else:
+        stream = lzma.LZMADecompressor(memlimit=MAX_DICTIONARY_NBYTES)
+    try:
+        whole: bytes = stream.decompress(as_bytes(content).data, limit + 1)
+    except library.error as error:
+        raise zlib.error(str(error)) from error
+    if len(whole) > limit:
+        raise DamagedChunkError(f"it decodes to more than the {limit} bytes expected")
+    if not stream.eof:
+        raise EOFError("its compressed bytes end early")
     return whole
 
 
