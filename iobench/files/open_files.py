@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from iobench.errors import (
     FileFormatError,
@@ -295,18 +294,9 @@ class FileSet:
         """Return a file's mapping."""
         return self.opened(number).mapped()
 
-    def read(self, ranges: Sequence[tuple[Path, int, int]]) -> list[memoryview]:
-        """Return the bytes of ranges of the files, in buffers of their own."""
-        buffers = []
-        last, file = None, None
-        for path, offset, nbytes in ranges:
-            # numpy, not bytearray: large arrays get huge pages, a third of the time of small ones.
-            view = np.empty(nbytes, dtype=np.uint8).data
-            if file is None or path is not last:
-                last, file = path, self.opened(self._numbers[path])
-            file.fill(view, offset)
-            buffers.append(view)
-        return buffers
+    def at(self, path: Path) -> OpenFile:
+        """Return a file by its path."""
+        return self.opened(self._numbers[path])
 
     def close(self) -> None:
         """Close them, once no thread reads from them any more."""

@@ -20,7 +20,7 @@ from iobench.files.open_files import SOURCE_FILE, OpenFile, forget_files, not_op
 from iobench.files.urls import URL, as_path, is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 F = TypeVar("F")
 REMOTE_FILES: Final = 128
@@ -165,20 +165,11 @@ def _listed(folder: Path) -> Path:
     return folder.with_listing() if isinstance(folder, URL) else folder
 
 
-def read_extents(extents: Sequence[FileRange[str]]) -> list[memoryview]:
-    """Read extents, neighbours at once."""
-    are_remote = {path: is_url(path) for path in {path for path, _, _ in extents}}
-    is_remote = any(are_remote.values())
-    if is_remote and not all(are_remote.values()):  # references name both
-        parts: dict[bool, list[int]] = {False: [], True: []}
-        for number, (path, _, _) in enumerate(extents):
-            parts[are_remote[path]].append(number)
-        read = {
-            number: buffer
-            for part in parts.values()
-            for number, buffer in zip(part, read_extents([extents[n] for n in part]), strict=True)
-        }
-        return [read[number] for number in range(len(extents))]
+def read_extents(
+    extents: Sequence[FileRange[Any]], opened: Callable[[Any], OpenFile] = open_file
+) -> list[memoryview]:
+    """Read extents, neighbours at once; ``opened`` returns files of this machine."""
+    is_remote = any(is_url(path) for path in {path for path, _, _ in extents})
     joined = join_ranges(extents, REMOTE_GAP_NBYTES if is_remote else MERGE_GAP_NBYTES)
     buffers = _buffers([nbytes for (_, _, nbytes), _ in joined])
     reads = [whole for whole, _ in joined]
@@ -188,7 +179,7 @@ def read_extents(extents: Sequence[FileRange[str]]) -> list[memoryview]:
             for (path, start, _), buffer in zip(reads, buffers, strict=True)
         ])  # fmt: skip
     else:
-        files = {path: open_file(path) for path in {p for p, _, _ in reads}}
+        files = {path: opened(path) for path in {p for p, _, _ in reads}}
         for path, start, nbytes in reads if len(reads) > 2 else ():  # of two it costs more
             if 0 < nbytes < ADVISED_NBYTES:
                 files[path].announce(start, nbytes)

@@ -7,7 +7,7 @@ A raw Zarr shard, a TFRecord and an ``.npy`` file are the same thing to a loader
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -17,11 +17,9 @@ from iobench.errors import (
     MissingFileError,
     StoreError,
 )
-from iobench.files.atomic import is_local, storage_errors
-from iobench.files.objects import fill_remote
+from iobench.files.atomic import storage_errors
 from iobench.files.open_files import STORE_FILE, FileSet
-from iobench.files.ranges import FileRange, cut_joined, join_ranges
-from iobench.files.urls import URL
+from iobench.files.ranges import FileRange, read_extents
 from iobench.samples import is_number_below
 from iobench.stores.index_file import read_index
 from iobench.stores.rounding import unpack_sample
@@ -36,10 +34,6 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
     from iobench.stores.fields import FieldLayout
     from iobench.stores.manifest import Manifest, Shard
-
-
-GAP_NBYTES: Final = 256 << 10
-"""What lies between two extents of an object that are asked for as one: a request costs as much."""
 
 
 class ExtentTable(msgspec.Struct, frozen=True):
@@ -157,9 +151,10 @@ class ExtentStore:
 
     def read(self, extents: Sequence[FileRange[Path]]) -> list[memoryview]:
         """Return the bytes of each extent; raise StoreError if a file is shorter."""
-        if extents and not is_local(extents[0].file):
-            return read_ranges(extents)
-        return self.files.read(extents)
+        try:
+            return read_extents(extents, lambda path: self.files.at(path))
+        except (MissingFileError, FileFormatError) as error:  # an object
+            raise StoreError(f"{error}; or convert to a new folder") from error
 
     def decode(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
         """Return the sample's arrays, views of ``raw`` where the container allows.
@@ -242,17 +237,3 @@ def open_file_size(path: Path, *, expected: int) -> int:
             f"{path}: {nbytes} bytes, its store's manifest says {expected}; convert to a new folder"
         )
     return nbytes
-
-
-def read_ranges(extents: Sequence[FileRange[Path]]) -> list[memoryview]:
-    """Return the bytes of extents of one store in a bucket, neighbours asked for as one."""
-    joined = join_ranges(extents, GAP_NBYTES)
-    buffers = [np.empty(whole.nbytes, dtype=np.uint8).data for whole, _ in joined]
-    try:
-        fill_remote([
-            (cast(URL, whole.file), whole.offset, buffer)
-            for (whole, _), buffer in zip(joined, buffers, strict=True)
-        ])  # fmt: skip
-    except (MissingFileError, FileFormatError) as error:
-        raise StoreError(f"{error}; or convert to a new folder") from error
-    return cut_joined(extents, joined, buffers)

@@ -171,7 +171,7 @@ def test_a_store_made_anew_at_the_same_place_is_another_one(paths: list[Path]) -
 def test_a_short_file_says_where_it_ends(paths: list[Path]) -> None:
     files = FileSet(paths, {})
     with pytest.raises(StoreError, match=r"0: the file ends at byte 10, 3 bytes more"):
-        files.read([FileRange(paths[0], 5, 8)])
+        read_extents([FileRange(paths[0], 5, 8)], files.at)
 
 
 @pytest.fixture(scope="module")
