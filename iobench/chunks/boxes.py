@@ -26,7 +26,7 @@ from iobench.chunks.chunked_variable import (
 from iobench.chunks.decoded_chunks import ChunkRow, count_decoded, count_used
 from iobench.chunks.packing import unpack
 from iobench.files.memory import array_for_one_sample
-from iobench.files.ranges import FileRange, read_extents
+from iobench.files.ranges import FileRange, fill_extents, read_extents
 from iobench.samples import SharedBytes
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ Decoder = Callable[["NDArray[Any] | None"], "NDArray[Any]"]
 PICK_NBYTES: Final = 4096
 """Rows of a box shorter than this are read with what lies between them: fewer system calls cost
 less than the bytes they save."""
+IN_PLACE_NBYTES: Final = 1 << 16
+"""Rows no shorter than this are read to where they belong: of others copying costs less."""
 SHARED_PAGES_NBYTES: Final = 1 << 20
 """About so much of a contiguous variable is kept as one where samples share its pages."""
 
@@ -174,6 +176,16 @@ def index_row(variable: ChunkedVariable, axes: Place) -> IndexRow | None:
     shape = tuple([n for axis, n in enumerate(lengths) if axis not in axes])
     steps = tuple([rows.strides[axis] if axis >= 0 else 0 for axis in axes])
     return IndexRow(variable.offset, steps, rows.nbytes, rows.dtype, shape)
+
+
+def rows_in_place(
+    out: NDArray[Any] | None, shape: Place, dtype: np.dtype[Any], nbytes: int
+) -> list[memoryview]:
+    """Return the rows of an array, to be read as they lie; none where it has to be copied."""
+    if out is None or nbytes < IN_PLACE_NBYTES or not out.ndim or not fits(out, shape, dtype):
+        return []
+    whole = out.data.cast("B")
+    return [whole[at : at + nbytes] for at in range(0, len(whole), nbytes)]
 
 
 def _contiguous_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
@@ -328,10 +340,26 @@ class StoredArrays(SharedBytes, frozen=True):
         return [each(target) for each, target in itertools.zip_longest(self.decoders, out)]
 
 
-def read_boxes(cache: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ...]) -> StoredArrays:
-    """Read what the boxes of a sample need and no thread has read or decoded already."""
+def read_boxes(
+    cache: DecodedChunks,
+    boxes: Sequence[Box],
+    sample: tuple[int, ...],
+    out: Sequence[NDArray[Any] | None] = (),
+) -> StoredArrays:
+    """Read what the boxes of a sample need and no thread has read or decoded already.
+
+    Numbers are read into ``out`` where they lie there as in the file.
+    """
     parts = [_part(box, cache, sample[0]) for box in boxes]
     plain = [[] if part else box_ranges(box) for box, part in zip(boxes, parts, strict=True)]
+    in_place: dict[int, list[memoryview]] = {}
+    for number, (array, box, ranges) in enumerate(zip(out, boxes, plain, strict=False)):
+        if ranges and box.variable.is_contiguous:
+            rows = _rows(box.variable.packing.stored, box.variable.shape, box.lengths)
+            nbytes = rows.nbytes if rows.is_whole else 0
+            if views := rows_in_place(array, box.shape, rows.dtype, nbytes):
+                fill_extents(ranges, views)
+                in_place[number], plain[number] = views, []
     beside = list(itertools.chain.from_iterable(plain))
     part_of: dict[ChunkKey, _Part] = {
         (part.row, place): part for part in parts if part for place in part.places
@@ -352,14 +380,22 @@ def read_boxes(cache: DecodedChunks, boxes: Sequence[Box], sample: tuple[int, ..
     held = dict(zip(part_of, bundles, strict=True))
     rest = iter(buffers)
     decoders: list[Decoder] = []
-    for box, part, ranges in zip(boxes, parts, plain, strict=True):
-        if part is None:
+    for number, (box, part, ranges) in enumerate(zip(boxes, parts, plain, strict=True)):
+        if number in in_place:
+            decoders.append(functools.partial(_as_read, out[number]))
+        elif part is None:
             stored = [next(rest) for _ in ranges]
             decoders.append(functools.partial(_plain_array, box, stored))
         else:
             own_bundles = {place: held[part.row, place] for place in part.places}
             decoders.append(functools.partial(part.joined, own_bundles))
-    return StoredArrays([*buffers, *own], decoders, any(each.is_absent for each in bundles))
+    every = [*buffers, *own, *itertools.chain.from_iterable(in_place.values())]
+    return StoredArrays(every, decoders, any(each.is_absent for each in bundles))
+
+
+def _as_read(values: Any, out: NDArray[Any] | None = None) -> Any:
+    """Return numbers that lie where they belong."""
+    return values
 
 
 @functools.lru_cache(maxsize=1024)

@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from iobench.chunks.boxes import Box, StoredArrays, index_box, index_row, read_boxes
+from iobench.chunks.boxes import (
+    Box,
+    StoredArrays,
+    index_box,
+    index_row,
+    read_boxes,
+    rows_in_place,
+)
 from iobench.chunks.chunked_variable import ChunkedVariable, check_known
 from iobench.chunks.decoded_chunks import DecodedChunks
 from iobench.chunks.packing import unpack
 from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
 from iobench.datasets.plain_loop import VariablePart
 from iobench.errors import OptionError
-from iobench.files.ranges import read_extents
+from iobench.files.ranges import fill_extents, read_extents
 from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
@@ -140,20 +147,31 @@ class ChunkedSamples:
 
     # ---- the steps
 
-    def read(self, where: Any) -> Any:
-        """Return the bytes of the sample's hyperslabs; its arrays where a library decodes them."""
-        return self.decode(self._read(where), where) if self.fused else self._read(where)
+    def read(self, where: Any, out: Mapping[str, NDArray[Any]] | None = None) -> Any:
+        """Return the bytes of the sample's hyperslabs; its arrays where a library decodes them.
 
-    def _read(self, where: Any) -> Any:
+        Numbers that lie in ``out`` as in the file are read there.
+        """
+        return self.decode(self._read(where, {}), where) if self.fused else self._read(where, out)
+
+    def _read(self, where: Any, out: Mapping[str, NDArray[Any]] | None) -> Any:
         sample = tuple(where[: 1 + len(self._dims)])
         if (places := self._places(where)) is None:
             boxes = [_box(each, file, self._dims) for each, file in self._slabs(where)]
-        else:
-            indexes = sample[1:]
-            if None not in [each.row for each in places]:
-                return read_extents([each.row.at(each.path, indexes) for each in places])
+            return read_boxes(self._chunks, boxes, sample)
+        indexes, targets = sample[1:], [(out or {}).get(each.name) for each in places]
+        if None in [each.row for each in places]:
             boxes = [index_box(path, each, axes, indexes) for _, each, path, axes, _ in places]
-        return read_boxes(self._chunks, boxes, sample)
+            return read_boxes(self._chunks, boxes, sample, targets)
+        extents = [each.row.at(each.path, indexes) for each in places]
+        views = [
+            rows_in_place(target, each.row.shape, each.row.dtype, each.row.nbytes)
+            for each, target in zip(places, targets, strict=True)
+        ]
+        in_place = [number for number, view in enumerate(views) if view]
+        fill_extents([extents[n] for n in in_place], [views[n][0] for n in in_place])
+        rest = iter(read_extents([n for n, view in zip(extents, views, strict=True) if not view]))
+        return [view[0] if view else next(rest) for view in views]
 
     def decode(self, raw: Raw, where: Any, out: Mapping[str, NDArray[Any]] | None = None) -> Arrays:
         """Return the arrays of the sample's bytes by name, made in ``out`` where they can be."""
@@ -162,7 +180,10 @@ class ChunkedSamples:
             if isinstance(raw, StoredArrays):
                 every = raw.arrays(rows)
             else:
-                every = [each.row.array(data) for each, data in zip(places, raw, strict=True)]
+                every = [
+                    row if row is not None and data.obj is row else each.row.array(data)
+                    for each, data, row in zip(places, raw, rows, strict=True)
+                ]
             return {
                 each.name: unpack(stored, each.variable.packing, row)
                 for each, stored, row in zip(places, every, rows, strict=True)

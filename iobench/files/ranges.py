@@ -172,20 +172,28 @@ def read_extents(
     is_remote = any(is_url(path) for path in {path for path, _, _ in extents})
     joined = join_ranges(extents, REMOTE_GAP_NBYTES if is_remote else MERGE_GAP_NBYTES)
     buffers = _buffers([nbytes for (_, _, nbytes), _ in joined])
-    reads = [whole for whole, _ in joined]
-    if is_remote:
+    fill_extents([whole for whole, _ in joined], buffers, opened)
+    return cut_joined(extents, joined, buffers)
+
+
+def fill_extents(
+    extents: Sequence[FileRange[Any]],
+    buffers: Sequence[memoryview],
+    opened: Callable[[Any], OpenFile] = open_file,
+) -> None:
+    """Fill a buffer from each extent."""
+    if any(is_url(path) for path in {path for path, _, _ in extents}):
         fill_remote([
             (cast(URL, as_path(path)), start, buffer)
-            for (path, start, _), buffer in zip(reads, buffers, strict=True)
+            for (path, start, _), buffer in zip(extents, buffers, strict=True)
         ])  # fmt: skip
-    else:
-        files = {path: opened(path) for path in {p for p, _, _ in reads}}
-        for path, start, nbytes in reads if len(reads) > 2 else ():  # of two it costs more
-            if 0 < nbytes < ADVISED_NBYTES:
-                files[path].announce(start, nbytes)
-        for (path, start, _), buffer in zip(reads, buffers, strict=True):
-            files[path].fill(buffer, start)
-    return cut_joined(extents, joined, buffers)
+        return
+    files = {path: opened(path) for path in {p for p, _, _ in extents}}
+    for path, start, nbytes in extents if len(extents) > 2 else ():  # of two it costs more
+        if 0 < nbytes < ADVISED_NBYTES:
+            files[path].announce(start, nbytes)
+    for (path, start, _), buffer in zip(extents, buffers, strict=True):
+        files[path].fill(buffer, start)
 
 
 def _buffers(sizes: Sequence[int]) -> list[memoryview]:

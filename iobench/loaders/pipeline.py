@@ -79,9 +79,10 @@ def dataset_pipeline(
     dataset: Dataset, index: SampleIndex, samples: Sequence[int] | None = None
 ) -> Pipeline:
     """Return the steps ``read``, ``decode``, ``preprocess`` of a dataset, fused as it says."""
-    in_place = getattr(dataset, "keeps_decoded", False)
+    in_place = {"decode"} if getattr(dataset, "keeps_decoded", False) else set()
+    in_place |= {"read"} if in_place and getattr(dataset, "reads_in_place", False) else set()
     steps = tuple(
-        Step(STEP_KINDS[name], "", run, name == "decode" and in_place)
+        Step(STEP_KINDS[name], "", run, name in in_place)
         if name in STEP_KINDS
         else Step(Kind.FUSED, name, run)
         for name, run in sample_steps(dataset)

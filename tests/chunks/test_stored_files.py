@@ -19,6 +19,8 @@ import xarray
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+import iobench
+from iobench.chunks import boxes
 from iobench.chunks.boxes import Box, box_ranges, index_box, index_row, read_box
 from iobench.chunks.chunk_codecs import unshuffle
 from iobench.chunks.netcdf.file import inspect_netcdf
@@ -385,6 +387,33 @@ def test_no_more_is_read_than_a_box_needs(tmp_path, name, start, stop, nbytes):
         new.createVariable("rows", "f4", ("y", "l"), contiguous=True)[:] = 0
     box = Box(str(path), inspect_netcdf(path).variables[name], start, stop)
     assert [each for _, _, each in box_ranges(box)] == nbytes
+
+
+@pytest.mark.parametrize("dims", ["tyx", "ytx", "yxt"])
+@pytest.mark.parametrize("order", "<>")
+def test_numbers_that_lie_as_they_are_are_read_into_their_batch(tmp_path, monkeypatch, dims, order):
+    monkeypatch.setattr(boxes, "IN_PLACE_NBYTES", 1)
+    monkeypatch.setattr(boxes, "PICK_NBYTES", 1)
+    lengths, path = dict(zip("tyx", (5, 4, 300), strict=True)), tmp_path / "a.nc"
+    coding = {"scale_factor": np.float32(0.5), "_FillValue": np.float32(3)}
+    whole = np.arange(6000, dtype="f4").reshape([lengths[dim] for dim in dims])
+    with netCDF4.Dataset(path, "w") as file:
+        for dim, length in lengths.items():
+            file.createDimension(dim, length)
+        for name, own in (("plain", {}), ("packed", coding)):
+            fill = own.pop("_FillValue", None)
+            endian = {"<": "little", ">": "big"}[order]
+            how = {"fill_value": fill, "contiguous": True, "endian": endian}
+            made = file.createVariable(name, f"{order}f4", tuple(dims), **how)
+            made.set_auto_maskandscale(False)
+            made.setncatts(own)
+            made[:] = whole
+    samples = iobench.open_dataset(path, sample_dim="t")
+    moved = np.moveaxis(whole, dims.index("t"), 0)
+    (batch,) = samples.loader(5, threads=2, processes=False)
+    np.testing.assert_array_equal(batch["plain"], moved)
+    np.testing.assert_array_equal(batch["packed"], np.where(moved == 3, np.nan, moved * 0.5))
+    np.testing.assert_array_equal(batch["packed"][2], samples[2]["packed"])
 
 
 @given(

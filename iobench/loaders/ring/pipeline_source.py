@@ -172,7 +172,7 @@ class DatasetReader:
         times = [now_ns()]
         for step in self._pipeline.steps:
             if step.takes_out:
-                row = self._row(rows, position)
+                row = row or self._row(rows, position)
                 given = (*given, row)
             given = (step.run(*given), where)
             times.append(now_ns())
