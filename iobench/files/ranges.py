@@ -182,18 +182,19 @@ def fill_extents(
     opened: Callable[[Any], OpenFile] = open_file,
 ) -> None:
     """Fill a buffer from each extent."""
-    if any(is_url(path) for path in {path for path, _, _ in extents}):
-        fill_remote([
-            (cast(URL, as_path(path)), start, buffer)
-            for (path, start, _), buffer in zip(extents, buffers, strict=True)
-        ])  # fmt: skip
-        return
-    files = {path: opened(path) for path in {p for p, _, _ in extents}}
+    paths = {path for path, _, _ in extents}
+    files = {path: None if is_url(path) else opened(path) for path in paths}
+    remote: list[tuple[URL, int, memoryview]] = []
     for path, start, nbytes in extents if len(extents) > 2 else ():  # of two it costs more
-        if 0 < nbytes < ADVISED_NBYTES:
-            files[path].announce(start, nbytes)
+        if (file := files[path]) is not None and 0 < nbytes < ADVISED_NBYTES:
+            file.announce(start, nbytes)
     for (path, start, _), buffer in zip(extents, buffers, strict=True):
-        files[path].fill(buffer, start)
+        if (file := files[path]) is None:
+            remote.append((cast(URL, as_path(path)), start, buffer))
+        else:
+            file.fill(buffer, start)
+    if remote:
+        fill_remote(remote)
 
 
 def _buffers(sizes: Sequence[int]) -> list[memoryview]:
