@@ -147,11 +147,12 @@ class ChunkedSamples:
 
     # ---- the steps
 
-    def read(self, where: Any, out: Mapping[str, NDArray[Any]] | None = None) -> Any:
-        """Return the bytes of the sample's hyperslabs; its arrays where a library decodes them.
+    def read(self, where: Any) -> Any:
+        """Return the bytes of the sample's hyperslabs; its arrays where a library decodes them."""
+        return self.read_to(where)
 
-        Numbers that lie in ``out`` as in the file are read there.
-        """
+    def read_to(self, where: Any, out: Mapping[str, NDArray[Any]] | None = None) -> Any:
+        """Return what `read` does; numbers that lie in ``out`` as in the file are read there."""
         return self.decode(self._read(where, {}), where) if self.fused else self._read(where, out)
 
     def _read(self, where: Any, out: Mapping[str, NDArray[Any]] | None) -> Any:

@@ -154,7 +154,7 @@ class Dataset(Protocol):
     - ``source_name``: instead of ``name`` what the plan of a store has, where names depend on the
       place;
     - ``keeps_decoded``: samples are what ``decode`` returns, which takes ``out`` as well: rows of a
-      batch by name, to be filled; where there is ``reads_in_place`` as well, so does ``read``;
+      batch by name, to be filled. ``read_to(address, out)`` may read numbers there as they lie;
     - ``thread_safe``: threads may call the three steps at once, and a conversion uses all cores;
     - ``chunks_of(address)``: returns the chunks that a sample takes, each with its variable, an
       `iobench.chunks.sampled_variable.SampledVariable` that is the same object for all samples of a

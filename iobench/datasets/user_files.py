@@ -61,7 +61,7 @@ class UserFiles(ChunkedSamples):
 
     title = ""
     published: PublishedStep | None = None
-    keeps_decoded = reads_in_place = thread_safe = True
+    keeps_decoded = thread_safe = True
 
     def __init__(
         self,

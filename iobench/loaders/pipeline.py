@@ -79,10 +79,12 @@ def dataset_pipeline(
     dataset: Dataset, index: SampleIndex, samples: Sequence[int] | None = None
 ) -> Pipeline:
     """Return the steps ``read``, ``decode``, ``preprocess`` of a dataset, fused as it says."""
-    in_place = {"decode"} if getattr(dataset, "keeps_decoded", False) else set()
-    in_place |= {"read"} if in_place and getattr(dataset, "reads_in_place", False) else set()
+    taking = {}
+    if getattr(dataset, "keeps_decoded", False):
+        names = {"read": "read_to", "decode": "decode"}
+        taking = {key: getattr(dataset, name, None) for key, name in names.items()}
     steps = tuple(
-        Step(STEP_KINDS[name], "", run, name in in_place)
+        Step(STEP_KINDS[name], "", taking.get(name) or run, taking.get(name) is not None)
         if name in STEP_KINDS
         else Step(Kind.FUSED, name, run)
         for name, run in sample_steps(dataset)
