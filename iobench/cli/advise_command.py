@@ -164,6 +164,11 @@ def _script_command(baseline: Loading, command: Sequence[str]) -> Sequence[str]:
             f"{facts.command}: its command was not kept in full, expected words without {MASK}; "
             f"add it: iobench advise RUN --try {FREE} -- python train.py ..."
         )
+    if not command and (facts.world_size or 1) > 1:
+        raise TrialError(
+            f"{baseline.path}: {facts.world_size} launchers made this run, expected one; start all "
+            "with iobench run --free-data and compare the runs, or give one command after --"
+        )
     return command or shlex.split(facts.command or "")
 
 
