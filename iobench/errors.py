@@ -29,7 +29,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 from iobench.extras import install_command
 from iobench.masking import mask_text, printable
@@ -136,6 +137,15 @@ class MissingExtraError(IobenchError, ImportError):
 
     def __init__(self, text: str, *, extra: str = "") -> None:
         super().__init__(f"{text} (extra {extra}): {install_command(extra)}" if extra else text)
+
+
+def import_extra(name: str, text: str, *, extra: str) -> Any:
+    """Return a module; raise MissingExtraError with this text where it cannot be imported."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
+        raise MissingExtraError(f"{text}{why}", extra=extra) from error
 
 
 class MissingFileError(IobenchError, FileNotFoundError):

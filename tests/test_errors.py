@@ -9,7 +9,7 @@ from iobench import errors
 from iobench.extras import install_command
 
 
-@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.parametrize("name", [n for n in errors.__all__ if n.endswith("Error")])
 def test_every_error_is_drawn_in_the_tree_and_fits_its_builtin(name: str) -> None:
     drawn = next(line for line in (errors.__doc__ or "").splitlines() if f" {name} " in f"{line} ")
     kind = getattr(errors, name)

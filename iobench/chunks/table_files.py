@@ -17,7 +17,7 @@ from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.library_chunks import in_one_line
 from iobench.chunks.packing import Packing
 from iobench.chunks.source_file import SourceFile
-from iobench.errors import MissingExtraError
+from iobench.errors import import_extra
 from iobench.files.open_files import OpenFile
 from iobench.files.ranges import cached_source_file
 from iobench.files.urls import range_file
@@ -159,8 +159,4 @@ def _numbers(column: Any) -> Any:
 
 
 def _pyarrow() -> Any:
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise MissingExtraError("tables need pyarrow", extra="parquet") from error
-    return pa
+    return import_extra("pyarrow", "tables need pyarrow", extra="parquet")

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from iobench.chunks.zarr_store import check_folder
-from iobench.errors import MissingExtraError
+from iobench.errors import MissingExtraError, import_extra
 from iobench.files.objects import renew_library, store_of
 from iobench.files.urls import URL, as_path
 
@@ -31,10 +31,7 @@ def read_part(file: str, variable: ChunkedVariable, start: Place, stop: Place) -
 
 def load_zarr(what: str) -> Any:
     """Return zarr, of version 3 or newer."""
-    try:
-        import zarr
-    except ImportError as error:
-        raise MissingExtraError(f"{what} needs zarr 3", extra="zarr") from error
+    zarr = import_extra("zarr", f"{what} needs zarr 3", extra="zarr")
     if int(zarr.__version__.partition(".")[0]) < 3:
         raise MissingExtraError(
             f"{what} needs zarr 3, {zarr.__version__} is installed: pip install 'zarr>=3'"

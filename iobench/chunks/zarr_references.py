@@ -28,7 +28,7 @@ from iobench.chunks.zarr_store import (
     described_store,
     read_document,
 )
-from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
+from iobench.errors import FileFormatError, MissingFileError, import_extra
 from iobench.files.objects import states_of
 from iobench.files.urls import URL, as_path, is_url
 
@@ -243,11 +243,8 @@ def _parquet_references(path: Path) -> _References:
 
 
 def _columns(file: Path) -> Iterator[tuple[Any, ...]]:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtraError(f"{file}: needs pyarrow", extra="parquet") from error
+    pa = import_extra("pyarrow", f"{file}: needs pyarrow", extra="parquet")
+    parquet = import_extra("pyarrow.parquet", f"{file}: needs pyarrow", extra="parquet")
     content = pa.BufferReader(file.read_bytes())
     table = parquet.read_table(content, columns=COLUMNS, use_threads=False)
     return zip(*(table[name].to_pylist() for name in COLUMNS), strict=True)

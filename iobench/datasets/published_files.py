@@ -12,7 +12,6 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -20,7 +19,7 @@ import msgspec
 import numpy as np
 
 from iobench.datasets.locate import in_mirror
-from iobench.errors import IobenchError, MissingExtraError, MissingFileError, OptionError
+from iobench.errors import IobenchError, MissingFileError, OptionError, import_extra
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -471,7 +470,4 @@ def _whole(bound: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
 
 def writing_library(name: str) -> Any:
     """Return a library that stand-ins are written with: ``netCDF4`` or ``h5py``."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(f"a stand-in needs {name}", extra="netcdf") from error
+    return import_extra(name, f"a stand-in needs {name}", extra="netcdf")

@@ -36,6 +36,7 @@ from iobench.errors import (
     MissingFileError,
     OptionError,
     StorageError,
+    import_extra,
 )
 from iobench.files.atomic import EXIT_RESUMABLE
 from iobench.masking import mask_line, note_secrets
@@ -207,12 +208,7 @@ def library(url: URL, module: str = "obstore") -> Any:
             f"{url}: {url.protocol}:// is not read (expected s3://, gs://, az://, abfss://, "
             "http:// or https://); copy the file here first, or mount its file system"
         )
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{url} needs what is not installed: obstore", extra="cloud"
-        ) from error
+    return import_extra(module, f"{url} needs what is not installed: obstore", extra="cloud")
 
 
 def store_of(url: URL) -> tuple[Any, str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import logging
 import os
 import struct
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from iobench.errors import MissingExtraError, ProfileError
+from iobench.errors import ProfileError, import_extra
 from iobench.json_files import LARGEST_NBYTES, read_small_file
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.this_process import host_name, name_in_files
@@ -50,10 +49,7 @@ class UndigestibleError(TypeError):
 @functools.cache
 def load_xxhash() -> Any:
     """Return the module that hashes; an extra, since nothing else of a recording needs it."""
-    try:
-        return importlib.import_module("xxhash")
-    except ImportError as error:
-        raise MissingExtraError("digests need xxhash", extra="digest") from error
+    return import_extra("xxhash", "digests need xxhash", extra="digest")
 
 
 def batch_digest(batch: Any) -> bytes:

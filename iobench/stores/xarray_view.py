@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.coordinates import SampleLabels
-from iobench.errors import MissingExtraError
+from iobench.errors import import_extra
 from iobench.stores.index_file import has_index, read_index
 from iobench.stores.labels import decodable_attributes, label_store
 
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 def store_dataset(store: ExtentStore) -> Any:
     """Return an ``xarray.Dataset`` of a store: `ExtentStore.to_xarray`."""
-    try:
-        import xarray
-    except ImportError as error:
-        raise MissingExtraError("to_xarray() needs xarray", extra="netcdf") from error
+    xarray = import_extra("xarray", "to_xarray() needs xarray", extra="netcdf")
     manifest = store.manifest
     index = read_index(store.path, manifest) if has_index(manifest) else None
     known = SampleLabels() if index is None else index.meteorology

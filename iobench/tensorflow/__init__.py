@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from iobench.errors import MissingExtraError
+from iobench.errors import import_extra
 from iobench.lazy_face import lazy_face
 
-try:
-    import tensorflow as _tensorflow
-except ModuleNotFoundError as error:
-    if error.name != "tensorflow":
-        raise
-    raise MissingExtraError("this needs TensorFlow", extra="tensorflow") from None
-
-del _tensorflow
+import_extra("tensorflow", "this needs TensorFlow", extra="tensorflow")
 
 # On first use: Keras takes a second, and a script whose datasets are recorded needs no ring.
 __getattr__, __dir__ = lazy_face(__name__, __file__)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from iobench.errors import MissingExtraError, OptionError, TrackingError
+from iobench.errors import OptionError, TrackingError, import_extra
 from iobench.masking import mask_line, mask_urls
 
 if TYPE_CHECKING:
@@ -45,12 +45,9 @@ class MlflowRuns:
         self._joined = os.environ.get("MLFLOW_RUN_ID", "")
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
-        try:
-            from mlflow import MlflowClient
-        except ImportError as error:
-            raise MissingExtraError("--mlflow needs MLflow", extra="track") from error
+        mlflow = import_extra("mlflow", "--mlflow needs MLflow", extra="track")
         with self._errors():
-            self._client = MlflowClient(tracking_uri=self.server)
+            self._client = mlflow.MlflowClient(tracking_uri=self.server)
 
     def log(self, contents: RunContents, page: str) -> str:
         """Log a training process; return where people look at it, of several at them all."""

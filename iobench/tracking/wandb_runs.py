@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from iobench.errors import MissingExtraError, OptionError
+from iobench.errors import OptionError, import_extra
 from iobench.masking import mask_line, mask_urls
 from iobench.tracking.mlflow_runs import client_errors
 from iobench.tracking.run_metrics import PREFIX
@@ -39,11 +39,7 @@ class WandbRuns:
             raise OptionError(f"--wandb {mask_urls(project)}: expected PROJECT or ENTITY/PROJECT")
         os.environ.setdefault("WANDB_SILENT", "true")
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        try:
-            import wandb
-        except ImportError as error:
-            raise MissingExtraError("--wandb needs wandb", extra="track") from error
-        self._wandb = wandb
+        self._wandb = import_extra("wandb", "--wandb needs wandb", extra="track")
 
     def log(self, contents: RunContents, page: str) -> str:
         """Log a training process, of several in a group; return where people look at it."""

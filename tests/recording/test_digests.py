@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import resource
+import sys
 from collections import OrderedDict, namedtuple
 from pathlib import Path
 from typing import Any
@@ -195,11 +196,7 @@ def test_without_xxhash_the_line_that_installs_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digests.load_xxhash.cache_clear()
-
-    def missing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr(digests.importlib, "import_module", missing)
+    monkeypatch.setitem(sys.modules, "xxhash", None)
     with pytest.raises(MissingExtraError, match="pip install 'xxhash>="):
         DigestLog(tmp_path)
 

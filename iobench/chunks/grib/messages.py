@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from iobench.errors import FileFormatError, MissingExtraError
+from iobench.errors import FileFormatError, import_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,11 +48,8 @@ _MISSING = float(np.finfo(np.float32).max)
 
 def load_eccodes() -> ModuleType:
     """Return ecCodes."""
-    try:
-        import eccodes
-    except ImportError as error:
-        raise MissingExtraError("GRIB files need ecCodes", extra="grib") from error
-    return eccodes  # type: ignore[no-any-return]
+    eccodes: ModuleType = import_extra("eccodes", "GRIB files need ecCodes", extra="grib")
+    return eccodes
 
 
 def _number(content: Any, start: int, nbytes: int) -> int:

@@ -18,7 +18,7 @@ from iobench.chunks.netcdf.classic import read_classic_header
 from iobench.chunks.packing import CODING, packing_of
 from iobench.chunks.source_file import SourceFile
 from iobench.coordinates import json_attributes
-from iobench.errors import FileFormatError, IobenchError, MissingExtraError
+from iobench.errors import FileFormatError, IobenchError, import_extra
 from iobench.files.open_files import OpenFile, expect_files
 from iobench.files.ranges import open_source_file
 
@@ -312,9 +312,6 @@ def _to_open(error: BaseException) -> str:
 
 
 def _libraries() -> tuple[Any, Any]:
-    try:
-        import h5netcdf
-        import h5py
-    except ImportError as error:
-        raise MissingExtraError("NetCDF files need h5py and h5netcdf", extra="netcdf") from error
-    return h5py, h5netcdf
+    text = "NetCDF files need h5py and h5netcdf"
+    h5py = import_extra("h5py", text, extra="netcdf")
+    return h5py, import_extra("h5netcdf", text, extra="netcdf")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.run import Run
-from iobench.errors import MissingExtraError, ProfileError
+from iobench.errors import ProfileError, import_extra
 from iobench.files.atomic import whole_file
 from iobench.recording.kinds import stage_name, stages_of
 from iobench.recording.span_file import Flag, io_looks
@@ -77,10 +76,7 @@ def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
 
 
 def _pyarrow(name: str = "pyarrow") -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingExtraError("a table of spans needs pyarrow", extra="parquet") from error
+    return import_extra(name, "a table of spans needs pyarrow", extra="parquet")
 
 
 def _table(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> pa.Table:
