@@ -5,6 +5,7 @@ pyarrow reads whole row groups, or batches, and what rows share of them is kept 
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from functools import lru_cache
@@ -31,6 +32,7 @@ ROW: Final = "row"  # the dimension that counts samples
 PARQUET: Final = b"PAR1"
 ARROW: Final = (b"ARRO", b"\xff\xff\xff\xff")
 """How files of record batches begin, and streams of them."""
+PART_NBYTES: Final = 1 << 20
 MOST_OPEN: Final = 256
 
 
@@ -41,8 +43,7 @@ def inspect_table(path: Path) -> SourceFile:
     with in_one_line(f"{path}: cannot be read as a table", "write it again"):
         table = _opened(file, *_state(file))
     n_rows = table.edges[-1]
-    lengths = [b - a for a, b in pairwise(table.edges)]
-    chunk = max(1, max(lengths, default=1))
+    together = max(1, max((b - a for a, b in pairwise(table.edges)), default=1))
     variables, skipped, dims = {}, {}, {ROW: n_rows}
     for field in table.schema:
         shape, dtype, why = _cell(field.type)
@@ -52,6 +53,9 @@ def inspect_table(path: Path) -> SourceFile:
         own = tuple(f"{field.name}_{axis}" for axis in range(len(shape)))
         dims |= dict(zip(own, shape, strict=True))
         packing = Packing(dtype, dtype)
+        # Of record batches parts are had without the others, but for compressed ones.
+        some = PART_NBYTES // max(1, math.prod(shape) * np.dtype(dtype).itemsize)
+        chunk = together if table.is_parquet else max(1, min(together, some))
         variables[field.name] = ChunkedVariable(
             field.name, (ROW, *own), (n_rows, *shape), packing, 0, {},
             chunk=(chunk, *(max(1, length) for length in shape)), library="pyarrow",
@@ -88,8 +92,8 @@ class _Table:
             self.schema = self._reader.schema_arrow
         elif magic == ARROW[0]:
             self._reader = pa.ipc.open_file(source)
-            n_batches = self._reader.num_record_batches
-            lengths = [self._reader.get_batch(n).num_rows for n in range(n_batches)]
+            self._batch = lru_cache(maxsize=2)(self._reader.get_batch)
+            lengths = [self._batch(n).num_rows for n in range(self._reader.num_record_batches)]
             self.schema = self._reader.schema
         else:
             self._reader = pa.ipc.open_stream(source).read_all()
@@ -105,8 +109,7 @@ class _Table:
         if self.is_parquet:
             column = self._reader.read_row_groups(spans, [name], use_threads=False)[name]
         elif hasattr(self._reader, "get_batch"):
-            pa = _pyarrow()
-            column = pa.chunked_array([self._reader.get_batch(n)[name] for n in spans])
+            column = _pyarrow().chunked_array([self._batch(n)[name] for n in spans])
         else:
             column = self._reader[name]
         column.validate(full=True)  # a damaged one would end the process

@@ -178,8 +178,8 @@ def file_kind(path: Path) -> str:
             return kind
     beginning = f"it begins with {magic!r}" if magic else "it is empty"
     raise FileFormatError(
-        f"{path}: is neither GRIB nor NetCDF nor Zarr: {beginning}; unpack archives first, leave "
-        "other files out, or fetch it again"
+        f"{path}: is neither GRIB nor NetCDF nor Zarr, nor a table, .npz or references: "
+        f"{beginning}; unpack archives first, leave other files out, or fetch it again"
     )
 
 
