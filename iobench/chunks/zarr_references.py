@@ -153,12 +153,7 @@ def _sizes(paths: Sequence[Path], which: Any, references: Path) -> Iterator[tupl
 
 def _target(named: str, references: Path) -> Path:
     """Return a file that references name; relative ones lie beside them."""
-    if is_url(named):
-        file = as_path(named)
-    elif isinstance(references, URL) and named.startswith("/"):
-        file = as_path(f"file://{named}")
-    else:
-        file = references.parent / named
+    file = as_path(named) if is_url(named) else references.parent / named
     if isinstance(references, URL) and not isinstance(file, URL):
         raise FileFormatError(
             f"{references}: names a file of this machine, {file}; copy the references here first"
