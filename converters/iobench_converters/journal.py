@@ -64,9 +64,8 @@ class _ShardEntry(msgspec.Struct, frozen=True):
 
     shard: Shard
     modified_ns: list[int]  # of its files
-    # Hexadecimal: in base 85 they may spell "&pw=...", which is masked where JSON is made.
-    crc32c: str
-    statistics: dict[str, str]
+    crc32c: bytes
+    statistics: dict[str, bytes]
 
 
 class Journal:
@@ -121,7 +120,8 @@ class Journal:
         )
         with storage_errors(self.store):
             self.folder.mkdir(exist_ok=True)
-        self._write(self.folder / PLAN_NAME, mark)
+        text = canonical_json(msgspec.to_builtins(mark))
+        write_atomically(self.folder / PLAN_NAME, text, resumable=True)
         return mark
 
     def check_sources(self, mark: PlanMark) -> None:
@@ -139,11 +139,11 @@ class Journal:
         Files of the size and time noted are taken as they are; others are read.
         """
         try:
-            entry = msgspec.convert(read_json(self._entry(number)), _ShardEntry)
-            checksums = np.frombuffer(bytes.fromhex(entry.crc32c), dtype="<u4")
+            entry = msgspec.json.decode(self._entry(number).read_bytes(), type=_ShardEntry)
+            checksums = np.frombuffer(entry.crc32c, dtype="<u4")
             moments = {
-                name: np.frombuffer(bytes.fromhex(digits), dtype="<f8").reshape(-1, N_MOMENTS)
-                for name, digits in entry.statistics.items()
+                name: np.frombuffer(octets, dtype="<f8").reshape(-1, N_MOMENTS)
+                for name, octets in entry.statistics.items()
             }
             if entry.shard.n_samples != len(self._plan.shard(number)):
                 return None
@@ -153,20 +153,19 @@ class Journal:
                     return None
                 if modified_ns(path) != then_ns and crc32c_of_file(path) != file.crc32c:
                     return None
-        except (FileNotFoundError, ValueError, msgspec.ValidationError):
+        except (FileNotFoundError, ValueError, msgspec.DecodeError):
             return None  # not as written: the shard is written again
-        octets = checksums.astype(np.uintc).tobytes()
-        return ShardInfo(entry.shard, array("I", octets), moments)
+        return ShardInfo(entry.shard, array("I", checksums.astype(np.uintc).tobytes()), moments)
 
     def add(self, number: int, info: ShardInfo) -> None:
         """Note that a shard is finished, its files in place."""
         entry = _ShardEntry(
             info.shard,
             [modified_ns(self.store / file.name) for file in info.shard.files],
-            np.asarray(info.checksums, dtype="<u4").tobytes().hex(),
-            {n: np.asarray(each, dtype="<f8").tobytes().hex() for n, each in info.moments.items()},
+            np.asarray(info.checksums, dtype="<u4").tobytes(),
+            {n: np.asarray(each, dtype="<f8").tobytes() for n, each in info.moments.items()},
         )
-        self._write(self._entry(number), entry)
+        write_atomically(self._entry(number), msgspec.json.encode(entry), resumable=True)
 
     def make_folder(self) -> Path:
         """Return where the files of a shard are until they are finished: in a new folder.
@@ -197,7 +196,3 @@ class Journal:
 
     def _entry(self, number: int) -> Path:
         return self.folder / f"shard-{number:05d}.json"
-
-    def _write(self, path: Path, values: msgspec.Struct) -> None:
-        text = canonical_json(msgspec.to_builtins(values))
-        write_atomically(path, text.encode(), resumable=True)

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.chunks.boxes import fits, in_chunks, places_touched
+from iobench.chunks.chunk_codecs import as_bytes
 from iobench.chunks.chunked_variable import (
     ChunkedVariable,
     Place,
     chunk_nbytes,
+    chunk_range,
     decode_chunk,
     read_chunks,
 )
 from iobench.chunks.packing import is_plain, unpack
+from iobench.files.ranges import fill_extents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,10 +31,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Rows = slice | NDArray[np.intp]
+    # Places of chunks that are decoded together, and which rows take what of them.
+    Stack = tuple[Sequence[Place], Sequence[tuple[Rows, Sequence[Any]]]]
 
 MOST_RUNS: Final = 64
 """Samples of a chunk in more runs than this are copied by their indexes."""
-STACK_LENGTH: Final = 32
+STACK_LENGTH: Final = 64
 """Numbers of a sample that lie in as many chunks are copied together: each by itself takes a line
 of the cache."""
 STACK_NBYTES: Final = 4 << 20
@@ -59,6 +64,7 @@ class SampledVariable:
         self.steps = tuple(max(1, self._chunk[axis]) for axis in self._rest)
         self.dtype = np.dtype(variable.packing.dtype)
         self._order = (*self._axes, *self._rest)
+        self._in_file_order = tuple(np.argsort(self._order).tolist())
         self._is_plain = is_plain(variable.packing)
         # Chunks of one number of each of their samples are decoded side by side.
         last = max(self._rest, default=0)
@@ -114,6 +120,25 @@ class SampledVariable:
             result[axis] = number
         return tuple(result)
 
+    def fill(
+        self, job: Sequence[Stack], target: NDArray[Any], origin: Place
+    ) -> tuple[list[Stack], int]:
+        """Read numbers that lie as they are straight to their rows of ``target``.
+
+        Return the stacks of chunks that have to be decoded or copied, and the bytes that were read.
+        """
+        left, extents, buffers = [], [], []
+        for places, parts in job:
+            view = self._in_place(self._rows(places, target, origin)[0], parts)
+            extent = chunk_range(self.file, self.variable, places[0])
+            if view is None or extent is None:
+                left.append((places, parts))
+                continue
+            extents.append(extent)
+            buffers.append(as_bytes(view).data)
+        fill_extents(extents, buffers)
+        return left, sum(map(len, buffers))
+
     def read(self, places: Sequence[Place]) -> list[memoryview | None]:
         """Return what is stored of some chunks; None of one that was never written."""
         return read_chunks([(self.file, self.variable, place) for place in places])[0]
@@ -141,15 +166,7 @@ class SampledVariable:
         parts: Sequence[tuple[Rows, Sequence[Any]]],
     ) -> None:
         """Decode a stack of chunks and copy what samples take to their rows of ``target``."""
-        starts = [places[0][axis] * self._chunk[axis] for axis in self._rest]
-        stops = [
-            min((places[-1][axis] + 1) * self._chunk[axis], length)
-            for axis, length in zip(self._rest, self.shape, strict=True)
-        ]
-        box = [slice(a - o, b - o) for a, b, o in zip(starts, stops, origin, strict=True)]
-        inner = [slice(0, b - a) for a, b in zip(starts, stops, strict=True)]
-        whole: tuple[Any, ...] = (slice(None), *box, ...)
-        rows, packing = target[whole], self.variable.packing
+        (rows, inner), packing = self._rows(places, target, origin), self.variable.packing
         if len(places) > 1:
             values = self._stacked(places, stored)
         elif stored[0] is None:
@@ -166,6 +183,19 @@ class SampledVariable:
         for which, indexes in parts:
             some = values[(*indexes, *inner, ...)]
             rows[which] = some if self._is_plain else unpack(some, packing)
+
+    def _rows(
+        self, places: Sequence[Place], target: NDArray[Any], origin: Place
+    ) -> tuple[NDArray[Any], list[slice]]:
+        """Return where in all rows of ``target`` a stack of chunks lies, and what of it does."""
+        starts = [places[0][axis] * self._chunk[axis] for axis in self._rest]
+        stops = [
+            min((places[-1][axis] + 1) * self._chunk[axis], length)
+            for axis, length in zip(self._rest, self.shape, strict=True)
+        ]
+        box = [slice(a - o, b - o) for a, b, o in zip(starts, stops, origin, strict=True)]
+        whole: tuple[Any, ...] = (slice(None), *box, ...)
+        return target[whole], [slice(0, b - a) for a, b in zip(starts, stops, strict=True)]
 
     def _stacked(
         self, places: Sequence[Place], stored: Sequence[memoryview | None]
@@ -191,12 +221,13 @@ class SampledVariable:
         which, indexes = parts[0]
         if len(parts) > 1 or not self._is_plain or not isinstance(which, slice):
             return None
-        if self._axes == (0,) and indexes == (slice(0, self._chunk[0]),):
-            view = rows[which]
-        elif not self._axes and which.stop - which.start == 1:
-            view = rows[which.start]
-        else:
+        if tuple(indexes) != tuple(slice(0, n) for n in self.lengths):
             return None
+        view = rows[which]
+        if not self._axes and len(view) == 1:
+            view = view[0]
+        elif self._axes:
+            view = view.transpose(self._in_file_order)
         return view if fits(view, self._chunk, self.variable.packing.stored) else None
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     FileSamples = tuple[tuple[SampledVariable, ...], NDArray[np.intp], NDArray[np.int64]]
 
-JOB_NBYTES: Final = 2 << 20  # chunks of about so many decoded bytes are read and decoded by one job
+JOB_NBYTES: Final = 8 << 20  # chunks of about so many decoded bytes are read and decoded by one job
 LEAST_BAND_NBYTES: Final = 64
 WRITTEN_NBYTES: Final = 8 << 20
 STACK_NBYTES: Final = 1 << 20  # of samples that are made, measured and written at once
@@ -283,16 +283,18 @@ class WindowDecoder:
             stacks = variable.stacks(start, stop)
             each_nbytes = max(1, variable.row_nbytes // max(1, len(stacks)))
             size = max(1, JOB_NBYTES // each_nbytes)
-            job: list[tuple[list[Place], Any]] = []
             lengths = np.array(variable.lengths, dtype=np.int64)
+            rows = []
             for row, which in variable.parts(indexes):
                 inside = indexes[which][:, variable.sample_dims] % lengths
-                parts = list(runs(members[which], inside))
-                for places in stacks:
-                    job.append(([variable.place(row, place) for place in places], parts))
-                    if len(job) >= size:
-                        yield partial(self._put, variable, job, target, start)
-                        job = []
+                rows.append((row, list(runs(members[which], inside))))
+            job: list[tuple[list[Place], Any]] = []
+            # Rows last: chunks of several lie side by side in a file, and are read at once.
+            for places, (row, parts) in product(stacks, rows):
+                job.append(([variable.place(row, place) for place in places], parts))
+                if len(job) >= size:
+                    yield partial(self._put, variable, job, target, start)
+                    job = []
             if job:
                 yield partial(self._put, variable, job, target, start)
 
@@ -304,12 +306,15 @@ class WindowDecoder:
         origin: Place,
     ) -> None:
         with self._tally.timed("read"):
-            stored = variable.read([place for places, _ in job for place in places])
-        self._tally.add_nbytes("read", sum(len(each) for each in stored if each is not None))
+            is_cut = variable.variable.is_cut
+            left, nbytes = variable.fill(job, target, origin) if is_cut else (job, 0)
+            stored = variable.read([place for places, _ in left for place in places])
+        nbytes += sum(len(each) for each in stored if each is not None)
+        self._tally.add_nbytes("read", nbytes)
         with self._tally.timed("decode"):
             contents = deque(stored)
             del stored
-            for places, parts in job:
+            for places, parts in left:
                 some = [contents.popleft() for _ in places]
                 variable.put(places, some, target, origin, parts)
 
