@@ -81,30 +81,20 @@ class HeldSpans:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder, self.clock, self.string = recorder, recorder.clock, recorder.string
-        self._spans: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]] = []
+        self._spans: list[tuple[tuple[int, ...], dict[str, int]]] = []
 
     def position(self, batch: int, epoch: int = -1, sample: int = -1) -> None:
         """Say what the thread works on, apart from the batch."""
         self.recorder.position(-1, epoch, sample)
 
-    def emit(
-        self,
-        kind: int,
-        start_ns: int,
-        end_ns: int,
-        nbytes: int = -1,
-        cpu_ns: int = -1,
-        batch: int = -1,
-        *more: int,
-        **named: int,
-    ) -> None:
-        """Keep one span, for whatever batch."""
-        self._spans.append(((kind, start_ns, end_ns, nbytes, cpu_ns), more, named))
+    def emit(self, *span: int, **named: int) -> None:
+        """Keep one span, whose sixth value is its batch."""
+        self._spans.append((span, named))
 
     def emit_all(self, batch: int) -> None:
         """Write them all, of this batch."""
-        for first, more, named in self._spans:
-            self.recorder.emit(*(*first, batch, *more), **named)
+        for span, named in self._spans:
+            self.recorder.emit(*(*span[:5], batch, *span[6:]), **named)
 
 
 class StageStopwatch:

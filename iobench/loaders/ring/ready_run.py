@@ -19,7 +19,7 @@ from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from numpy.typing import NDArray
 
@@ -51,8 +51,7 @@ class ReadyRun(RingRun):
         memories = [(new_memory or BatchMemory)(layout.nbytes) for _ in self._threads]
         self._own_rows = deque(layout.arrays(memory.pages, 1) for memory in memories)
         self._planned: deque[PlannedBatch] = deque()  # of which no batch is open yet
-        self._latest: PlannedBatch | None = None  # that was drawn
-        self._undrawn: deque[int] = deque()  # its samples
+        self._samples = self._samples_in_order()
         self._open: OpenBatch | None = None
         self._n_open = 0  # batches that were opened
         self._release_ns = self._since_ns  # when there was room for the latest of them
@@ -81,24 +80,24 @@ class ReadyRun(RingRun):
             error.add_note(f"while sample {log.sample} of epoch {log.epoch} was made")
             self._fail(error)
 
+    def _samples_in_order(self) -> Generator[tuple[int, PlannedBatch]]:
+        """Yield each sample, and the batch that has it in the order."""
+        for planned in self._batches:
+            self._n_drawn += 1
+            self._planned.append(planned)
+            yield from ((sample, planned) for sample in np.asarray(planned.samples).tolist())
+
     def _draw_sample(self) -> tuple[int, PlannedBatch] | None:
-        """Return the next sample, and the batch that has it in the order; None at the end."""
+        """Return the next sample and its batch; None at the end."""
         with self._turn:
             if self._stopping or self._failure is not None:
                 return None
-            if not self._undrawn:
-                self._latest = next(self._batches, None)
-                if self._latest is None:
-                    self._end(self._n_drawn, None)
-                    return None
-                self._n_drawn += 1
-                self._planned.append(self._latest)
-                self._undrawn.extend(np.asarray(self._latest.samples).tolist())
-            sample = self._undrawn.popleft()
+            if (drawn := next(self._samples, None)) is None:
+                self._end(self._n_drawn, None)
+                return None
             with self._changed:
-                self._under_way[sample] = None
-            assert self._latest is not None
-            return sample, self._latest
+                self._under_way[drawn[0]] = None
+            return drawn
 
     def _place(self, rows: Rows, held: HeldSpans | None, log: BatchLog) -> bool:
         """Copy a sample to a row of the batch that is open; return whether there is one."""
@@ -188,4 +187,5 @@ class ReadyRun(RingRun):
         is_ended = super().stop(patience_s)
         if is_ended:
             self._open = None
+            self._samples.close()  # which has this run, and the run it
         return is_ended
