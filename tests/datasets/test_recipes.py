@@ -106,6 +106,7 @@ def test_samples_are_xarrays(tmp_path, kind, stored):
         np.testing.assert_array_equal(sample["height"], height.values.astype("f4"))
         np.testing.assert_array_equal(sample["depth"], depth.values)
     assert bool(dataset.chunks_of(index.where[0])) == (kind is Sea)
+    assert bool(dataset.shared_chunks) == ("chunksizes" in stored)
     produced = samples_in_order(dataset, index, range(len(index)))
     for at, sample in zip(index.where, produced, strict=True):
         for name, values in make_sample(dataset, at).items():
