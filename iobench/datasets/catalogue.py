@@ -92,7 +92,7 @@ def catalogued(
         known, row = rows.get(key, (b"", b""))
         if known == state:
             values[number] = msgspec.msgpack.decode(
-                row, type=outcome, ext_hook=partial(_restored, path), dec_hook=lambda _, value: value
+                row, type=outcome, ext_hook=partial(_restored, path), dec_hook=lambda _, own: own
             )
     missing = [number for number in range(len(files)) if number not in values]
     progress(len(values), len(files))

@@ -15,7 +15,7 @@ from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels
 from iobench.datasets.file_variables import holds_times
 from iobench.datasets.positions import decode_parts, seconds_since_1970
 from iobench.datasets.source_files import describe_source, whole_variables
-from iobench.errors import FileFormatError, IobenchError
+from iobench.errors import FileFormatError, IobenchError, SampleError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -38,10 +38,6 @@ HORIZONTAL: Final = frozenset({
 })  # fmt: skip
 """Units and standard names of places (CF conventions 1.11, sections 4.1 and 4.2)."""
 ROUNDING: Final = 1e-6  # of a coordinate's largest value: what float32 numbers of it may differ by
-
-
-class LeftOutError(IobenchError):
-    """Why samples do not have a coordinate of their source."""
 
 
 class CoordinateNames:
@@ -210,7 +206,7 @@ def label_samples(
         shape = known.shapes[name]
         try:
             if SAMPLE_DIM in shape.keys() - set(dims):
-                raise LeftOutError(f"along a dimension called {SAMPLE_DIM!r}, as samples are")
+                raise SampleError(f"along a dimension called {SAMPLE_DIM!r}, as samples are")
             if name in known.moving:
                 values = moving[name]
             elif name in known.mappings:
@@ -221,7 +217,7 @@ def label_samples(
                 values = whole_variables(files[:1], [name], cache_dir=cache_dir)[name]
             parts = [each for each in values if each is not None]
             if len(parts) < len(values):
-                raise LeftOutError("not read in every file")
+                raise SampleError("not read in every file")
             if name not in differ:
                 coordinates.append(_coordinate(name, parts, files, known, dims, rows))
         except IobenchError as error:  # a coordinate that cannot be read ends no conversion
@@ -259,7 +255,7 @@ def _coordinate(
     if len(set(units)) > 1:
         times = decode_parts(parts, *zip(*units, strict=True))
         if times is None:
-            raise LeftOutError("of several units or calendars in its files")
+            raise SampleError("of several units or calendars in its files")
         parts = [_seconds(each) for each in times]
         if name not in known.parents:
             calendar = {"calendar": units[0][1]} if units[0][1] else {}
