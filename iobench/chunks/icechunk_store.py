@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from iobench.chunks.zarr_library import load_zarr
 from iobench.chunks.zarr_store import VERSION3, described_store, unsafe_codecs
-from iobench.errors import FileFormatError, MissingExtraError, OptionError, StorageError
+from iobench.errors import FileFormatError, OptionError, StorageError, import_extra
 from iobench.files.objects import WEB, renew_library
 from iobench.files.urls import URL, as_path, range_file
 from iobench.masking import mask_line
@@ -72,12 +72,8 @@ def read_part(file: str, variable: ChunkedVariable, start: Place, stop: Place) -
 
 def _load(path: str) -> Any:
     """Return icechunk, as this process can use it."""
-    try:
-        renew_library(_LIBRARY)
-        import icechunk
-    except ImportError as error:
-        raise MissingExtraError(f"{path}: is a repository of icechunk", extra=ICECHUNK) from error
-    return icechunk
+    renew_library(_LIBRARY)
+    return import_extra(ICECHUNK, f"{path}: is a repository of icechunk", extra=ICECHUNK)
 
 
 @contextmanager

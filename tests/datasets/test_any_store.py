@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 import warnings
 
 import h5py
@@ -10,7 +11,7 @@ import pytest
 
 import iobench
 from iobench.cli import main
-from iobench.errors import IobenchError
+from iobench.errors import IobenchError, MissingExtraError
 
 pa = pytest.importorskip("pyarrow", reason="writes tables")
 zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
@@ -352,3 +353,14 @@ def test_a_repository_behind_a_url_reads_no_file_of_this_machine(tmp_path, put_f
     url = put_files(tmp_path / "repository")
     with pytest.raises(IobenchError, match="icechunk cannot read"):
         iobench.open_dataset(url, sample_dim="time", store_dir=tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "module"),
+    [("parquet", "pyarrow"), ("icechunk", "icechunk"), ("shards in shards", "zarr")],
+)
+def test_what_is_not_installed_is_named(kind, module, tmp_path, monkeypatch):
+    target = SOURCES[kind](tmp_path)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match="pip install"):
+        iobench.open_dataset(target, store_dir=tmp_path)[0]
