@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -85,7 +86,8 @@ def try_changes(
     rounds: int,
 ) -> list[TriedChange]:
     """Run the baseline, each change that `changed_config` can make, and the baseline again."""
-    quiet = _QuietScreen(screen)
+    # Notes of the same profile in every round would hide those of the trial.
+    quiet: Any = SimpleNamespace(progress=screen.progress, note=lambda text: None)
     tried: list[tuple[str, Settings, float | None]] = []
     arms = [_arm(config, folder / "baseline", "baseline", quiet)]
     with ExitStack() as copies:  # those of a trial go with it
@@ -106,16 +108,6 @@ def try_changes(
         arms.append(_arm(config, folder / "again", "baseline", quiet))
         _arm(config, folder / "warm-up", "baseline", quiet)(0)  # what only a first run pays for
         return try_in_turns(arms, tried, rounds, screen)
-
-
-class _QuietScreen:
-    """Says nothing: notes of the same profile in every round would hide those of the trial."""
-
-    def __init__(self, screen: Screen) -> None:
-        self.progress = screen.progress
-
-    def note(self, text: str) -> None:
-        """Say nothing."""
 
 
 def _arm(config: RunConfig, folder: Path, name: str, quiet: Screen) -> Arm:
