@@ -156,6 +156,15 @@ CASES = {
         ),
         {"read": 50 + 45, "decode": 5 + 5},
     ),
+    # A thread that asks a loader draws the next samples, then does more for the batch it got.
+    "drawing the next samples does not hold a batch up": (
+        one_worker(
+            queued(0, 0), work(READ, 0, 80), queued(91, 91, 1), waited(0, 95),
+            on_thread(1, Kind.UNPICKLE, 80, 90, -1), on_thread(1, Kind.SAMPLER, 90, 91, -1, 1),
+            on_thread(1, Kind.PREPROCESS, 91, 95, -1),
+        ),
+        {"read": 80, "unpickle": 10, "sampler": 1, "preprocess": 4},
+    ),
 }  # fmt: skip
 
 
