@@ -235,6 +235,13 @@ class SampleOrder:
         return grouped
 
 
+class _Held(threading.local):
+    """The chunks of the last sample that a thread asked for."""
+
+    def __init__(self) -> None:
+        self.chunks: list[DecodedChunk] = []
+
+
 class DecodedChunks:
     """The decoded chunks of one source of samples. Pickled or forked it is empty again.
 
@@ -245,6 +252,7 @@ class DecodedChunks:
     def __init__(self, n_dims: int = 1) -> None:
         self._self, self._n_dims = weakref.ref(self), n_dims
         self._order: SampleOrder | None = None
+        self._held = _Held()
         self.has_repeats = False
         self.reset()
         with _lock:  # readers iterate over the set
@@ -297,6 +305,8 @@ class DecodedChunks:
     ) -> tuple[list[DecodedChunk], list[memoryview]]:
         """Return chunks, and what was read of them here: of those that are kept nothing is read."""
         own: list[memoryview] = []
+        held = self._held
+        held.chunks = [each for each in held.chunks if each.key in keys]
         with _lock:
             if self._order is not None and not self._order.ask(sample[0], sample[1:]):
                 # Somebody goes another way: what was said of the order is worth nothing any more.
@@ -331,6 +341,8 @@ class DecodedChunks:
             for each in claims:
                 each.wait()
             if not any(each.failed for each in claims):
+                # For the next sample of a batch, which comes by chunk, where there is no room.
+                held.chunks = chunks if self._order is not None else []
                 return chunks, own
             # Whoever read them for us could not: then we try, and say why not.
 
@@ -362,16 +374,18 @@ class DecodedChunks:
             row, place = chunk.key
             if self._making.get(chunk.key) is not chunk:
                 return False  # dropped meanwhile
-            del self._making[chunk.key]
             use, bound = self._next_use(row), self._bound_nbytes()
             while self.nbytes + chunk.nbytes > bound:
                 victim = self._victim(row, use)
                 if victim is None:
-                    return False
+                    if self._order is None:
+                        del self._making[chunk.key]
+                    return False  # else others find it as long as somebody holds it
                 chunks = self._rows[victim]
                 self.nbytes -= chunks.popitem()[1].nbytes
                 if not chunks:
                     del self._rows[victim], self._uses[victim]
+            del self._making[chunk.key]
             self._rows.setdefault(row, {})[place] = chunk
             if self._uses.get(row) != use:
                 self._note_use(row, use)

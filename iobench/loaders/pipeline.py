@@ -21,6 +21,8 @@ from iobench.samples import SampleSpec
 from iobench.stores.chunked_store import ChunkedStore, StoredSamples
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from iobench.chunks.decoded_chunks import DecodedChunks
@@ -67,6 +69,16 @@ class Pipeline:
             given = (value, where)
         sample: Sample = given[0]
         return sample
+
+    def by_chunk(self, samples: list[int]) -> Iterable[int]:
+        """Return the positions of the samples of a batch in an order in which chunks serve several.
+
+        Each chunk is then decoded once a batch even where none is kept.
+        """
+        if self.chunk_cache is None:
+            return range(len(samples))
+        where = [self.where[sample] for sample in samples]
+        return sorted(range(len(samples)), key=where.__getitem__)
 
     def expect(self, samples: Sequence[int], *, follows: bool) -> None:
         """Say, where that helps, which samples will be asked for, in order."""

@@ -234,6 +234,15 @@ def test_what_is_sent_to_a_process_or_forked_keeps_nothing(opened):
     assert made(samples, [0])[1] == 0
 
 
+def test_a_batch_decodes_a_chunk_once_though_none_is_kept(opened, monkeypatch):
+    monkeypatch.setenv(CHUNK_CACHE, "0")
+    loader = opened().loader(12, shuffle=True, seed=3, threads=1, transform=with_decodes)
+    batches = [(batch["a"].copy(), int(batch["made"].sum())) for batch in loader]
+    position = {each.tobytes(): n // CHUNK for n, each in enumerate(values("a"))}
+    for fields, n_made in batches:
+        assert n_made == 2 * len({position[each.tobytes()] for each in fields}) < 2 * 12
+
+
 @pytest.mark.timeout(120)
 def test_a_process_of_the_ring_hears_the_order_of_a_pass(opened, monkeypatch):
     monkeypatch.setenv(CHUNK_CACHE, str(2 * 2 * CHUNK_NBYTES))

@@ -78,8 +78,9 @@ class DatasetReader:
         if log.recorder is not None:
             self._time_stages(samples.tolist(), rows, log, log.recorder)
             return
-        for position, number in enumerate(samples.tolist()):
-            row = self._row(rows, position)
+        numbers = samples.tolist()
+        for position in self._pipeline.by_chunk(numbers):
+            row, number = self._row(rows, position), numbers[position]
             try:
                 self._place(self._pipeline.make(number, row), row, rows, position, number)
             except IobenchError:
@@ -118,8 +119,8 @@ class DatasetReader:
         spent_ns, nbytes = [0] * len(stages), [0] * len(stages)
         is_summed = detail.is_summed
         started_ns = recorder.clock.now_ns()
-        for position, sample in enumerate(samples):
-            self.failed_sample = sample
+        for position in self._pipeline.by_chunk(samples):
+            self.failed_sample = sample = samples[position]
             recorder.position(batch, epoch, -1 if is_summed else sample)
             times, cpus, sizes = self._timed(sample, position, rows, recorder)
             is_shown = is_summed and sample % detail.every == 0
