@@ -49,7 +49,7 @@ def trained(launch, plainly, tmp_path, monkeypatch):
             done = plainly(sys.executable, *shlex.split(line)[1:])
             assert done.returncode == 0, done.stderr
         words = shlex.split(last.partition(" -- ")[2])
-        trainer = words[2:] if words[1] == "-m" else words
+        trainer = [word for word in words if word not in ("python", "-m")]
         launched = launch(sys.executable, CLOCKED, *trainer)
         assert launched.code == 0, launched.err
         rank = Run(launched.profile).of_rank()
