@@ -22,12 +22,12 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 CLOCKED = Path(__file__).with_name("clocked_trainer.py")
 NEXT = "[_TrainingEpochLoop].train_dataloader_next"
 EPOCHS = 3
-CLOSE = 0.02  # what recording takes, and Lightning around a loader, is in a trainer's clock
+CLOSE = 0.01  # of an epoch: what Lightning does around a loader's own ``next``
 
 
 @pytest.fixture
 def trained(launch, plainly, tmp_path, monkeypatch):
-    """Run what a page shows; return the rank, the share that it waits, and what was printed."""
+    """Run what a page shows; return the rank, the share of its waits, and what was printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("WANDB_MODE", "disabled")
@@ -55,7 +55,8 @@ def trained(launch, plainly, tmp_path, monkeypatch):
         rank = Run(launched.profile).of_rank()
         assert set(rank.deliveries.complete_epochs) == {*range(EPOCHS)}
         part = rank.exposure.recurring
-        return rank, part.wait_ns / part.wall_ns, launched.out
+        # A clock around a loader has what recording takes there; the first sentence has not.
+        return rank, (part.wait_ns + part.own_ns) / part.wall_ns, launched.out
 
     return run
 
