@@ -81,6 +81,7 @@ SHAPES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.long
 @given(SHAPES, st.integers(1, 3))
 @settings(max_examples=10, deadline=None)
 def test_kept_workers_and_others_take_what_they_are_replayed_to_take(shape, workers):

@@ -111,6 +111,7 @@ def test_values_of_gaussian_grids_are_counted(indexed, sample, is_constant):
     assert list(eccodes_keys(path, "numberOfValues")) == [(size,)] * 3
 
 
+@pytest.mark.long
 def test_messages_over_8_mib_and_zeros_that_are_padding(indexed):
     values = np.random.default_rng(0).normal(0, 1, 3000 * 3000)
     content = message(values=values, Ni=3000, Nj=3000, bitsPerValue=16)

@@ -74,6 +74,7 @@ def test_another_word_is_refused_before_anything_is_made(name, value, capsys, mo
     assert not Path("run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("energy", "local_rank", "reads"),
     [("auto", "0", True), ("auto", "1", False), ("off", "0", False)],
@@ -104,6 +105,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.long
 def test_signals_to_the_launcher_still_reach_the_command():
     # In a process of its own, with no thread but the reader's: any other might take the signal.
     asked = ["run", "--no-report", "--out", "run", "--", sys.executable, "-S", "-c", SIGNALLED]

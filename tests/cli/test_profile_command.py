@@ -228,6 +228,7 @@ def test_limits_of_a_folder_are_printed(data, iobench_here):
     assert (told["request_nbytes"], [each["way"] for each in told["reads"]]) == (40_000, ["direct"])
 
 
+@pytest.mark.long
 def test_a_profile_is_held_against_its_own_storage_or_says_why_not(
     iobench_here, store_dir, tmp_path
 ):

@@ -128,6 +128,7 @@ def forecasts(run):
     return paths
 
 
+@pytest.mark.long
 def test_a_store_knows_when_and_where_its_samples_are(forecasts, convert, run):
     paths = [convert(to, *forecasts, "--sample-dim", "time") for to in FORMATS]
     assert len({(path / INDEX_NAME).read_bytes() for path in paths}) == 1

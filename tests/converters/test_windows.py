@@ -83,6 +83,7 @@ def sources(draw):
     return shape, variables
 
 
+@pytest.mark.long
 @settings(max_examples=12)
 @given(
     sources(),
@@ -136,6 +137,7 @@ def long_chunks(tmp_path):
     return opened([path], "t")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("memory", "in_scratch"), [(64 << 20, False), (3 << 20, True), (300_000, True)]
 )
@@ -154,6 +156,7 @@ def test_each_chunk_is_decoded_once(long_chunks, decoded, memory, in_scratch, tm
     assert not [path for path in tmp_path.iterdir() if "scratch" in path.name]
 
 
+@pytest.mark.long
 def test_what_neither_memory_nor_scratch_holds_needs_passes(tmp_path, monkeypatch) -> None:
     shape = (1500, 1, 40, 40)
     path = netcdf(tmp_path / "a.nc", shape, {"a": (("t", "y", "x"), (1500, 10, 10), False)})
@@ -175,6 +178,7 @@ def test_a_memory_that_holds_no_chunk_is_refused_with_what_works(long_chunks) ->
     produced(dataset, index, [range(3)], memory_nbytes=least, passes=1 << 20)
 
 
+@pytest.mark.long
 def test_blocks_do_not_depend_on_memory_or_threads(long_chunks) -> None:
     dataset, index = long_chunks
     found = []

@@ -285,6 +285,7 @@ def test_real_files_come_first_and_are_never_mixed_with_a_stand_in(tmp_path, mon
         located(tmp_path, data_dir=tmp_path, tiny=True)
 
 
+@pytest.mark.long
 def test_without_real_files_a_stand_in_is_made_where_there_is_one(tmp_path):
     files, locator = located(tmp_path)
     assert locator.stand_in

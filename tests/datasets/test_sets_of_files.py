@@ -148,6 +148,7 @@ def test_samples_of_a_time_that_is_there_twice_are_kept_with_a_note(
     np.testing.assert_array_equal(found, np.concatenate([R[:3], R[slice(*days)]]))
 
 
+@pytest.mark.long
 def test_commands_say_it_as_the_loader_does(tmp_path, opened, capsys):
     write(fields(0, 3), tmp_path / "a.nc")
     write(fields(2, 6), tmp_path / "b.nc")

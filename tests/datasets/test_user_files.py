@@ -94,6 +94,7 @@ def test_one_value_along_the_sample_dim_must_be_asked_for(real, tmp_path, open_u
     np.testing.assert_array_equal(made.sample(0)["z"], made.sample(1)["z"])
 
 
+@pytest.mark.long
 def test_constants_are_skipped_and_said_or_repeated_when_asked(yr_files, open_user_files):
     skipped = open_user_files(*yr_files, sample_dim="leadtime").index.provenance["skipped"]
     assert skipped["static_predictors"] == "lacks the dimension leadtime"

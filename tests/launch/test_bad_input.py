@@ -43,6 +43,7 @@ def test_a_run_that_vanishes_leaves_the_script_alone(launch, script):
     assert (found.code, found.out) == (0, "done\n")
 
 
+@pytest.mark.long
 def test_a_full_disk_leaves_the_script_alone(launch, script):
     limit = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (2 << 20, 2 << 20))\n"
     limit = NO_BYTECODE + limit
@@ -65,6 +66,7 @@ def test_a_killed_script_has_a_report(launch, script, capfd):
     assert capfd.readouterr().out
 
 
+@pytest.mark.long
 def test_a_killed_launcher_leaves_a_run_that_is_read(tmp_path, script, cli):
     path = script(READS + "import sys; sys.stdout.flush(); input()")
     command = [*cli, "--out", str(tmp_path / "run"), "--", sys.executable, str(path)]

@@ -57,6 +57,7 @@ def commit_of(launched):
     return run["commit_hash"]
 
 
+@pytest.mark.long
 @needs_git
 def test_the_commit_of_a_script(launch, repository, tmp_path):
     folder = tmp_path / "code"

@@ -79,6 +79,7 @@ def test_children_that_do_not_record_are_listed(launch, script):
     assert sorted(process.role for process in profile.processes) == ["child", "consumer"]
 
 
+@pytest.mark.long
 def test_a_program_that_replaces_itself_is_followed(launch, script):
     path = script(
         """
@@ -167,6 +168,7 @@ def test_it_is_said_after_the_command_that_nothing_was_recorded_and_why(
 SECRET = "QQsecretQQ"
 
 
+@pytest.mark.long
 def test_no_credentials_of_command_lines_are_written_down(script, launch):
     path = script(
         f"""

@@ -126,6 +126,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text.count(b"got SIGINT"
 """
 
 
+@pytest.mark.long
 def test_ctrl_c_reaches_the_script_once(tmp_path, script, plainly, cli):
     waits = WAITS.replace("    sys.exit(9)\n", "")
     path = script(waits + "sys.exit(len(input()))\n")

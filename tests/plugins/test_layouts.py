@@ -40,6 +40,7 @@ def test_yr_has_the_schema_of_real_files(prepared, size):
     assert described(files[0]) == described(REAL)
 
 
+@pytest.mark.long
 def test_yr_has_names_units_and_coordinates_of_the_real_crop(prepared):
     _, files, _ = prepared("maelstrom-yr", size="5GB")
     with netCDF4.Dataset(REAL) as real, netCDF4.Dataset(files[0]) as made:

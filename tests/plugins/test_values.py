@@ -452,6 +452,7 @@ def test_moments_of_several_files_are_merged(short_files, sampled):
     np.testing.assert_allclose(sample["inputs"][0], expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long
 def test_of_downscaling_what_is_constant_becomes_0_and_masks_may_lack(short_files, sampled):
     folder = short_files("tier1", "2019-04", lambda data: data.assign(z_in=data.z_in * 0 + 7))
     dataset, _, index = sampled(folder, "maelstrom-downscaling-tier1")

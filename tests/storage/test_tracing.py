@@ -199,6 +199,7 @@ print(os.getpid(), *sorted(path.name for path in setup.folder.iterdir() if path.
 """
 
 
+@pytest.mark.long
 def test_a_process_started_again_is_traced_from_where_it_says(tmp_path: Path) -> None:
     library = made_runtime(tmp_path, LEAVES_LOGS)
     started = subprocess.Popen(

@@ -519,6 +519,7 @@ def test_a_batch_that_is_let_go_of_keeps_its_memory_until_its_kernels_are_done(a
             assert is_right(dict(zip("xy", seen, strict=True)), number)
 
 
+@pytest.mark.long
 def test_a_device_that_falls_away_is_one_error_of_the_loop_and_the_run_stays(
     ahead, device, tmp_path
 ):
@@ -626,6 +627,7 @@ def test_a_device_that_fails_in_the_middle_ends_the_profile_in_one_line(
     assert len(of_kind("run", Kind.H2D)) >= 1
 
 
+@pytest.mark.long
 def test_a_device_that_its_driver_refuses_ends_only_a_profile_that_names_it(
     profiled, device, capsys
 ):

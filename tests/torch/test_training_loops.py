@@ -178,6 +178,7 @@ def test_what_a_script_times_itself_is_not_counted_twice(tmp_path, how):
     assert run.exposure.steps.n_steps == 4
 
 
+@pytest.mark.long
 def test_a_compiled_model_stays_one_graph(tmp_path):
     net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
