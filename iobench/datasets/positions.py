@@ -186,12 +186,11 @@ class SampleRows:
             self.dims, self.along, self.values, self._equal, strict=True
         ):
             distinct = own[np.unique(numbers, return_index=True)[1]]
+            before = "" if dim == "time" and each.is_time else f"{dim} "
             if each.is_time:
-                spelled = spell_times(distinct)
+                spelled = [f"{before}{time}" for time in spell_times(distinct)]
             else:
-                spelled = [f"{value:g}" for value in distinct.tolist()]
-            if not (dim == "time" and each.is_time):
-                spelled = [f"{dim} {one}" for one in spelled]
+                spelled = [f"{before}{value:g}" for value in distinct.tolist()]
             parts.append((spelled, numbers))
         return SampleNames(parts)
 

@@ -93,7 +93,8 @@ def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> None:
 
 
 IOBENCH = (
-    "iobench", "h5netcdf", "h5py", "isal.isal_zlib", "eccodes", "numcodecs", "xarray",
+    "iobench", "h5netcdf", "h5py", "isal.isal_zlib", "eccodes", "numcodecs", "xarray", "filelock",
+    "psutil",
     "iobench_converters.convert", "iobench.conversion.conversion_run",
 )  # fmt: skip
 
