@@ -17,8 +17,8 @@ pytest.importorskip("torch")
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 import drop_in_parts as parts
 import torch
-from known_times import Sleeping, SleepingCollate, spend
 from reference import reference, without_cpu_waits
+from slow_samples import Sleeping, SleepingCollate, spend
 
 import iobench
 from iobench.analysis.replay.runs import recorded_runs
