@@ -105,12 +105,13 @@ class TFStoreLoader(RingLoader):
         """Return what a batch is, by the first sample as the loader presents it."""
         order, presenter = self.order, self._presenter
         is_even = order.drop_last or order.n_samples % order.batch_size == 0
-        rows = {v.name: np.empty((1, *v.shape), dtype=v.dtype) for v in self.spec}
-        filler = self.source.filler()
-        try:
-            filler.fill(order.samples(0, 0)[:1], rows, BatchLog())
-        finally:
-            filler.close()
+        rows = {v.name: np.zeros((1, *v.shape), dtype=v.dtype) for v in self.spec}
+        if presenter.transform is not None:  # what it makes may depend on the values
+            filler = self._inner.filler()
+            try:
+                filler.fill(order.samples(0, 0)[:1], rows, BatchLog())
+            finally:
+                filler.close()
         shown = Presenter(presenter.transform, presenter.cast, stack=presenter.stack)(rows)
         n_samples = order.batch_size if is_even and presenter.transform is None else None
 

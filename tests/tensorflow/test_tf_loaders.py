@@ -155,6 +155,17 @@ def test_a_transform_gives_the_dataset_its_signature(store):
         assert np.array_equal(x, expected.mean(axis=(1, 2)).astype(x.dtype.as_numpy_dtype))
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("buffers")
+def test_batches_of_processes_are_a_dataset(store):
+    loader = TFStoreLoader(store, 5, processes=True, threads=2)
+    dataset = loader.as_dataset()
+    assert dataset.element_spec["x"] == tf.TensorSpec((5, 6, 8), tf.float32)
+    for number, batch in enumerate(dataset):
+        assert np.array_equal(batch["x"], expected_batch(range(5 * number, 5 * number + 5))["x"])
+    loader.close()
+
+
 # ---- TFRecord stores through tf.data
 
 N_EXAMPLES, N, SIZE_OF_BATCH = 30, 40, 4
