@@ -333,8 +333,8 @@ def trace_of(rank: RankRun) -> Trace:
     )
 
 
-Said = tuple[Sizes, float]
-"""Sizes of stages, and of all of the wait, in ns."""
+Said = tuple[Sizes | None, float]
+"""Sizes of stages, None of a rule without stages, and of all of the wait, in ns."""
 
 
 def ours(rank: RankRun, trace: Trace) -> Said:
@@ -441,7 +441,7 @@ def xprof(rank: RankRun, trace: Trace) -> Said:
 
 
 def traceml(rank: RankRun, trace: Trace) -> Said:
-    return {}, trace.wait_ns
+    return None, trace.wait_ns
 
 
 RULES: dict[str, Callable[[RankRun, Trace], Said]] = {
@@ -491,22 +491,23 @@ class Score:
     def add(self, said: Said, truth: Truth, wall_ns: float) -> str:
         """Judge what was said of one schedule; return it in words."""
         sizes, wait_ns = said
-        named = max(sizes, key=sizes.__getitem__, default="")
-        hidden = wait_ns < HIDDEN * wall_ns
         if math.isnan(wait_ns):
             self.right.append(False)
             return "not known!"
-        if sizes:
-            self.right.append(hidden if not truth.right else not hidden and named in truth.right)
-            if wait_ns and truth.right:
-                self.sums.append(sum(sizes.values()) / wait_ns)
-        if truth.sizes and truth.right and sizes:
+        self.wait_off.append(100 * abs(wait_ns / wall_ns - truth.wait_ns / truth.wall_ns))
+        if sizes is None:
+            return f"{100 * wait_ns / wall_ns:.0f}"
+        named = max(sizes, key=sizes.__getitem__, default="")
+        named = named if wait_ns >= HIDDEN * wall_ns else ""
+        self.right.append(named in (truth.right or {""}))
+        if truth.right and wait_ns:
+            self.sums.append(sum(sizes.values()) / wait_ns)
+        if truth.sizes and truth.right:
             top = max(truth.sizes, key=truth.sizes.__getitem__)
             apart = sizes.get(top, 0) - truth.sizes[top]
             self.size_off.append(100 * abs(apart) / truth.wall_ns)
-        self.wait_off.append(100 * abs(wait_ns / wall_ns - truth.wait_ns / truth.wall_ns))
-        sign = "" if not sizes or self.right[-1] else "!"
-        return f"{named if not hidden else '-'}{sign} {100 * sizes.get(named, 0) / wall_ns:.0f}"
+        sign = "" if self.right[-1] else "!"
+        return f"{named or '-'}{sign} {100 * sizes.get(named, 0) / wall_ns:.0f}"
 
     def cells(self) -> list[str]:
         """Return its cells of the table."""

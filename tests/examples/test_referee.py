@@ -32,9 +32,10 @@ def test_the_referee_knows_what_is_right_of_a_schedule(name: str) -> None:
     assert truth.right == ({ours} if ours else set())
     assert sum(truth.sizes.values()) == pytest.approx(truth.wait_ns, rel=0.02, abs=2e6)
     sizes, wait_ns = referee.ours(rank, trace)
+    assert sizes is not None
     assert sum(sizes.values()) == wait_ns == truth.wait_ns == trace.wait_ns
     if ours:
         assert max(sizes, key=sizes.__getitem__) == ours
         assert sizes[ours] == pytest.approx(truth.sizes[ours], abs=0.05 * truth.wall_ns)
-        by_ray = referee.ray_data(rank, trace)[0]
+        by_ray = referee.ray_data(rank, trace)[0] or {}
         assert max(by_ray, key=by_ray.__getitem__) == rays
