@@ -260,7 +260,7 @@ def whole_batches(profile):
 def test_waits_of_batches_recorded_as_a_whole_are_exact(tmp_path, clock):
     loader = DataLoader(Tiny(clock, 20_000), batch_size=32)
     profile = recorded(tmp_path, clock, loader, loader)
-    assert clock.n_reads < 6 * 2 * 625, "four a batch, and some thirty of each recorded in full"
+    assert clock.n_reads < 7 * 2 * 625, "five a batch, and some thirty of each recorded in full"
     waits = rows_of(profile, Kind.WAIT)
     assert len(waits) == len(set(waits["batch"].tolist())) == 2 * 625
     marks = np.isin(waits["batch"], whole_batches(profile))
@@ -357,7 +357,7 @@ def test_the_loop_and_its_workers_keep_the_same_batches(tmp_path, monkeypatch, p
             for _ in loader:
                 pass
     folder = tmp_path / "run" / "spans"
-    assert sum(each.stat().st_size for each in folder.iterdir()) < 2_000_000
+    assert sum(each.stat().st_size for each in folder.iterdir()) < 2_500_000  # and heads of files
     profile = iobench.open_profile(tmp_path / "run")
     n_batches = exposure(profile).whole.n_batches
     assert n_batches + profile.summed.n_batches == 2400
