@@ -12,8 +12,6 @@ from iobench.analysis.run import Run
 from iobench.launch.running import ScriptRun, run_script
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
-from iobench.report.renderers.terminal import TerminalRenderer
-from iobench.report.report_document import report_document
 from iobench.runs.reading import open_profile
 from iobench.testing import FakeClock
 from tests.support.run_json import to_json
@@ -181,10 +179,9 @@ def test_time_in_collective_operations_includes_waiting_for_other_ranks(launch, 
     # The first rank waits in operations for the second one, which loads and then works longer.
     late_ns = 2 * (N_STEPS - 1) * SLEPT_NS
     assert first["comm_held_ns"] - second["comm_held_ns"] >= 0.8 * late_ns
-    # It is no computing of the script's, and the report says so.
-    assert document["job"]["comm_ns"] >= SLEPT_NS
-    report = TerminalRenderer().render(report_document([Run(found.run)]))
-    assert "is spent in collective operations" in report
+    # It is no computing of the script's; the job's figure is of the rank that loads longest.
+    assert document["job"]["rank"] == 1
+    assert 0 < document["job"]["comm_ns"] < document["job"]["wall_ns"]
     assert {"all_gather", "reduce_scatter"} <= names_of(found.run, Kind.COMM), "of FSDP"
     told = {text.partition("\n")[0] for facts in found.facts for text in facts.unseen}
     assert not [text for text in told if "collective" in text or "gradients" in text]
