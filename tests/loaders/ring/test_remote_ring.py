@@ -8,14 +8,13 @@ from number_stores import write_numbers
 
 import iobench
 from iobench.errors import StoreError
-from iobench.files.objects import fill_remote
+from iobench.files import ranges as file_ranges
 from iobench.files.urls import as_path
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.store_source import StoreSource, open_store
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import extents
 from iobench.stores.encoding import Encoding
 
 pytestmark = pytest.mark.timeout(120)
@@ -37,9 +36,10 @@ def asked(monkeypatch):
 
     def listening(ranges):
         found.extend((file.name, start, len(buffer)) for file, start, buffer in ranges)
-        fill_remote(ranges)
+        fill(ranges)
 
-    monkeypatch.setattr(extents, "fill_remote", listening)
+    fill = file_ranges.fill_remote
+    monkeypatch.setattr(file_ranges, "fill_remote", listening)
     return found
 
 
