@@ -18,6 +18,7 @@ import pytest
 import xarray
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from xarray.backends.zarr import FillValueCoder
 
 import iobench
 from iobench.chunks import boxes
@@ -156,7 +157,7 @@ def write(path, case):
         if version == 2:
             packed["_ARRAY_DIMENSIONS"] = dims
         elif fill is not None:
-            packed["_FillValue"] = fill.item()
+            packed["_FillValue"] = FillValueCoder.encode(fill, dtype)
         packed = {name: np.asarray(each).tolist() for name, each in packed.items()}
         group = zarr.open_group(path, mode="w", zarr_format=version)
         fill = dtype.type(case["fill"] if fill is None else fill)
