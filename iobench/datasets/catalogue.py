@@ -61,6 +61,12 @@ class Inspection(msgspec.Struct, Generic[Outcome], frozen=True):
     in_processes: bool = True
 
 
+@functools.cache  # milliseconds
+def _layout(outcome: Any) -> str:
+    """Return the fields of what is kept, by which another state of iobench's is told."""
+    return repr(msgspec.inspect.type_info(outcome))
+
+
 def catalogued(
     files: Sequence[Path],
     inspection: Inspection[Outcome],
@@ -80,8 +86,7 @@ def catalogued(
         else whole(path.parent) + b"/" + os.fsencode(path.name)
         for path in files
     ]
-    layout = repr(msgspec.inspect.type_info(outcome))
-    about = json.dumps([inspection.name, layout]).encode() + names[0].rpartition(b"/")[0]
+    about = json.dumps([inspection.name, _layout(outcome)]).encode() + names[0].rpartition(b"/")[0]
     catalogue = cache_dir / f"{_digest(about).hex()}{SUFFIX}"
     keys, states = list(map(_digest, names)), list(map(_state, files))
     # What is found holds for the files as they are now: a reader of another one fails.

@@ -28,6 +28,8 @@ JOURNAL_NAME: Final = "iobench.journal"
 STALE_S = 60.0
 BEAT_S = 5.0
 POLL_S = 0.2
+EMPTY_S = 3.0
+"""A lock file that nobody wrote into for so long is of a process that was killed as it made it."""
 
 
 class FolderLock:
@@ -114,6 +116,7 @@ class _LockFile:
         from filelock import SoftFileLease
 
         self._path, self._is_lost = path, False
+        self._empty, self._patience = (0, 0), Budget(None)
         self._lease = SoftFileLease(
             str(path),
             lease_duration=STALE_S,
@@ -132,6 +135,7 @@ class _LockFile:
             try:
                 self._lease.acquire(timeout=0)
             except Timeout:
+                self._remove_empty()
                 return False
             # Of processes that were taking the lock over as they were killed.
             for left in self._path.parent.glob(f"{self._path.name}.break.*"):
@@ -139,6 +143,21 @@ class _LockFile:
                 if pid.isdecimal() and not _is_running(pid):
                     left.unlink(missing_ok=True)
         return True
+
+    def _remove_empty(self) -> None:
+        """Remove a file that stays empty, which filelock takes for one of its first versions."""
+        with suppress(FileNotFoundError):
+            state = self._path.stat()
+            if state.st_size or self._empty != (state.st_ino, state.st_mtime_ns):
+                self._empty = state.st_ino, state.st_mtime_ns
+                self._patience = Budget(EMPTY_S)
+            elif self._patience.spent:
+                aside = f"{self._path.name}.break.{os.getpid()}.{secrets.token_hex(16)}"
+                taken = self._path.rename(self._path.with_name(aside))
+                if taken.stat().st_size:  # somebody else was faster, and holds it
+                    with suppress(FileExistsError):
+                        self._path.hardlink_to(taken)
+                taken.unlink()
 
     def is_held(self) -> bool:
         return not self._is_lost and self._lease.is_lock_held_by_us

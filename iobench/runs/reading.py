@@ -146,7 +146,7 @@ class RunFiles:
         answered_ns = file.spans["end_ns"][waits].max(initial=0)
         # Another process of the rank that began later may have taken the place of this one.
         began = (each.start.monotonic_ns for each in files if each.role == "consumer")
-        if file.closed or file.lost or requested_ns <= max(answered_ns, *began):
+        if file.closed or file.lost or requested_ns <= max([answered_ns, *began]):
             return file
         ended = (each.ended_ns for each in self._facts if each.host == file.host)
         known = [each for each in ended if each is not None]

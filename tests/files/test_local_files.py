@@ -329,6 +329,14 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path, holder) ->
         lock.check()
 
 
+def test_the_lock_of_a_process_killed_as_it_made_it_is_taken_over(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(locks, "EMPTY_S", 0.05)
+    (tmp_path / LOCK_NAME).touch()  # and not written yet
+    with locked(tmp_path, wait_s=20) as lock:
+        lock.check()
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_lock_that_was_lost_is_noticed(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(locks, "BEAT_S", 0.05)
     with locked(tmp_path) as lock:
