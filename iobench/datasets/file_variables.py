@@ -213,9 +213,9 @@ def describe_file(path: Path, *, cache_dir: Path, group: str = "") -> dict[str, 
 
 def _variable(variable: ChunkedVariable) -> dict[str, Any]:
     own = variable.attributes
-    codecs = ", ".join(map(codec_name, variable.codecs)) or "not compressed"
+    codecs = ", ".join(map(codec_name, variable.codecs)) or "none"
     if variable.library:
-        codecs = f"decoded by {variable.library}"
+        codecs = f"by {variable.library}"
     return {
         "name": variable.name,
         "dims": list(variable.dims),
