@@ -243,7 +243,6 @@ def test_a_batch_decodes_a_chunk_once_though_none_is_kept(opened, monkeypatch):
         assert n_made == 2 * len({position[each.tobytes()] for each in fields}) < 2 * 12
 
 
-@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_process_of_the_ring_hears_the_order_of_a_pass(opened, monkeypatch):
     monkeypatch.setenv(CHUNK_CACHE, str(2 * 2 * CHUNK_NBYTES))
@@ -324,7 +323,6 @@ def test_a_chunk_that_is_kept_keeps_no_bytes_of_others(tmp_path, monkeypatch):
     assert held < 5 * n_nbytes
 
 
-@pytest.mark.long
 def test_datasets_open_in_any_thread_while_others_load():
     cache, ended = DecodedChunks(), threading.Event()
 
