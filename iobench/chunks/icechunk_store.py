@@ -66,7 +66,7 @@ def inspect_icechunk(path: Path, group: str = "") -> SourceFile:
 def read_part(file: str, variable: ChunkedVariable, start: Place, stop: Place) -> Any:
     """Return numbers of an array."""
     snapshot, _, name = variable.folder.partition("/")
-    with _in_one_line(file):
+    with _storage_errors(file):
         return _array(file, snapshot, name, os.getpid())[tuple(map(slice, start, stop))]
 
 
@@ -77,7 +77,7 @@ def _load(path: str) -> Any:
 
 
 @contextmanager
-def _in_one_line(path: str) -> Iterator[None]:
+def _storage_errors(path: str) -> Iterator[None]:
     """Make what icechunk raises an error of one line."""
     icechunk = _load(path)
     try:
@@ -92,7 +92,7 @@ def _repository(path: str, process: int) -> Any:
     icechunk, place = _load(path), as_path(path)
     if "ICECHUNK_LOG" not in os.environ:  # it warns of commits, which are not made here
         icechunk.set_logs_filter("error")
-    with _in_one_line(path):
+    with _storage_errors(path):
         storage = _storage(icechunk, place)
         config = icechunk.Repository.fetch_config(storage)
         places = [*((config and config.virtual_chunk_containers) or ())]
@@ -126,7 +126,7 @@ def _storage(icechunk: Any, place: Path) -> Any:
 def _snapshot(path: str, name: str) -> str:
     """Return the snapshot that a branch or tag is at; that of no other name is itself one."""
     repository = _repository(path, os.getpid())
-    with _in_one_line(path):
+    with _storage_errors(path):
         if name in repository.list_branches():
             return str(repository.lookup_branch(name))
         if name in repository.list_tags():
@@ -138,7 +138,7 @@ def _snapshot(path: str, name: str) -> str:
 
 @lru_cache(maxsize=64)
 def _store(path: str, snapshot: str, process: int) -> Any:
-    with _in_one_line(path):
+    with _storage_errors(path):
         return _repository(path, process).readonly_session(snapshot_id=snapshot).store
 
 
@@ -162,7 +162,7 @@ def _documents(path: str, snapshot: str, group: str) -> dict[str, Any]:
         pairs = zip(keys, contents, strict=True)
         return {key: json.loads(each.to_bytes()) for key, each in pairs if each is not None}
 
-    with _in_one_line(path):
+    with _storage_errors(path):
         documents: dict[str, Any] = zarr.core.sync.sync(read_all())
     if VERSION3 not in documents:
         raise FileFormatError(f"{path}: has no group {group!r} in snapshot {snapshot}")

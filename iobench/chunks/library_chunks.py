@@ -74,7 +74,7 @@ def _read(file: str, variable: ChunkedVariable, first: Place, last: Place) -> ND
     read_part = import_module(LIBRARIES[variable.library]).read_part
     expected = tuple(b - a for a, b in zip(start, stop, strict=True))
     what = f"{file}: {variable.library} cannot read {variable.name!r}"
-    with in_one_line(what, "fetch it again, or leave the variable out with --variables"):
+    with file_errors(what, "fetch it again, or leave the variable out with --variables"):
         values: NDArray[Any] = np.asarray(read_part(file, variable, start, stop))
         if values.shape != expected:
             raise ValueError(f"it has the shape {values.shape}, expected {expected}")
@@ -82,7 +82,7 @@ def _read(file: str, variable: ChunkedVariable, first: Place, last: Place) -> ND
 
 
 @contextmanager
-def in_one_line(what: str, to_do: str) -> Iterator[None]:
+def file_errors(what: str, to_do: str) -> Iterator[None]:
     """Make what a library raises of a file an error of one line."""
     try:
         yield

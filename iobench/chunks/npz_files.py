@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.chunks.chunked_variable import ChunkedVariable
-from iobench.chunks.library_chunks import in_one_line
+from iobench.chunks.library_chunks import file_errors
 from iobench.chunks.packing import Packing
 from iobench.chunks.source_file import SourceFile
 from iobench.files.open_files import OpenFile
@@ -31,7 +31,7 @@ NAMELESS = "dim_{}"
 def inspect_npz(path: Path) -> SourceFile:
     """Return what an archive holds; axes of one length in all arrays are one dimension."""
     with (
-        in_one_line(f"{path}: cannot be read as npz", "write it again"),
+        file_errors(f"{path}: cannot be read as npz", "write it again"),
         zipfile.ZipFile(_source(open_source_file(path))) as archive,
     ):
         held = dict(_header(archive, each) for each in archive.infolist())

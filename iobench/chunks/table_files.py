@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.chunks.chunked_variable import ChunkedVariable
-from iobench.chunks.library_chunks import in_one_line
+from iobench.chunks.library_chunks import file_errors
 from iobench.chunks.packing import Packing
 from iobench.chunks.source_file import SourceFile
 from iobench.errors import import_extra
@@ -40,7 +40,7 @@ def inspect_table(path: Path) -> SourceFile:
     """Return what a table holds; its columns of numbers are variables along `ROW`."""
     _pyarrow()
     file = range_file(path)
-    with in_one_line(f"{path}: cannot be read as a table", "write it again"):
+    with file_errors(f"{path}: cannot be read as a table", "write it again"):
         table = _opened(file, *_state(file))
     n_rows = table.edges[-1]
     together = max(1, max((b - a for a, b in pairwise(table.edges)), default=1))

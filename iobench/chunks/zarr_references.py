@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.library_chunks import in_one_line
+from iobench.chunks.library_chunks import file_errors
 from iobench.chunks.zarr_store import (
     ARRAY2,
     ATTRIBUTES2,
@@ -87,7 +87,7 @@ def inspect_references(path: Path, group: str = "") -> SourceFile:
         state.update("\n".join(map(str, result.files)).encode())
         return result
 
-    with in_one_line(f"{path}: cannot be read as references", "write them again"):
+    with file_errors(f"{path}: cannot be read as references", "write them again"):
         known = (_parquet_references if path.is_dir() else _json_references)(path)
         documents = {
             key.removeprefix(prefix): each

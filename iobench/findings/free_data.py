@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from iobench.analysis.exposure_figures import Exposure
     from iobench.analysis.run import RankRun
 
-FREE_DATA: Final = "free data"
+WITH_FREE_DATA: Final = "free data"
 """What the change is called that makes a script's first batches come again and again."""
 
 

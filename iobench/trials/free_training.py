@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from iobench.analysis.run import open_runs
 from iobench.errors import TrialError
-from iobench.findings.free_data import FREE_DATA, steps_per_s
+from iobench.findings.free_data import WITH_FREE_DATA, steps_per_s
 from iobench.trials.interleaving import try_in_turns
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def try_free_data(
         return costs[-1]
 
     arms = (_arm(command, folder / "usual"), run, _arm(command, folder / "again"))
-    (tried,) = try_in_turns(arms, [(FREE_DATA, {}, None)], rounds, screen)
+    (tried,) = try_in_turns(arms, [(WITH_FREE_DATA, {}, None)], rounds, screen)
     return tried, len(costs) / sum(costs)
 
 

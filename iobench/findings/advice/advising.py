@@ -29,7 +29,7 @@ from iobench.findings.advice.proposals import (
     ruled_out,
     signed,
 )
-from iobench.findings.free_data import FREE_DATA
+from iobench.findings.free_data import WITH_FREE_DATA
 from iobench.report import units
 from iobench.report.document import Column, Command, Document, Section, Sentence, Table, sentences
 from iobench.report.sentences import OVER, cpu_sentence, extent_text
@@ -238,7 +238,7 @@ def trial_section(advice: Advice) -> Section:
     free = () if advice.free_data is None else (advice.free_data,)
     for each in free:
         waits = units.fraction(advice.baseline.wait_fraction)
-        promised[FREE_DATA] = f"{waits} or more" if each.no_upper_bound else f"at most {waits}"
+        promised[WITH_FREE_DATA] = f"{waits} or more" if each.no_upper_bound else f"at most {waits}"
     rows = tuple(
         (each.title, promised[each.title], _share_text(each), "noise" * bool(each.is_noise))
         for each in tried
