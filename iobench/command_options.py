@@ -335,7 +335,7 @@ OPTIONS: Final = {
         CommandOption(
             "--try",
             "Run the best N changes, alternating with the baseline; free-data: the script of a run "
-            "without loading, its command after -- where the run kept it in part.",
+            "without loading, its command after --.",
             metavar="N|free-data",
             field="tried",
         ),

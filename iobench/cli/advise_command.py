@@ -74,11 +74,12 @@ def advise(*, words: Sequence[str], tried: str | None, rounds: int | None, json:
     if any(each and diagnose(each.exposure).verdict is Verdict.HUNG for each in runs):
         raise ProfileError(f"{run}: the job hung, expected one that trains; see iobench report")
     advice, baseline = replace(advice, run=str(run)), baseline_first(runs)[0]
-    command = _script_command(baseline, words[1:]) if is_free else ()
+    if is_free:
+        _check_script(baseline, words[1:])
     if not json:
         print_document(advice_document(advice))
     if is_free:
-        advice = _tried_free(advice, baseline, command, rounds or 1, screen)
+        advice = _tried_free(advice, baseline, words[1:], rounds or 1, screen)
     elif n_tried:
         if config is None and not baseline.facts.is_script:
             config = _recorded_config(baseline.facts)
@@ -153,23 +154,21 @@ def _tried(
     return replace(advice, tried=tuple(tried))
 
 
-def _script_command(baseline: Loading, command: Sequence[str]) -> Sequence[str]:
-    """Return the command of a script that can be run with free data, as given or as recorded."""
+def _check_script(baseline: Loading, command: Sequence[str]) -> None:
+    """Refuse a run that is of no usual script, or whose command is not given.
+
+    The one that a run directory holds is not started: that may be somebody else's.
+    """
     facts = baseline.facts
     if not facts.is_script or facts.free_data:
         kind = "had free data" if facts.is_script else "emulates its step"
         raise TrialError(f"{baseline.path}: this run {kind}; expected a usual one of iobench run")
-    if not command and MASK in (facts.command or MASK):
-        raise TrialError(
-            f"{facts.command}: its command was not kept in full, expected words without {MASK}; "
-            f"add it: iobench advise RUN --try {FREE} -- python train.py ..."
+    if not command:
+        recorded = facts.command or "python train.py ..."
+        raise OptionError(
+            f"--try {FREE}: expected the script's command after --; as recorded: "
+            f"iobench advise {baseline.path} --try {FREE} -- {recorded}"
         )
-    if not command and (facts.world_size or 1) > 1:
-        raise TrialError(
-            f"{baseline.path}: {facts.world_size} launchers made this run, expected one; start all "
-            "with iobench run --free-data and compare the runs, or give one command after --"
-        )
-    return command or shlex.split(facts.command or "")
 
 
 def _tried_free(
