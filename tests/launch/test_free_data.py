@@ -76,6 +76,8 @@ def test_what_waits_predict_is_what_free_data_bring(iobench, tmp_path: Path) -> 
     (tmp_path / "train.py").write_text(TRAINED)
     script = (sys.executable, "train.py")
     assert iobench("run", "--quiet", "--out", "usual", "--", *script).returncode == 0
+    unasked = iobench("advise", "usual", "--try", "free-data")  # may be somebody else's run
+    assert (unasked.returncode, unasked.stdout) == (1, "")
     advised = iobench("advise", "usual", "--try", "free-data", "--json", "--", *script)
     assert advised.returncode == 0, advised.stderr
     advice = json.loads(advised.stdout)
