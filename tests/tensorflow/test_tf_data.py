@@ -212,7 +212,6 @@ def test_work_of_traced_batches_has_the_name_of_its_operation(tmp_path):
     n_least = N_BATCHES - 8
     assert first >= 0.99e9 * n_least * BATCH * READ_S
     assert second >= 0.99e9 * n_least * BATCH * PARSE_S
-    assert second > 1.5 * first
     # Nothing that was traced is left without a name.
     gap = sum(row.exposed_ns for row in rows if row.stage == "worker_gap")
     assert gap < 0.1 * run.exposure.whole.wait_ns
