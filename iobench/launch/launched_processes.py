@@ -1,4 +1,4 @@
-"""What a command was: its commit, its processes, and what they started that was not seen."""
+"""What a command was: its commit, its processes, and which of them were not seen."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import ast
 import shlex
 import signal
 import subprocess
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iobench.launch.boot.iobench_boot import program
 from iobench.recording.facts import facts_of_this_process
 
 if TYPE_CHECKING:
@@ -22,9 +20,6 @@ if TYPE_CHECKING:
     from iobench.recording.job import JobRank
     from iobench.recording.run_directory import RunDirectory
 
-N_LISTED: Final = 40
-SYSTEM_QUERIES: Final = frozenset({"uname", "ldconfig"})
-"""Programs that Python's ``platform`` and ``ctypes`` start: they load no data."""
 LONGEST: Final = 160
 LIMIT_S: Final = 2
 SCRIPTS: Final = (".py", ".sh", ".ipynb")
@@ -34,9 +29,7 @@ class LaunchedProcess(msgspec.Struct):
     """A Python process that started with the bootstrap."""
 
     pid: int
-    parent: str  # number of the nearest process above it that was seen; "" for the command's own
     command: list[str]
-    started: list[tuple[str, ...]] = []  # commands that it, or a fork of it, started
     unseen: list[str] = []  # what could not be observed in it
 
 
@@ -48,10 +41,10 @@ def read_processes(folder: Path, pattern: str = "*.txt") -> list[LaunchedProcess
         for what, value in _lines(path):
             if what == "python":
                 # A process that replaces itself by another program keeps its number.
-                process = LaunchedProcess(value["pid"], value["parent"], value["command"])
+                process = LaunchedProcess(value["pid"], value["command"])
                 result.append(process)
             elif process is not None:
-                (process.started if what == "started" else process.unseen).append(value)
+                process.unseen.append(value)
     return result
 
 
@@ -68,30 +61,6 @@ def _lines(path: Path) -> list[tuple[str, Any]]:
             continue
         result.append((what, value))
     return result
-
-
-def unseen_commands(processes: Sequence[LaunchedProcess]) -> list[str]:
-    """Return the commands that these started and none of these is, each with how often."""
-    missing: Counter[str] = Counter()
-    for process in processes:
-        below = [each for each in processes if each.parent == str(process.pid)]
-        for words, count in Counter(process.started).items():
-            if "".join(words[:1]).split(" ")[0] not in SYSTEM_QUERIES:
-                n_known = sum(_is(words, each.command) for each in below)
-                missing[_one_line(words)] += max(count - n_known, 0)
-    texts = [text if n == 1 else f"{text} ({n} times)" for text, n in missing.items() if n]
-    more = len(texts) - N_LISTED
-    return texts if more <= 0 else [*texts[:N_LISTED], f"and {more} other commands"]
-
-
-def _is(words: Sequence[str], recorded: Sequence[str]) -> bool:
-    """Return whether a command that was started may be this process, or have started it."""
-    name = program(recorded)
-    if name == "-c" and list(words[:1]) == list(recorded[:1]):
-        return list(words) == list(recorded)  # the code of both is masked
-    if name == "-c":
-        return " ".join(recorded[recorded.index("-c") :][:2]) in " ".join(words)
-    return not name or any(name in word for word in words)
 
 
 def _one_line(words: Sequence[str]) -> str:
@@ -114,7 +83,6 @@ def describe_processes(
         command=list(command),
         unseen=list(dict.fromkeys(": ".join(each) for each in unseen)),
         unrecorded=unseen[0][1] if unseen else "",
-        children=unseen_commands(processes),
         started_ns=lasted_ns[0],
         ended_ns=lasted_ns[1],
         ended=f"exit {code}" if code >= 0 else signal.Signals(-code).name,
@@ -133,8 +101,7 @@ def nothing_recorded(recorded: Sequence[ProcessFacts], launcher: ProcessFacts) -
         return ""
     if launcher.unseen:
         return launcher.unseen[0]
-    rest = f"; not seen: {', '.join(launcher.children)}" if launcher.children else ""
-    return f"no process that was seen took a batch from a loader that iobench knows{rest}"
+    return "no process that was seen took a batch from a loader that iobench knows"
 
 
 def commit_of(command: Sequence[str], environment: Mapping[str, str]) -> str | None:

@@ -97,7 +97,6 @@ class ProcessFacts(msgspec.Struct):
     loaders: list[LoaderFacts] = []
     unseen: list[str] = []  # what could not be observed in this process, and why
     unrecorded: str = ""  # of a launcher: the first reason, where no other process tells anything
-    children: list[str] = []  # commands of processes it started that do not record
     unit_costs: dict[str, Ns | None] = {}  # what a span costs here, as `unit_costs` measured it
     started_ns: Ns | None = None  # by the clock of its spans; None of a notebook
     ended_ns: Ns | None = None  # of a launcher: when its command had ended
@@ -119,7 +118,7 @@ class ProcessFacts(msgspec.Struct):
                 "version": FACTS_VERSION,
                 **mask_values(msgspec.to_builtins(self, enc_hook=_plain)),
             }
-            document |= {name: mask_words(document[name]) for name in ("command", "children")}
+            document["command"] = mask_words(document["command"])
             part.write_text(json.dumps(document), "utf-8")
             part.replace(path)
         except OSError as error:

@@ -130,7 +130,6 @@ class RunDocument(msgspec.Struct, frozen=True):
     unclosed_processes: tuple[str, ...]
     failed_waits: int
     unseen: tuple[str, ...]  # what could not be observed
-    children: tuple[str, ...]  # commands of processes that do not record
     ended: str | None  # how the training process ended: "closed", an exception, null if unknown
     schema_version: int = JSON_VERSION
 
@@ -181,7 +180,6 @@ def run_document(report: RunReport) -> RunDocument:
         unclosed_processes=report.unclosed,
         failed_waits=exposure.n_failed_waits,
         unseen=unseen(report),
-        children=tuple(child for each in report.process_facts for child in each.children),
         ended=next(ended, None),
     )  # fmt: skip
 

@@ -191,9 +191,6 @@ def _warnings(report: RunReport) -> Iterator[str]:
         yield f"Waits that ended with an exception: {units.count(n_failed)}."
     if not exposure.unrecorded:  # which the verdict says
         yield from (f"Not seen: {what}." for what in unseen(report))
-    children = [child for known in report.process_facts for child in known.children]
-    if children:
-        yield f"Not recorded: processes: {units.count(len(children))}, the first one {children[0]}."
     for known in report.process_facts:
         if known.ended not in ENDED_WELL:
             yield f"The {known.role} process ended with {known.ended}."

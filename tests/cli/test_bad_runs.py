@@ -105,7 +105,7 @@ def whole_run(path, name="plain", **config):
     loader = {"number": 0, "framework": name, "kind": name, "name": name, "unseen": [name]}
     process = {
         "version": 1, "pid": os.getpid(), "ppid": 1, "host": host_name(), "role": "consumer",
-        "command": [name], "loaders": [loader], "unseen": [name], "children": [name], "ended": name,
+        "command": [name], "loaders": [loader], "unseen": [name], "ended": name,
     }  # fmt: skip
     (path / "processes").mkdir(exist_ok=True)
     (path / "processes" / "rank0.json").write_text(json.dumps(process))

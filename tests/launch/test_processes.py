@@ -1,4 +1,4 @@
-"""Who of a command's processes records, what they leave, and who is listed as not seen."""
+"""Who of a command's processes records, what they leave, and who is not seen."""
 
 from __future__ import annotations
 
@@ -43,40 +43,6 @@ def test_other_processes_of_a_script_have_files_of_their_own(launch, script, met
     ours = spans[(spans["kind"] == Kind.READ) & (spans["process"] != 2)]
     assert (ours["process"] == 0).sum() >= 3
     assert (ours["process"] == 1).sum() >= 3
-    assert found.launcher.children == []
-
-
-CHILDREN = """
-import os, platform, subprocess, sys, numpy
-platform.processor()  # starts uname
-code = "import numpy, iobench\\nwith iobench.stage('read'): pass"
-subprocess.run([sys.executable, "-c", code], check=True)
-subprocess.run([sys.executable, "-c", "pass"], check=True)
-subprocess.run(["true", "a b"], check=True)
-subprocess.run(["true", "a b"], check=True)
-os.system("true from a shell")
-os.spawnvp(os.P_WAIT, "true", ["true", "spawned"])
-os.waitpid(os.posix_spawn("/bin/true", ["true", "posix"], os.environ), 0)
-subprocess.run([sys.executable, "-I", "-c", "import numpy"], check=True)
-subprocess.run([sys.executable, "-c", "import this_is_alone"], env={}, capture_output=True)
-subprocess.run(f"cd . && {sys.executable} -c 'import sys'", shell=True, check=True)
-"""
-
-
-@pytest.mark.long
-def test_children_that_do_not_record_are_listed(launch, script):
-    found = launch(sys.executable, script(CHILDREN))
-    assert (found.code, found.out, found.err) == (0, "", "")
-    listed = [text.replace(sys.executable, "python") for text in found.launcher.children]
-    assert sorted(listed) == [
-        "python -I -c '***'",
-        "true 'a b' (2 times)",
-        "true from a shell",
-        "true posix",
-        "true spawned",
-    ]
-    profile = found.profile
-    assert sorted(process.role for process in profile.processes) == ["child", "consumer"]
 
 
 @pytest.mark.long
@@ -92,7 +58,7 @@ def test_a_program_that_replaces_itself_is_followed(launch, script):
     )
     found = launch(sys.executable, path, "y")
     assert (found.code, found.out) == (0, "second\n")
-    assert found.launcher.children == []
+    assert found.launcher.unseen == []
 
 
 OWN_RECORDINGS = """
@@ -175,22 +141,19 @@ def test_no_credentials_of_command_lines_are_written_down(script, launch):
         import os, subprocess, sys, numpy, iobench
         with iobench.stage("read"):
             subprocess.run([sys.executable, "-c", "import numpy", "--api-key", "{SECRET}"])
-            os.system("true --password={SECRET}")
         """
     )
     done = launch(sys.executable, path, "--mlflow", f"https://me:{SECRET}@host/", "--token", SECRET)
     assert done.code == 0
     assert done.launcher.command[2:] == ["--mlflow", "***", "--token", "***"]
-    assert "true --password=***" in done.launcher.children
     for file in done.run.rglob("*"):
         assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
     assert SECRET not in done.err
 
 
 def test_values_of_options_are_kept_when_asked(script, launch):
-    path = script("import numpy, os; os.system('true --seed 5')")
+    path = script("import numpy")
     done = launch(sys.executable, path, "--lr", "0.25", "--api-key", SECRET, keep_command=True)
     assert done.code == 0
     assert done.launcher.command[2:] == ["--lr", "0.25", "--api-key", "***"]
-    assert "true --seed 5" in done.launcher.children
     assert "--lr 0.25" in (done.run / "run.json").read_text()

@@ -1,7 +1,7 @@
 """What every Python process of a profiled command does at its start, before the user's code.
 
-It notes that it is there, notes the commands it starts, and waits for the imports of a few
-libraries. Nothing else is imported until then, no iobench and no typing: most processes are small.
+It notes that it is there, and waits for the imports of a few libraries. Nothing else is imported
+until then, no iobench and no typing: most processes are small.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
-
-PARENT = "IOBENCH_RUN_PARENT"
-"""Environment: the process number of the nearest Python that was seen above this one."""
 
 # They start training processes and train nothing.
 LAUNCHERS = {
@@ -93,19 +90,8 @@ def start() -> None:
     host = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in os.uname().nodename)
     _file = os.path.join(os.environ["IOBENCH_RUN"], "launch", f"{host}-{_pid}.txt")  # noqa: PTH118
     command = sys.orig_argv
-    note(
-        "python",
-        {
-            "pid": _pid,
-            "parent": os.environ.get(PARENT, ""),
-            "command": _without_secrets(command),
-        },
-    )
-    os.environ[PARENT] = str(_pid)
-    if role(command) == "helper":
-        return
-    sys.addaudithook(_heard)
-    if role(command) != "launcher":
+    note("python", {"pid": _pid, "command": _without_secrets(command)})
+    if role(command) not in {"helper", "launcher"}:
         sys.meta_path.insert(0, Watcher())
 
 
@@ -156,32 +142,6 @@ def role(command: Sequence[str]) -> str:
     return "script"
 
 
-# -- what is started ----------------------------------------------------------------------
-
-_last: tuple[str, ...] = ()
-
-
-def _heard(what: str, arguments: tuple[Any, ...]) -> None:
-    """Note commands that this process starts; called for every event, so the first line counts."""
-    if what not in {"subprocess.Popen", "os.posix_spawn", "os.system", "os.exec"}:
-        return
-    global _last
-    words: tuple[str, ...]
-    if what == "os.system":
-        words = (_text(arguments[0]),)
-    else:
-        given = arguments[1]
-        single = isinstance(given, (str, bytes, os.PathLike))
-        words = tuple(map(_text, (given,) if single else given))
-        if what == "subprocess.Popen":
-            _last = words
-        elif words == _last:
-            return  # Popen's own way to start it, or exec looking through $PATH
-        elif what == "os.exec":
-            _last = words
-    note("started", tuple(_without_secrets(words)))
-
-
 def _without_secrets(words: Sequence[str]) -> list[str]:
     """Return the words of a command without values, unless asked, and without credentials."""
     if os.environ.get("IOBENCH_RUN_KEEP_COMMAND") != "1":
@@ -213,13 +173,6 @@ def _of_file(name: str) -> Any:
     module = _loaded[name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _text(word: object) -> str:
-    try:
-        return os.fsdecode(word)  # type: ignore[arg-type]
-    except TypeError:
-        return repr(word)
 
 
 # -- what is imported ---------------------------------------------------------------------
