@@ -147,8 +147,8 @@ PROFILE: Final = (
     ),
     CommandOption(
         "--device",
-        "Device to copy batches to: cuda, cuda:N (also AMD), xpu, none, or auto: an "
-        "accelerator if one is found.",
+        "Device to copy batches to: cuda, cuda:N (also AMD), none, or auto: an accelerator if one "
+        "is found.",
         default="auto",
     ),
     CommandOption(

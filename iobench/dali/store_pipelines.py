@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.errors import DeviceError, OptionError, WorkerError
-from iobench.loaders.contract import (
-    IN_THREADS,
-    Batch,
-    MeasuredLoader,
-    PlacedArray,
-    refuse_below_one,
-)
+from iobench.errors import OptionError, WorkerError
+from iobench.loaders.contract import IN_THREADS, Batch, MeasuredLoader, refuse_below_one
 from iobench.recording.kinds import Kind
 from iobench.stores.tfrecord import FeatureKind, feature_kinds
 
@@ -42,24 +35,15 @@ class DaliLoader(MeasuredLoader):
         threads: int,
         prefetch: int = 2,
         recorder: Recorder,
-        place: int | None = None,
     ) -> None:
         refuse_below_one(threads=threads, prefetch=prefetch, batch_size=batch_size)
         super().__init__(threads=threads, prefetch=prefetch)
         self._recorder = recorder
         self._spec = spec
         self._opaque = recorder.string(OPAQUE)
-        self._is_placed = place is not None
-        if self._is_placed:
-            self.copied_from, self.copied_by = None, "DALI"
-        try:
-            self._pipeline: Any = make_pipeline(
-                shards, spec, batch_size, threads=threads, prefetch=prefetch, place=place
-            )
-        except RuntimeError as error:
-            if place is None:
-                raise
-            raise DeviceError(f"DALI, GPU {place}: {_reason(error)}") from error
+        self._pipeline: Any = make_pipeline(
+            shards, spec, batch_size, threads=threads, prefetch=prefetch
+        )
 
     def _take(self, planned: PlannedBatch) -> Batch:
         recorder = self._recorder
@@ -70,14 +54,6 @@ class DaliLoader(MeasuredLoader):
         except RuntimeError as error:
             raise WorkerError(f"DALI: {_reason(error)}") from error
         there_ns = recorder.clock.now_ns()
-        if self._is_placed:
-            recorder.emit(Kind.OPAQUE, requested_ns, there_ns, label=self._opaque, **numbers)
-            named = zip(self._spec, outputs, strict=True)
-            placed: dict[str, Any] = {
-                each.name: PlacedArray(out, each.nbytes * len(out), functools.partial(_host, out))
-                for each, out in named
-            }
-            return Batch(planned, placed, IN_THREADS, on_device=True)
         arrays = [np.array(output.as_array()) for output in outputs]
         recorder.emit(Kind.OPAQUE, requested_ns, there_ns, label=self._opaque, **numbers)
         recorder.emit(Kind.COLLATE, there_ns, recorder.clock.now_ns(), **numbers)
@@ -85,10 +61,6 @@ class DaliLoader(MeasuredLoader):
 
     def _let_go(self) -> None:
         self._pipeline = None  # and its threads with it
-
-
-def _host(output: Any) -> Any:
-    return output.as_cpu().as_array()
 
 
 def _reason(error: RuntimeError) -> str:
@@ -105,7 +77,6 @@ def make_pipeline(
     *,
     threads: int,
     prefetch: int,
-    place: int | None = None,
 ) -> Any:
     """Return a built pipeline over a store; its outputs are the variables in their order."""
     if {path.suffix for files in shards for path in files} != {".tfrecord", ".idx"}:
@@ -114,12 +85,11 @@ def make_pipeline(
     pipeline = importlib.import_module("nvidia.dali.pipeline").Pipeline(
         batch_size=batch_size,
         num_threads=threads,
-        device_id=place,
+        device_id=None,
         prefetch_queue_depth=prefetch,
     )
     with pipeline:
-        outputs = graph()
-        pipeline.set_outputs(*(outputs if place is None else [each.gpu() for each in outputs]))
+        pipeline.set_outputs(*graph())
     pipeline.build()
     return pipeline
 

@@ -54,7 +54,11 @@ PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
 INTERPRETER: Final = re.compile(r"(python|pypy)[\d.]*")
 INHERITED: Final = (
-    "IOBENCH_RUN_RECORDS", RUN_DIGESTS, RUN_LOOP, KEEP_COMMAND, FREE_DATA,
+    "IOBENCH_RUN_RECORDS",
+    RUN_DIGESTS,
+    RUN_LOOP,
+    KEEP_COMMAND,
+    FREE_DATA,
 )
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 

@@ -92,15 +92,6 @@ class PlannedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedArray:
-    """An array on a device, as its framework has it: what a measured loop asks of one."""
-
-    value: Any
-    nbytes: int
-    cpu: Callable[[], Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
     """Stacked samples: each array has the batch as its first axis.
 
@@ -129,8 +120,7 @@ def refuse_below_one(**numbers: int) -> None:
 class MeasuredLoader(ABC):
     """Turns a plan of batches into batches, ahead of the consumer, round after round."""
 
-    copied_from: str | None = "pageable"
-    copied_by = ""
+    copied_from = "pageable"
 
     def __init__(self, *, workers: int = 0, threads: int = 0, prefetch: int = 0) -> None:
         self.workers, self.threads, self.prefetch = workers, threads, prefetch

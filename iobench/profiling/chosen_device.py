@@ -36,24 +36,14 @@ class ChosenDevice(msgspec.Struct, frozen=True):
                 "name": self.accelerator.name,
                 "facts": dict(self.facts),
                 "memory": loader.copied_from,
-                "copied_by": loader.copied_by,
             }
         }
-
-    @property
-    def dali_place(self) -> int | None:
-        """The device as DALI calls it, which copies by itself; None where it does not."""
-        if self.accelerator is None or self.facts.get("kind") != "cuda":  # AMD's are called so, too
-            return None
-        return int(self.accelerator.name.partition(":")[2])
 
 
 def check_device(name: str) -> None:
     """Raise OptionError for what ``--device`` cannot be."""
-    if not re.fullmatch(rf"{AUTO}|{NONE}|(cuda|xpu)(:\d{{1,4}})?", name):
-        raise OptionError(
-            f"--device {name}: expected auto, none, cuda, cuda:N (AMD's too), xpu or xpu:N"
-        )
+    if not re.fullmatch(rf"{AUTO}|{NONE}|cuda(:\d{{1,4}})?", name):
+        raise OptionError(f"--device {name}: expected auto, none, cuda or cuda:N (AMD's too)")
 
 
 def choose_device(name: str) -> ChosenDevice:

@@ -305,7 +305,6 @@ class Settings(msgspec.Struct, frozen=True):
                 return TFPipelineLoader(work, self.batch_size, recorder=recorder)
             return IterableLoader(work, self.batch_size, recorder=recorder)
         if one.framework == "torch":
-            from iobench.torch.device import torch_pins
             from iobench.torch.measured_loaders import TorchLoader
 
             return TorchLoader(
@@ -313,7 +312,7 @@ class Settings(msgspec.Struct, frozen=True):
                 self.batch_size,
                 workers=one.workers,
                 prefetch=one.prefetch or DEFAULT_PREFETCH,
-                pin=copies is not None and torch_pins(),
+                pin=copies is not None,
                 run=directory,
                 recorder=recorder,
                 unit_costs=self.unit_costs,
@@ -326,8 +325,7 @@ class Settings(msgspec.Struct, frozen=True):
         if one.framework == "dali":
             from iobench.dali.store_pipelines import DaliLoader
 
-            place = self.device.dali_place
-            return DaliLoader(one.shards, work.spec, self.batch_size, place=place, **ahead)
+            return DaliLoader(one.shards, work.spec, self.batch_size, **ahead)
         if one.framework == "tensorflow" and one.extents is None:
             from iobench.tensorflow.measured_pipelines import TFExampleLoader
 

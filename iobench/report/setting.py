@@ -212,7 +212,6 @@ def _measured(report: RunReport) -> Iterator[str]:
         yield f"Recording took {own} of the loop's time between waits: no wait and no computing."
     if whole.estimated_fraction:
         yield f"Stages of {units.fraction(whole.estimated_fraction)} of the batches are estimated."
-    device = facts.device
-    if not facts.is_script and (device is None or device.copied_by):
-        why = f"{device.copied_by} makes them ahead of time" if device else facts.no_device
-        yield f"Host-to-device copies: not measured ({why or 'no accelerator'})."
+    if not facts.is_script and facts.device is None:
+        why = facts.no_device or "no accelerator"
+        yield f"Host-to-device copies: not measured ({why})."

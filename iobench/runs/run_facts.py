@@ -131,7 +131,6 @@ class DeviceFacts(msgspec.Struct, frozen=True):
     name: str  # as cuda:0
     facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
     memory: str | None = None  # pinned or pageable, which batches are copied from
-    copied_by: str = ""  # the framework that copied ahead; empty where iobench did
 
     @property
     def title(self) -> str | None:

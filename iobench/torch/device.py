@@ -1,4 +1,4 @@
-"""The device that batches go to and steps run on, as torch has it: CUDA, HIP and Intel's XPU."""
+"""The device that batches go to and steps run on, as torch has it: CUDA, and HIP by that name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from iobench.recording.device_lane import DeviceCopy
 from iobench.torch.tensors import as_tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-TYPES: Final = ("cuda", "xpu")
-"""Of devices with streams and events, as torch calls them."""
+CUDA: Final = "cuda"
 
 
 class TorchAccelerator:
@@ -27,12 +26,7 @@ class TorchAccelerator:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.name = f"{device.type}:{device.index}"
-        self._api: Any = getattr(torch, device.type)
-        self._mark_options = {"enable_timing": True}
-        if device.type == "cuda":
-            self._mark_options["blocking"] = True
-        self._is_capturing = getattr(self._api, "is_current_stream_capturing", None)
+        self.name = f"{CUDA}:{device.index}"
         self._free: list[Any] = []
         self._copying = threading.Lock()  # so that the time between two marks is of one batch
         self._copy_stream: Any = None
@@ -41,13 +35,13 @@ class TorchAccelerator:
 
     def mark(self) -> Any:
         """Put an event into the stream; None while that is captured into a graph."""
-        if self._is_capturing is not None and self._is_capturing():
+        if torch.cuda.is_current_stream_capturing():
             return None  # it would become a part of the graph, and have no time
         try:
             mark = self._free.pop()
         except IndexError:
-            mark = self._api.Event(**self._mark_options)
-        mark.record(self._api.current_stream(self.device))
+            mark = torch.cuda.Event(enable_timing=True, blocking=True)
+        mark.record(torch.cuda.current_stream(self.device))
         return mark
 
     def passed(self, mark: Any) -> bool:
@@ -70,13 +64,11 @@ class TorchAccelerator:
     # -- copies -------------------------------------------------------------------------------
 
     def pin(self, pages: Any) -> object:
-        """Pin memory with ``cudaHostRegister``, HIP's too; SYCL has nothing like it."""
-        if self.device.type != "cuda":
-            return None
+        """Pin memory with ``cudaHostRegister``, HIP's too."""
         start = ctypes.c_ubyte.from_buffer(pages)
         nbytes = memoryview(pages).nbytes
-        with self._api.device(self.device):
-            runtime = self._api.cudart()
+        with torch.cuda.device(self.device):
+            runtime = torch.cuda.cudart()
             code = int(runtime.cudaHostRegister(ctypes.addressof(start), nbytes, 0))
         if code != 0:
             raise DeviceError(
@@ -97,15 +89,13 @@ class TorchAccelerator:
     def copy(self, leaves: Sequence[Any], *, ahead: bool) -> DeviceCopy:
         """Start copying; return the tensors on the device, with events around the copies."""
         tensors = [as_tensor(leaf) for leaf in leaves]
-        if self.device.type != "cuda":  # buffers of ours are not pinned
-            tensors = [tensor.pin_memory() for tensor in tensors]
         if not ahead:
             return self._copy(tensors)
         # The device first: putting back a stream of another one would make a context there.
-        with self._copying, self._api.device(self.device):
+        with self._copying, torch.cuda.device(self.device):
             if self._copy_stream is None:
-                self._copy_stream = self._api.Stream(self.device)
-            with self._api.stream(self._copy_stream):
+                self._copy_stream = torch.cuda.Stream(self.device)
+            with torch.cuda.stream(self._copy_stream):
                 return self._copy(tensors)
 
     def _copy(self, tensors: list[torch.Tensor]) -> DeviceCopy:
@@ -116,7 +106,7 @@ class TorchAccelerator:
 
     def order(self, copy: DeviceCopy) -> None:
         """Order the thread's stream after the copies, and memory of these after its work."""
-        stream = self._api.current_stream(self.device)
+        stream = torch.cuda.current_stream(self.device)
         if copy.last is not None:
             stream.wait_event(copy.last)
         for tensor in copy.values:
@@ -126,16 +116,13 @@ class TorchAccelerator:
 
     def facts(self) -> Mapping[str, Any]:
         """Return what torch and the system tell of it; see `Accelerator.facts`."""
-        known = self._api.get_device_properties(self.device)
-        kind = "hip" if self.device.type == "cuda" and torch.version.hip else self.device.type
-        runtimes = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+        known = torch.cuda.get_device_properties(self.device)
         facts = {
             "title": known.name,
-            "kind": kind,
+            "kind": "hip" if torch.version.hip else CUDA,
             "memory_nbytes": known.total_memory,
-            "driver": getattr(known, "driver_version", None),
-            "runtime": runtimes.get(kind) or getattr(torch.version, kind, None),
-            "mig": "MIG" in known.name.split() if kind == "cuda" else None,
+            "runtime": torch.version.hip or torch.version.cuda,
+            "mig": None if torch.version.hip else "MIG" in known.name.split(),
         }
         return {name: value for name, value in facts.items() if value is not None}
 
@@ -158,24 +145,11 @@ def _unregister(start: ctypes.c_ubyte, device: torch.device, pid: int) -> None:
 # -- finding one ----------------------------------------------------------------------------
 
 
-def _apis(state: str) -> Iterator[tuple[str, Any]]:
-    """Yield the kinds of devices that are so here, with what torch has for them."""
-    for kind in TYPES:
-        api: Any = getattr(torch, kind, None)
-        if api is not None and getattr(api, state)():
-            yield kind, api
-
-
 def current_accelerator() -> TorchAccelerator | None:
     """Return the device that this process uses at the moment; None if it uses none (yet)."""
-    for kind, api in _apis("is_initialized"):
-        return TorchAccelerator(torch.device(kind, api.current_device()))
-    return None
-
-
-def torch_pins() -> bool:
-    """Tell whether torch can pin memory here: a device that is none of its own does not help."""
-    return any(True for _ in _apis("is_available"))
+    if not torch.cuda.is_initialized():
+        return None
+    return TorchAccelerator(torch.device(CUDA, torch.cuda.current_device()))
 
 
 def find_accelerator(target: Any, *, option: str = "device=") -> TorchAccelerator | None:
@@ -184,33 +158,30 @@ def find_accelerator(target: Any, *, option: str = "device=") -> TorchAccelerato
         return None
     spelled = f"{option}{target!r}" if option.endswith("=") else f"{option} {target}"
     if target == "auto":
-        kind, _ = next(_apis("is_available"), ("", None))
-        return _opened(torch.device(kind), spelled) if kind else None
+        return _opened(torch.device(CUDA), spelled) if torch.cuda.is_available() else None
     try:
         device = torch.device(target)
     except (RuntimeError, TypeError):
         device = None
-    if device is None or device.type not in (*TYPES, "cpu"):
+    if device is None or device.type not in (CUDA, "cpu"):
         raise OptionError(
-            f"{spelled}: expected 'cpu', 'cuda' (NVIDIA, AMD), 'cuda:N', 'xpu' or 'xpu:N'; to "
-            "others move batches with .to()"
+            f"{spelled}: expected 'cpu', 'cuda' (NVIDIA, AMD) or 'cuda:N'; to others move batches "
+            "with .to()"
         )
     return None if device.type == "cpu" else _opened(device, spelled)
 
 
 def _opened(device: torch.device, spelled: str) -> TorchAccelerator:
     """Return a device that the driver lets us use."""
-    api: Any = getattr(torch, device.type)
-    kind = device.type.upper()
     try:
-        api.init()
-        count = api.device_count()
-        index = device.index if device.index is not None else api.current_device()
+        torch.cuda.init()
+        count = torch.cuda.device_count()
+        index = device.index if device.index is not None else torch.cuda.current_device()
     except (RuntimeError, AssertionError, AttributeError) as error:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise MissingDeviceError(
-            f"{spelled}: torch {torch.__version__} has no {kind} here: {why.rstrip('.')}"
+            f"{spelled}: torch {torch.__version__} has no CUDA here: {why.rstrip('.')}"
         ) from None
     if not 0 <= index < count:
-        raise MissingDeviceError(f"{spelled}: torch sees {count} {kind} devices here")
-    return TorchAccelerator(torch.device(device.type, index))
+        raise MissingDeviceError(f"{spelled}: torch sees {count} CUDA devices here")
+    return TorchAccelerator(torch.device(CUDA, index))

@@ -1,6 +1,6 @@
 """What a script moves from the host's memory to its devices, timed from outside.
 
-Movers of frameworks end in ``Tensor.to``, ``cuda``, ``xpu``, ``copy_`` and ``pin_memory``. A
+Movers of frameworks end in ``Tensor.to``, ``cuda``, ``copy_`` and ``pin_memory``. A
 compiled function has them as operations of its own, unless it calls ``torch.Tensor.to(x)``, or a
 method of a subclass with a ``__torch_function__``: it is compiled in parts then, and
 ``fullgraph=True`` refuses it. A move outside of forward and backward passes and of steps is of the
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from iobench.recording.recorder import Recorder
 
-MOVES: Final = ("to", "cuda", "xpu")
+MOVES: Final = ("to", "cuda")
 COPY: Final = "copy_"
 PINNING: Final = "pin_memory"
 SILENT: Final = frozenset({"torch.nn.modules.module"})
@@ -151,7 +151,7 @@ def _note(
     if moved.is_meta:
         if not counts_meta:
             return
-    elif moved.device not in lanes and (moved.is_cuda or moved.is_xpu):
+    elif moved.device not in lanes and moved.is_cuda:
         lanes[moved.device] = DeviceLane(TorchAccelerator(moved.device))
     frame = sys._getframe(2)
     lane = recorder.lane()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from iobench.errors import OptionError
 from iobench.recording.activation import active_recorder
 from iobench.recording.device_lane import DeviceLane, OpenRegion
 from iobench.recording.kinds import Kind
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from iobench.recording.clocks import DeviceClock
 
-REGIONS_PER_FLUSH: Final = 64
+REGIONS_PER_FLUSH = 64
 
 KINDS: Final = {
     kind.spelled: kind
@@ -48,11 +47,7 @@ class DeviceTimer:
         device: torch.device | str | int | None = None,
         *,
         clock: DeviceClock | None = None,
-        regions_per_flush: int = REGIONS_PER_FLUSH,
     ) -> None:
-        if regions_per_flush < 1:
-            raise OptionError(f"regions_per_flush={regions_per_flush}: expected 1 or more")
-        self._regions_per_flush = regions_per_flush
         if clock is None and device is not None:
             clock = find_accelerator(device)
         self._lane = None if clock is None else DeviceLane(clock)
@@ -82,7 +77,7 @@ class DeviceTimer:
                 device_moves.here.is_timed = False
             if region is not None:
                 _, batch, epoch = recorder.where()
-                if region.keep(recorder, kind, label, batch, epoch) >= self._regions_per_flush:
+                if region.keep(recorder, kind, label, batch, epoch) >= REGIONS_PER_FLUSH:
                     region.lane.write()
 
     def flush(self) -> None:

@@ -65,6 +65,7 @@ class TorchLoader(MeasuredLoader):
             run, recorder, detail=detail.value, unit_costs=unit_costs
         )
         self._iterator: Any = None
+        pin = pin and torch.cuda.is_available()  # torch pins for no other device
         self.copied_from = "pinned" if pin else "pageable"
         self._plan: Iterator[PlannedBatch] = iter(())
         self._drawn = deque[PlannedBatch]()

@@ -49,7 +49,7 @@ class StoreLoader(RingLoader):
     batch_size : int
         Samples a batch.
     device : torch.device or str, optional
-        ``"cuda"`` (or ``"xpu"``): batches are copied there ahead, from pinned buffers, on a stream
+        ``"cuda"``, also of AMD: batches are copied there ahead, from pinned buffers, on a stream
         of their own; up to ``depth`` of them are on the device. ``"cpu"`` and none are the same.
         Without, tensors share the ring's memory, which is then not pinned.
         Its threads ask the driver while the loop goes on: a CUDA graph is to be captured before

@@ -233,7 +233,7 @@ def main() -> None:
     parser.add_argument("--set", choices=SETS, default="ens", dest="which")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=ALL)
-    parser.add_argument("--device", default="", help="where batches are to be: cuda, xpu:0")
+    parser.add_argument("--device", default="", help="where batches are to be: cuda, cuda:1")
     parser.add_argument("--json", type=Path, help="where figures are kept")
     parser.add_argument("--compute", type=float, default=0, help="of a step, in ms")
     parser.add_argument("--batch-size", type=int, default=0, help="the set's own by default")

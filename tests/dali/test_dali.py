@@ -17,15 +17,13 @@ from own_zarr import SIZE as OWN_SIZE
 from own_zarr import profile_own_zarr
 
 from iobench.analysis.run import exposure
-from iobench.dali import DaliLoader, instrument, store_pipelines
-from iobench.dali.store_pipelines import make_pipeline
-from iobench.errors import DeviceError, OptionError, WorkerError
+from iobench.dali import DaliLoader, instrument
+from iobench.errors import OptionError, WorkerError
 from iobench.loaders.ring.order import plan_batches
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.session import record
-from iobench.recording.span_reader import read_span_file
 from iobench.runs.reading import open_profile
 
 pytestmark = pytest.mark.timeout(120)
@@ -55,32 +53,6 @@ def test_records_of_a_store_are_read_pass_after_pass(files, recorder):
             assert np.array_equal(batch.arrays[name].reshape(array.shape), array), name
     with pytest.raises(WorkerError, match="closed"):
         loader.batches([])
-
-
-def test_what_is_on_a_gpu_is_handed_on_as_it_is(files, recorder, monkeypatch):
-    def on_the_cpu(*store, place, **options):
-        assert place == 0
-        return make_pipeline(*store, **options)  # of whose outputs the same is asked
-
-    monkeypatch.setattr(store_pipelines, "make_pipeline", on_the_cpu)
-    with DaliLoader(files, SPEC, SIZE, threads=1, recorder=recorder, place=0) as loader:
-        for batch in loader.batches(itertools.islice(plan_batches(N, SIZE), 2)):
-            assert batch.on_device
-            first = batch.planned.batch * SIZE
-            for name, array in expected_batch([*range(first, first + SIZE)]).items():
-                placed = batch.arrays[name]
-                assert placed.nbytes == array.nbytes
-                assert np.array_equal(placed.cpu().reshape(array.shape), array), name
-    assert recorder.path is not None
-    kinds = set(read_span_file(recorder.path).spans["kind"].tolist())
-    assert kinds == {Kind.OPAQUE}
-
-
-@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_one_line(files, recorder):
-    with pytest.raises(DeviceError, match="DALI, GPU 0: ") as raised:
-        DaliLoader(files, SPEC, SIZE, threads=1, recorder=recorder, place=0)
-    assert "\n" not in str(raised.value)
 
 
 def test_files_that_dali_cannot_read_are_refused(tmp_path, recorder):

@@ -36,8 +36,8 @@ from iobench.recording.kinds import Kind
 from iobench.recording.session import Recording
 from iobench.recording.span_file import Flag
 from iobench.testing import FakeClock
-from iobench.torch import DataLoader, StoreLoader, store_loader, training_hooks
-from iobench.torch.device import TorchAccelerator, current_accelerator, find_accelerator, torch_pins
+from iobench.torch import DataLoader, StoreLoader, device_time, store_loader, training_hooks
+from iobench.torch.device import TorchAccelerator, current_accelerator, find_accelerator
 from iobench.torch.device_time import DeviceTimer
 
 MS = 1_000_000
@@ -49,6 +49,7 @@ N_BATCHES = 12
 def no_run_around(monkeypatch):
     for name in ("IOBENCH_RUN", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(device_time, "REGIONS_PER_FLUSH", 8)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def of_kind(run, kind, *, device=False):
     return spans[np.argsort(spans["batch"], kind="stable")]
 
 
-# ---- what torch shows of CUDA, HIP and Intel's XPU
+# ---- what torch shows of CUDA and HIP
 
 
 class Stream:
@@ -93,7 +94,7 @@ class Event:
 
 
 class Api:
-    """``torch.cuda`` or ``torch.xpu``, of two devices."""
+    """``torch.cuda``, of two devices."""
 
     Event = Event
 
@@ -136,45 +137,33 @@ class HostTensor(torch.Tensor):
         self.asked.append((*where, how))
         return self.clone()
 
-    def pin_memory(self, *_):
-        self.asked.append(("pinned",))
-        return self
-
-
-@pytest.fixture(params=["cuda", "xpu"])
-def kind(request):
-    return str(request.param)
-
 
 @pytest.fixture
-def api(kind, monkeypatch):
+def api(monkeypatch):
     api = Api()
-    for other in ("cuda", "xpu"):
-        monkeypatch.setattr(torch, other, api if other == kind else Api(0))
+    monkeypatch.setattr(torch, "cuda", api)
     monkeypatch.setattr(HostTensor, "asked", [], raising=False)
     return api
 
 
 @pytest.mark.parametrize("ahead", [True, False])
-def test_copies_lie_between_marks_of_their_stream(api, kind, ahead):
-    accelerator = TorchAccelerator(torch.device(kind, 1))
+@pytest.mark.usefixtures("api")
+def test_copies_lie_between_marks_of_their_stream(ahead):
+    accelerator = TorchAccelerator(torch.device("cuda", 1))
     leaves = [torch.ones(n).as_subclass(HostTensor) for n in (3, 5)]
     copy = accelerator.copy(leaves, ahead=ahead)
     assert copy.nbytes == 4 * (3 + 5)
     assert copy.first is not copy.last
     assert copy.first.stream is copy.last.stream
     assert copy.last.stream.name == ("copies" if ahead else "current")
-    # CUDA's have the host sleep; Intel's know no such thing.
-    wanted = {"enable_timing": True} | ({"blocking": True} if kind == "cuda" else {})
-    assert copy.first.options == wanted
-    moved = (torch.device(kind, 1), {"non_blocking": True})
-    assert HostTensor.asked == [*([] if kind == "cuda" else [("pinned",)] * 2), moved, moved]
+    assert copy.first.options == {"enable_timing": True, "blocking": True}  # the host sleeps
+    assert HostTensor.asked == [(torch.device("cuda", 1), {"non_blocking": True})] * 2
     assert accelerator.copy(leaves[:1], ahead=ahead).last.stream is copy.last.stream
 
 
-def test_events_tell_times_and_are_used_again_but_not_in_a_graph(api, kind):
-    accelerator = TorchAccelerator(torch.device(kind, 1))
-    assert accelerator.name == f"{kind}:1"
+def test_events_tell_times_and_are_used_again_but_not_in_a_graph(api):
+    accelerator = TorchAccelerator(torch.device("cuda", 1))
+    assert accelerator.name == "cuda:1"
     first, last = accelerator.mark(), accelerator.mark()
     assert not accelerator.passed(last)
     accelerator.wait(last)
@@ -187,44 +176,40 @@ def test_events_tell_times_and_are_used_again_but_not_in_a_graph(api, kind):
     assert accelerator.mark() is None
 
 
-def test_memory_is_registered_where_the_driver_can_and_a_refusal_is_one_line(api, kind):
-    accelerator, pages = TorchAccelerator(torch.device(kind, 0)), mmap.mmap(-1, 3 * 4096)
+def test_memory_is_registered_and_a_refusal_is_one_line(api):
+    accelerator, pages = TorchAccelerator(torch.device("cuda", 0)), mmap.mmap(-1, 3 * 4096)
     pinned = accelerator.pin(pages)
-    assert [*api.registered.values()] == ([3 * 4096] if kind == "cuda" else [])
-    assert (pinned is None) == (kind == "xpu")
+    assert [*api.registered.values()] == [3 * 4096]
     del pinned
     gc.collect()
     assert api.registered == {}
     api.code = 2
-    message = r"cuda:0: cannot pin .* 12288 bytes \(CUDA error 2\): ta"
-    refusal = pytest.raises(DeviceError, match=message)
-    with refusal if kind == "cuda" else contextlib.nullcontext():
+    with pytest.raises(DeviceError, match=r"cuda:0: cannot pin .* 12288 bytes \(CUDA error 2\)"):
         accelerator.pin(pages)
 
 
 @pytest.mark.usefixtures("api")
-def test_a_device_is_found(kind):
-    names = {"auto": f"{kind}:1", kind: f"{kind}:1", f"{kind}:0": f"{kind}:0"}
+def test_a_device_is_found():
+    names = {"auto": "cuda:1", "cuda": "cuda:1", "cuda:0": "cuda:0"}
     assert {asked: find_accelerator(asked).name for asked in names} == names
-    assert current_accelerator().name == f"{kind}:1"
-    assert torch_pins()
+    assert current_accelerator().name == "cuda:1"
     assert find_accelerator("none") is find_accelerator("cpu") is find_accelerator(None) is None
 
 
 @pytest.mark.parametrize(
     ("n_devices", "refuses", "told"),
     [
-        (2, "Found no NVIDIA driver on your system.\nPlease check", "has no KIND here: Found "),
-        (0, "No CUDA GPUs are available", "has no KIND here: No CUDA GPUs are available"),
-        (2, "", "torch sees 2 KIND devices here"),
+        (2, "Found no NVIDIA driver on your system.\nPlease check", "has no CUDA here: Found "),
+        (0, "No CUDA GPUs are available", "has no CUDA here: No CUDA GPUs are available"),
+        (2, "", "torch sees 2 CUDA devices here"),
     ],
 )
-def test_one_that_is_not_there_is_one_line(api, kind, n_devices, refuses, told):
+def test_one_that_is_not_there_is_one_line(api, n_devices, refuses, told):
     api.n_devices, api.refuses = n_devices, refuses
     with pytest.raises(OptionError) as raised:
-        find_accelerator(f"{kind}:7", option="--device")
-    assert str(raised.value).startswith(f"--device {kind}:7: ")
-    assert told.replace("KIND", kind.upper()) in str(raised.value)
+        find_accelerator("cuda:7", option="--device")
+    assert str(raised.value).startswith("--device cuda:7: ")
+    assert told in str(raised.value)
     assert "\n" not in str(raised.value)
     assert find_accelerator("auto") is None or not refuses
 
@@ -279,7 +264,7 @@ def test_a_region_is_a_span_of_the_host_and_one_of_the_device(session, clock, qu
 
 def test_the_device_is_waited_for_once_a_flush(session, clock, queue):
     with session:
-        timer = DeviceTimer(clock=queue, regions_per_flush=8)
+        timer = DeviceTimer(clock=queue)
         for _ in range(20):
             with timer("forward"):
                 clock.advance(1)
@@ -290,7 +275,8 @@ def test_the_device_is_waited_for_once_a_flush(session, clock, queue):
 
 
 @pytest.mark.parametrize("at_end", [False, True])
-def test_a_device_that_falls_away_ends_device_time_alone(tmp_path, device, at_end):
+def test_a_device_that_falls_away_ends_device_time_alone(tmp_path, device, monkeypatch, at_end):
+    monkeypatch.setattr(device_time, "REGIONS_PER_FLUSH", 2)
     done = []
 
     def train(timer):
@@ -304,7 +290,7 @@ def test_a_device_that_falls_away_ends_device_time_alone(tmp_path, device, at_en
 
     refusal = pytest.raises(RuntimeError, match="device-side assert")
     with iobench.record(tmp_path / "run") as session:
-        timer = DeviceTimer(clock=device, regions_per_flush=2)
+        timer = DeviceTimer(clock=device)
         with contextlib.nullcontext() if at_end else refusal:
             train(timer)
     assert done == list(range(5 + at_end))
@@ -315,12 +301,10 @@ def test_a_device_that_falls_away_ends_device_time_alone(tmp_path, device, at_en
     assert len(there) == 4  # as far as it was asked before
 
 
-@pytest.mark.parametrize("options", [
-    *({"device": each} for each in ("meta", "gpu", "cuda:99", object())), {"regions_per_flush": 0},
-])  # fmt: skip
-def test_devices_without_a_clock_are_refused(options):
-    with pytest.raises(OptionError, match=f"{next(iter(options))}="):
-        DeviceTimer(**options)
+@pytest.mark.parametrize("device", ["meta", "gpu", "cuda:99", object()])
+def test_devices_without_a_clock_are_refused(device):
+    with pytest.raises(OptionError, match="device="):
+        DeviceTimer(device)
 
 
 def test_torch_save_is_a_checkpoint_with_its_size(session, tmp_path):
@@ -389,7 +373,7 @@ def trained(path, device, loader, kernel_ns):
     with iobench.record(path / "before"):
         list(DataLoader(Loading([0]), batch_size=None))
     with iobench.record(path / "run"):
-        timer = DeviceTimer(clock=device, regions_per_flush=8)
+        timer = DeviceTimer(clock=device)
         batches, loop = iter(loader), Loop()
         for duration_ns in kernel_ns:
             loop.requested_ns.append(now_ns())
@@ -585,9 +569,7 @@ def test_threads_that_fill_batches_copy_them_ahead(profiled, device, framework):
     assert not device.pinned
     told = json.loads(Path("run/run.json").read_text())
     facts = {"title": "threads", "kind": "fake"}
-    assert told["device"] == {
-        "name": "fake:0", "facts": facts, "memory": "pinned", "copied_by": "",
-    }  # fmt: skip
+    assert told["device"] == {"name": "fake:0", "facts": facts, "memory": "pinned"}
 
 
 def test_the_loop_copies_what_torch_loads_and_computes_when_it_is_there(profiled, device, capsys):

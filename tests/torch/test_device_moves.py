@@ -24,7 +24,7 @@ from iobench.runs.reading import open_profile
 from iobench.torch import DataLoader, device_moves
 from tests.support.run_json import to_json
 
-NAMES = ("to", "cuda", "xpu", "copy_", "pin_memory")
+NAMES = ("to", "cuda", "copy_", "pin_memory")
 KERNEL_NS = 50_000_000
 META = torch.device("meta")
 
