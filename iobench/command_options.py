@@ -312,9 +312,6 @@ REPORT: Final = (
         "--trace", "Write it as a trace for Perfetto: .json or .json.gz.", "path", metavar="FILE"
     ),
     CommandOption(
-        "--parquet", "Write its spans as a table, one row per span.", "path", metavar="FILE"
-    ),
-    CommandOption(
         "--mlflow",
         "Log the run to an MLflow server: figures by epoch and the page; 'env' means "
         "MLFLOW_TRACKING_URI.",

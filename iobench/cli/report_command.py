@@ -45,7 +45,6 @@ def report(
     html: Path | None,
     darshan: Sequence[Path],
     trace: Path | None,
-    parquet: Path | None,
     mlflow: str | None,
     wandb: str | None,
 ) -> None:
@@ -53,9 +52,7 @@ def report(
     spelled = shown_as(json=json, markdown=markdown, renderer=renderer or "")
     if brief and not json:
         raise OptionError("--brief: expected --json beside it")
-    if holds_several(run) and not any(
-        (html, darshan, trace, parquet, mlflow, wandb, markdown, renderer)
-    ):
+    if holds_several(run) and not any((html, darshan, trace, mlflow, wandb, markdown, renderer)):
         print_document(listed_document(run, find_runs(run)), "json" if json else "")
         return
     runs = open_runs(run, darshan)
@@ -70,11 +67,6 @@ def report(
 
         write_trace(trace, runs)
         say_written(trace, "open it in ui.perfetto.dev or chrome://tracing")
-    if parquet is not None:
-        from iobench.report.timeline.arrow_table import write_parquet
-
-        write_parquet(parquet, runs)
-        say_written(parquet)
     if html is not None:
         write_document(document, html)
     if full or spelled:

@@ -39,7 +39,6 @@ HOSTILE = (
 FILES = {
     "html": ("report", "--html", "page.html"),
     "trace": ("report", "--trace", "trace.json.gz"),
-    "parquet": ("report", "--parquet", "spans.parquet"),
     "compare": ("compare", "--html", "compared.html"),
 }
 """Outputs that are files: the command, its option, and a name."""

@@ -21,7 +21,7 @@ from traced_runs import MS, TracedRun
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.report.timeline.arrow_table import to_arrow, write_parquet
+from iobench.report.timeline.arrow_table import to_arrow
 from iobench.report.timeline.chrome_trace import write_trace
 from iobench.report.timeline.model import timeline_of
 from iobench.report.timeline.page_payload import choose_spans, timeline_payload
@@ -317,34 +317,6 @@ def test_unknown_is_null_and_flags_are_true_or_false():
     about = json.loads(table.schema.metadata[b"iobench"])
     assert (about["run"], about["ranks"]) == ("run", [0])
     assert "s3cret" not in str(table.schema.metadata)
-
-
-def test_others_read_the_same_from_the_file(tmp_path):
-    pytest.importorskip(**PYARROW)
-    pandas = pytest.importorskip("pandas", reason="reads Parquet")
-    duckdb = pytest.importorskip("duckdb", reason="reads Parquet")
-    polars = pytest.importorskip("polars", reason="reads Parquet")
-    first, second = ran(busy_pool()), replace(ran(busy_pool(workers=0)), path=Path("b"))
-    path = tmp_path / "runs.parquet"
-    write_parquet(path, [Run(first), Run(second)])
-    expected = {
-        (profile.path.name, stage.stage): stage.exposed_ns
-        for profile in (first, second)
-        for stage in exposure(profile).whole.stages
-        if stage.n_spans
-    }
-    query = (
-        "select run, stage, sum(exposed_ns)::bigint from read_parquet($path) "
-        "where busy_ns is not null group by all"
-    )
-    with duckdb.connect() as database:
-        rows = database.execute(query, {"path": str(path)}).fetchall()
-    assert {(run, stage): total for run, stage, total in rows} == expected
-    frame = pandas.read_parquet(path)
-    assert str(frame["start"].dtype) == "datetime64[ns, UTC]"
-    assert polars.read_parquet(path)["exposed_ns"].sum() == frame["exposed_ns"].sum()
-    assert frame["busy_ns"].isna().any()
-    assert len(frame) == len(first.spans) + len(second.spans)
 
 
 # -- columns of a page --------------------------------------------------------------------

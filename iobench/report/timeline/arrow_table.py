@@ -1,29 +1,25 @@
-"""The spans of a run as an Arrow table, and as a Parquet file."""
+"""The spans of a run as an Arrow table."""
 
 from __future__ import annotations
 
 import json
 from importlib.metadata import version
-from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.run import Run
-from iobench.errors import ProfileError, import_extra
-from iobench.files.atomic import whole_file
+from iobench.errors import import_extra
 from iobench.recording.kinds import stage_name, stages_of
 from iobench.recording.span_file import Flag, io_looks
 from iobench.report.timeline.model import lanes_of, machine_of, wall_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from iobench.analysis.run import RankRun
     from iobench.runs.contents import RunData
 
 Texts = tuple["NDArray[Any]", "Sequence[str]"]
@@ -31,7 +27,6 @@ Texts = tuple["NDArray[Any]", "Sequence[str]"]
 Column = tuple[str, str, "NDArray[Any] | Texts"]
 """Name, description and values; integers below 0 are unknown, and so are empty texts."""
 SCHEMA_VERSION: Final = 3
-ROWS_IN_GROUP: Final = 131_072
 
 
 def to_arrow(profile: RunData) -> pa.Table:
@@ -51,46 +46,21 @@ def to_arrow(profile: RunData) -> pa.Table:
     MissingExtraError
         If pyarrow is not installed.
     """
-    return _table(Run(profile), wall_offsets(profile.processes))
-
-
-def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
-    """Write the spans of runs, read one after the other, as one Parquet file."""
-    parquet = _pyarrow("pyarrow.parquet")
-    parts = [part for run in runs for part in run.parts]
-    if not parts:
-        raise ProfileError(f"{path}: there is no span to write; expected a run that measured")
-    offsets = wall_offsets(each for part in parts for each in part.processes)
-    tables = (_table(part, offsets) for part in parts)
-    first = next(tables)
-    texts = [each.name for each in first.schema if hasattr(each.type, "ordered")]
-    with whole_file(Path(path)) as file:
-        writer = parquet.ParquetWriter(file, first.schema, compression="zstd", use_dictionary=texts)
-        try:
-            for table in chain([first], tables):
-                writer.write_table(table, row_group_size=ROWS_IN_GROUP)
-            writer.close()
-        finally:
-            # On a full disk it would try again when it is forgotten, and complain.
-            writer.is_open = False
-
-
-def _pyarrow(name: str = "pyarrow") -> Any:
-    return import_extra(name, "a table of spans needs pyarrow", extra="parquet")
-
-
-def _table(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> pa.Table:
-    pa = _pyarrow()
+    pa, run = _pyarrow(), Run(profile)
     arrays, fields = [], []
-    for name, description, values in _columns(part, offsets):
+    for name, description, values in _columns(run):
         array = _texts(*values) if isinstance(values, tuple) else _array(values)
         if name == "start":
             array = array.cast(pa.timestamp("ns", tz="UTC"))
         arrays.append(array)
         fields.append(pa.field(name, array.type, metadata={"description": description}))
     about = {"schema_version": SCHEMA_VERSION, "iobench_version": version("iobench")}
-    about |= {"run": part.path.name, "ranks": [*part.ranks]}
+    about |= {"run": run.path.name, "ranks": [*run.ranks]}
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields, {"iobench": json.dumps(about)}))
+
+
+def _pyarrow() -> Any:
+    return import_extra("pyarrow", "a table of spans needs pyarrow", extra="parquet")
 
 
 def _array(values: NDArray[Any], is_known: NDArray[np.bool_] | None = None) -> Any:
@@ -110,8 +80,8 @@ def _texts(index: NDArray[Any], texts: Sequence[str]) -> Any:
     return _pyarrow().DictionaryArray.from_arrays(_array(place[index], is_text[index]), [*number])
 
 
-def _columns(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> tuple[Column, ...]:
-    data, sums = part.data, part.sums
+def _columns(run: Run) -> tuple[Column, ...]:
+    data, sums = run.data, run.sums
     spans = data.spans
     order = np.lexsort((-spans["end_ns"], spans["start_ns"], spans["thread"], spans["process"]))
     spans = spans[order]
@@ -120,6 +90,7 @@ def _columns(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> tup
     stages, stage = stages_of(spans, data.strings)
     lanes, lane = lanes_of(data, spans)
     owners = data.processes
+    offsets = wall_offsets(owners)
     moved = np.array([offsets[machine_of(owner)] for owner in owners], dtype=np.int64)[process]
     rank, pid = (
         np.array([getattr(owner, name) for owner in owners], dtype=np.int64)[process]
@@ -128,7 +99,7 @@ def _columns(part: Run | RankRun, offsets: Mapping[tuple[str, str], int]) -> tup
     busy, exposed, nbytes, cpu = sums.busy_ns, sums.exposed_ns, spans["nbytes"], spans["cpu_ns"]
     # fmt: off
     return (
-        ("run", "its directory", (np.zeros(len(spans), dtype=np.int64), [part.path.name])),
+        ("run", "its directory", (np.zeros(len(spans), dtype=np.int64), [run.path.name])),
         ("rank", "training process that the process is or works for", rank),
         ("role", "consumer (trains), worker or child", (process, [each.role for each in owners])),
         ("pid", "of the process, on its machine", pid),
