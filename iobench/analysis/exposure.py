@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -26,13 +26,13 @@ from iobench.analysis.exposure_figures import (
 )
 from iobench.analysis.loop import ONLY
 from iobench.errors import ProfileError
-from iobench.recording.kinds import FAILED, HANG_NS, LOCKED, STUCK, WORKER_KINDS, Kind, is_one_of
+from iobench.recording.kinds import FAILED, HANG_NS, WORKER_KINDS, Kind, is_one_of
 from iobench.runs.contents import TRAINING_PROCESS
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.run import RankRun
-    from iobench.runs.contents import Process, RunData
+    from iobench.runs.contents import RunData
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -139,40 +139,22 @@ def _hang(run: RankRun) -> Hang | None:
     loaders = [each for facts in run.own_facts for each in facts.loaders]
     loaders = [each for each in loaders if each.number == deliveries.loader[-1]]
     pids = {pid for each in loaders for pid in each.worker_pids}
-    n_finished, locked = 0, False
-    labels = [run.string_number(each) for each in (LOCKED, STUCK)]
-    idle: dict[str, list[Process]] = {}  # by the call that each is in
+    n_finished, idle = 0, []
     for place, process in enumerate(run.processes):
         if process.role == "worker" and process.pid in pids:
             mine = spans[spans["process"] == place]
             ends = mine["end_ns"][is_one_of(mine["kind"], WORKER_KINDS)]
             n_finished += len(ends)
-            if np.any(ends > requested_ns):
-                continue
-            calls = mine[np.isin(mine["label"], labels) & (mine["kind"] == Kind.OTHER)][-1:]
-            calls = calls[calls["end_ns"] >= ends.max(initial=0)]
-            locked |= bool(np.any(calls["label"] == labels[0]))
-            call = "".join(run.strings[each] for each in calls["detail"])
-            idle.setdefault(call, []).append(process)
+            if not np.any(ends > requested_ns):
+                idle.append(process)
     forked = all(
         each.framework == "torch" and each.start_method in ("", "fork") for each in loaders
     )
-    known = {call: each for call, each in idle.items() if call} or idle
     return Hang(
         wait_ns=end_ns - requested_ns,
-        idle=tuple(_idle_words(call, each) for call, each in known.items()),
-        none_began=[*idle] == [""] and not n_finished,
-        forked=forked,
-        locked=locked,
+        idle=tuple((each.name, each.pid) for each in idle),
+        is_deadlock=bool(idle) and not n_finished and forked,
     )
-
-
-def _idle_words(call: str, processes: Sequence[Process]) -> str:
-    """Return which workers finished nothing, and the call that they are in."""
-    names = ", ".join(each.name for each in processes)
-    pids = ", ".join(str(each.pid) for each in processes)
-    many = "es" * (len(processes) > 1)
-    return f"{names} (process{many} {pids}{f', in {call}' * bool(call)})"
 
 
 def _loaders(run: RankRun) -> tuple[LoaderExposure, ...]:

@@ -329,10 +329,8 @@ class Hang(msgspec.Struct, frozen=True):
     """The wait that a job ended in, and which of its workers finished nothing meanwhile."""
 
     wait_ns: int
-    idle: tuple[str, ...]  # those in a call that is known, else all
-    none_began: bool  # whether none of its workers ever finished anything, in calls not known
-    forked: bool  # whether torch forked them, as far as known
-    locked: bool  # whether one waits for a lock that no thread of its process can release
+    idle: tuple[tuple[str, int], ...]  # name and number of each process
+    is_deadlock: bool  # maybe of a lock held at a fork: none of its workers ever finished anything
 
 
 class Exposure(msgspec.Struct, frozen=True):

@@ -28,11 +28,7 @@ RECEIVED: Final = "received"
 """Label of the wait, in no sum by itself, for what another thread drew from a loader."""
 FAILED: Final = "failed"  # label of a wait that ended with an exception
 HANG_NS: Final = 5_000_000_000
-"""A last wait of this length that brings no batch is worth a sentence, a batch of it a mark."""
-STUCK: Final = "stuck"
-"""Label of a mark of kind ``other``: how long a worker was in a batch, and (detail) in which call;
-``LOCKED`` where it waits for a lock that no thread of its process can open."""
-LOCKED: Final = "stuck for a lock"
+"""A last wait of this length that brings no batch is worth a sentence."""
 RETAINS: Final = "retains"
 """Label of a mark of kind ``other``: collections of the dataset grew in this worker."""
 TRAINS: Final = "trains"  # label of a mark of kind ``other``: an optimiser took a step in this pass

@@ -212,11 +212,11 @@ def between_words(name: str) -> str:
 
 def _of_hang(hang: Hang) -> Iterator[str]:
     """Yield how long no batch came, and which workers finished nothing."""
-    idle = f": {', '.join(hang.idle)} finished nothing" if hang.idle else ""
+    names, pids = (", ".join(str(each[at]) for each in hang.idle) for at in (0, 1))
+    processes = f"process{'es' * (len(hang.idle) > 1)} {pids}"
+    idle = f": {names} ({processes}) finished nothing" if hang.idle else ""
     yield f"No batch came in the last {units.duration(hang.wait_ns)}{idle}."
-    if hang.locked:
-        yield "No thread of the process can release the lock that a worker waits for."
-    if hang.forked and (hang.locked or hang.none_began):
+    if hang.is_deadlock:
         remedy = 'multiprocessing_context="forkserver" avoids that'
         yield f"If another thread held a lock while workers were forked, {remedy}."
 

@@ -25,7 +25,6 @@ from iobench.recording.kinds import RETAINS, Kind
 from iobench.recording.rotation import Rotation
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
-from iobench.recording.stuck_calls import watch_calls
 from iobench.torch.batch_recorder import BatchRecorder, BatchTag, open_digests
 
 if TYPE_CHECKING:
@@ -85,8 +84,6 @@ class WorkerStarter:
             logger.warning("worker-%d records nothing: %s", number, error)
         if self._then is not None:
             self._then(number)
-        if worker is not None:
-            worker.begun_ns = 0
 
 
 class WorkerCollate:
@@ -131,8 +128,7 @@ class WorkerSide:
         self._n_held = _n_held_by(self._dataset)
         self._opened_ns = now_ns()
         self._waits_for_first = True
-        self._taken_ns = self.begun_ns = self._opened_ns  # a batch, or to start; 0 where idle
-        watch_calls(self.recorder, lambda: self.begun_ns)
+        self._taken_ns = self._opened_ns
         self.recorder.emit(Kind.STARTUP, spec.started_ns, self._opened_ns)
         activate(self.recorder)
         self.recorder.once_ns += now_ns() - began_ns
@@ -157,13 +153,12 @@ class WorkerSide:
             activate(recording)
         if tag.is_recorded:
             recorder.emit(Kind.SUBMIT_QUEUE, tag.submitted_ns, taken_ns, -1, -1, *tag[:2])
-        self._taken_ns = self.begun_ns = taken_ns
+        self._taken_ns = taken_ns
         self.maker.theirs_ns = 0
         return self.maker.begin(tag, index)
 
     def finish(self, number: int, result: Any) -> tuple[Any, ...]:
         """End the batch of this task; return what is to travel."""
-        self.begun_ns = 0
         if isinstance(result, ExceptionWrapper):
             result.exc_msg = without_own_frames(result.exc_msg)
         maker = self.maker

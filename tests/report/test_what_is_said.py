@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +15,7 @@ from iobench.analysis.storage_reads import StageStorage
 from iobench.findings.storage import ByteRow, StorageFigures, storage_of, storage_section
 from iobench.recording import span_file
 from iobench.recording.facts import LoaderFacts
-from iobench.recording.kinds import LOCKED, RECEIVED, STUCK, Kind
+from iobench.recording.kinds import RECEIVED, Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
 from iobench.report.document import NOT_APPLICABLE, KeyFigures, Sentence, Table
@@ -228,77 +226,59 @@ def test_of_storage_what_was_not_counted_is_unknown_or_has_no_column():
 
 HUNG = "No batch came in the last 12.0 s"
 BOTH = f"{HUNG}: worker-0, worker-1 (processes 101, 102) finished nothing."
-CALLED = BOTH.replace(")", ", in read (a.py:9))")
-ONE = f"{HUNG}: worker-1 (process 102, in read (a.py:9)) finished nothing."
+ONE = f"{HUNG}: worker-1 (process 102) finished nothing."
 REMEDY = 'multiprocessing_context="forkserver" avoids that.'
 MAYBE = f"If another thread held a lock while workers were forked, {REMEDY}"
-STUCK_LOCK = "No thread of the process can release the lock that a worker waits for."
-SURELY = f"{STUCK_LOCK} {MAYBE}"
 
 
-def started(method, marks):
-    """Return a script with two workers, some of which noted that they were in ``read``."""
+def started(method, *finished):
+    """Return a script with two workers, some of which made a batch in the second ms."""
     run = SketchedRun(SCRIPT)
     run.loaders = [LoaderFacts(0, "torch", "DataLoader", "Fields", workers=2, start_method=method)]
     for worker in (0, 1):
         run.processes["worker", worker, 0] = {"pid": 101 + worker}
-    for worker, mark in marks.items():
-        more = {"label": mark, "detail": "read (a.py:9)", "flags": Flag.DETAIL}
-        run.add(("worker", worker, 0), Kind.OTHER, 5 * MS, 6000 * MS, **more)
+    for worker in finished:
+        run.add(("worker", worker, 0), Kind.READ, MS, 2 * MS, batch=worker)
     return run
 
 
 @pytest.mark.parametrize(
-    ("waited_s", "finished", "method", "mark", "said"),
+    ("waited_s", "finished", "method", "said"),
     [
-        (4, 0, "fork", "", "No verdict: no batch was delivered."),
-        (12, 0, "", "", f"{BOTH} {MAYBE}"),
-        (12, 0, "fork", "", f"{BOTH} {MAYBE}"),
-        (12, 0, "spawn", "", BOTH),
-        (12, 0, "fork", STUCK, CALLED),
-        (12, 0, "fork", LOCKED, f"{CALLED} {SURELY}"),
-        (12, 0, "spawn", LOCKED, f"{CALLED} {STUCK_LOCK}"),
-        (12, 1, "fork", "", f"{HUNG}: worker-1 (process 102) finished nothing."),
-        (12, 2, "fork", "", f"{HUNG}."),
+        (4, (), "fork", "No verdict: no batch was delivered."),
+        (12, (), "", f"{BOTH} {MAYBE}"),
+        (12, (), "fork", f"{BOTH} {MAYBE}"),
+        (12, (), "spawn", BOTH),
+        (12, (0,), "fork", ONE),
+        (12, (0, 1), "fork", f"{HUNG}."),
     ],
 )
-def test_a_job_that_hung_says_which_worker_gave_nothing(waited_s, finished, method, mark, said):
-    run = started(method, dict.fromkeys((0, 1), mark) if mark else {})
-    for worker in range(finished):
-        run.add(("worker", worker, 0), Kind.READ, MS, 2 * MS, batch=worker)
+def test_a_job_that_hung_says_which_worker_gave_nothing(waited_s, finished, method, said):
+    run = started(method, *finished)
     run.add(CONSUMER, Kind.WAIT, 0, waited_s * 1000 * MS, label="failed", sample=0)
     assert figures_of(run.open())["verdict"] == said
 
 
-def test_one_worker_that_is_stuck_is_named_alone_and_nothing_is_advised():
-    run = started("fork", {1: STUCK})
-    for worker in (0, 1):
-        run.add(("worker", worker, 0), Kind.READ, MS, 2 * MS, batch=worker)
+def test_of_a_hang_in_the_midst_of_a_training_nothing_is_advised():
+    run = started("fork", 0, 1)
     run.wait(0, 0, 3 * MS, "worker-0", sample=0)
+    run.add(("worker", 0, 0), Kind.READ, 5 * MS, 6 * MS, batch=2)
     run.add(CONSUMER, Kind.WAIT, 4 * MS, 12_004 * MS, label="failed", sample=0)
     document = report_document([run.open()])
     assert document.figures()["runs"][0]["verdict"] == ONE
     assert "next" not in {section.key for section in document.sections}
 
 
-def test_a_call_that_ended_is_not_the_one_it_hangs_in():
-    run = started("fork", {0: LOCKED})
-    run.add(("worker", 0, 0), Kind.READ, 6001 * MS, 6002 * MS, batch=0)
-    run.add(CONSUMER, Kind.WAIT, 7000 * MS, 19_000 * MS, label="failed", sample=0)
-    assert figures_of(run.open())["verdict"] == BOTH
-
-
 def test_a_hang_behind_a_queue_is_since_the_last_batch_that_came_out_of_it(tmp_path):
-    run = started("fork", {1: STUCK})
+    run = started("fork", 0, 1)
     for number in (0, 1):  # a thread asks, and puts what it gets into a queue
-        run.add(("worker", number, 0), Kind.READ, MS, 2 * MS, batch=number)
         requested_ns, taken_ns = 2 * number * MS, (10 + number * 10) * MS
         run.wait(number, requested_ns, requested_ns + MS, f"worker-{number}", thread=1, sample=0)
         more = {"label": RECEIVED, "flags": Flag.DETAIL, "sample": 0}
         run.wait(number, taken_ns - MS, taken_ns, f"worker-{number}", **more)
         run.add(CONSUMER, Kind.STEP, taken_ns + 2 * MS, taken_ns + 3 * MS)
     run.add(CONSUMER, Kind.WAIT, 5 * MS, 12_020 * MS, label="failed", sample=0, thread=1)
-    assert figures_of(run.write(tmp_path / "run"))["verdict"] == ONE
+    assert figures_of(run.write(tmp_path / "run"))["verdict"] == BOTH
 
 
 @pytest.mark.parametrize(
@@ -334,40 +314,3 @@ def test_a_killed_job_waited_until_its_launcher_saw_its_end(
     assert (found.hang.wait_ns if found.hang else 0) == wait_ms * MS
     assert found.whole.wait_ns == (20 + wait_ms) * MS
     assert (diagnose(found).verdict is Verdict.HUNG) is bool(wait_ms)
-
-
-FORKED = """
-import threading, torch
-from torch.utils.data import DataLoader, Dataset
-
-class Locked(Dataset):
-    def __len__(self):
-        return 64
-    def __getitem__(self, index):
-        with LOCK:
-            return torch.ones(4)
-
-LOCK, held = threading.Lock(), threading.Event()
-def hold():
-    with LOCK:
-        held.set()
-        threading.Event().wait()
-threading.Thread(target=hold, daemon=True).start()
-held.wait()
-list(DataLoader(Locked(), 4, num_workers=1, multiprocessing_context="fork"))
-"""
-
-
-@pytest.mark.long
-@pytest.mark.timeout(240)
-def test_a_fork_deadlock_that_a_scheduler_kills_is_named_with_its_remedy(tmp_path):
-    (tmp_path / "train.py").write_text(FORKED)
-    run = (sys.executable, "-m", "iobench", "run", "--out", "run", "--", sys.executable, "train.py")
-    ended = subprocess.run(
-        ("timeout", "60", *run), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 124
-    verdict = figures_of(Run(tmp_path / "run"))["verdict"]
-    assert "worker-0 (process" in verdict
-    assert "in __getitem__ (train.py:9)" in verdict
-    assert verdict.endswith(SURELY)
