@@ -23,7 +23,7 @@ from iobench.recording.kinds import HANDOVER_KINDS, WAITING_KINDS, WORKER_KINDS,
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
@@ -132,6 +132,7 @@ def _ready(deliveries: Deliveries, pool: _Pool) -> tuple[Integers, NDArray[np.bo
     """Charge the waits for batches that were not ready, in order; return when each was ready."""
     ready_ns = np.full(len(deliveries), -1, dtype=np.int64)
     created = np.zeros(len(deliveries), dtype=bool)
+    overtaken = deliveries.overtaken
     rows = np.flatnonzero(deliveries.batch >= 0)
     for delivery, batch, requested, delivered in zip(
         rows.tolist(),
@@ -145,7 +146,8 @@ def _ready(deliveries: Deliveries, pool: _Pool) -> tuple[Integers, NDArray[np.bo
         ready = pool.walker.ready(batch, delivered)
         if ready is not None:
             if ready[1] > requested:
-                pool.charge(delivery, requested, pool.walker.walk(*ready))
+                others = pool.others_at(delivery, *ready) if overtaken[delivery] else []
+                pool.charge(delivery, requested, [pool.walker.walk(*e) for e in (ready, *others)])
             ready_ns[delivery] = ready[1]
             created[delivery] = True
     return ready_ns, created
@@ -263,7 +265,7 @@ class _Pool:
         self.process = lanes.lane_process[self.turns.lane]
         self.consumer = deliveries.process
         self.lossy = lossy
-        self.workers = deliveries.workers
+        self.workers, self.rounds = deliveries.workers, deliveries.round
         self.submitted = _earliest(lanes.submissions["batch"], lanes.submissions["start_ns"])
         self.started = _earliest(lanes.startups["process"], -lanes.startups["end_ns"])
         self.released = releases_by_turn(lanes.releases, self.turns)
@@ -290,11 +292,33 @@ class _Pool:
         np.add.at(self.work_ns.reshape(-1), place, self.pieces.duration_ns)
         np.add.at(ledger.busy_ns, self.delivery, self.work_ns)
 
-    def charge(self, delivery: int, requested_ns: int, path: Path) -> None:
-        """Give the wait before a batch was ready to what lies on its path (4.2, 4.3)."""
-        exposed = self.ledger.exposed_ns[delivery]
+    def others_at(self, delivery: int, turn: int, ready_ns: int) -> list[tuple[int, int]]:
+        """Return what other workers of a loader are at as a batch is ready: (turn, time) of each.
+
+        Where batches are taken as they come, any of these could have come earlier.
+        """
+        rounds, own, turns = self.rounds, self.process[turn], self.walker.under_way(ready_ns)
+        return [
+            (each, ready_ns)
+            for each in turns
+            if self.process[each] not in (own, self.consumer)
+            and self.delivery[each] >= 0
+            and rounds[self.delivery[each]] == rounds[delivery]
+        ]
+
+    def charge(self, delivery: int, requested_ns: int, paths: Sequence[Path]) -> None:
+        """Give the wait before a batch was ready to what lies on its path (4.2, 4.3).
+
+        Other paths share it.
+        """
+        exposed, path = self.ledger.exposed_ns[delivery], paths[0]
         start = max(requested_ns, min(path.start_ns, path.ready_ns))
         self._charge_before(exposed, requested_ns, start, path.begins)
+        weights = sum(self._claimed(delivery, each) for each in paths)
+        exposed += apportion(path.ready_ns - start, weights.tolist())
+
+    def _claimed(self, delivery: int, path: Path) -> Integers:
+        """Give a delivery the work on a path; return the time of each stage in its delay."""
         weights = np.zeros(len(self.stages), dtype=np.int64)
         for stretch in path.stretches:
             work = self._work(stretch)
@@ -309,7 +333,7 @@ class _Pool:
             work = self._work(stretch)
             weights -= work
             weights[self._idle(stretch, delivery)] -= stretch.high_ns - stretch.low_ns - work.sum()
-        exposed += apportion(path.ready_ns - start, np.maximum(weights, 0).tolist())
+        return np.maximum(weights, 0)
 
     def _work(self, stretch: Stretch) -> Integers:
         """Return the time of a stretch by stage, 0 between turns."""

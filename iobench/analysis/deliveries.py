@@ -107,6 +107,15 @@ class Waits(msgspec.Struct, frozen=True):
         followed: Marks = np.append(asked_on[1:], False)[: len(self)]
         return followed
 
+    @property
+    def overtaken(self) -> Marks:
+        """Tell which are of a pass whose batches were taken as they came: not in order."""
+        rows = np.flatnonzero(self.batch >= 0)
+        rows = rows[np.argsort(self.round[rows], kind="stable")]
+        same = np.diff(self.round[rows]) == 0
+        late = rows[1:][same & (np.diff(self.batch[rows]) < 0)]
+        return np.isin(self.round, self.round[late])
+
     def of_batch(self, batches: Integers) -> Integers:
         """Return the delivery that brought each batch, -1 where none did."""
         return places_of(batches, self.batch)

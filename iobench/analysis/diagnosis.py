@@ -50,7 +50,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     verdict: Verdict
     window: Window  # what it is about
     wait_fraction: float | None  # share of the time spent waiting
-    top_stage: str | None  # with the largest exposed time; None where nothing was waited for
+    top_stage: str | None  # with the largest exposed time, None if it alone gains nothing
     top_fraction: float | None  # its share of the wait
     unknown_fraction: float | None  # share of the wait whose cause was not recorded
     hidden_fraction: float | None  # share of the loading work that was hidden behind compute
@@ -108,7 +108,9 @@ def diagnosis_of(rank: RankRun) -> Diagnosis:
     runs = rank.cached(reported_loaders)
     if result.top_stage is None or not runs:
         return result
-    return replace(result, top_alone_gains=gains_alone(runs[0], result.top_stage))
+    gains = gains_alone(runs[0], result.top_stage)
+    top_stage = None if gains is False else result.top_stage
+    return replace(result, top_alone_gains=gains, top_stage=top_stage)
 
 
 def _waited_for(exposure: Exposure) -> tuple[LoaderExposure | None, int]:

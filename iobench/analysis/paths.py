@@ -12,6 +12,7 @@ released: by the training loop, which is slack, or by a later stage's turn, its 
 from __future__ import annotations
 
 import bisect
+import itertools
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -135,6 +136,14 @@ class Walker:
         if not turns:
             return None
         return turns[-1], min(self._end[turns[-1]], delivered_ns)
+
+    def under_way(self, time_ns: int) -> list[int]:
+        """Return the turn that each lane was at just before a time."""
+        turns = (
+            (first, bisect.bisect_left(self._start, time_ns, first, last) - 1)
+            for first, last in itertools.pairwise(self._first_of_lane)
+        )
+        return [turn for first, turn in turns if turn >= first and self._end[turn] >= time_ns]
 
     def walk(self, turn: int, ready_ns: int) -> Path:
         """Return the path that ends at ``ready_ns`` in a turn, and keep it for later ones."""

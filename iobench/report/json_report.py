@@ -45,7 +45,7 @@ class DiagnosisFigures(msgspec.Struct, frozen=True):
     verdict: Verdict
     window: str  # what it is about: "recurring", "steady" or "whole"
     wait_fraction: float | None
-    top_stage: str | None  # with the largest exposed time
+    top_stage: str | None  # with the largest exposed time; null where it alone gains nothing
     hidden_fraction: float | None  # share of the loading work that was hidden behind compute
 
 

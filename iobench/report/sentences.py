@@ -131,6 +131,8 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
             f"{JUDGEMENTS[verdict]}: {OVER[window]} the training loop waits {share} of its time "
             f"for data{_blame(diagnosis)}."
         )
+        if diagnosis.top_alone_gains is False and verdict is not Verdict.HIDDEN:
+            yield "No stage alone is the cause: workers are late together, and one has the wait."
     cost, queued_ns = exposure.cpus, exposure.judged.exposed_ns.get(Kind.CPU_WAIT.spelled, 0)
     is_worth = queued_ns > EXPLAINS * exposure.judged.wait_ns and verdict is not Verdict.HIDDEN
     if cost is not None and (cost.slows_steps or is_worth):
@@ -242,7 +244,7 @@ def _of_validation(diagnosis: Diagnosis) -> Iterator[str]:
 def _blame(diagnosis: Diagnosis) -> str:
     """Say which stage most of the wait falls on; nothing of a wait that is hidden."""
     stage = diagnosis.top_stage
-    if diagnosis.verdict is Verdict.HIDDEN or stage is None or diagnosis.top_alone_gains is False:
+    if diagnosis.verdict is Verdict.HIDDEN or stage is None:
         return ""
     name = stage_title(stage)
     return f", most of all for {name} ({units.fraction(diagnosis.top_fraction)} of the wait)"

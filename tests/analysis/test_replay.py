@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from schedules import pool, threads
 
+from iobench.analysis.diagnosis import diagnosis_of
 from iobench.analysis.replay.loader_run import Change, LoaderRule
 from iobench.analysis.replay.replay import Machine, replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
@@ -17,6 +18,7 @@ from iobench.analysis.run import Run, exposure
 from iobench.errors import ProfileError
 from iobench.findings.faster_stages import FINDING, faster_stages, payoffs, predicted
 from iobench.recording.kinds import Kind
+from iobench.report.sentences import verdict_sentence
 from tests.support.sketched_runs import SketchedRun
 
 MS = 1_000_000
@@ -200,9 +202,12 @@ def test_gains_are_those_of_replays_with_a_stage_faster_and_with_all(durations, 
 def test_two_workers_whose_batches_alternate_gain_only_by_both_stages():
     # Section 4 of the definition: all the wait falls on one stage, and neither alone gains.
     even, odd = (100 * MS, 0, 0), (0, 100 * MS, 0)
-    gains = faster_stages(pool([even, odd] * 100, workers=2, step_ns=5 * MS).open().of_rank())
+    rank = pool([even, odd] * 100, workers=2, step_ns=5 * MS).open().of_rank()
+    gains, diagnosis = faster_stages(rank), diagnosis_of(rank)
     assert saved(gains) == pytest.approx({"decode": 0, "read": 0, "all": 0.5}, abs=0.02)
     assert "No single stage will help" in str(FINDING.section(gains))
+    assert (diagnosis.top_stage, diagnosis.top_alone_gains) == (None, False)
+    assert "No stage alone is the cause" in verdict_sentence(diagnosis)
 
 
 def test_what_halving_gains_has_no_upper_bound_where_workers_wait_for_locks_of_each_other():

@@ -15,7 +15,7 @@ from iobench.recording.span_file import Flag
 from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 MS = 1_000_000
-WORKER = ("worker", 0)
+WORKER, OTHER = ("worker", 0), ("worker", 1)
 
 
 def row(lane, kind, start, end, batch=0, **more):
@@ -155,6 +155,15 @@ CASES = {
             waited(0, 55, 0, "threads"), waited(60, 110, 1, "threads"),
         ),
         {"read": 50 + 45, "decode": 5 + 5},
+    ),
+    # While one worker reads the other one is waited for, twice; then the reader for the rest.
+    "batches taken as they come, to what all workers are at": (
+        one_worker(
+            queued(0, 0), work(READ, 0, 90), queued(0, 0, 1, OTHER), queued(10, 10, 2, OTHER),
+            row(OTHER, DECODE, 0, 10, 1), row(OTHER, DECODE, 10, 20, 2),
+            waited(0, 10, 1, "worker-1"), waited(10, 20, 2, "worker-1"), waited(20, 90),
+        ),
+        {"read": 5 + 5 + 70, "decode": 5 + 5},
     ),
     # A thread that asks a loader draws the next samples, then does more for the batch it got.
     "drawing the next samples does not hold a batch up": (

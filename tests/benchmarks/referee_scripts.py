@@ -215,7 +215,7 @@ def slow_number(number: int) -> int:
 SCHEDULES: dict[str, tuple[str, Callable[[Clock], None]]] = {
     "burning CPU": of("cpu_wait decode", Samples(200, 2, 12, burn), 5, workers=6),
     "thread without workers": of("read", Samples(240, 8), 25, workers=0, thread=True),
-    "thread with workers": of("startup", Samples(360, 4), 26, thread=True),
+    "thread with workers": of("", Samples(800, 4), 26, thread=True),
     "futures": ("read", future),
     "a child loads": ("read", child_process),
     "a generator copies": ("startup read", copying),

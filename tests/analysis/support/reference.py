@@ -184,6 +184,7 @@ def reference(profile: RunData) -> dict[str, Fraction]:
     """Return the exposed time by stage, in exact fractions of ns."""
     seen = look_at(profile)
     exposed: dict[str, Fraction] = defaultdict(Fraction)
+    overtaken = overtaken_rounds(seen)
     for wait in seen.waits:
         asked, delivered = wait["start_ns"], wait["end_ns"]
         ready = None
@@ -192,10 +193,34 @@ def reference(profile: RunData) -> dict[str, Fraction]:
         if ready is not None:
             when = min(ready.end, delivered)
             if when > asked:
-                charge_path(seen, exposed, asked, ready, when)
+                batches = next((each for each in overtaken if wait["batch"] in each), set())
+                charge_path(seen, exposed, asked, ready, when, batches)
             asked = max(asked, when)
         charge_pick_up(seen, exposed, wait, asked, made=ready is not None)
     return {stage: amount for stage, amount in exposed.items() if amount}
+
+
+def overtaken_rounds(seen: Seen) -> list[set[int]]:
+    """Return the batches of each round whose batches were not taken in order."""
+    rounds: list[list[int]] = [[]]
+    for wait in seen.waits:
+        if wait["batch"] >= 0:
+            rounds[-1].append(wait["batch"])
+        else:
+            rounds.append([])
+    return [{*batches} for batches in rounds if batches != sorted(batches)]
+
+
+def under_way(seen: Seen, own: Work, ready: int, batches: set[int]) -> list[Work]:
+    """4.2: what other workers are at, of batches taken as they come."""
+    latest = []
+    for lane in sorted(seen.lanes):
+        begun = [each for each in seen.lanes[lane] if each.start < ready]
+        if begun and lane[0] not in (own.lane[0], seen.consumer):
+            same = [each for each in seen.lanes[lane] if each.batch == begun[-1].batch]
+            if begun[-1].batch in batches and max(each.end for each in same) >= ready:
+                latest.append(begun[-1])
+    return latest
 
 
 def charge_pick_up(
@@ -269,9 +294,25 @@ def predecessor(seen: Seen, work: Work) -> Work | None:
 
 
 def charge_path(
-    seen: Seen, exposed: dict[str, Fraction], asked: int, work: Work, ready: int
+    seen: Seen, exposed: dict[str, Fraction], asked: int, own: Work, ready: int, batches: set[int]
 ) -> None:
-    """4.2 and 4.3: walk the path, then spread the wait over what lies on it."""
+    """4.2 and 4.3: walk the paths, then spread the wait over what lies on them."""
+    total: dict[str, int] = defaultdict(int)
+    weights, low, first = walk(seen, own, ready)
+    others = under_way(seen, own, ready, batches) if batches else []
+    for each in (weights, *(walk(seen, other, ready)[0] for other in others)):
+        for stage, weight in each.items():
+            total[stage] += max(weight, 0)
+    start = max(asked, min(low, ready))
+    if start > asked:
+        charge_before(seen, exposed, asked, start, first)
+    for stage, weight in total.items():
+        if weight:
+            exposed[stage] += Fraction((ready - start) * weight, sum(total.values()))
+
+
+def walk(seen: Seen, work: Work, ready: int) -> tuple[dict[str, int], int, Work | None]:
+    """Walk a path; return the time of each stage on it, its begin, and the work there."""
     path: list[Part] = []
     weights: dict[str, int] = defaultdict(int)
     high, first = ready, None
@@ -296,12 +337,7 @@ def charge_path(
         weights[part.stage] += part.high - part.low
         if part.work is not None:
             part.work.path, part.work.until = path, part.high
-    start = max(asked, min(low, ready))
-    if start > asked:
-        charge_before(seen, exposed, asked, start, first)
-    counted = {stage: weight for stage, weight in weights.items() if weight > 0}
-    for stage, weight in counted.items():
-        exposed[stage] += Fraction((ready - start) * weight, sum(counted.values()))
+    return weights, low, first
 
 
 def idle(seen: Seen, before: Work, work: Work) -> str:
