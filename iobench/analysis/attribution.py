@@ -314,7 +314,7 @@ class _Pool:
         exposed, path = self.ledger.exposed_ns[delivery], paths[0]
         start = max(requested_ns, min(path.start_ns, path.ready_ns))
         self._charge_before(exposed, requested_ns, start, path.begins)
-        weights = sum(self._claimed(delivery, each) for each in paths)
+        weights = np.sum([self._claimed(delivery, each) for each in paths], axis=0)
         exposed += apportion(path.ready_ns - start, weights.tolist())
 
     def _claimed(self, delivery: int, path: Path) -> Integers:
