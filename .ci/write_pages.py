@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from iobench import errors
-from iobench.cli.app import MLLOG, make_app
+from iobench.cli.app import make_app
 from iobench.report.json_report import json_schema
 from iobench.suites.metrics import METRICS
 from iobench.suites.recipe import KEYS, OPTIONS, SuiteRecipe
@@ -62,9 +62,10 @@ def pages() -> dict[str, str]:
 
 def _commands() -> dict[str, str]:
     commands = make_app().commands
-    texts = {name: [_help(command, name)] for name, command in commands.items()}
-    texts["suite"].append(_help(commands["suite"], "suite", MLLOG))
-    found = {f"{name}.md": "\n".join([f"# iobench {name}\n", *texts[name]]) for name in texts}
+    found = {
+        f"{name}.md": f"# iobench {name}\n\n{_help(command, name)}"
+        for name, command in commands.items()
+    }
     rows = [
         (f"[iobench {name}]({name}.md)", command.get_short_help_str(200))
         for name, command in commands.items()
@@ -79,11 +80,11 @@ def _commands() -> dict[str, str]:
     return found
 
 
-def _help(command: click.Command, name: str, *words: str) -> str:
+def _help(command: click.Command, name: str) -> str:
     context = command.make_context(
-        f"iobench {name}", list(words), resilient_parsing=True, terminal_width=WIDTH
+        f"iobench {name}", [], resilient_parsing=True, terminal_width=WIDTH
     )
-    return f"```text\n{context.command.get_help(context)}\n```\n"
+    return f"```text\n{command.get_help(context)}\n```\n"
 
 
 def _environment() -> str:

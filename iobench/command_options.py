@@ -393,8 +393,8 @@ OPTIONS: Final = {
             "Copy to below this folder, e.g. $TMPDIR; copies there are shared.",
             "path",
             metavar="DIR",
+            required=True,
         ),
-        CommandOption("--remove", "Remove the named copy, and nothing else.", "flag"),
         JSON,
     ),
     "list": (JSON,),
@@ -473,18 +473,6 @@ OPTIONS: Final = {
         JSON,
         MARKDOWN,
         HTML,
-    ),
-    "suite mllog": (
-        CommandOption(
-            "--out", "Folder for the logs, one per run.", "path", metavar="FOLDER", required=True
-        ),
-        CommandOption(
-            "--tell",
-            "A value that no run records: submission_org=NAME, opt_name=Adam, ...; repeatable.",
-            "texts",
-            metavar="KEY=VALUE",
-        ),
-        JSON,
     ),
     "limits": (
         CommandOption("--request", "Size of each read.", default="1MiB", metavar="SIZE"),

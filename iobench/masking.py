@@ -235,14 +235,6 @@ def mask_words(words: Iterable[str]) -> list[str]:
     return result
 
 
-def mask_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options by name without credentials: those in texts, and those called like one."""
-    return {
-        name: MASK if value and _is_secret_name(name) else _mask_text(value)
-        for name, value in options.items()
-    }
-
-
 def mask_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values as JSON holds them without credentials, however deep they lie."""
     masked: dict[str, Any] = _mask_value(dict(values))

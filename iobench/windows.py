@@ -25,15 +25,6 @@ TOLERANCE: Final = 1e-3
 far above what floating point does to a time, far below any gap."""
 
 
-class Gap(msgspec.Struct, frozen=True):
-    """Two neighbours in a row that lie further apart than one step."""
-
-    before: int  # their sample numbers
-    after: int
-    positions: tuple[float, float]
-    n_missing: int  # items that would fit between them, a step or more apart
-
-
 class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
     """Where a window fits, and for how many centres it does not, each counted once."""
 
@@ -41,7 +32,6 @@ class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
     centres: NDArray[np.int64]  # (windows,): the samples of offset 0, ascending
     items: NDArray[np.int64]  # (windows, items): samples, in the order of ``window.offsets``
     step: float | None  # negative where positions descend; None without neighbours
-    gaps: tuple[Gap, ...]  # in order; of splits those at their own samples
     n_at_ends: int  # centres whose window would reach beyond an end of the row
     n_at_gaps: int  # across a gap
     n_at_split: int  # else out of the split
@@ -59,7 +49,7 @@ class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
         return whole
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was placed, what was left out and the gaps as JSON-ready values."""
+        """Return what was placed and what was left out as JSON-ready values."""
         return {
             "window": self.window.spelled,
             "n_windows": len(self),
@@ -67,7 +57,6 @@ class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
             "n_at_ends": self.n_at_ends,
             "n_at_gaps": self.n_at_gaps,
             "n_at_split": self.n_at_split,
-            "gaps": msgspec.to_builtins(self.gaps),
         }
 
 
@@ -120,21 +109,11 @@ def place_windows(
     whole = (split[members] == split[order][:, None]).all(axis=1)
     fits = candidate & whole & ~reaches_out & ~broken
     in_order = np.argsort(order[fits])
-    adjacent = candidate[:-1] | candidate[1:]
     return WindowPlacement(
         window=window,
         centres=order[fits][in_order],
         items=members[fits][in_order],
         step=step,
-        gaps=tuple(
-            Gap(
-                before=int(order[at]),
-                after=int(order[at + 1]),
-                positions=(float(values[at]), float(values[at + 1])),
-                n_missing=int(apart[at] / (step or 1) + TOLERANCE) - 1,
-            )
-            for at in np.flatnonzero(is_row & ~follows & adjacent).tolist()
-        ),
         n_at_ends=int((candidate & reaches_out).sum()),
         n_at_gaps=int((candidate & broken).sum()),
         n_at_split=int((candidate & ~whole & ~reaches_out & ~broken).sum()),

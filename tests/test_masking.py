@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from iobench import masking
 from iobench.masking import (
     MASK,
-    mask_options,
     mask_text,
     mask_urls,
     mask_values,
@@ -64,7 +63,7 @@ def test_no_user_of_a_url_is_left(user):
 def test_options_by_name_tell_no_secret():
     given = {"token": "a b", "tokens": "5", "url": "https://me:abc@h/x", "steps": "4", "secret": ""}
     found = {"token": MASK, "tokens": "5", "url": "https://***@h/x", "steps": "4", "secret": ""}
-    assert mask_options(given) == found
+    assert mask_values(given) == found
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,6 @@ def test_every_library_is_a_dependency_or_in_an_extra() -> None:
     }
     called = {
         "tensorflow": "tensorflow-cpu", "mlflow": "mlflow-skinny", "gribapi": "eccodes",
-        "mlperf_logging": "mlperf-logging",
     }  # fmt: skip
     for found in outside():
         name = found.name.split(".")[0]

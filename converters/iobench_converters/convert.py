@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from iobench.errors import OptionError, StorageError, StoreError
+from iobench.errors import StorageError, StoreError
 from iobench.stores import (
     MANIFEST_NAME,
     Manifest,
@@ -48,9 +48,6 @@ def convert(
     None where other parts of it are not finished. Arguments and errors are those of
     `iobench.stores.Converter`.
     """
-    part, n_parts = request.part
-    if not 1 <= part <= n_parts:
-        raise OptionError(f"--part {part}/{n_parts}: expected K/N, K from 1 to N")
     plan = replace(request, path=request.path.absolute()).plan()
     run = ConversionRun(plan, tally=tally, progress=progress, notice=notice)
     # What is finished may still have what a killed process had to remove.

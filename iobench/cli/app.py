@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -14,8 +14,6 @@ from iobench.cli.command import (
     make_command,
 )
 
-MLLOG: Final = "mllog"
-"""The first word of ``iobench suite mllog DIR``."""
 RUN_PATH: Final = CommandArgument("run", "RUN", "A run directory.", is_path=True)
 
 Text, Argument = CommandText, CommandArgument
@@ -74,7 +72,7 @@ COMMANDS: Final = {
     "stage": Text(
         "data",
         "Copy a store or files once to a node's own disk: verified and resumable.",
-        (Argument("source", "STORE|FOLDER|FILE", "What to copy; with --remove, a copy."),),
+        (Argument("source", "STORE|FOLDER|FILE", "What to copy."),),
     ),
     "list": Text("data", "List the datasets and store formats by the names other commands take."),
     "info": Text(
@@ -122,7 +120,6 @@ COMMANDS: Final = {
 
         Killed or out of time, the same command continues where it was. Of processes that are
         given one folder one measures, and the others stand by.
-        iobench suite mllog DIR (see iobench suite mllog --help) writes its runs as MLPerf's logs.
 
         Recipes that come along: formats, loaders, maelstrom, mlperf-hpc, procurement, quick. Exits
         with 1 if a cell failed, with 75 if runs are left.
@@ -141,24 +138,6 @@ COMMANDS: Final = {
     ),
 }
 """What the help of each says, by the group that it is shown in."""
-OF_MLLOG: Final = Text(
-    "benchmarks",
-    "Write each run as lines of MLPerf's logging (:::MLLOG): what was measured, or is told.",
-    (Argument("folder", "DIR", "The folder written by iobench suite --out.", is_path=True),),
-)
-
-
-class SuiteCommand(click.Command):
-    """Measures the recipe that it is given, unless the first word is `MLLOG`."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
-    ) -> click.Context:
-        """Return the context of this command, or of ``iobench suite mllog``."""
-        if args[:1] != [MLLOG]:
-            return super().make_context(info_name, args, parent, **extra)
-        command = make_command(f"suite {MLLOG}", OF_MLLOG)
-        return command.make_context(f"{info_name} {MLLOG}", args[1:], parent, **extra)
 
 
 class _Commands(click.Group):
@@ -179,13 +158,9 @@ class _Commands(click.Group):
 
 def make_app() -> click.Group:
     """Return the command line application."""
-    commands = {
-        name: make_command(name, text, SuiteCommand if name == "suite" else click.Command)
-        for name, text in COMMANDS.items()
-    }
     app = _Commands(
         "iobench",
-        commands=commands,
+        commands={name: make_command(name, text) for name, text in COMMANDS.items()},
         params=[QUIET_OPTION],
         help="Where does training on weather and climate data wait for its data, and why?",
         context_settings=SETTINGS,

@@ -57,13 +57,11 @@ class _LocalPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-def make_command(
-    name: str, text: CommandText, cls: type[click.Command] = click.Command
-) -> click.Command:
+def make_command(name: str, text: CommandText) -> click.Command:
     """Return a command, whose module is imported when it runs."""
     params: list[click.Parameter] = [*map(_argument, text.arguments), *map(_option, OPTIONS[name])]
     words = [inspect.cleandoc(text.help), *(f"{a.metavar}: {a.help}" for a in text.arguments)]
-    return cls(
+    return click.Command(
         name,
         params=[*params, QUIET_OPTION],
         help="\n\n".join(words),
@@ -84,9 +82,8 @@ def _argument(described: CommandArgument) -> click.Argument:
 
 def _function(name: str) -> Callable[..., Any]:
     def run(**values: Any) -> Any:
-        first, _, second = name.partition(" ")
-        module = import_module(f"iobench.cli.{first}_command")
-        return getattr(module, "list_" if name == "list" else second or first)(**values)
+        module = import_module(f"iobench.cli.{name}_command")
+        return getattr(module, "list_" if name == "list" else name)(**values)
 
     return run
 

@@ -1,4 +1,4 @@
-"""``iobench stage``: copy a store or files to a disk near the CPUs, and remove the copy again."""
+"""``iobench stage``: copy a store or files to a disk near the CPUs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from iobench.cli.documents import fact_table, print_answer
-from iobench.cli.screen import TerminalScreen, say
-from iobench.errors import OptionError
+from iobench.cli.screen import TerminalScreen
 from iobench.report.document import Command
-from iobench.staging.stage import remove_staged
 from iobench.staging.stage import stage as stage_there
 from iobench.storage.file_systems import file_system_of
 
@@ -19,14 +17,8 @@ if TYPE_CHECKING:
 ON: Final = {"memory": ", in memory", "network": ", over a network: this is not a local disk"}
 
 
-def stage(*, source: str, to: Path | None, remove: bool, json: bool) -> None:
-    """Copy what is named, or remove a copy."""
-    if (to is None) != remove:
-        raise OptionError("stage: expected --to DIR, such as --to $TMPDIR, or --remove of a copy")
-    if to is None:
-        remove_staged(source)
-        say(f"removed {source}")
-        return
+def stage(*, source: str, to: Path, json: bool) -> None:
+    """Copy what is named."""
     screen = TerminalScreen()
     with screen.progress("staging", in_bytes=True) as move:
         copy = stage_there(source, to, progress=move, notice=screen.note)
@@ -41,7 +33,6 @@ def stage(*, source: str, to: Path | None, remove: bool, json: bool) -> None:
         f"{copy.source} staged in {copy.path}",
         fact_table(facts | {"lies_on": f"{on.name}{ON.get(on.reach, '')}"}, {"path"}),
         *of_store * copy.is_store,
-        Command(f"iobench stage {path} --remove", "Remove it"),
         figures=facts,
         json=json,
     )

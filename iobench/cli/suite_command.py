@@ -65,15 +65,6 @@ def suite(
         sys.exit(1 if table.n_failed else INTERRUPTED)
 
 
-def mllog(*, folder: Path, out: Path, tell: Sequence[str], json: bool) -> None:
-    """Write each run of a suite as lines of MLPerf's logging."""
-    from iobench.suites.mllog import write_logs
-
-    logs = write_logs(folder, out, tell)
-    why = "Each log ends as aborted: a suite does not train to a target quality."
-    print_answer(f"{out}: {len(logs)} logs", Sentence(why), figures={"logs": logs}, json=json)
-
-
 def _code_of(recipe: SuiteRecipe) -> str:
     """Return the first option whose value would be run as code, ``""`` where none is."""
     for cell in recipe.cells():

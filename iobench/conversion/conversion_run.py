@@ -45,13 +45,13 @@ def run(request: ConvertRequest, screen: Screen) -> dict[str, Any]:
     tally = Tally()
     idle_rss, watch = resident_nbytes("VmRSS"), stopwatch()
     each = asked.index.spec.nbytes
-    has_bars = getattr(screen, "has_bars", True)
-    say = _ignore if has_bars else _shard_lines(tally, each, screen.note)
+    has_bars, say = getattr(screen, "has_bars", True), _shard_lines(tally, each, screen.note)
     with screen.progress(f"{asked.dataset.name} to {asked.fmt.name}", in_bytes=True) as move:
 
         def progress(done: int, total: int) -> None:
             move(done * each, total * each)
-            say(done, total)
+            if not has_bars:
+                say(done, total)
 
         store = find_converter()(asked, progress=progress, notice=screen.note, tally=tally)
     wall_s, wrote_nbytes = watch(), tally.nbytes.get("write", 0)
@@ -93,10 +93,6 @@ def run(request: ConvertRequest, screen: Screen) -> dict[str, Any]:
 def source_nbytes(tally: Tally) -> int:
     """Return the bytes read from the source, by themselves or together with other steps."""
     return sum(each for name, each in tally.nbytes.items() if name.split("+")[0] == "read")
-
-
-def _ignore(done: int, total: int) -> None:
-    """Say nothing, for a bar moves."""
 
 
 def _shard_lines(tally: Tally, sample_nbytes: int, say: Notice) -> Progress:

@@ -33,7 +33,7 @@ from iobench.loaders.planned_loaders import IterableLoader, PlannedRing
 from iobench.loaders.ring.order import BatchPlan, plan_batches
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.sample_source import SampleSource
-from iobench.masking import mask_options, mask_words
+from iobench.masking import mask_values, mask_words
 from iobench.profiling.chosen_device import AUTO, choose_device
 from iobench.profiling.config import (
     DEFAULT_BATCHES,
@@ -389,7 +389,7 @@ class Settings(msgspec.Struct, frozen=True):
             "command": shlex.join(mask_words(config.command)),
             "n_files": len(one.files),
             "files_nbytes": files_nbytes(one.files),
-            "options": mask_options(config.options),
+            "options": mask_values(config.options),
             "digests": config.digests,
             "seed": config.seed,
             "asked": {"batches": limit, "steady_s": limit_s, "workers": config.workers},

@@ -14,13 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from iobench.cpus import available_cpus
-from iobench.errors import (
-    FileFormatError,
-    MissingFileError,
-    StorageError,
-    StoreClaimedError,
-    StoreError,
-)
+from iobench.errors import FileFormatError, MissingFileError, StorageError, StoreError
 from iobench.files.atomic import (
     FULL,
     TEMPORARY_SUFFIX,
@@ -29,24 +23,17 @@ from iobench.files.atomic import (
     write_atomically,
 )
 from iobench.files.crc32c import crc32c, crc32c_of_file
-from iobench.files.locks import LOCK_NAME, locked
+from iobench.files.locks import LOCK_NAME, find_writer, locked
 from iobench.files.memory import available_memory_nbytes
 from iobench.files.ranges import open_source_file
-from iobench.files.urls import URL, as_path, range_file
+from iobench.files.urls import URL, as_path, range_file, remove_tree
 from iobench.json_files import read_json
 from iobench.recording.clocks import now_ns
 from iobench.recording.stages import stage as recorded_stage
 from iobench.storage.file_systems import file_system_of
 from iobench.stores.finished_store import open_store
 from iobench.stores.manifest import MANIFEST_NAME, checked_json
-from iobench.stores.places import (
-    MARK_NAME,
-    STAGED_NAME,
-    check_room,
-    make_item,
-    mark_of,
-    remove_item,
-)
+from iobench.stores.places import MARK_NAME, check_room, make_item, mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,6 +43,8 @@ MOST_THREADS: Final = 16
 """They mostly wait for the storage: more than CPUs, and no burden to it."""
 PIECE_NBYTES: Final = 8 << 20
 """Of one read: what parallel file systems hand out at a time, or several servers together."""
+STAGED_NAME: Final = "stage.json"
+"""What a copy says of itself, beside its files."""
 OURS: Final = (MARK_NAME, STAGED_NAME, LOCK_NAME)
 
 
@@ -118,14 +107,6 @@ def _write_copy(copy: StagedCopy) -> None:
     write_atomically(copy.path / STAGED_NAME, checked_json(msgspec.to_builtins(values)))
 
 
-def remove_staged(path: Path | str) -> None:
-    """Remove a copy that `stage` made, unless somebody writes it."""
-    folder = Path(path)
-    if mark_of(folder)[0] != "staged":
-        raise StorageError(f"{folder} is no copy that iobench staged; remove it yourself")
-    remove_item(folder)
-
-
 def stage(
     source: Path | str,
     to: Path | str,
@@ -155,7 +136,7 @@ def stage(
         if mark_of(folder) != ("staged", str(path)):
             raise StorageError(
                 f"{folder} holds a copy of {mark_of(folder)[1]}; stage to another folder (--to) or "
-                "remove that one first (--remove)"
+                "remove that one first"
             )
         threads = threads or min(MOST_THREADS, max(LEAST_THREADS, available_cpus()))
         try:
@@ -164,9 +145,8 @@ def stage(
                 copy = staging.run(notice or (lambda text: None))
                 lock.check()
         except StorageError as error:
-            if error.errno in FULL or (error.errno is None and not was_there):
-                with suppress(StorageError, StoreClaimedError):
-                    remove_staged(folder)  # what is left would only fill the disk
+            if not was_there and error.errno in (*FULL, None) and not find_writer(folder):
+                remove_tree(folder)  # what is left would only fill the disk
             raise
         span.nbytes = 0 if copy.was_there else copy.copied_nbytes
     return copy

@@ -31,18 +31,12 @@ class ChunkedStore(ExtentStore):
     ``decode`` returns the arrays of all of them, a row each.
     """
 
+    decoder: ChunkedDecoder
     _last: tuple[int, dict[str, NDArray[Any]]] = (-1, {})
-
-    @property
-    def chunk_decoder(self) -> ChunkedDecoder:
-        """What decodes its chunks."""
-        decoder: Any = self._decode
-        shared: ChunkedDecoder = decoder
-        return shared
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
         extents = self.extents(index)  # raises IndexError beyond the last
-        row, place = divmod(range(len(self))[index], self.chunk_decoder.chunk_samples)
+        row, place = divmod(range(len(self))[index], self.decoder.chunk_samples)
         last, rows = self._last
         if last != row:  # neighbours come one after another, as to xarray
             rows = self.decode(self.read(extents))
@@ -78,7 +72,7 @@ class StoredSamples:
         self, store: ChunkedStore, verify: bool = False, chunk_cache: DecodedChunks | None = None
     ) -> None:
         self._store, self._verify = store, verify
-        decoder = store.chunk_decoder
+        decoder = store.decoder
         self._n_each = decoder.chunk_samples
         self._extents = {
             each.name: slice(each.extent, each.extent + each.n_chunks)
@@ -139,7 +133,7 @@ class StoredSamples:
 
         def decoded(_: Any, stored: Stored, __: Any) -> NDArray[Any]:
             present = [content for content in stored if content is not None]
-            rows = self._store.chunk_decoder.decode_array(name, present)
+            rows = self._store.decoder.decode_array(name, present)
             count_decoded(rows.nbytes)
             return rows
 

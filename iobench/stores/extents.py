@@ -123,7 +123,7 @@ class ExtentStore:
         self.manifest = manifest  # where it came from and how it is laid out
         self.spec: SampleSpec = manifest.spec.unpacked  # what each sample is
         self.table = table
-        self._decode = decode
+        self.decoder: Any = decode
         self._files: FileSet | None = None
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class ExtentStore:
         What is packed (`iobench.samples.Packed`) is unpacked.
         """
         try:
-            arrays = self._decode(raw)
+            arrays: dict[str, NDArray[Any]] = self.decoder(raw)
         except StoreError as error:
             raise StoreError(f"{self.path}: {error}") from error
         if self.spec is self.manifest.spec:
@@ -174,7 +174,7 @@ class ExtentStore:
 
         Found in the first sample. If that is damaged, nothing is known: reading it will tell.
         """
-        fields: Callable[..., FieldLayout | None] | None = getattr(self._decode, "fields", None)
+        fields: Callable[..., FieldLayout | None] | None = getattr(self.decoder, "fields", None)
         if fields is None or not len(self):
             return None
         try:
@@ -193,16 +193,6 @@ class ExtentStore:
     def file_sizes(self) -> Mapping[Path, int]:
         """Bytes of each file, as the manifest lists them."""
         return {self.path / file.name: file.nbytes for file in self.manifest.files}
-
-    @property
-    def decoder(self) -> Callable[[Sequence[memoryview]], dict[str, NDArray[Any]]]:
-        """What it was made with."""
-        return self._decode
-
-    @property
-    def decode_into(self) -> Callable[..., None] | None:
-        """What writes extent (number, bytes) of a sample to its arrays, in threads, if it can."""
-        return getattr(self._decode, "decode_into", None)
 
     def index(self) -> SampleIndex:
         """Return times, splits, coordinates and attributes of its samples, as a dataset does.

@@ -1,7 +1,7 @@
 """Where iobench puts what it makes (stores, stand-ins, indexes, copies), and finding it again.
 
 Every item is a folder with a mark in it that iobench wrote when the folder was new; nothing
-without that mark is ever listed or removed.
+without that mark is ever listed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import pwd
-import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from iobench.errors import StorageError, StoreClaimedError
+from iobench.errors import StorageError
 from iobench.files.atomic import (
     OTHER_FOLDER,
     TEMPORARY_SUFFIX,
@@ -27,7 +26,6 @@ from iobench.files.atomic import (
     storage_errors,
     write_atomically,
 )
-from iobench.files.locks import LOCK_NAME, find_writer
 from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
 
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
 
 ItemKind = Literal["store", "probe", "stand-in", "index", "staged"]
 MARK_NAME: Final = ".iobench-item.json"
-STAGED_NAME: Final = "stage.json"
-"""What a staged copy says of itself, beside its files."""
 ENVIRONMENT_NAME: Final = "IOBENCH_STORE_DIR"
 TEMPORARY: Final = ("SCRATCH", "TMPDIR")
 """Variables that name folders for files of some days."""
@@ -224,37 +220,3 @@ def _item(path: Path) -> Item:
     except (KeyError, OverflowError):  # a user of another machine, or of none any more
         owner = str(uid)
     return Item(path, *mark_of(path), nbytes, owner, uid == os.geteuid(), changed_ns)
-
-
-def remove_item(path: Path) -> None:
-    """Remove what iobench made; a staged copy only where it holds nothing else."""
-    mark = path / MARK_NAME
-    if path.is_symlink() or not mark.is_file():
-        raise StorageError(f"{path} was not made by iobench; remove it yourself")
-    if holder := find_writer(path):
-        raise StoreClaimedError(f"{path} is being written by {holder}; end that first")
-    if mark_of(path)[0] == "staged" and (others := _not_staged(path)):
-        raise StorageError(f"{path} holds {others[0]}, which was not staged; move it first")
-    with storage_errors(path), suppress(FileNotFoundError):
-        # The mark goes last: what is left after an interruption is still known as ours.
-        for entry in path.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            elif entry != mark:
-                entry.unlink()
-        mark.unlink()
-        path.rmdir()
-
-
-def _not_staged(folder: Path) -> list[str]:
-    listed = {MARK_NAME, STAGED_NAME}
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        listed |= {str(file["name"]) for file in read_json(folder / STAGED_NAME)["files"]}
-    files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    names = (path.relative_to(folder).as_posix() for path in files)
-    return sorted(
-        name
-        for name in names
-        if name not in listed and not name.startswith(LOCK_NAME)
-        if not name.endswith(TEMPORARY_SUFFIX)
-    )

@@ -103,20 +103,12 @@ def _damage(store: Store, name: str, shard: int | None) -> str:
 
 def wrong_extent(store: Store, sample: int, number: int) -> str:
     """Return in words that a checksum is not that of an extent of a sample."""
-    extents, names = store.extents(sample), store.manifest.spec.names
-    extent, last = extents[number], sample
+    extent, last = store.extents(sample)[number], sample
     while last + 1 < len(store) and store.extents(last + 1)[number] == extent:
         last += 1  # samples that share it
     which = f"sample {sample}" if last == sample else f"samples {sample} to {last}"
-    folder = extent.file.relative_to(store.path).parts[0]
-    if len(extents) == len(names):
-        array = f"array {names[number]!r}"
-    elif folder in names:  # Zarr keeps an array in a folder of its own, several chunks a sample
-        array = f"array {folder!r}, chunk {number}"
-    else:
-        array = f"one of its arrays {', '.join(names)}, which are stored together"
     return (
-        f"{extent.file}: checksum of shard {_shard_of(store, sample)}, {which}, {array} is wrong "
+        f"{extent.file}: checksum of shard {_shard_of(store, sample)}, {which}, is wrong "
         f"({extent.nbytes} bytes from byte {extent.offset}); convert to a new folder"
     )
 
@@ -139,8 +131,6 @@ class StoreComparison(msgspec.Struct):
     allowed: Mapping[str, float]
     nbytes: int = 0  # of the arrays compared, as readers of the store get them
     first: str | None = None  # difference, in the order of samples, arrays and positions
-    n_values: int = 0
-    n_differing_samples: int = 0
     differing: dict[str, int] = msgspec.field(default_factory=Counter)  # values by array
     # largest difference of two finite values by array, where there is one or the array is lossy
     largest: dict[str, float] = msgspec.field(default_factory=dict)
@@ -151,17 +141,14 @@ class StoreComparison(msgspec.Struct):
         return self.first is None
 
     def __str__(self) -> str:
-        of = "all" if self.n_compared == self.n_samples else f"{self.n_compared} of"
         if self.first is None:
+            of = "all" if self.n_compared == self.n_samples else f"{self.n_compared} of"
             return f"{of} {self.n_samples} samples are as the source has them"
         largest = ", ".join(
             f"{name} {count} by up to {self.largest[name]:.6g}"
             for name, count in self.differing.items()
         )
-        return (
-            f"{self.first}; values that differ: {self.n_values}, in {self.n_differing_samples} of "
-            f"{self.n_compared} samples ({largest})"
-        )
+        return f"{self.first}; values that differ in {self.n_compared} samples: {largest}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
@@ -187,7 +174,6 @@ class StoreComparison(msgspec.Struct):
         self.largest[name] = max(largest, self.largest.get(name, 0.0))
         if not (count := int(differs.sum())):
             return None
-        self.n_values += count
         self.differing[name] += count
         first = tuple(np.argwhere(differs)[0].tolist())
         texts = [str(stored[first]), str(source[first])]
@@ -219,7 +205,7 @@ def verify_against(
         for done, (position, number, source) in enumerate(
             zip(chosen, numbers, samples, strict=True), 1
         ):
-            stored, n_before = store[position], result.n_values
+            stored = store[position]
             for name in store.spec.names:
                 said = result.add(name, stored[name], np.asarray(source[name]))
                 if said is not None and result.first is None:
@@ -229,7 +215,6 @@ def verify_against(
                         f"shard {_shard_of(store, position)}, sample {position}, which is {number} "
                         f"of the source{named}: {said}"
                     )
-            result.n_differing_samples += result.n_values > n_before
             if progress is not None:
                 progress(done, len(chosen))
     return result

@@ -56,7 +56,7 @@ def test_what_is_not_there_exits_1_in_one_line(name, tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     more = {
         "convert": ["--to", "numpy", "out"], "synthesize": ["out", "--scale", "1"],
-        "check": ["--max-exposed", "5%"], "run": ["--"],
+        "check": ["--max-exposed", "5%"], "run": ["--"], "stage": ["--to", "near"],
     }  # fmt: skip
     words = ["nothing-here", *more.get(name, [])]
     assert main([name, *(words[::-1] if name == "run" else words)]) == 1

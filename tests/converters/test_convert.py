@@ -98,8 +98,6 @@ class Wrong(Acting):
         ({"samples": []}, OptionError, "samples from 0 to 9"),
         ({"samples": [10]}, OptionError, "samples from 0 to 9"),
         ({"samples": [-1]}, OptionError, "samples from 0 to 9"),
-        ({"part": (0, 2)}, OptionError, "expected K/N, K from 1 to N"),
-        ({"part": (3, 2)}, OptionError, "expected K/N, K from 1 to N"),
         ({"dataset": Wrong()}, SampleError, "made-up sample 0: array 'x'"),
     ],
 )

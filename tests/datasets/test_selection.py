@@ -238,16 +238,6 @@ def test_five_million_samples_are_planned_in_little_memory():
     assert plan.samples == range(4_000_000)
 
 
-def test_gaps_of_other_splits_are_not_listed():
-    there = counted(splits=SPLITS, positions=[0, 1, 2, 5, 6, 7, 10, 11, 14, 15])
-    window = Window.parse("0:1")
-    assert [gap.before for gap in place_index_windows(there, window).gaps] == [2, 5, 7]
-    # The gap from 7 to 8 is beside the split's sample 7, the one from 2 to 3 far from it.
-    placed = place_index_windows(there, window, split="validation")
-    assert [gap.before for gap in placed.gaps] == [5, 7]
-    assert placed.items.tolist() == [[6, 7]]
-
-
 def test_a_window_that_fits_nowhere_says_why():
     there = counted(5, positions=[0, 1, 2, 9, 10], splits={"train": [0, 1, 2]})
     window = Window.parse("0:1,2,3")

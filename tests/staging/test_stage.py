@@ -22,9 +22,9 @@ from iobench.errors import (
 from iobench.recording.kinds import Kind
 from iobench.runs.reading import open_profile
 from iobench.samples import SampleSpec, Variable
-from iobench.staging.stage import remove_staged, stage, staged_copy
+from iobench.staging.stage import STAGED_NAME, stage, staged_copy
 from iobench.stores.finished_store import open_store
-from iobench.stores.places import MARK_NAME, STAGED_NAME, make_item
+from iobench.stores.places import MARK_NAME, make_item
 from iobench.stores.verification import verify_store
 from iobench.testing import flip_bit, random_sample, write_store
 from iobench_converters import numpy_records, tfrecord
@@ -158,27 +158,16 @@ def test_a_damaged_store_is_not_staged(tmp_path):
     assert not (tmp_path / "node/store/iobench.json").exists()
 
 
-def test_nothing_of_others_is_written_over_or_removed(tmp_path):
+def test_nothing_of_others_is_written_over(tmp_path):
     source = make(tmp_path / "store")
     (tmp_path / "node/store").mkdir(parents=True)
     (tmp_path / "node/store/mine.txt").write_text("mine")
     with pytest.raises(StorageError, match=r"mine\.txt, which iobench did not make"):
         stage(source.path, tmp_path / "node")
-    with pytest.raises(StorageError, match="no copy that iobench staged"):
-        remove_staged(tmp_path / "node/store")
     stage(source.path, tmp_path / "other")
     other = make(tmp_path / "more/store")
     with pytest.raises(StorageError, match="holds a copy of"):
         stage(other.path, tmp_path / "other")
-    theirs = tmp_path / "other/store/deep/theirs.txt"
-    theirs.parent.mkdir()
-    theirs.write_text("theirs")
-    with pytest.raises(StorageError, match=r"holds deep/theirs\.txt, which was not staged"):
-        remove_staged(tmp_path / "other/store")
-    assert theirs.read_text() == "theirs"
-    theirs.unlink()
-    remove_staged(tmp_path / "other/store")
-    assert list((tmp_path / "other").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["../mine.txt", "{folder}/mine.txt"])
@@ -249,7 +238,7 @@ def test_a_recording_has_the_copy_as_stage_in_with_its_bytes(tmp_path, iobench):
     assert {"part": "stage_in", "ns": took_ns, "nbytes": copy.nbytes} in parts
 
 
-def test_the_command_stages_and_removes(tmp_path, iobench_here):
+def test_the_command_stages_once(tmp_path, iobench_here):
     source = make(tmp_path / "store")
     staged = iobench_here("stage", source.path, "--to", "node", "--json")
     assert staged.returncode == 0, staged.stderr
@@ -259,8 +248,6 @@ def test_the_command_stages_and_removes(tmp_path, iobench_here):
     assert iobench_here("verify", "node/store").returncode == 0
     again = iobench_here("stage", source.path, "--to", "node")
     assert "was there" in again.stdout
-    assert iobench_here("stage", "node/store", "--remove").returncode == 0
-    assert not (tmp_path / "node/store").exists()
 
 
 def test_the_command_stages_all_that_a_folder_holds(tmp_path, iobench_here):

@@ -135,7 +135,8 @@ class DecodeReader:
     def __init__(self, source: StoreSource) -> None:
         store = self._store = source.store
         self._checks, self._files = source.checks, source.files
-        self._decode_into, self._table = store.decode_into, store.table
+        # What writes extent (number, bytes) of a sample to its arrays, in threads, if it can.
+        self._decode_into, self._table = getattr(store.decoder, "decode_into", None), store.table
         # Where there are few files, mapping them gains more than it costs.
         self._maps = len(store.table.files) * MIN_RUN <= store.table.file.size
         self._packed = [v for v in store.manifest.spec if v.packed is not None]
