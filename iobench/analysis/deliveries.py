@@ -367,7 +367,10 @@ def _positions(rounds: Rounds, *, counted: Marks) -> Integers:
 
 
 def _shares(rounds: Rounds, requested: Integers) -> tuple[Integers, Integers]:
-    """Return from when until when each wait has the wall time, by the stretches of rounds."""
+    """Return from when until when each wait has the wall time, by the stretches of rounds.
+
+    An evaluation's last one has no time of the training around it.
+    """
     of_round = rounds.stretch
     stretch = of_round[rounds.of_wait]
     starts = rounds.start_ns[np.flatnonzero(np.diff(of_round, prepend=-1))]
@@ -376,9 +379,11 @@ def _shares(rounds: Rounds, requested: Integers) -> tuple[Integers, Integers]:
     first = np.diff(stretch, prepend=-1) > 0
     last = np.append(first[1:], True)
     following = np.append(requested[1:], 0)
+    evaluates = np.isin(rounds.role[rounds.of_wait], EVALUATIONS)
+    ends = np.where(evaluates, rounds.end_ns[rounds.of_wait], ends[stretch])
     return (
         np.where(first, starts[stretch], requested),
-        np.where(last[: len(requested)], ends[stretch], following[: len(requested)]),
+        np.where(last[: len(requested)], ends, following[: len(requested)]),
     )
 
 

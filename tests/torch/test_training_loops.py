@@ -25,6 +25,7 @@ from iobench.adapters.installed import install, uninstall
 from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.exposure_figures import BEFORE_FORWARD
 from iobench.analysis.run import Run
+from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
 from iobench.torch import hooks
 from iobench.torch.device_time import DeviceTimer
@@ -293,6 +294,9 @@ def test_a_trainer_of_lightning(tmp_path):
 
         test_step = predict_step = validation_step
 
+        def on_train_end(self):
+            self.trained_ns = now_ns()
+
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
@@ -310,6 +314,10 @@ def test_a_trainer_of_lightning(tmp_path):
     others = [("validation", 3), ("test", 2), ("prediction", 1)]
     checked = ("validation", 2)  # the sanity check
     holds(tmp_path / "run", [checked, *fit, *others], [(5, True)] * 2, 10)
+    # The iterator of the last validation is there until the trainer is torn down.
+    deliveries = Run(tmp_path / "run").of_rank().deliveries
+    of_fit = deliveries.requested_ns < model.trained_ns
+    assert deliveries.until_ns[of_fit & (deliveries.role == "validation")].max() < model.trained_ns
 
 
 def test_a_trainer_of_hugging_face(tmp_path):
