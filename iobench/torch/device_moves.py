@@ -1,10 +1,10 @@
 """What a script moves from the host's memory to its devices, timed from outside.
 
-Movers of frameworks end in ``Tensor.to``, ``cuda``, ``copy_`` and ``pin_memory``. A
-compiled function has them as operations of its own, unless it calls ``torch.Tensor.to(x)``, or a
-method of a subclass with a ``__torch_function__``: it is compiled in parts then, and
-``fullgraph=True`` refuses it. A move outside of forward and backward passes and of steps is of the
-batch that its thread was handed last. All else is labelled `OTHER`.
+Movers of frameworks end in ``Tensor.to``, ``cuda`` and ``copy_``. A compiled function has them as
+operations of its own, unless it calls ``torch.Tensor.to(x)``, or a method of a subclass with a
+``__torch_function__``: it is compiled in parts then, and ``fullgraph=True`` refuses it. A move
+outside of forward and backward passes and of steps is of the batch that its thread was handed last.
+All else is labelled `OTHER`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,13 @@ if TYPE_CHECKING:
 
 MOVES: Final = ("to", "cuda")
 COPY: Final = "copy_"
-PINNING: Final = "pin_memory"
-SILENT: Final = frozenset({"torch.nn.modules.module"})
-"""Modules whose moves are of parameters."""
-PINS: Final = "torch.utils.data._utils.pin_memory"
-"""Where loaders pin batches, or let them pin themselves: which is told already."""
+PARAMETERS: Final = "torch.nn.modules.module"
+"""Which moves these."""
 OWN: Final = "iobench."
 ON_BEHALF: Final = "__torch_function__"
 """The method that is called in between, and calls."""
 
-MOST_FRAMES: Final = 16
-
-H2D, PIN = int(Kind.H2D), int(Kind.PIN)  # of an enumeration each look-up takes as long as a call
+H2D: Final = int(Kind.H2D)  # of an enumeration each look-up takes as long as a call
 _own_names: Final = globals()
 PLAIN: Final = frozenset({torch.Tensor, Parameter})
 _n_modes: Final = torch._C._len_torch_function_stack
@@ -67,11 +62,10 @@ counts_meta = False
 
 
 def install() -> None:
-    """Record what is moved from now on, as spans of kind ``h2d`` and ``pin``. Idempotent."""
+    """Record what is moved from now on, as spans of kind ``h2d``. Idempotent."""
     with _lock:
-        for name in () if _patches else (*MOVES, COPY, PINNING):
-            if hasattr(torch.Tensor, name):
-                _patches.put(torch.Tensor, name, functools.partial(_timed, name), inherited=True)
+        for name in () if _patches else (*MOVES, COPY):
+            _patches.put(torch.Tensor, name, functools.partial(_timed, name), inherited=True)
 
 
 def uninstall() -> None:
@@ -83,8 +77,7 @@ def uninstall() -> None:
 
 def _timed(name: str, original: Any) -> Callable[..., Any]:
     """Return a method that times moves; it is called for every tensor of a script."""
-    copies, pins = name == COPY, name == PINNING
-    key = PIN if pins else H2D, "", name
+    copies, key = name == COPY, (H2D, "", name)
 
     def method(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
@@ -96,11 +89,11 @@ def _timed(name: str, original: Any) -> Callable[..., Any]:
             if not isinstance(source, torch.Tensor) or not _is_work(source) or not source.is_cpu:
                 return original(*args, **kwargs)
         now_ns, region = recorder.clock.now_ns, None
-        if lanes and not pins and not here.is_timed and _leaves_host(name, args, kwargs):
+        if lanes and not here.is_timed and _leaves_host(name, args, kwargs):
             region = OpenRegion(next(iter(lanes.values())), now_ns())
         start_ns = now_ns()
         moved = original(*args, **kwargs) if kwargs else original(*args)
-        if moved is not args[0] if pins else not moved.is_cpu:
+        if not moved.is_cpu:
             _note(recorder, key, moved, start_ns, now_ns(), region)
         elif region is not None:
             region.drop()
@@ -155,7 +148,7 @@ def _note(
         lanes[moved.device] = DeviceLane(TorchAccelerator(moved.device))
     frame = sys._getframe(2)
     lane = recorder.lane()
-    if lane.quiet or _is_silent(frame) or (key[0] == PIN and _pins_for_loader(frame)):
+    if lane.quiet or _is_silent(frame):
         if region is not None:
             region.drop()
         return
@@ -186,17 +179,7 @@ def _is_silent(frame: FrameType) -> bool:
     ):
         frame = frame.f_back
     module = str(frame.f_globals.get("__name__", ""))
-    return module in SILENT or module.startswith(OWN)
-
-
-def _pins_for_loader(frame: FrameType | None) -> bool:
-    for _ in range(MOST_FRAMES):
-        if frame is None:
-            return False
-        if frame.f_globals.get("__name__") == PINS:
-            return True
-        frame = frame.f_back
-    return False
+    return module == PARAMETERS or module.startswith(OWN)
 
 
 # -- the device's own time ----------------------------------------------------------------

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    IterableDataset,
-    SequentialSampler,
-    default_collate,
-)
+from typing import TYPE_CHECKING, Any, Self
 
 from iobench.loaders.device_copies import DeviceCopies
 from iobench.loaders.ring.framework_loader import resolve_options
@@ -23,7 +15,6 @@ from iobench.torch.tensors import TensorCast, as_tensor, check_tensors
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
 
     from iobench.loaders.contract import BatchSource
     from iobench.loaders.ring.framework_loader import NumberedSamples
@@ -39,8 +30,7 @@ class StoreLoader(RingLoader):
     make it after ``torch.distributed`` is initialised, under Lightning in the hooks of a
     DataModule. Lightning keeps its state in checkpoints. With accelerate, pass
     ``device=accelerator.device``, and have ``accelerator.register_for_checkpointing(loader)`` keep
-    its state. Where a real ``DataLoader`` is asked for (``Fabric.setup_dataloaders``), or
-    ``Accelerator.accumulate`` shall see where an epoch ends, take `data_loader`.
+    its state. With Fabric, pass ``device=fabric.device`` in place of ``setup_dataloaders``.
 
     Parameters
     ----------
@@ -62,8 +52,6 @@ class StoreLoader(RingLoader):
     dataset : object
         The samples by number: the store, or what windows, patches and so on make of it (random
         patches are those of the first epoch).
-    num_workers : int
-        0: there are no worker processes.
 
     Raises
     ------
@@ -71,12 +59,7 @@ class StoreLoader(RingLoader):
         As `iobench.loader`.
     """
 
-    # What others read of a DataLoader, to build one of the same order.
-    num_workers = 0
-    prefetch_factor = None
-    persistent_workers = False
-    pin_memory = False
-    collate_fn = staticmethod(default_collate)
+    batch_sampler = None
 
     @with_options
     def __init__(
@@ -96,14 +79,10 @@ class StoreLoader(RingLoader):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__({**state, "_device": _copies(state["config"].device)})
 
-    def data_loader(self) -> DataLoader:
-        """Return a real ``DataLoader`` that hands on the batches of this one as they are.
-
-        For who takes nothing else, such as ``Fabric.setup_dataloaders``. Threads, order, epochs and
-        rank are this loader's: whoever replaces samplers for ranks leaves it alone, since it has
-        none.
-        """
-        return DataLoader(RingBatches(self), batch_size=None, collate_fn=as_it_is)
+    @property
+    def sampler(self) -> Self:
+        """Itself, whose `set_epoch` Lightning calls."""
+        return self
 
     def begin(self, log: DeliveryLog | None = None) -> RingRun:
         """Return what makes the batches of the next iteration."""
@@ -112,63 +91,7 @@ class StoreLoader(RingLoader):
             device_moves.install()
         return run
 
-    @property
-    def drop_last(self) -> bool:
-        """Whether a last batch of fewer samples is left out."""
-        return self.order.drop_last
-
-    @property
-    def sampler(self) -> EpochSampler:
-        """Sample numbers in the order of the epoch."""
-        return EpochSampler(self)
-
-    @property
-    def batch_sampler(self) -> BatchSampler:
-        """Sample numbers of each batch.
-
-        A stock loader with the same batches:
-        ``DataLoader(store, batch_sampler=loader.batch_sampler)``.
-        """
-        return BatchSampler(self.sampler, self.batch_size, self.drop_last)
-
-
-class EpochSampler(SequentialSampler):  # type: ignore[misc]
-    """Sample numbers of one rank's epoch, which Lightning sets."""
-
-    def __init__(self, loader: RingLoader) -> None:
-        self._loader = loader
-
-    def __len__(self) -> int:
-        return self._loader.order.n_of_rank(0)
-
-    def __iter__(self) -> Iterator[int]:
-        order, epoch = self._loader.order, self._loader.epoch
-        for batch in range(len(order)):
-            yield from order.samples(epoch, batch).tolist()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the loader's next iteration is of."""
-        self._loader.set_epoch(epoch)
-
 
 def _copies(device: Any) -> DeviceCopies | None:
     accelerator = find_accelerator(device)
     return None if accelerator is None else DeviceCopies(accelerator)
-
-
-class RingBatches(IterableDataset):  # type: ignore[misc]
-    """The batches of a loader, for a real ``DataLoader`` that only hands them on."""
-
-    def __init__(self, loader: RingLoader) -> None:
-        self.loader = loader
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.loader)
-
-
-def as_it_is(batch: Any) -> Any:
-    """Return a batch: it needs no collating."""
-    return batch

@@ -423,11 +423,10 @@ def loader(asked: Asked, _: str) -> dict[str, Any]:
     store, accelerator = _store(asked), asked.device.accelerator
     made = StoreLoader(store, 4, shuffle=True, device=asked.device.name)
     n_batches = nbytes = 0
-    for _epoch in range(2):
+    for epoch in range(2):
         held: list[tuple[Any, Any]] = []
-        for batch, numbers in zip(
-            made, made.batch_sampler, strict=True
-        ):  # its first begins an epoch
+        for place, batch in enumerate(made):
+            numbers = made.order.samples(epoch, place).tolist()
             asked.device.kernel(2 * MS)  # copies are not to wait for it, nor it for them
             held.append((numbers, batch))
             nbytes += sum(tensor.nbytes for tensor in batch.values())

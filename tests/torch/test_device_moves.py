@@ -15,16 +15,14 @@ import torch
 from fake_accelerator import FakeAccelerator
 from torch.utils.data import TensorDataset
 
-from iobench.analysis.run import Run
 from iobench.recording.device_lane import DeviceLane
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
 from iobench.recording.span_file import Flag
 from iobench.runs.reading import open_profile
 from iobench.torch import DataLoader, device_moves
-from tests.support.run_json import to_json
 
-NAMES = ("to", "cuda", "copy_", "pin_memory")
+NAMES = ("to", "cuda", "copy_")
 KERNEL_NS = 50_000_000
 META = torch.device("meta")
 
@@ -95,24 +93,6 @@ def test_what_a_model_moves_in_its_forward_pass_is_no_batch(tmp_path):
         for values, _ in loader_of(1):
             model(values.to(META))
     assert moved(tmp_path / "run") == [("", "to", 24, 0), ("other", "to", 40, 0)]
-
-
-def test_memory_that_a_script_pins_is_the_batchs(tmp_path, monkeypatch):
-    device_moves.uninstall()
-    pin = lambda self, *device: self.clone()  # noqa: E731 - there is no driver that pins
-    monkeypatch.setattr(torch.Tensor, "pin_memory", pin, raising=False)
-    device_moves.install()
-    with record(tmp_path / "run"):
-        for values, _ in loader_of(2, num_workers=1):
-            values.pin_memory().to(META, non_blocking=True)
-    device_moves.uninstall()
-    monkeypatch.undo()
-    assert moved(tmp_path / "run") == [("", "to", 24, 0), ("", "to", 24, 1)]
-    profile = open_profile(tmp_path / "run")
-    pins = profile.spans[profile.spans["kind"] == Kind.PIN]
-    assert (pins["nbytes"].tolist(), pins["batch"].tolist()) == ([24, 24], [0, 1])
-    (run,) = to_json([Run(tmp_path / "run")])["runs"]
-    assert {"h2d", "pin"} <= {each["stage"] for each in run["compute_stages"]}
 
 
 @pytest.fixture
