@@ -47,7 +47,6 @@ from iobench.datasets.published_files import axis_variable as axis_variable
 from iobench.datasets.published_files import spread as spread
 from iobench.datasets.published_files import writing_library as writing_library
 from iobench.datasets.recipes import ChannelGroup as ChannelGroup
-from iobench.datasets.recipes import Items as Items
 from iobench.datasets.recipes import Recipe as Recipe
 from iobench.datasets.recipes import Split as Split
 from iobench.datasets.recipes import file_times as file_times

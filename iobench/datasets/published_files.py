@@ -223,8 +223,9 @@ class PublishedFiles:
         """Whether options choose files."""
         return any(self.chosen.get(key.name) for key in self.keys)
 
-    def needs_all(self, *, stand_in: bool) -> bool:
-        """Return whether a file that is not at hand is missed: where options choose files."""
+    @property
+    def needs_all(self) -> bool:
+        """Whether a file that is not at hand is missed: where options choose files."""
         return self.is_chosen
 
     def files(self, locator: Locator) -> list[Path]:
@@ -232,8 +233,7 @@ class PublishedFiles:
         urls = list(map(self.file_url, self.file_keys()))
         paths = locator.find(urls)
         missing = [url for url, path in zip(urls, paths, strict=True) if path is None]
-        needs_all = self.needs_all(stand_in=locator.stand_in)
-        if missing and (needs_all or len(missing) == len(urls)):
+        if missing and (self.needs_all or len(missing) == len(urls)):
             raise MissingFileError(
                 f"{self.name}: {_listed(missing)} not found in {locator.searched()}; fetch the "
                 "files and name their folder with --data-dir"
@@ -276,7 +276,7 @@ class PublishedFiles:
         files = {in_mirror(url): write for url, write in by_url.items()}
         urls = list(map(self.file_url, self.file_keys())) if self.is_chosen else []
         missing = [url for url in urls if in_mirror(url) not in files]
-        if missing and (self.needs_all(stand_in=True) or len(missing) == len(urls)):
+        if missing and (self.needs_all or len(missing) == len(urls)):
             held = [url.rpartition("/")[2] for url in by_url]
             raise OptionError(
                 f"{self.name}: {missing[0]} was not found, and the stand-in holds only "

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from iobench.chunks.cf_times import decode_times
 from iobench.chunks.netcdf.file import inspect_netcdf
@@ -26,7 +26,7 @@ from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_labels import CoordinateNames, compare_coordinates, label_samples
 from iobench.datasets.plain_loop import make_plain_loop
-from iobench.datasets.positions import FileCoordinates, SampleRows
+from iobench.datasets.positions import FileCoordinates, SampleRows, spell_times
 from iobench.datasets.published_files import PublishedFiles, RecipeVariable
 from iobench.datasets.selection import within_dates
 from iobench.datasets.source_files import inspect_files, whole_variable
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 MAX_PLACED = 1 << 22  # of more samples than this a store keeps no coordinates
 MAX_COMPARED = 1 << 16  # of more, coordinates of their parts of dimensions are not told
 MAX_PARTS = 1 << 18  # bytes of a coordinate of which each sample has its own part
-NUMPY_UNITS = ("Y", "M", "D", "h", "m", "s", "ms", "us", "ns")
-UNITS = {"s": "second", "m": "minute", "h": "hour", "D": "day"}
 
 
 class ChannelGroup(msgspec.Struct, frozen=True):
@@ -64,17 +62,6 @@ class Split(msgspec.Struct, frozen=True):
     times: Sequence[str]
 
 
-class Items(msgspec.Struct, frozen=True, eq=False):
-    """The samples of a set of files; see `SampleIndex` for each."""
-
-    where: Sequence[Any]
-    coordinate: Sequence[str]
-    positions: Sequence[float] = ()
-    position_units: str = ""
-    rows: Sequence[int] = ()
-    splits: Mapping[str, Sequence[int]] = msgspec.field(default_factory=dict)
-
-
 class Recipe(PublishedFiles, ChunkedSamples):
     """A dataset of NetCDF files, with stand-ins.
 
@@ -86,7 +73,6 @@ class Recipe(PublishedFiles, ChunkedSamples):
 
     channel_groups: tuple[ChannelGroup, ...] = ()
     splits: tuple[Split, ...] = ()
-    time_unit: str = "s"  # NumPy's, of times as they are named: one of `NUMPY_UNITS`
     is_distinct: bool = True  # whether a time may be there but once
     source: str = ""  # where the schema is published
     left_out: Mapping[str, str] = {}  # coordinates that files have not, and why
@@ -110,9 +96,6 @@ class Recipe(PublishedFiles, ChunkedSamples):
         """Yield what of a class's data does not fit together; a base class may lack some."""
         fields, dims = getattr(cls, "fields", ()), [each.name for each in getattr(cls, "axes", ())]
         names = [each.name for each in fields]
-        if cls.time_unit not in NUMPY_UNITS:
-            expected = ", ".join(NUMPY_UNITS)
-            yield f"time_unit is {cls.time_unit!r}, expected one of NumPy's: {expected}"
         for each in fields:
             try:
                 is_number = np.dtype(each.dtype).kind in "fiu"
@@ -137,27 +120,26 @@ class Recipe(PublishedFiles, ChunkedSamples):
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return the samples of the files; see `items`."""
         opened = self.open(files, locator)
-        items = self.items(opened)
+        index = self.items(opened)
         scored = [each.name for each in self.sample_fields if each.zscore]
         fitted: list[NetcdfFile] = []
         if scored:
-            training = {items.where[number][0] for number in items.splits.get("train", ())}
+            training = {index.where[number][0] for number in index.splits.get("train", ())}
             fitted = [file for n, file in enumerate(opened) if n in training or not training]
             per_point = [each.name for each in self.fields if each.zscore == "point"]
             self.normalisation = normalisation_of(fitted, scored, per_point, locator)
         provenance = self.provenance(opened, [file.path.name for file in fitted])
-        return SampleIndex(
-            spec=self.spec(),
-            **asdict(items),
+        return replace(
+            index,
             provenance={**provenance, "stand_in": locator.stand_in},
-            meteorology=self.meteorology(opened, items, locator.cache_dir),
+            meteorology=self.meteorology(opened, index, locator.cache_dir),
         )
 
     def meteorology(
-        self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
+        self, files: Sequence[NetcdfFile], index: SampleIndex, cache_dir: Path
     ) -> SampleLabels:
         """Return what files say of the samples: coordinates along what they take of `ranges`."""
-        dim, where = self.sample_dim, items.where
+        dim, where = self.sample_dim, index.where
         if not 0 < len(where) <= MAX_PLACED:
             why = f"of up to {MAX_PLACED} samples alone"
             return SampleLabels((dim,), left_out={**self.left_out, "all": why})
@@ -186,9 +168,9 @@ class Recipe(PublishedFiles, ChunkedSamples):
         keys = "bounds", "climatology"
         bounds = [each.attributes.get(key) for each in labels.coordinates for key in keys]
         for each in labels.coordinates:
-            index = tuple(of_all.get(name, slice(None)) for name in each.dims)
+            place = tuple(of_all.get(name, slice(None)) for name in each.dims)
             dims = tuple(name for name in each.dims if not isinstance(of_all.get(name), int))
-            one = replace(each, dims=dims, values=each.values[index])
+            one = replace(each, dims=dims, values=each.values[place])
             try:
                 if not own.keys().isdisjoint(dims):
                     one = one.cut(own, max_nbytes=MAX_PARTS)
@@ -265,7 +247,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
                     + " or ".join(f"({', '.join(one)})" for one in allowed)
                 )
 
-    def items(self, files: Sequence[NetcdfFile]) -> Items:
+    def items(self, files: Sequence[NetcdfFile]) -> SampleIndex:
         """Return the samples: each time along the sample dimension, file after file.
 
         Files whose times do not follow each other, as forecasts of the same lead times, are rows
@@ -275,27 +257,27 @@ class Recipe(PublishedFiles, ChunkedSamples):
         for file in files:
             if not file.dims.get(dim):
                 raise FileFormatError(f"{file.path}: has nothing along {dim!r}, expected samples")
-        by_file = file_times(files, dim, self.time_unit)
+        by_file = file_times(files, dim)
         along = FileCoordinates(by_file, [""] * len(files), [""] * len(files))
         along.order = None  # files stay as they are
         samples = SampleRows((dim,), [along])
-        where, fields = list(samples.where), samples.index_fields()
         times = np.concatenate(by_file)
         if self.is_distinct and samples.is_doubled:
             distinct, counts = np.unique(times, return_counts=True)
-            time = distinct[counts > 1][0]
-            before, again = (files[where[n][0]].path for n in np.flatnonzero(times == time)[:2])
+            time = distinct[counts > 1][:1]
+            twice = samples.where.rows[np.flatnonzero(times == time)[:2], 0]
+            before, again = (files[number].path for number in twice)
             raise FileFormatError(
-                f"{again}: holds {time}, which is in {before} already; expected each time once: "
-                "are two files copies of one?"
+                f"{again}: holds {spell_times(time)[0]}, which is in {before} already; expected "
+                "each time once: are two files copies of one?"
             )
         by_split: dict[str, Sequence[int]] = {}
         for split in self.splits:
             parts = [within_dates(times, each, each, split.name) for each in split.times]
             if numbers := np.flatnonzero(np.logical_or.reduce(parts)).tolist():
                 by_split[split.name] = numbers
-        spelled = np.datetime_as_string(times).tolist()
-        return Items(where, **{**fields, "coordinate": spelled}, splits=by_split)
+        fields = samples.index_fields()
+        return SampleIndex(self.spec(), samples.where, by_split, **fields)
 
     # ---- what a sample is
 
@@ -368,10 +350,8 @@ class Recipe(PublishedFiles, ChunkedSamples):
         return facts
 
 
-def file_times(
-    files: Sequence[NetcdfFile], name: str, unit: str = "s"
-) -> list[NDArray[np.datetime64]]:
-    """Return a time coordinate of each file, decoded by its CF units; one time of a scalar."""
+def file_times(files: Sequence[NetcdfFile], name: str) -> list[NDArray[np.datetime64]]:
+    """Return a time coordinate of each file, to the second; one time of a scalar."""
     result: list[NDArray[np.datetime64]] = []
     for file in files:
         variable, units, times = file.variables.get(name), "", None
@@ -384,12 +364,7 @@ def file_times(
                 "'hours since 1970-01-01 00:00:00' of the standard calendar, in UTC or with a "
                 "zone as +01:00"
             )
-        exact = (times + np.timedelta64(500, "ms")).astype("M8[s]")
-        result.append(exact.astype(f"M8[{unit}]"))
-        if (odd := exact[result[-1] != exact]).size:
-            raise FileFormatError(
-                f"{file.path}: time {odd[0]} is not on a whole {UNITS.get(unit, unit)}"
-            )
+        result.append((times + np.timedelta64(500, "ms")).astype("M8[s]"))
     return result
 
 

@@ -1,7 +1,8 @@
 """Dataset ``cosmoflow``: universes and their parameters, one file a sample, as MLPerf HPC has them.
 
-Layouts of mlcommons/hpc at 2c627d4, ``cosmoflow/prepare.py``: TFRecord files of one example, its
-``x`` int16 (128, 128, 128, 4) and its ``y`` four float32, compressed with gzip from v1.0 on.
+Layout of mlcommons/hpc at 2c627d4, ``cosmoflow/prepare.py``: TFRecord files of one example, its
+``x`` int16 (128, 128, 128, 4) and its ``y`` four float32, compressed with gzip from v1.0 on; plain
+ones, of before, are known by their first bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from iobench.datasets import (
     Arrays,
     FileKey,
     Locator,
-    Option,
     PublishedStep,
     Raw,
     SampleIndex,
@@ -36,12 +36,6 @@ from iobench_mlperf_hpc.split_folders import SplitFolders, Where
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-URL: Final = "https://portal.nersc.gov/project/dasrepo/cosmoflow-benchmark"
-LAYOUTS: Final = {
-    "tfrecord-gzip": "cosmoUniverse_2019_05_4parE_tf_v2",
-    "tfrecord": "cosmoUniverse_2019_05_4parE_tf",
-}
-"""Folders of each."""
 REDSHIFTS, PARAMETERS = 4, 4
 SIDE, TINY_SIDE = 128, 16
 MAX_SIDE: Final = 512
@@ -63,7 +57,10 @@ class CosmoFlow(SplitFolders):
     name = "cosmoflow"
     suffix = ".tfrecord"
     title = "Parameters of universes from their matter: regression, TFRecord (MLPerf HPC)"
-    options = (Option("layout", "Which files.", "tfrecord-gzip", tuple(LAYOUTS)),)
+    url = (
+        "https://portal.nersc.gov/project/dasrepo/cosmoflow-benchmark/"
+        "cosmoUniverse_2019_05_4parE_tf_v2"
+    )
     n_published = (524_288, 65_536, 65_536)
     """Of MLPerf HPC v1.0 on; how large ``test`` is, is not published: as large as validation."""
     tiny_files, ordinary_files = (8, 4, 2), (64, 16, 8)
@@ -91,14 +88,8 @@ class CosmoFlow(SplitFolders):
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        self.layout: str = self.chosen["layout"]
-        self.url = f"{URL}/{LAYOUTS[self.layout]}"
         self.paths: tuple[str, ...] = ()
         self._shape: tuple[int, ...] = (MAX_SIDE,) * 3 + (REDSHIFTS,)
-
-    @property
-    def stand_in_name(self) -> str:
-        return f"{self.name}-{self.layout}"
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         self.paths = tuple(map(range_file, files))
@@ -116,7 +107,7 @@ class CosmoFlow(SplitFolders):
             Variable("y", (PARAMETERS,), "<f4", ("parameter",), "1", "target"),
         ))  # fmt: skip
         scale = {"formula": "log(x + 1)"}
-        return self.index(spec, files, locator, layout=self.layout, normalisation=scale)
+        return self.index(spec, files, locator, normalisation=scale)
 
     def read(self, where: Where) -> Raw:
         return [_content(self.paths[where[0]])]
@@ -160,8 +151,7 @@ class CosmoFlow(SplitFolders):
     def stand_in_file(self, number: int) -> str:
         """Return a name as ``prepare.py`` gives: 64 cubes of each simulation."""
         simulation, cube = divmod(number, 64)
-        folder = "" if self.layout == "tfrecord" else "21688988_"
-        return f"{folder}univ_ics_2019-03_a{10000668 + simulation}_{cube:03}{self.suffix}"
+        return f"21688988_univ_ics_2019-03_a{10000668 + simulation}_{cube:03}{self.suffix}"
 
     def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
         side = TINY_SIDE if plan.tiny else SIDE
@@ -173,9 +163,7 @@ class CosmoFlow(SplitFolders):
         parameters = random.uniform(-1, 1, PARAMETERS).astype("<f4")
         example = [("x", FeatureKind.BYTES, counts), ("y", FeatureKind.FLOAT, parameters)]
         content = b"".join(map(bytes, frame_example(example)))
-        if self.layout == "tfrecord-gzip":
-            content = gzip.compress(content, 6, mtime=0)  # TensorFlow's level
-        path.write_bytes(content)
+        path.write_bytes(gzip.compress(content, 6, mtime=0))  # TensorFlow's level
 
 
 def _content(path: str) -> memoryview:

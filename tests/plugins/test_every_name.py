@@ -22,14 +22,12 @@ from iobench.testing import DatasetTests, StandInTests
 NAMES = dataset_names()
 MORE = (
     "maelstrom-yr size=5GB probabilistic_target=true predict_diff=true",
-    "maelstrom-radiation raw_inputs=true patch=0,10",
     "maelstrom-radiation heating_rate=false patch=4",
     "maelstrom-radiation-tf norm=true netflux=true",
     "maelstrom-ens10 dtype=pl target=z500",
     "maelstrom-weather-pressure-level levels=model",
     "maelstrom-weather-pressure-level levels=surface",
     "maelstrom-weather-pressure-level sample=clustering",
-    "cosmoflow layout=tfrecord",
 )
 """Options that change what a sample is."""
 # Name and option, and the digest of what is decoded of the first and last sample. None of
@@ -38,7 +36,7 @@ STAND_INS = {
     "maelstrom-radiation": "bbe484596515f789",
     "maelstrom-radiation-tf": "b3aa32a7256ca3f2",
     "deepcam": "bd3607833eeb0854",
-    "cosmoflow layout=tfrecord-gzip": "",
+    "cosmoflow": "",
     "maelstrom-downscaling-tier1": "8f1c7912c0af75e7",
     "maelstrom-weather-pressure-level levels=surface": "c5aab31bb9a62cdb",
     "maelstrom-power": "195ffe0af9f36b07",
@@ -214,18 +212,16 @@ WRONG = """
     radiation dates=20200101 | knows dataset, date, timestep
     radiation subset=tier-2 | tier-1, 2020
     radiation subset=tier-1 patch=0 | subset cannot be combined with patch
-    radiation hr_units=K~s-1 heating_rate=false | hr_units needs heating_rate=true
+    radiation hr_units=K~s-1 | knows dataset, date, timestep
     radiation-tf subset=tier-1 filenum=1 | cannot be combined with filenum
     ens10 date=0102 | date '0102': expected one of 0101, 0104 to 1231
     ens10 date=2018-01-01 | expected one of 0101
     ens10 dtype=pl target=none | of dtype pl, expected z500 or t850
     ens10 target=z500 | of dtype sfc, expected era5 or none
     downscaling tier=3 | expected 1 or 2
-    downscaling tier=1 variant=x | tier1 knows months, dataset$
+    downscaling tier=1 variant=x | tier1 knows months$
     downscaling tier=1 months=2020-10-01 | one of 2016-04, 2016-05 to 2020-09
     downscaling months=2018-1 | months '2018-1': expected one of 1995-01
-    downscaling dataset=training_aug | of training, validation, testing$
-    downscaling dataset=training months=2016-04 | give one of them
     weather-pressure-level date=20190101 | date '20190101': expected one of 2017-01-01
     weather-pressure-level levels=model sample=clustering | of pressure levels
     weather-pressure-level crop=none | knows date, levels, sample
@@ -246,14 +242,14 @@ CHOSEN = (
     "maelstrom-radiation",
     "maelstrom-radiation-tf subset=tier-1-val",
     "maelstrom-ens10 date=0101,20180104 target=none",
-    "maelstrom-downscaling-tier1 dataset=validation",
+    "maelstrom-downscaling-tier1 months=2020-05,2020-07",
     "maelstrom-power date=2019-01-01 wind_turbine_id=2",
     "maelstrom-radiation dataset=mcica date=20190131 patch=1,3",
     "maelstrom-radiation-tf dataset=spartacus timestep=0,125 filenum=1",
     "maelstrom-radiation-tf norm=true input_fields=sca_inputs,hl_inputs",
     "maelstrom-ens10 date=0104 dtype=pl target=t850",
     "maelstrom-downscaling months=2016-04-01",
-    "maelstrom-downscaling-tier2 dataset=testing",
+    "maelstrom-downscaling-tier2 months=2018-01",
     "maelstrom-weather-pressure-level levels=model date=2019-01-01,2019-01-03",
     "maelstrom-weather-pressure-level date=2019-01-01",
 )

@@ -24,7 +24,6 @@ pytest.importorskip("xarray", reason="plain loops read with xarray")
 # Each with the library that reads it.
 SAMPLES = [
     ("maelstrom-yr", {"predict_diff": "true", "probabilistic_target": "true"}, "netCDF4"),
-    ("maelstrom-radiation", {"raw_inputs": "true"}, "netCDF4"),
     ("maelstrom-ens10", {"target": "none"}, "cfgrib"),
     ("maelstrom-yr", {"size": "5GB"}, "netCDF4"),
     ("maelstrom-yr", {"patch": "100", "x_range": "30,250", "y_range": "11,420"}, "netCDF4"),
@@ -117,9 +116,9 @@ def test_what_no_plain_loop_reads_is_refused(prepared, monkeypatch):
     "options",
     [
         {},
-        {"hr_units": "K s-1", "netflux": "true", "input_fields": "hl_inputs,pressure_hl"},
+        {"netflux": "true", "input_fields": "hl_inputs,pressure_hl"},
         {"output_fields": "sw,hr_sw"},
-        {"norm": "true", "nonormsolar": "true"},
+        {"norm": "true"},
         {"timestep": "0,2019013100"},
     ],
     ids=str,

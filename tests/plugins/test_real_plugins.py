@@ -82,10 +82,8 @@ def test_choices_of_downscaling(plugin_module):
     for tier in (DownscalingTier1, DownscalingTier2):
         module = plugin_module(f"climetlab_maelstrom_downscaling.downscaling_tier{tier.number}")
         real = module.Downscaling.dataset_types
-        assert set(tier.upstream_splits) <= set(real)
-        for name in tier.upstream_splits:
-            months = tuple(f"{date:%Y-%m}" for date in real[name])
-            assert months == tier(dataset=name).upstream_months
+        for split, name in zip(tier.splits, ("training", "validation", "testing"), strict=True):
+            assert tuple(split.times) == tuple(f"{date:%Y-%m}" for date in real[name])
 
 
 def test_choices_of_radiation(plugin_module):
@@ -104,7 +102,7 @@ POWER = "climetlab_maelstrom_power_production"
 DAY = {"date": "2019-01-01"}
 SAMPLES = [
     ("maelstrom-yr", {"size": "5GB", "dates": "2020-03-01", "normalize": "false"}, YR),
-    ("maelstrom-radiation", {"patch": "10", "raw_inputs": "true"}, RADIATION),
+    ("maelstrom-radiation", {"patch": "10"}, RADIATION),
     ("maelstrom-downscaling-tier1", {"months": "2019-04"}, DOWNSCALING),
     ("maelstrom-downscaling-tier2", {"months": "2017-01"}, DOWNSCALING),
     ("maelstrom-power", DAY, POWER),
@@ -172,12 +170,11 @@ def tf_plugin(plugin_module):
     "options",
     [
         {},
-        {"hr_units": "K s-1", "netflux": True, "input_fields": ["sca_inputs", "hl_inputs"]},
+        {"netflux": True, "input_fields": ["sca_inputs", "hl_inputs"]},
         {"output_fields": ["sw", "hr_sw"]},
         {"norm": True},
-        {"norm": True, "nonormsolar": True},
     ],
-    ids=["default", "net", "few", "norm", "nonormsolar"],
+    ids=["default", "net", "few", "norm"],
 )
 @pytest.mark.usefixtures("tf_plugin")
 def test_examples_equal_the_real_plugins(prepared, tiny_root, load, options):

@@ -159,7 +159,7 @@ DAY, RUN = "date=2019-01-01", "pl_20190101_12.nc"
 INPUTS, OUTPUTS = "rad4NN_inputs_*c0.nc", "triplecloud_outputs_*c0.nc"
 EXAMPLES, TARGET, FORECASTS = "triplecloud0.0.tfrecord", "ERA5_sfc_t2m.nc", "output.sfc.20180104"
 FIRST_CAM, CUBE = "data-1996-01-01-01-1.h5", "*_000.tfrecord"
-GZIP, PLAIN = "cosmoflow", "cosmoflow layout=tfrecord"
+GZIP = "cosmoflow"
 unlink = Path.unlink
 # What is copied, of which file what is changed, and what is said; of a name behind "|" that is
 # what is opened.
@@ -206,7 +206,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     (ENS10, TARGET, target("hours since 1950-01-01", contiguous=True),
      "expected the time 2015-01-03T00 once"),
     (ENS10, TARGET, target("hours since 1900-01-01 00:30", contiguous=True),
-     r"00:30:00 is not on a whole hour"),
+     "expected the time 2015-01-03T00 once"),
     (f"{POWER} {DAY}|{POWER}", "ml_20190101_12.nc", unlink,
      r"https://.*/maelstrom-ap6/ml_20190101_12.nc not"),
     (f"{POWER} {DAY}|{POWER} date=2019-01-01,2019-01-02", "", None, r"ap6/sfc_20190102_00.nc"),
@@ -242,7 +242,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("deepcam", "stats.h5", unlink, "stats.h5 not found"),
     ("deepcam|deepcam split=validation", "validation", shutil.rmtree,
      r"no file \*.h5 of validation"),
-    *((PLAIN, "*.tfrecord", cube(size), "expected a cube of 4 redshifts")
+    *((GZIP, "*.tfrecord", cube(size), "expected a cube of 4 redshifts")
       for size in (0, 16**3 * 3, 16**2 * 4)),
     (GZIP, CUBE, lambda path: cut_to(path.stat().st_size // 2)(path), "bytes end early"),
     (GZIP, CUBE, inflated(flipped), "checksum of the example's data is wrong"),

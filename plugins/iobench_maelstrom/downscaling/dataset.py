@@ -7,7 +7,7 @@ the loader's configuration of tier 2 in downscaling_benchmark (variables, channe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from iobench.datasets import (
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap5"
 HOME_PAGE = "https://git.ecmwf.int/projects/MLFET/repos/maelstrom-downscaling-ap5"
 MONTHS_TEXT = "Months as upstream, YYYY-MM-DD or YYYY-MM, separated by commas; all required."
-DATASET_TEXT = "Upstream's name of a split. By default all months whose files are found."
 SUMMER, WHOLE_YEAR = range(4, 10), range(1, 13)
 
 
@@ -55,34 +54,7 @@ class Downscaling(PluginFiles, Recipe):
 
     number: int
     example = "months=2016-04-01"
-    upstream_splits: Mapping[str, str] = {
-        "training": "train", "validation": "validation", "testing": "test"
-    }  # fmt: skip
-    time_unit = "h"
     terms_of_use = f"{HOME_PAGE}/browse/climetlab-maelstrom-downscaling-ap5/LICENSE"
-
-    def __init__(self, **options: str) -> None:
-        super().__init__(**options)
-        if self.chosen["months"] and self.chosen["dataset"]:
-            raise OptionError("months and dataset choose the same thing: give one of them")
-
-    @property
-    def upstream_months(self) -> tuple[str, ...]:
-        """The months of the split that was chosen; none where none was."""
-        split = self.upstream_splits.get(self.chosen["dataset"])
-        return next((tuple(each.times) for each in self.splits if each.name == split), ())
-
-    def file_keys(self) -> list[FileKey]:
-        months = self.chosen["months"] or self.upstream_months or self.keys[0].values
-        return [{"months": month} for month in months]
-
-    @property
-    def is_chosen(self) -> bool:
-        return bool(self.chosen["months"] or self.chosen["dataset"])
-
-    def needs_all(self, *, stand_in: bool) -> bool:
-        """Return whether all are needed; a stand-in has some months of a split."""
-        return bool(self.chosen["months"]) or (self.is_chosen and not stand_in)
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         return [self.call({"months": [f"{key['months']}-01" for key in keys]}, keys)]
@@ -120,10 +92,7 @@ class DownscalingTier1(Downscaling):
         Split("validation", months_of((2020,), (5, 7, 8))),
         Split("test", months_of((2020,), (4, 6, 9))),
     )
-    options = (
-        months_option(keys[0].values),
-        Option("dataset", DATASET_TEXT, values=tuple(Downscaling.upstream_splits)),
-    )
+    options = (months_option(keys[0].values),)
     step_hours = 12
     tiny = ("2019-04", "2020-04", "2020-05")
     tiny_steps = 0
@@ -197,7 +166,6 @@ class DownscalingTier2(Downscaling):
     )
     options = (
         months_option(keys[0].values),
-        Option("dataset", DATASET_TEXT, values=tuple(Downscaling.upstream_splits)),
         Option(
             "variant",
             "benchmark_t2m: 16 channels, with the land masks and without t137_in; published: the "

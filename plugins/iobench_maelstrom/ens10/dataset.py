@@ -413,7 +413,7 @@ def target_ranges(
             f"encoding={{{name!r}: {{'dtype': 'float32', 'contiguous': True}}}}){task.or_without}"
         )
     dtype = np.dtype(variable.packing.stored)
-    [times] = file_times([file], "time", "h")
+    [times] = file_times([file], "time")
     rows = []
     for start in layout.starts:
         time = archive.valid_time(start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -72,62 +72,33 @@ SURFACE_FIELDS = (
 
 
 class PressureVariable(NamedTuple):
-    """One variable: its range at each level, and a stand-in's noise up to 700 hPa and above."""
+    """A variable: its range and a stand-in's noise, up to 700 hPa and above."""
 
     name: str
     param_id: int
     units: str
-    ranges: Sequence[tuple[float, float]]
+    ranges: tuple[tuple[float, float], tuple[float, float]]
     noise: tuple[float, float]
 
 
-def _low_and_high(
-    low: tuple[float, float], high: tuple[float, float]
-) -> tuple[tuple[float, float], ...]:
-    """Return 850 hPa's range for the levels up to 700 hPa, 500 hPa's for those above."""
-    return tuple(low if level >= 700 else high for level in LEVELS)
-
-
-# 850 and 500 hPa: normalisation table of spcl/ens10. The other levels are assumptions, after the
-# standard atmosphere.
+# Those of 850 and of 500 hPa: normalisation table of spcl/ens10.
 PRESSURE_VARIABLES = (
-    PressureVariable("z", 129, "m**2 s**-2", (
-        (-1500, 3500), (4500, 9500), (10000, 15500), (26000, 31500), (48200, 58000),
-        (64000, 75000), (82000, 95500), (106000, 122000), (148000, 164000), (189000, 205000),
-        (285000, 310000),
-    ), (0.45, 0.43)),
-    PressureVariable("t", 130, "K", (
-        (245, 310), (243, 304), (240, 299), (235, 288), (230, 269), (222, 258), (212, 244),
-        (200, 233), (190, 228), (188, 230), (200, 260),
-    ), (0.48, 0.44)),
-    PressureVariable("q", 133, "kg kg**-1", tuple(
-        (0.0, high)
-        for high in (22e-3, 19e-3, 15e-3, 1e-2, 4e-3, 2e-3, 8e-4, 15e-5, 5e-6, 4e-6, 5e-6)
-    ), (0.49, 0.24)),
-    PressureVariable(
-        "w", 135, "Pa s**-1", _low_and_high((-1.2, 1.8), (-0.7, 1.4)),
-        (0.54, 0.57),
-    ),
-    PressureVariable(
-        "d", 155, "s**-1", _low_and_high((-1.9e-4, 1.6e-4), (-5e-5, 8e-5)),
-        (0.53, 0.58),
-    ),
-    PressureVariable(
-        "u", 131, "m s**-1", _low_and_high((-16, 17.5), (-7, 27)),
-        (0.55, 0.56),
-    ),
-    PressureVariable(
-        "v", 132, "m s**-1", _low_and_high((-10, 16), (-7, 7)),
-        (0.55, 0.52),
-    ),
-)  # fmt: skip
+    PressureVariable("z", 129, "m**2 s**-2", ((10000, 15500), (48200, 58000)), (0.45, 0.43)),
+    PressureVariable("t", 130, "K", ((240, 299), (230, 269)), (0.48, 0.44)),
+    PressureVariable("q", 133, "kg kg**-1", ((0.0, 15e-3), (0.0, 4e-3)), (0.49, 0.24)),
+    PressureVariable("w", 135, "Pa s**-1", ((-1.2, 1.8), (-0.7, 1.4)), (0.54, 0.57)),
+    PressureVariable("d", 155, "s**-1", ((-1.9e-4, 1.6e-4), (-5e-5, 8e-5)), (0.53, 0.58)),
+    PressureVariable("u", 131, "m s**-1", ((-16, 17.5), (-7, 27)), (0.55, 0.56)),
+    PressureVariable("v", 132, "m s**-1", ((-10, 16), (-7, 7)), (0.55, 0.52)),
+)
 PRESSURE_FIELDS = tuple(
     GribField(
-        each.name, each.param_id, each.units, *each.ranges[number], each.noise[level < 700], level
+        each.name, each.param_id, each.units, *each.ranges[level < 700], each.noise[level < 700],
+        level,
     )
-    for number, level in enumerate(LEVELS)
+    for level in LEVELS
     for each in PRESSURE_VARIABLES
-)
+)  # fmt: skip
 """In the files' order of messages: level by level."""
 
 
@@ -192,8 +163,10 @@ def start_date(text: str) -> str:
     return text[4:] if len(text) == 8 else text
 
 
-STAND_IN_VERSION = 3
+STAND_IN_VERSION = 4
 """Counts up when the same seed gives other bytes."""
+RANDOM_VERSION = 3
+"""Part of the key of random numbers."""
 ALL_YEARS = tuple(range(1998, 2018))
 STEPS = (0, 24, 48)
 DEFAULT_YEARS: tuple[int, ...] = (2015, 2016)  # the last year of training and the first of testing
@@ -250,7 +223,7 @@ def target_contents(plan: Ensemble, task: Task) -> StandInFile:
     attributes = {"units": task.target_units, "long_name": LONG_NAMES[name]}
     values = Smooth(field.low, field.high, TARGET_NOISE)
     target = StandInVariable(name, tuple(each.name for each in axes), values, "f4", attributes)
-    return StandInFile([*axes, target], (plan.seed, STAND_IN_VERSION, "target", field.name))
+    return StandInFile([*axes, target], (plan.seed, RANDOM_VERSION, "target", field.name))
 
 
 def write_forecasts(plan: Ensemble, dtype: str, date: str, path: Path) -> None:
@@ -263,7 +236,7 @@ def write_forecasts(plan: Ensemble, dtype: str, date: str, path: Path) -> None:
             for year, step, member in itertools.product(plan.years, plan.steps, members):
                 keys = f"dataDate={year}{date},step={step},perturbationNumber={member}"
                 for handle, field in zip(handles, plan.fields, strict=True):
-                    what = plan.seed, STAND_IN_VERSION, field.name, int(date), year, step, member
+                    what = plan.seed, RANDOM_VERSION, field.name, int(date), year, step, member
                     smooth = Smooth(field.low, field.high, field.noise, PACKED_BITS)
                     values = smooth(plan.shape, "f8", what)
                     codes.codes_set_key_vals(handle, keys)

@@ -15,10 +15,10 @@ from iobench.datasets import (
     Axis,
     FileKey,
     Hyperslab,
-    Items,
     Option,
     Recipe,
     RecipeVariable,
+    SampleIndex,
     file_times,
     inspect_files,
     only_variables,
@@ -31,7 +31,6 @@ from iobench_maelstrom.power.weather import (
     DATE,
     PowerFiles,
     WeatherFields,
-    hour_items,
     run_times,
 )
 
@@ -124,7 +123,7 @@ class PowerFeatures(PowerFiles):
         self.pressure = pressure_coefficients(constants, self.model_level)
         return tuple(every)
 
-    def items(self, files: Sequence[NetcdfFile]) -> Items:
+    def items(self, files: Sequence[NetcdfFile]) -> SampleIndex:
         model = run_times(files[: self.n_runs])
         surface = run_times(files[self.n_runs : 2 * self.n_runs])
         for run, (times, others) in enumerate(zip(model, surface, strict=True)):
@@ -135,12 +134,12 @@ class PowerFeatures(PowerFiles):
                 )
         where = hours_with_production(model, files[-1])
         self.without_production = sum(map(len, model)) - len(where)
-        return hour_items(where, [model[run][step] for run, step, *_ in where])
+        return self.hour_index(where, [model[run][step] for run, step, *_ in where])
 
     def meteorology(
-        self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
+        self, files: Sequence[NetcdfFile], index: SampleIndex, cache_dir: Path
     ) -> SampleLabels:
-        return super().meteorology(files[: self.n_runs], items, cache_dir)
+        return super().meteorology(files[: self.n_runs], index, cache_dir)
 
     def spec(self) -> SampleSpec:
         units = self.opened[-1].variables["production"].attributes.get("units", "")

@@ -14,11 +14,11 @@ import numpy as np
 from iobench.datasets import (
     FileKey,
     Hyperslab,
-    Items,
     Key,
     Option,
     Recipe,
     RecipeVariable,
+    SampleIndex,
     file_times,
     whole_variable,
 )
@@ -89,8 +89,9 @@ class PowerFiles(PluginFiles, Recipe):
         prefix = key.get("prefix", self.prefixes[0])
         return f"{archive.BUCKET_URL}/{prefix}_{key['date'].replace('-', '')}_{key['hour']}.nc"
 
-    def needs_all(self, *, stand_in: bool) -> bool:
-        """Return True: of the days that there are."""
+    @property
+    def needs_all(self) -> bool:
+        """Whether all files are needed: of the days that there are."""
         return True
 
     def files(self, locator: Locator) -> list[Path]:
@@ -101,6 +102,13 @@ class PowerFiles(PluginFiles, Recipe):
             at_hand = (key["date"] for key, path in zip(runs, paths, strict=True) if path)
             self.days = list(dict.fromkeys(at_hand))
         return super().files(locator)
+
+    def hour_index(self, where: Sequence[Any], times: Sequence[np.datetime64]) -> SampleIndex:
+        """Return samples that lie along the time, in hours."""
+        seconds = np.array([*times], "M8[s]").astype(np.int64)
+        names = [str(time)[:16] for time in times]
+        hours = (seconds / 3600).tolist()
+        return SampleIndex(self.spec(), where, {}, names, hours, "hours")
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         calls = []
@@ -134,13 +142,6 @@ def run_times(files: Sequence[NetcdfFile]) -> list[NDArray[np.datetime64]]:
     return times
 
 
-def hour_items(where: Sequence[Any], times: Sequence[np.datetime64]) -> Items:
-    """Return samples that lie along the time, in hours."""
-    seconds = np.array([*times], "M8[s]").astype(np.int64)
-    names = [str(time)[:16] for time in times]
-    return Items(where, names, (seconds / 3600).tolist(), "hours")
-
-
 class WeatherFields(PowerFiles):
     """Weather files of one kind of level; of each forecast the first 12 hours are samples."""
 
@@ -168,7 +169,6 @@ class WeatherFields(PowerFiles):
         self.prefixes, self.axes = (self.level_type.prefix,), self.level_type.axes
         self.fields = self.level_type.fields
         self.title = f"IFS HRES weather over Europe, {self.level_type.title} (MAELSTROM A6)"
-        self.levels: list[int] = []
 
     @property
     def stand_in_name(self) -> str:
@@ -185,12 +185,10 @@ class WeatherFields(PowerFiles):
         self.fields = tuple({**required, **present}[name] for name in {**present, **required})
         return ()
 
-    def items(self, files: Sequence[NetcdfFile]) -> Items:
+    def items(self, files: Sequence[NetcdfFile]) -> SampleIndex:
         times = run_times(files)
-        if self.level_type.levels:
-            self.levels = whole_variable(files[0], "level").astype(int).tolist()
         where = [(run, step) for run, each in enumerate(times) for step in range(len(each))]
-        return hour_items(where, [times[run][step] for run, step in where])
+        return self.hour_index(where, [times[run][step] for run, step in where])
 
     def contents(self, key: FileKey, plan: StandIn) -> StandInFile:
         return archive.run_contents(plan, self.level_type, key["date"], key["hour"])
@@ -221,20 +219,20 @@ class ClusteringFields(WeatherFields):
         self.fields = tuple(each for each in self.fields if each.name in names)
         return ()
 
-    def items(self, files: Sequence[NetcdfFile]) -> Items:
-        items = super().items(files)
-        missing = [level for level in archive.CLUSTERING_LEVELS if level not in self.levels]
+    def items(self, files: Sequence[NetcdfFile]) -> SampleIndex:
+        levels = whole_variable(files[0], "level").astype(int).tolist()
+        missing = [level for level in archive.CLUSTERING_LEVELS if level not in levels]
         if missing:
             raise FileFormatError(
-                f"{files[0].path}: variable 'level' is {', '.join(map(str, self.levels))}, deep "
+                f"{files[0].path}: variable 'level' is {', '.join(map(str, levels))}, deep "
                 f"clustering needs also {', '.join(map(str, missing))}; take --option sample=fields"
             )
         self.parts = tuple(
-            (f"{name}{level}", name, self.levels.index(level))
+            (f"{name}{level}", name, levels.index(level))
             for level in archive.CLUSTERING_LEVELS
             for name in archive.CLUSTERING_VARIABLES
         )
-        return items
+        return super().items(files)
 
     def hyperslabs(self, where: tuple[int, int]) -> list[Hyperslab]:
         """Return each channel."""

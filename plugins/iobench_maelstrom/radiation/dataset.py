@@ -14,13 +14,13 @@ from iobench.datasets import (
     Arrays,
     Axis,
     FileKey,
-    Items,
     Key,
     LazySequence,
     Locator,
     Option,
     PluginCall,
     Recipe,
+    SampleIndex,
     Smooth,
     StandIn,
     StandInFile,
@@ -83,25 +83,11 @@ class Radiation(archive.RadiationFiles, Recipe):
         Option("timestep", "", ("0",), archive.TIMESTEPS, many=True),
         Option("patch", "", PATCHES[::2], PATCHES, many=True),
         Option("subset", "Instead of date, timestep and patch.", values=tuple(subsets)),
-        Option(
-            "raw_inputs",
-            "Each variable by itself, with latitude and longitude, as upstream does by default; "
-            "else the five groups that the networks are trained on.",
-            False,
-        ),
-        Option("heating_rate", "Whether samples have hr_sw and hr_lw.", True),
-        archive.HR_UNITS,
+        Option("heating_rate", "Whether samples have hr_sw and hr_lw, K d-1.", True),
     )  # fmt: skip
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        if "hr_units" in options and not self.chosen["heating_rate"]:
-            raise OptionError("hr_units needs heating_rate=true")
-        self.inputs = (
-            (*archive.INPUTS, *archive.POSITIONS)
-            if self.chosen["raw_inputs"]
-            else tuple(archive.INPUTS)
-        )
         pressure = (archive.PRESSURE.name,) if self.chosen["heating_rate"] else ()
         self.outputs = (*archive.FLUXES, *pressure)
 
@@ -128,7 +114,7 @@ class Radiation(archive.RadiationFiles, Recipe):
             )
         opened = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
         for number, file in enumerate(opened):
-            names = self.inputs if number < half else self.outputs
+            names = archive.INPUTS if number < half else self.outputs
             for name in names:
                 self._check_variable(file, name, opened[number // half * half])
             n_columns = opened[number % half].dims[COLUMN]
@@ -137,7 +123,7 @@ class Radiation(archive.RadiationFiles, Recipe):
                     f"{file.path}: dimension {COLUMN!r} is {file.dims[COLUMN]}, expected "
                     f"{n_columns} as in {opened[number % half].path}"
                 )
-        kept = [only_variables(file, self.inputs) for file in opened[:half]]
+        kept = [only_variables(file, tuple(archive.INPUTS)) for file in opened[:half]]
         outputs = [only_variables(file, self.outputs) for file in opened[half:]]
         self.keep([*kept, *map(_named_apart, outputs)])
         return tuple(opened)
@@ -161,27 +147,24 @@ class Radiation(archive.RadiationFiles, Recipe):
                 f"expected float32 {expected} as in {first.path}"
             )
 
-    def items(self, files: Sequence[NetcdfFile]) -> Items:
+    def items(self, files: Sequence[NetcdfFile]) -> SampleIndex:
         lengths = [file.dims[COLUMN] for file in files[: len(self.file_numbers)]]
         starts = archive.first_samples(lengths)
-        return Items(
+        return SampleIndex(
+            self.spec(),
             LazySequence(starts[-1], functools.partial(archive.locate, starts)),
+            self.split_samples(lengths),
             LazySequence(starts[-1], functools.partial(_column_name, self.file_numbers, starts)),
-            splits=self.split_samples(lengths),
         )
 
     @property
     def sample_fields(self) -> tuple[RecipeVariable, ...]:
-        return tuple(FIELDS[name] for name in (*self.inputs, *archive.FLUXES))
-
-    @property
-    def holds_as_stored(self) -> bool:
-        return bool(self.chosen["raw_inputs"])
+        return tuple(FIELDS[name] for name in (*archive.INPUTS, *archive.FLUXES))
 
     def meteorology(
-        self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
+        self, files: Sequence[NetcdfFile], index: SampleIndex, cache_dir: Path
     ) -> SampleLabels:
-        return super().meteorology(files[: len(self.file_numbers)], items, cache_dir)
+        return super().meteorology(files[: len(self.file_numbers)], index, cache_dir)
 
     # ---- a sample
 
@@ -191,37 +174,24 @@ class Radiation(archive.RadiationFiles, Recipe):
 
     def preprocess(self, arrays: Arrays, where: tuple[int, int]) -> Sample:
         """Return inputs as grouped, fluxes, and heating rates."""
-        sample: dict[str, NDArray[Any]] = {}
-        if self.chosen["raw_inputs"]:
-            sample.update((name, arrays[name]) for name in self.inputs)
-        else:
-            aerosols = arrays["aerosol_mmr"]
-            if len(aerosols) == archive.LENGTHS["aerosol_type"]:  # as upstream found them
-                arrays = {**arrays, "aerosol_mmr": aerosols.T}
-            sample.update(archive.group_inputs(arrays))
+        aerosols = arrays["aerosol_mmr"]
+        if len(aerosols) == archive.LENGTHS["aerosol_type"]:  # as upstream found them
+            arrays = {**arrays, "aerosol_mmr": aerosols.T}
+        sample = archive.group_inputs(arrays)
         sample.update((name, arrays[name]) for name in archive.FLUXES)
         for band in BANDS if self.chosen["heating_rate"] else ():
             down, up = arrays[f"flux_dn_{band}"], arrays[f"flux_up_{band}"]
-            scale = archive.HR_SCALES[self.chosen["hr_units"]]
-            sample[f"hr_{band}"] = archive.heating_rate(down, up, arrays[OUTPUT_PRESSURE], scale)
+            sample[f"hr_{band}"] = archive.heating_rate(down, up, arrays[OUTPUT_PRESSURE])
         return sample
 
     def spec(self) -> SampleSpec:
         variables = []
-        if self.chosen["raw_inputs"]:
-            for name in self.inputs:
-                variable = self.opened[0].variables[name]
-                pairs = zip(variable.dims, variable.shape, strict=True)
-                inner = {dim: length for dim, length in pairs if dim != COLUMN}
-                shape, units = tuple(inner.values()), FIELDS[name].units
-                variables.append(Variable(name, shape, "<f4", tuple(inner), units))
-        else:
-            for name, (dims, shape) in archive.GROUPS.items():
-                units, channels = GROUP_UNITS.get(name, ""), archive.CHANNELS[name]
-                variables.append(Variable(name, shape, "<f4", dims, units, channels=channels))
+        for name, (dims, shape) in archive.GROUPS.items():
+            units, channels = GROUP_UNITS.get(name, ""), archive.CHANNELS[name]
+            variables.append(Variable(name, shape, "<f4", dims, units, channels=channels))
         targets = [(name, "half_level", "W m-2") for name in archive.FLUXES]
         if self.chosen["heating_rate"]:
-            targets += [(f"hr_{band}", "level", self.chosen["hr_units"]) for band in BANDS]
+            targets += [(f"hr_{band}", "level", "K d-1") for band in BANDS]
         for name, dim, units in targets:
             length = archive.LENGTHS[dim]
             variables.append(Variable(name, (length,), "<f4", (dim,), units, "target"))

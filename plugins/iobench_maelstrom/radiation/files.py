@@ -106,6 +106,7 @@ SHARED = "solar_irradiance"
 Values = NDArray[Any]
 G_CP = 9.80665 / 1004
 """Gravity over the heat capacity of air: K s-1 per W m-2 Pa-1."""
+DAY_S = 24 * 3600
 
 
 def _channels(dims: int) -> tuple[str, ...]:
@@ -163,10 +164,10 @@ def group_inputs(columns: Mapping[str, Values]) -> dict[str, Values]:
     }
 
 
-def heating_rate(down: Values, up: Values, pressure: Values, scale: int) -> Values:
-    """Return how fast each layer is heated by the divergence of the net flux."""
+def heating_rate(down: Values, up: Values, pressure: Values) -> Values:
+    """Return how fast each layer is heated by the divergence of the net flux, K d-1."""
     net = down - up
-    rate: Values = (-(G_CP * scale)) * np.diff(net, axis=-1) / np.diff(pressure, axis=-1)
+    rate: Values = (-(G_CP * DAY_S)) * np.diff(net, axis=-1) / np.diff(pressure, axis=-1)
     return rate
 
 
@@ -195,9 +196,6 @@ SCHEME = Option(
     "tripleclouds",
     ("tripleclouds", "mcica", "3dcorrection", "spartacus"),
 )
-HR_SCALES = {"K s-1": 1, "K d-1": 24 * 3600}
-"""Units of heating rates, and how many of them one kelvin per second is."""
-HR_UNITS = Option("hr_units", "Units of heating rates.", "K d-1", tuple(HR_SCALES))
 
 
 class RadiationFiles(PluginFiles):

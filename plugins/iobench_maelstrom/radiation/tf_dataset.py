@@ -55,7 +55,7 @@ from iobench.stores import (
     scan_frames,
 )
 from iobench_maelstrom.radiation import files as archive
-from iobench_maelstrom.radiation.files import CHANNELS, G_CP, GROUPS, LENGTHS
+from iobench_maelstrom.radiation.files import CHANNELS, DAY_S, G_CP, GROUPS, LENGTHS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -186,8 +186,6 @@ VALIDATION, TEST = (
 )
 IN_2020, IN_2019 = (tuple(map(str, range(count))) for count in (52, 116))
 """Numbers of the files of a time step of 2020, and of 2019."""
-SOLAR_CHANNELS = [1, -1]
-"""Of ``sca_inputs``: what ``nonormsolar`` leaves as it is."""
 
 
 class RadiationTf(archive.RadiationFiles):
@@ -226,12 +224,7 @@ class RadiationTf(archive.RadiationFiles):
         Option("output_fields", "Targets.", OUTPUT_FIELDS, OUTPUT_FIELDS, many=True),
         Option("netflux", "Downward minus upward fluxes.", False),
         Option("norm", "Subtract the published mean of inputs, divide by their deviation.", False),
-        Option(
-            "nonormsolar", "With norm: not for the cosine of the zenith angle and the irradiance.",
-            False,
-        ),
-        archive.HR_UNITS,
-    )  # fmt: skip
+    )
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
@@ -265,9 +258,6 @@ class RadiationTf(archive.RadiationFiles):
         starts = archive.first_samples(lengths)
         if view["norm"]:
             self.norms = read_norms(files[n_files:], names, locator.cache_dir)
-            if view["nonormsolar"] and "sca_inputs" in names:
-                mean, deviation = self.norms["sca_inputs"]
-                mean[SOLAR_CHANNELS], deviation[SOLAR_CHANNELS] = 0.0, 1.0
         return SampleIndex(
             spec=self._spec(),
             where=LazySequence(starts[-1], functools.partial(_place, frames, starts)),
@@ -276,7 +266,7 @@ class RadiationTf(archive.RadiationFiles):
                 **self.facts(files),
                 "solver": self.solver,
                 "columns": starts[-1],
-                **{name: view[name] for name in ("netflux", "norm", "nonormsolar", "hr_units")},
+                **{name: view[name] for name in ("netflux", "norm")},
                 "licence": archive.LICENCE,
                 "stand_in": locator.stand_in,
             },
@@ -317,12 +307,12 @@ class RadiationTf(archive.RadiationFiles):
         return lists
 
     def preprocess(self, arrays: Arrays, where: Any) -> Sample:
-        """Return normalised inputs, fluxes as asked for, and heating rates in their units."""
+        """Return normalised inputs, fluxes as asked for, and heating rates in K d-1."""
         view = self.chosen
         sample: dict[str, Any] = {name: arrays[name] for name in view["input_fields"]}
         for name, (mean, deviation) in (self.norms or {}).items():
             sample[name] = (sample[name] - mean) / deviation
-        factor = np.float32(archive.HR_SCALES[view["hr_units"]])
+        factor = np.float32(DAY_S)
         if self.solver == "mcica":  # its files hold the divergence of the flux, as upstream knows
             factor = np.float32(G_CP) * factor
         for name in view["output_fields"]:
@@ -344,7 +334,7 @@ class RadiationTf(archive.RadiationFiles):
             variables.append(Variable(name, shape, "<f4", dims, units, channels=CHANNELS[name]))
         for name in view["output_fields"]:
             dims, shape = FEATURES[name]
-            units = view["hr_units"] if name.startswith("hr_") else "W m-2"
+            units = "K d-1" if name.startswith("hr_") else "W m-2"
             channels = CHANNELS.get(name, ())
             if units == "W m-2" and view["netflux"]:
                 dims, shape, channels = dims[:1], shape[:1], ()

@@ -5,7 +5,6 @@ As training in metno/maelstrom-train makes it, with the air temperature that was
 
 from __future__ import annotations
 
-import datetime
 import math
 import operator
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ from iobench.datasets import (
     Arrays,
     Axis,
     FileKey,
-    Items,
     Key,
     LazySequence,
     Locator,
@@ -29,6 +27,7 @@ from iobench.datasets import (
     PublishedStep,
     Recipe,
     RecipeVariable,
+    SampleIndex,
     Split,
     file_times,
     whole_variable,
@@ -74,7 +73,7 @@ class Patch(NamedTuple):
 class PatchGrid(msgspec.Struct, frozen=True):
     """Patches side by side, without overlap; what is left over at the far edges is not used."""
 
-    starts: tuple[str, ...]  # of each file, as in ``20200301T03Z``
+    starts: tuple[str, ...]  # of each file, as in ``2020-03-01T03:00:00``
     leadtimes: tuple[float, ...]  # seconds after the start, the same in all files
     y_range: tuple[int, int]
     x_range: tuple[int, int]  # first row or column used and the one after the last
@@ -126,7 +125,6 @@ class Yr(PluginFiles, Recipe):
     )
     options = (
         Option("size", "Which of the two data sets.", "5TB", tuple(archive.SIZES)),
-        Option("parameter", "The only one.", "air_temperature", ("air_temperature",)),
         Option(
             "dates",
             "YYYY-MM-DD, separated by commas. By default all whose files are found.",
@@ -167,6 +165,7 @@ class Yr(PluginFiles, Recipe):
     )
     terms_of_use = archive.TERMS_OF_USE
     citation = archive.CITATION
+    synthesis_version = 4
     grid: PatchGrid
     """The patches; known once the files are open."""
 
@@ -188,13 +187,13 @@ class Yr(PluginFiles, Recipe):
 
     def file_url(self, key: FileKey) -> str:
         name = archive.start_name(key["dates"])
-        return f"{archive.BUCKET_URL}/{self.chosen['parameter']}/{self.size}/{name}.nc"
+        return f"{archive.BUCKET_URL}/{archive.PARAMETER}/{self.size}/{name}.nc"
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        names = ("parameter", "normalize", "predict_diff", "probabilistic_target")
+        names = ("size", "normalize", "predict_diff", "probabilistic_target")
         arguments = {name: self.chosen[name] for name in names}
         dates = [f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in (key["dates"] for key in keys)]
-        return [self.call({"size": self.size, **arguments, "dates": dates}, keys)]
+        return [self.call({"parameter": archive.PARAMETER, **arguments, "dates": dates}, keys)]
 
     @property
     def n_targets(self) -> int:
@@ -221,7 +220,7 @@ class Yr(PluginFiles, Recipe):
                     )
         return opened
 
-    def items(self, files: Sequence[NetcdfFile]) -> Items:
+    def items(self, files: Sequence[NetcdfFile]) -> SampleIndex:
         leadtimes = [whole_variable(file, "leadtime") for file in files]
         for file, own in zip(files, leadtimes, strict=True):
             if not np.array_equal(own, leadtimes[0]):
@@ -229,7 +228,7 @@ class Yr(PluginFiles, Recipe):
                     f"{file.path}: other values of 'leadtime' than {files[0].path}; fetch files "
                     "of one size"
                 )
-        starts = [f"{time.item():%Y%m%dT%HZ}" for (time,) in file_times(files, "time", "h")]
+        starts = [str(time) for (time,) in file_times(files, "time")]
         sides = []
         for name in ("y", "x"):
             length = files[0].dims[name]
@@ -256,26 +255,25 @@ class Yr(PluginFiles, Recipe):
         self.mean, self.std = self._moments()
         splits: dict[str, Sequence[int]] = {}
         for split in self.splits:  # upstream's overlap
-            some = tuple(n for n, start in enumerate(starts) if start[:8] in set(split.times))
+            days = {f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in split.times}
+            some = tuple(n for n, start in enumerate(starts) if start[:10] in days)
             if some:
                 n_samples = len(some) * math.prod(grid.counts[1:])
                 splits[split.name] = LazySequence(n_samples, partial(grid.number_in, some))
         n_samples = math.prod(grid.counts)
-        where = LazySequence(n_samples, grid.patch)
-        return Items(where, LazySequence(n_samples, grid.name), splits=splits)
+        where, names = LazySequence(n_samples, grid.patch), LazySequence(n_samples, grid.name)
+        return SampleIndex(self.spec(), where, splits, names)
 
     def meteorology(
-        self, files: Sequence[NetcdfFile], items: Items, cache_dir: Path
+        self, files: Sequence[NetcdfFile], index: SampleIndex, cache_dir: Path
     ) -> SampleLabels:
-        labels = super().meteorology(files, items, cache_dir)
+        labels = super().meteorology(files, index, cache_dir)
         if not labels:
             return labels
-        numbers = np.array([each[:2] for each in items.where], dtype=np.int64)
-        starts = np.array(
-            [datetime.datetime.strptime(each, "%Y%m%dT%HZ") for each in self.grid.starts]
-        )
+        numbers = np.array([each[:2] for each in index.where], dtype=np.int64)
+        starts = np.array(self.grid.starts, dtype="M8[s]")
         times = forecast_times(
-            starts.astype("M8[s]")[numbers[:, 0]], np.asarray(self.grid.leadtimes)[numbers[:, 1]]
+            starts[numbers[:, 0]], np.asarray(self.grid.leadtimes)[numbers[:, 1]]
         )
         others = (each for each in labels.coordinates if each.name not in ("time", "valid_time"))
         return msgspec.structs.replace(labels, coordinates=(*times, *others))
@@ -351,5 +349,4 @@ class Yr(PluginFiles, Recipe):
         return archive.plan_of_size(self.size, scale=scale, tiny=tiny, seed=seed)
 
     def contents(self, key: FileKey, plan: StandIn) -> StandInFile:
-        random_key = plan.seed, self.synthesis_version, key["dates"]
-        return archive.contents(self.size, plan, random_key, key["dates"])
+        return archive.contents(self.size, plan, key["dates"])

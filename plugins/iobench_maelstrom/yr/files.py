@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from iobench.datasets import Smooth, StandIn, StandInFile, StandInVariable, axis_variable, spread
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap1"
+PARAMETER = "air_temperature"
 TERMS_OF_USE = (
     "By downloading data from this dataset, you agree to the terms and conditions defined at "
     "https://github.com/metno/maelstrom_yr/LICENSE"
@@ -107,14 +103,13 @@ def start_name(date: str) -> str:
 SPACING_M = 1000.0
 FIRST_X, FIRST_Y = -897442.2, -1104322.0
 """Of the whole grid, as the published files have it."""
-EARTH_RADIUS = 6.371e6
 PROJECTION: dict[str, Any] = {
     "grid_mapping_name": "lambert_conformal_conic",
     "proj4": "+proj=lcc +lat_0=63 +lon_0=15 +lat_1=63 +lat_2=63 +no_defs +R=6.371e+06",
     "standard_parallel": [63.0, 63.0],
     "longitude_of_central_meridian": 15.0,
     "latitude_of_projection_origin": 63.0,
-    "earth_radius": EARTH_RADIUS,
+    "earth_radius": 6.371e6,
 }
 PLACED = {"coordinates": "longitude latitude"}
 MAPPED = {"grid_mapping": "projection_lcc", **PLACED}
@@ -126,6 +121,8 @@ def _bounds(channels: tuple[Predictor, ...]) -> tuple[list[float], list[float]]:
     return [each.low for each in channels], [each.high for each in channels]
 
 
+RANDOM_VERSION = 3
+"""Part of the key of random numbers."""
 SMOOTH: tuple[tuple[str, tuple[str, ...], Any, Any, tuple[float, float], dict[str, str]], ...] = (
     ("altitude", GRID, 0.0, 2300.0, (0.42, 0.32), {"units": "m", **MAPPED}),
     ("land_area_fraction", GRID, 0.0, 1.0, (0.17, 0.09), {"units": "1", **MAPPED}),
@@ -164,7 +161,7 @@ def plan_of_size(size: str, *, scale: float | None, tiny: bool, seed: int) -> St
     return StandIn(seed, keys, 0, tiny, {"leadtime": n_leadtimes, "y": n_y, "x": n_x})
 
 
-def contents(size: str, plan: StandIn, key: tuple[int | str, ...], date: str) -> StandInFile:
+def contents(size: str, plan: StandIn, date: str) -> StandInFile:
     """Return what the file of a date holds, its variables in the layout of the published ones."""
     whole = SIZES[size]
     x = FIRST_X + SPACING_M * (whole.x_offset + np.arange(plan.lengths["x"]))
@@ -177,12 +174,15 @@ def contents(size: str, plan: StandIn, key: tuple[int | str, ...], date: str) ->
         )
         for name, values in (("x", x), ("y", y))
     ]
-    places = [
+    grid = plan.lengths["y"], plan.lengths["x"]
+    places = [  # the same in all files
         StandInVariable(
-            name, GRID, partial(_geographic, name, x, y), "f4",
+            name, GRID, Smooth(low, high)(grid, "f4", (plan.seed, name)), "f4",
             {"units": f"degree_{end}", "standard_name": name, "grid_mapping": "projection_lcc"},
         )
-        for name, end in (("latitude", "north"), ("longitude", "east"))
+        for name, end, low, high in (
+            ("latitude", "north", 52.3, 73.9), ("longitude", "east", 1.9, 41.8)
+        )
     ]  # fmt: skip
     texts = [
         StandInVariable(name, (dim,), np.array(each, dtype=object), str, PLACED)
@@ -211,31 +211,6 @@ def contents(size: str, plan: StandIn, key: tuple[int | str, ...], date: str) ->
                 for name, dims, low, high, noise, more in SMOOTH
             ),
         ],
-        key,
+        (plan.seed, RANDOM_VERSION, date),
         {"history": f"iobench stand-in of maelstrom-yr {size}, seed {plan.seed}"},
     )  # fmt: skip
-
-
-def _geographic(
-    name: str,
-    x: NDArray[Any],
-    y: NDArray[Any],
-    shape: tuple[int, ...],
-    dtype: Any,
-    key: Any,
-) -> NDArray[Any]:
-    """Return latitude or longitude, in degrees, of a Lambert cone tangent at 63 degrees north.
-
-    J. P. Snyder, Map Projections: A Working Manual, USGS 1987, equations 15-1 to 15-11.
-    """
-    y = y[key[-1] : key[-1] + shape[0], None].astype("f4").astype("f8")
-    x = x.astype("f4").astype("f8")
-    parallel = np.radians(63.0)
-    n = np.sin(parallel)
-    tangent = np.tan(np.pi / 4 + parallel / 2) ** n
-    factor = EARTH_RADIUS * np.cos(parallel) * tangent / n
-    from_pole = factor / tangent - y
-    if name == "longitude":
-        return np.asarray(15.0 + np.degrees(np.arctan2(x, from_pole) / n))
-    rho = np.hypot(x, from_pole)
-    return np.asarray(np.degrees(2 * np.arctan((factor / rho) ** (1 / n)) - np.pi / 2))

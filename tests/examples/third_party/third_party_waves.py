@@ -43,7 +43,6 @@ class NorthSea(Recipe):
         Split("test", ("2022",)),
     )
     options = (Option("land", "Waves there: 0, or nan for losses without it.", "0", ("0", "nan")),)
-    time_unit = "h"
     terms_of_use = "CC BY 4.0"
     tiny = ("2019-01", "2021-01")
     ordinary = ("2019-01", "2019-07", "2021-01", "2022-01")
