@@ -1,12 +1,13 @@
 from iobench.chunks.chunk_codecs import inflated_file as inflated_file
+from iobench.chunks.grib.field_cubes import FieldCube as FieldCube
 from iobench.chunks.grib.field_cubes import GribIndex as GribIndex
 from iobench.chunks.grib.field_cubes import describe_grid as describe_grid
-from iobench.chunks.grib.messages import decode_message as decode_message
 from iobench.chunks.grib.messages import load_eccodes as load_eccodes
 from iobench.chunks.netcdf.file import NetcdfFile as NetcdfFile
 from iobench.chunks.packing import unpack as unpack
 from iobench.datasets.catalogue import Inspection as Inspection
 from iobench.datasets.catalogue import catalogued as catalogued
+from iobench.datasets.chunked_samples import ChunkedSamples as ChunkedSamples
 from iobench.datasets.chunked_samples import Hyperslab as Hyperslab
 from iobench.datasets.chunked_samples import only_variables as only_variables
 from iobench.datasets.climetlab_files import Downloads as Downloads
@@ -59,7 +60,6 @@ from iobench.datasets.source_files import index_grib as index_grib
 from iobench.datasets.source_files import inspect_files as inspect_files
 from iobench.datasets.source_files import whole_variable as whole_variable
 from iobench.datasets.source_files import whole_variables as whole_variables
-from iobench.files.memory import array_for_one_sample as array_for_one_sample
 from iobench.files.ranges import FileRange as FileRange
 from iobench.files.ranges import read_extents as read_extents
 from iobench.files.ranges import read_whole_files as read_whole_files

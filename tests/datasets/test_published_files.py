@@ -8,8 +8,6 @@ import json
 import os
 import socket
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -416,31 +414,3 @@ def test_plugins_are_asked_for_what_is_missing_or_not_known(cache, locator, monk
     downloads = Downloads((PluginCall("some", {"a": 1}, to_xarray=True),))
     assert download_missing(downloads, locator()) == 0
     assert calls[1:] == list(downloads.calls)
-
-
-# ---- through commands
-
-COMMAND = [sys.executable, "-m", "iobench"]
-QUICK = ["--batches", "4", "--workers", "0", "--compute", "none", "--json"]
-
-
-@pytest.mark.long
-@pytest.mark.timeout(110)
-def test_two_runs_at_once_share_one_stand_in_and_one_store(tmp_path):
-    command = [
-        *COMMAND, "profile", "maelstrom-ens10", "--tiny", "--format", "numpy",
-        "--store-dir", str(tmp_path / "stores"), *QUICK,
-    ]  # fmt: skip
-    both = [
-        subprocess.Popen(
-            [*command, "--out", str(tmp_path / name)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for name in ("a", "b")
-    ]  # fmt: skip
-    said = [run.communicate(timeout=100) for run in both]
-    assert [run.returncode for run in both] == [0, 0], said
-    stores = {json.loads((tmp_path / n / "run.json").read_text())["store"]["path"] for n in "ab"}
-    assert len(stores) == 1
-    assert len(list((tmp_path / "stores/stand-ins").iterdir())) == 1
-    assert not list((tmp_path / "stores").rglob("*lock*"))

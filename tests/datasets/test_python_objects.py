@@ -12,11 +12,9 @@ import pickle
 import re
 import socket
 import sys
-import warnings
 import zlib
 from collections import namedtuple
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,15 +35,7 @@ from iobench.datasets.python_objects import (
     parse_value,
     spec_of,
 )
-from iobench.errors import IobenchError, MissingFileError, OptionError, SampleError, WorkerError
-from iobench.loaders.pipeline import dataset_pipeline
-from iobench.loaders.planned_loaders import PlannedRing
-from iobench.loaders.ring.order import plan_batches
-from iobench.loaders.ring.pipeline_source import PipelineSource
-from iobench.profiling.config import RunConfig
-from iobench.profiling.profile_run import profile
-from iobench.recording.process_io import unit_costs
-from iobench.recording.run_directory import RunDirectory
+from iobench.errors import IobenchError, MissingFileError, OptionError, SampleError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.power.features import PowerFeatures
 
@@ -71,12 +61,6 @@ class Squares:
 class Growing(Squares):
     def __getitem__(self, i):
         return np.zeros(1 + i // 3)
-
-class Failing(Squares):
-    def __getitem__(self, i):
-        if i == 2:
-            raise ZeroDivisionError("the third is bad")
-        return np.zeros(2)
 
 class Counted:
     def __init__(self, n=6):
@@ -175,32 +159,6 @@ def opened(locator):
         return dataset, dataset.samples(dataset.files(locator), locator)
 
     return open_object
-
-
-@pytest.fixture
-def load(tmp_path):
-    """Load batches of two samples, in order, by two worker processes."""
-
-    def load_batches(dataset, index, n_batches):
-        run = RunDirectory.create(tmp_path / "run", {})
-        with warnings.catch_warnings():
-            # Python 3.12 warns of forks beside threads, which other libraries' tests leave behind.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            source = PipelineSource(dataset_pipeline(dataset, index), unit_costs=unit_costs())
-            with (
-                run.recorder(role="consumer") as recorder,
-                PlannedRing(
-                    source, 2, workers=2, prefetch=1, recorder=recorder, run_directory=run.path
-                ) as loader,
-            ):
-                batches = plan_batches(len(index), 2, shuffle=False)
-                plan = [next(batches) for _ in range(n_batches)]
-                return [
-                    {name: array.copy() for name, array in batch.arrays.items()}
-                    for batch in loader.batches(plan)
-                ]
-
-    return load_batches
 
 
 # ---- names, options, what is refused
@@ -330,14 +288,11 @@ def test_samples_are_fused_and_strings_left_out(own_module, opened):
     np.testing.assert_array_equal(sample["x"], np.full((2, 3), 1.5, "f4"))
 
 
-def test_a_sample_that_differs_or_cannot_be_made_is_named(own_module, opened, load):
+def test_a_sample_that_differs_is_named(own_module, opened):
     dataset, index = opened("mydata:Growing")
     make_sample(dataset, index.where[2])
     with pytest.raises(SampleError, match=r"mydata:Growing\[3\]: array '0' is .* \(2,\), expected"):
         make_sample(dataset, index.where[3])
-    dataset, index = opened("mydata:Failing")
-    with pytest.raises(WorkerError, match="sample 2 could not be made: ZeroDivisionError: the th"):
-        load(dataset, index, 2)
 
 
 @pytest.mark.parametrize(
@@ -370,19 +325,12 @@ def test_names_of_arrays(value, expected):
     assert list(named_arrays(value, where="it")) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ("text", "is no number: str"),
-        (None, "is no number: NoneType"),
-        (np.array(["a"]), "is no number: dtype <U1"),
-        (np.datetime64("2024-01-01"), "is no number: dtype datetime64[D]"),
-    ],
-)
-def test_what_is_no_number_is_left_out_and_named(value, reason):
+def test_what_is_no_number_is_left_out_and_named():
     skipped: dict[str, str] = {}
-    arrays = named_arrays({"kept": 1.5, "left": value}, where="it", skipped=skipped)
-    assert (list(arrays), skipped) == (["kept"], {"left": reason})
+    value = {"kept": 1.5, "none": None, "texts": np.array(["a"])}
+    assert list(named_arrays(value, where="it", skipped=skipped)) == ["kept"]
+    reasons = {"none": "is no number: NoneType", "texts": "is no number: dtype <U1"}
+    assert skipped == reasons
 
 
 def test_what_is_no_sample_is_an_error():
@@ -505,7 +453,7 @@ class TestWithDask(TestLazy):
 
 
 @pytest.mark.parametrize("name", ["lazily", "in_memory"])
-def test_samples_are_what_isel_gives_in_workers_too(own_files, opened, load, name):
+def test_samples_are_what_isel_gives(own_files, opened, name):
     dataset, index = opened(f"mydata:{name}", sample_dim="time")
     assert [step for step, _ in sample_steps(dataset)] == ["read+decode", "preprocess"]
     assert index.spec.names == ("t2m", "packed")
@@ -525,9 +473,6 @@ def test_samples_are_what_isel_gives_in_workers_too(own_files, opened, load, nam
     }
     assert list(index.positions[:3]) == [FIRST_DAY, FIRST_DAY + 21600, FIRST_DAY + 43200]
     assert (index.position_units, index.coordinate[1]) == ("seconds", "2024-01-01T06")
-    # This process has files open, which the workers must not use.
-    loaded = np.concatenate([batch["t2m"] for batch in load(dataset, index, 3)])
-    np.testing.assert_array_equal(loaded, truth.t2m.values)
 
 
 def test_variables_that_are_asked_for(own_files, opened):
@@ -564,20 +509,6 @@ def test_samples_lie_where_their_coordinate_says_else_they_are_counted(opened, l
 
 
 # ---- through commands
-
-
-def test_object_handed_over(own_module, tmp_path, store_dir):
-    pairs = [(np.ones(3, "f4") * number, number) for number in range(5)]
-    config = RunConfig(
-        targets=(pairs,), workers=0, batches=4, compute="none", store_dir=store_dir,
-        out=tmp_path / "handed",
-    )  # fmt: skip
-    screen: Any = SimpleNamespace(
-        note=lambda text: None,
-        progress=lambda *_, **__: contextlib.nullcontext(lambda done, total: None),
-    )
-    document = json.loads((profile(config, screen) / "run.json").read_text())
-    assert (document["n_samples"], document["sample_nbytes"]) == (4, 3 * 4 + 8)
 
 
 def holds(data: bytes, secret: bytes) -> bool:

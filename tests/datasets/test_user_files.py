@@ -53,22 +53,6 @@ def messages(path):
             eccodes.codes_release(handle)
 
 
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize(("sample_dim", "n"), [("time", 4), ("number", 10), ("isobaricInhPa", 2)])
-def test_grib_samples_are_cfgribs(real, open_user_files, sample_dim, n):
-    path = real(MEMBERS)
-    made = open_user_files(path, sample_dim=sample_dim)
-    assert len(made.index) == n
-    options = {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}, "decode_timedelta": True}
-    with xarray.open_dataset(path, **options) as ds:
-        for i in range(n):
-            expected, sample = ds.isel({sample_dim: i}), made.sample(i)
-            for name in ("z", "t"):
-                np.testing.assert_array_equal(sample[name], expected[name].values, strict=True)
-                assert made.index.spec[name].dims == expected[name].dims
-    assert made.index.spec["t"].units == "K"
-
-
 def test_a_missing_message_is_named_unless_its_variable_is_not_asked_for(
     real, tmp_path, open_user_files
 ):

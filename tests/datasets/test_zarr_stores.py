@@ -84,17 +84,6 @@ def test_samples_are_xarrays(tmp_path, open_user_files, zarr_format, chunks):
     }
 
 
-def test_stores_follow_their_times_whatever_the_units(tmp_path, open_user_files):
-    late, early = dataset(3, "2020-01-03"), dataset(4, "2020-01-02")
-    early["time"].encoding["units"] = "minutes since 1990-01-01"
-    paths = [write(tmp_path / "late", late), write(tmp_path / "early", early)]
-    made = open_user_files(*paths, sample_dim="time")
-    assert_as_xarray(made, [paths[1], paths[0]])
-    assert list(np.diff(made.index.positions)) == [6 * 3600] * 6
-    assert made.index.rows == ()
-    assert made.index.coordinate[4] == "2020-01-03T00"
-
-
 def test_dates_as_numpy_has_them(tmp_path, open_user_files):
     group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
     named = {"attributes": {"_ARRAY_DIMENSIONS": ["time"]}}

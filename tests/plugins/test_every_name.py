@@ -23,7 +23,7 @@ NAMES = dataset_names()
 MORE = (
     "maelstrom-yr size=5GB probabilistic_target=true predict_diff=true",
     "maelstrom-radiation heating_rate=false patch=4",
-    "maelstrom-radiation-tf norm=true netflux=true",
+    "maelstrom-radiation-tf netflux=true",
     "maelstrom-ens10 dtype=pl target=z500",
     "maelstrom-weather-pressure-level levels=model",
     "maelstrom-weather-pressure-level levels=surface",
@@ -246,7 +246,6 @@ CHOSEN = (
     "maelstrom-power date=2019-01-01 wind_turbine_id=2",
     "maelstrom-radiation dataset=mcica date=20190131 patch=1,3",
     "maelstrom-radiation-tf dataset=spartacus timestep=0,125 filenum=1",
-    "maelstrom-radiation-tf norm=true input_fields=sca_inputs,hl_inputs",
     "maelstrom-ens10 date=0104 dtype=pl target=t850",
     "maelstrom-downscaling months=2016-04-01",
     "maelstrom-downscaling-tier2 months=2018-01",
@@ -320,11 +319,7 @@ def test_the_real_plugin_asks_for_what_the_dataset_looks_for(case, tmp_path):
             climetlab.settings.temporary("cache-directory", str(folder)),
             mock.patch("multiurl.http.robust", return_value=lambda *_, **__: Answer()),
         ):
-            if call.arguments.get("norm"):  # it opens the norms at once
-                with pytest.raises(NotImplementedError, match="EmptySource"):
-                    climetlab.load_dataset(call.name, **call.arguments)
-            else:
-                climetlab.load_dataset(call.name, **call.arguments)
+            climetlab.load_dataset(call.name, **call.arguments)
         assert set(cached_files(folder)) == set(call.urls)
         assert call.terms_of_use
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from pathlib import Path
 
 import h5py
 import netCDF4
@@ -26,7 +25,6 @@ from iobench_maelstrom.radiation.tf_dataset import FEATURES
 from iobench_maelstrom.yr.dataset import PatchGrid
 from iobench_maelstrom.yr.files import PREDICTORS, STATIC_PREDICTORS
 
-REAL = Path(__file__).parents[1] / "data" / "maelstrom-yr"
 EXAMPLE_NBYTES = 20_576
 
 
@@ -82,24 +80,6 @@ def test_patches_of_yr_equal_those_of_training(prepared, options, crop):
         sample = make_sample(dataset, where)
         np.testing.assert_allclose(sample["predictors"], inputs, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(sample["targets"], targets, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.long
-def test_real_files_of_yr_equal_what_netcdf4_reads(tmp_path):
-    dataset = find_dataset("maelstrom-yr", size="5GB", probabilistic_target="true")
-    locator = FileLocator(data_dir=REAL, cache_dir=tmp_path)
-    files = dataset.files(locator)
-    assert files == sorted((REAL / "air_temperature" / "5GB").glob("*.nc"))
-    index = dataset.samples(files, locator)
-    assert len(index) == 10
-    for number, where in enumerate(index.where):
-        arrays = dataset.decode(dataset.read(where), where)
-        with netCDF4.Dataset(files[number // 5]) as file:
-            file.set_auto_mask(False)
-            for name in ("predictors", "target_mean", "target_std"):
-                np.testing.assert_array_equal(arrays[name], file[name][number % 5])
-            np.testing.assert_array_equal(arrays["static_predictors"], file["static_predictors"])
-            assert dataset.coordinates(where)[0] == file["leadtime"][number % 5]
 
 
 def test_of_yr_only_the_rows_of_a_patch_are_read(prepared):
@@ -235,18 +215,6 @@ def test_an_example_has_the_published_size_and_is_in_the_split_of_its_time_step(
     }  # fmt: skip
 
 
-def test_inputs_of_examples_are_normalised_by_the_files_of_norms(prepared):
-    samples = []
-    for options in ({}, {"norm": "true"}):
-        dataset, files, index = prepared("maelstrom-radiation-tf", **options)
-        samples.append(make_sample(dataset, index.where[4]))
-    plain, normed = samples
-    for name in ("sca_inputs", "col_inputs", "inter_inputs"):
-        (norms,) = (xarray.load_dataset(file) for file in files if file.name == f"{name}.nc")
-        mean, std = norms[f"{name}_mean"].values, norms[f"{name}_std"].values
-        np.testing.assert_array_equal(normed[name], (plain[name] - mean) / std)
-
-
 # ---- ENS-10
 
 
@@ -291,7 +259,7 @@ def test_the_normalisation_of_ens10_is_computed_once_or_where_it_is_half_written
 ):
     folder = own_files("maelstrom-ens10", target="none")
     _, _, index = sampled(folder, "maelstrom-ens10", target="none")
-    [kept] = folder.rglob("ens10-normalisation-*")
+    [kept] = folder.rglob("ens10-t2m-normalisation-*")
     before, whole = kept.stat(), kept.read_bytes()
     _, _, again = sampled(folder, "maelstrom-ens10", target="none")
     assert kept.stat().st_mtime_ns == before.st_mtime_ns
@@ -308,14 +276,13 @@ def test_the_normalisation_of_ens10_is_computed_once_or_where_it_is_half_written
 
 def test_of_ens10_only_the_bytes_of_a_sample_are_read(prepared):
     dataset, _, index = prepared("maelstrom-ens10")
-    where = index.where[1]
-    dataset.read(where)  # opens the files
+    dataset.read(index.where[3])  # opens the files
     before = read_process_io()
     idle = read_process_io()[0] - before[0]
-    raw = dataset.read(where)
+    raw = list(dataset.read(index.where[1]))
     touched = read_process_io()[0] - before[0] - 2 * idle
-    assert len(where) == 11 * 3 + 1
-    assert sum(length for _, _, length in where) == sum(map(len, raw)) == touched
+    assert len(raw) == 11 * 3 + 1
+    assert sum(map(len, raw)) == touched
 
 
 # ---- power

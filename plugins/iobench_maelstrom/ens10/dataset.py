@@ -5,8 +5,7 @@ Mean and deviation over ten members of eleven surface variables, or seven at a l
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,24 +16,25 @@ from iobench.coordinates import Coordinate, SampleLabels, forecast_times
 from iobench.datasets import (
     Arrays,
     Baseline,
+    ChunkedSamples,
     Downloads,
+    FieldCube,
     FileKey,
-    FileRange,
+    Hyperslab,
     Key,
     Locator,
+    NetcdfFile,
     Option,
     PluginCall,
     PublishedStep,
-    Raw,
     SampleIndex,
     VariablePart,
-    array_for_one_sample,
-    decode_message,
     describe_grid,
     file_times,
     index_grib,
     inspect_files,
     make_plain_loop,
+    only_variables,
     range_file,
     read_extents,
     whole_variable,
@@ -88,15 +88,11 @@ PUBLISHED_PL = msgspec.structs.replace(
 )
 
 
-class Layout(msgspec.Struct, frozen=True):
-    """What the samples of an index have in common."""
-
-    starts: tuple[str, ...]  # start date (``YYYYMMDD``) of each sample, ascending
-    members: tuple[int, ...]  # perturbation numbers, the same in all samples
-    shape: tuple[int, int]  # latitudes and longitudes
+Where = tuple[int, int, int]
+"""The forecasts, which are as one file; the start's number there; the time's in the target's."""
 
 
-class Ens10(PluginFiles):
+class Ens10(PluginFiles, ChunkedSamples):
     """ENS-10's fields as the D2.3 U-Net read them."""
 
     example = "date=0101,0104"
@@ -126,11 +122,10 @@ class Ens10(PluginFiles):
         ),
     )
 
-    layout: Layout
-    """What the samples have in common, once they are found."""
     _statistics: PointStatistics
 
     def __init__(self, **options: str) -> None:
+        ChunkedSamples.__init__(self)
         super().__init__(**options)
         dtype, targets = self.chosen["dtype"], archive.TASKS[self.chosen["dtype"]]
         target = self.chosen["target"] or next(iter(targets))
@@ -144,8 +139,7 @@ class Ens10(PluginFiles):
         fields = f"fields at {level} hPa" if level else "surface fields"
         self.title = f"ENS-10 ensemble forecasts, {fields} at step 48 h (MAELSTROM A4)"
         self.published = PUBLISHED_PL if level else PUBLISHED
-        self._target_rows: tuple[int, ...] = ()  # of each sample
-        self._target_dtype = ""
+        self.starts: tuple[str, ...] = ()  # ``YYYYMMDD``, ascending
 
     @property
     def stand_in_name(self) -> str:
@@ -174,34 +168,39 @@ class Ens10(PluginFiles):
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         forecasts = files[:-1] if self.has_target else files
         index = index_grib(forecasts, cache_dir=locator.cache_dir, progress=locator.progress)
-        self.layout, where = find_messages(index, self.task)
-        starts, members, shape = self.layout.starts, self.layout.members, self.layout.shape
-        n_values = len(self.task.fields) * len(members) * shape[0] * shape[1]
-        files_of_index = list(map(range_file, index.files))
+        cubes = find_fields(index, self.task)
+        members, times = (cubes[0].values(dim) for dim in ("number", "time"))
+        self.starts = tuple(str(time // 10000) for time in times)
+        fields = {each.name: each.stored(("time",)) for each in cubes}
+        shape = next(iter(fields.values())).shape[-2:]
+        opened = [NetcdfFile(index.files[0], {"time": len(times)}, fields, {}, "GRIB")]
+        rows = [0] * len(times)
+        if self.has_target:
+            target, rows = find_target(files[-1], self.task, self.starts, shape, locator.cache_dir)
+            opened.append(target)
+        self.keep_files(opened, ("time",))
+        where: list[Where] = [(0, number, row) for number, row in enumerate(rows)]
+        n_values = len(fields) * len(members) * shape[0] * shape[1]
+        paths = list(map(range_file, index.files))
         self._statistics = keep_statistics(
-            self.name, self.members_of, where, files_of_index, locator, n_values=n_values
+            f"ens10-{self.task.target}", self.members_of, where, paths, locator, n_values=n_values
         )
         grid, channels = ("latitude", "longitude"), self.task.channels
         inputs = (len(channels), *shape)
         variables = [Variable("inputs", inputs, "<f4", ("channel", *grid), "1", channels=channels)]
         if self.has_target:
-            ranges, self._target_rows, self._target_dtype = target_ranges(
-                files[-1], self.task, self.layout, locator.cache_dir
-            )
-            for messages, field in zip(where, ranges, strict=True):
-                messages.append(field)
             units = self.task.target_units
             variables.append(Variable(self.task.target, shape, "<f4", grid, units, role="target"))
-        years = [int(start[:4]) for start in starts]
+        years = [int(start[:4]) for start in self.starts]
         splits = {
             "train": [n for n, year in enumerate(years) if year < FIRST_TEST_YEAR],
             "test": [n for n, year in enumerate(years) if year >= FIRST_TEST_YEAR],
         }
-        days = _days(starts)
+        days = _days(self.starts)
         step = {"standard_name": "forecast_period", "units": "hours"}
         lead = Coordinate("step", (), np.asarray(archive.LEAD_HOURS), step)
-        points = describe_grid(read_extents(where[0][:1])[0], grid)
-        times = forecast_times(days, archive.LEAD_HOURS * 3600)
+        points = describe_grid(read_extents(index.extents([int(cubes[0].rows[0])]))[0], grid)
+        known = forecast_times(days, archive.LEAD_HOURS * 3600)
         return SampleIndex(
             spec=SampleSpec(tuple(variables)),
             where=where,
@@ -213,92 +212,74 @@ class Ens10(PluginFiles):
                 **self.facts(index.files),
                 "dtype": self.task.dtype,
                 "step_hours": archive.LEAD_HOURS,
-                "members": list(members),
-                "starts": list(starts),
+                "members": members,
+                "starts": list(self.starts),
                 "target": f"ERA5 {self.task.target} at start + 48 h" if self.has_target else "none",
                 "normalisation": self._statistics.facts(),
                 "stand_in": locator.stand_in,
             },
-            meteorology=SampleLabels(("time",), (*times, lead, *points)),
+            meteorology=SampleLabels(("time",), (*known, lead, *points)),
         )
 
     # ---- a sample
 
-    def members_of(self, where: Sequence[FileRange[str]]) -> NDArray[np.float32]:
-        """Return the members of each variable, shape (variable, member, point)."""
-        n_messages = len(self.task.fields) * len(self.layout.members)
-        return self._fields(iter(read_extents(where[:n_messages])))
-
-    def _fields(self, messages: Iterator[Any]) -> NDArray[np.float32]:
-        members, shape = self.layout.members, self.layout.shape
-        size = len(self.task.fields), len(members), shape[0] * shape[1]
-        fields = array_for_one_sample(size, np.float32)
-        for variable, own in zip(self.task.fields, fields, strict=True):
-            for number, member in zip(members, own, strict=True):
-                place = f"{variable.name} of member {number}"
-                decode_message(next(messages), where=place, out=member)
-        return fields
-
-    def read(self, where: Sequence[FileRange[str]]) -> Raw:
-        return read_extents(where)
-
-    def decode(self, raw: Raw, where: Sequence[FileRange[str]]) -> Arrays:
+    def hyperslabs(self, where: Where) -> list[Hyperslab]:
         """Return the members of each variable, (member, latitude, longitude), and ``target``."""
-        messages, shape = iter(raw), self.layout.shape
-        fields = self._fields(messages)
-        arrays: dict[str, NDArray[Any]] = {
-            variable.name: members.reshape(len(members), *shape)
-            for variable, members in zip(self.task.fields, fields, strict=True)
-        }
+        _, number, row = where
+        slabs = [Hyperslab(each.name, {"time": number}) for each in self.task.fields]
         if self.has_target:
-            field = np.frombuffer(next(messages), self._target_dtype)
-            arrays["target"] = field.reshape(shape).astype(np.float32)
-        return arrays
+            variable = self.task.target_variable
+            slabs.append(Hyperslab(variable, {"time": row}, 1, "target", of_all=True))
+        return slabs
 
-    def preprocess(self, arrays: Arrays, where: Sequence[FileRange[str]]) -> Sample:
+    def members_of(self, where: Where) -> NDArray[np.float32]:
+        """Return the members of each variable, shape (variable, member, point)."""
+        arrays = self.decode(self.read(where), where)
+        fields = [arrays[each.name] for each in self.task.fields]
+        return np.stack([each.reshape(-1, each.shape[-2] * each.shape[-1]) for each in fields])
+
+    def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return ``inputs``, normalised mean and deviation by channel, and the target."""
-        shape = self.layout.shape
+        shape = arrays[self.task.fields[0].name].shape[-2:]
         mean, divisor = self._statistics.mean_and_divisor
         inputs = np.empty((2 * len(self.task.fields), shape[0] * shape[1]), dtype=np.float32)
         for number, variable in enumerate(self.task.fields):
             pair = slice(2 * number, 2 * number + 2)
-            fields = arrays[variable.name].reshape(len(self.layout.members), -1)
-            member_moments(fields, inputs[pair])
+            member_moments(arrays[variable.name].reshape(-1, inputs.shape[1]), inputs[pair])
             inputs[pair] -= mean[pair]
             inputs[pair] /= divisor[pair]
         sample = {"inputs": inputs.reshape(len(inputs), *shape)}
         if self.has_target:
-            sample[self.task.target] = arrays["target"]
+            sample[self.task.target] = arrays["target"].astype(np.float32, copy=False)
         return sample
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        numbers = {where[0]: number for number, where in enumerate(index.where)}
-        return make_plain_loop(index, functools.partial(self._parts_of, numbers), self.preprocess)
+        return make_plain_loop(index, self.plain_parts, self.preprocess)
 
-    def _parts_of(
-        self, numbers: Mapping[FileRange[str], int], where: Sequence[FileRange[str]]
-    ) -> list[VariablePart]:
-        """Return what xarray has to read of a sample, whose number its first message tells."""
-        sample = numbers[where[0]]
-        start = _days([self.layout.starts[sample]]).astype(np.int64)[0]
+    def plain_parts(self, where: Where) -> list[VariablePart]:
+        """Return what xarray has to read of a sample."""
+        _, number, row = where
+        start = _days([self.starts[number]]).astype(np.int64)[0]
         labels: dict[str, Any] = {"time": start, "step": archive.LEAD_HOURS}
         if self.task.level:
             labels["isobaricInhPa"] = self.task.level
-        parts, n_members = [], len(self.layout.members)
-        for number, each in enumerate(self.task.fields):
-            paths = {place[0] for place in where[number * n_members : (number + 1) * n_members]}
-            if len(paths) > 1:
+        parts = []
+        for each in self.task.fields:
+            variable = self.opened[0].variables[each.name]
+            files = np.unique(np.take(variable.numbers, number, variable.axis("time")))
+            if len(files) > 1:
+                paths = " and ".join(variable.files[file] for file in files)
                 raise FileFormatError(
-                    f"{self.name}: members of {each.name} are in several files, "
-                    f"{' and '.join(sorted(paths))}; use --pipeline own"
+                    f"{self.name}: members of {each.name} are in several files, {paths}; use "
+                    "--pipeline own"
                 )
-            source, at = paths.pop(), {"surface": 0}
+            source, at = variable.files[files[0]], {"surface": 0}
             parts.append(VariablePart(source, each.short_name, at, labels, each.name))
         if self.has_target:
-            at, variable = {"time": self._target_rows[sample]}, self.task.target_variable
-            parts.append(VariablePart(where[-1][0], variable, at, name="target"))
+            path, variable = range_file(self.opened[1].path), self.task.target_variable
+            parts.append(VariablePart(path, variable, {"time": row}, name="target"))
         return parts
 
     # ---- files that are not at hand
@@ -327,95 +308,60 @@ def _days(starts: Sequence[str]) -> NDArray[np.datetime64]:
     return np.array([f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in starts], "M8[s]")
 
 
-def find_messages(
-    index: GribIndex, task: archive.Task
-) -> tuple[Layout, list[list[FileRange[str]]]]:
-    """Return what samples are like, and where the messages of each are, by variable and member."""
-    parameters = [field.param_id for field in task.fields]
+def find_fields(index: GribIndex, task: archive.Task) -> list[FieldCube]:
+    """Return the fields of samples, of which there is one for each start and member."""
     place: dict[str, Any] = {"typeOfLevel": "surface"}
     if task.level:
         place = {"typeOfLevel": "isobaricInhPa", "level": task.level}
-    rows = index.rows(paramId=parameters, step=archive.LEAD_HOURS, dataTime=0, **place)
-    if not rows.size:
-        kind = f"field at {task.level} hPa" if task.level else "surface field"
+    cubes: list[FieldCube] = []
+    starts = np.unique(index["dataDate"]).astype(np.int64) * 10000
+    for field in task.fields:
+        rows = index.rows(paramId=field.param_id, step=archive.LEAD_HOURS, dataTime=0, **place)
+        if not rows.size:
+            raise FileFormatError(
+                f"{index.files[0]}: no {field.name} of ENS-10 at step {archive.LEAD_HOURS} h among "
+                f"{len(index)} messages in {len(index.files)} file(s); expected files "
+                f"output.{task.dtype}.2018*"
+            )
+        cubes.append(FieldCube(index, field.name, rows))
+        try:
+            cubes[-1].check()
+        except FileFormatError as error:
+            said = str(error).rpartition("; ")[0]
+            raise FileFormatError(f"{said}; expected each once: fetch the files again") from error
+        for dim, values in (("time", starts.tolist()), ("number", cubes[0].values("number"))):
+            if other := {*values} ^ {*cubes[-1].values(dim)}:
+                raise FileFormatError(
+                    f"{index.files[0]}: {field.name} and other fields differ in {dim}, first in "
+                    f"{min(other)}; fetch the files again"
+                )
+    every = np.concatenate([each.rows for each in cubes])
+    first = int(every[0])
+    kind = [str(index["gridType"][first]), int(index["scanningMode"][first])]
+    if kind != ["regular_ll", NORTH_TO_SOUTH] or len(np.unique(index["gridHash"][every])) > 1:
         raise FileFormatError(
-            f"{index.files[0]}: no {kind} of ENS-10 at step {archive.LEAD_HOURS} h among "
-            f"{len(index)} messages in {len(index.files)} file(s); expected files "
-            f"output.{task.dtype}.2018*"
+            f"{index.where(first)} has grid {kind[0]}, scanning mode {kind[1]}; expected all on "
+            "one grid, regular_ll from north to south"
         )
-    shape = _common_grid(index, rows)
-    starts, start_of = np.unique(index["dataDate"], return_inverse=True)
-    members, member_of = np.unique(index["number"][rows], return_inverse=True)
-    order = np.argsort(parameters)
-    variable_of = order[np.searchsorted(np.sort(parameters), index["paramId"][rows])]
-    slots = (start_of[rows], variable_of, member_of)
-    table = np.full((len(starts), len(parameters), len(members)), -1, dtype=np.int64)
-    table[slots] = rows
-    missing = np.argwhere(table < 0)
-    if missing.size:
-        start, variable, member = missing[0].tolist()
-        file = index.files[int(index["file"][index["dataDate"] == starts[start]][0])]
-        day = str(starts[start])
-        raise FileFormatError(
-            f"{file}: the forecast of {day[:4]}-{day[4:6]}-{day[6:]} lacks "
-            f"{task.fields[variable].name} of member {members[member]} at step "
-            f"{archive.LEAD_HOURS} h ({len(missing)} message(s) missing in all); fetch it again"
-        )
-    repeated = rows[table[slots] != rows]
-    if repeated.size:
-        raise FileFormatError(
-            f"{index.where(int(repeated[0]))} is there twice (same start, variable, member); "
-            "expected each once: are two files copies of one?"
-        )
-    layout = Layout(tuple(map(str, starts.tolist())), tuple(members.tolist()), shape)
-    return layout, [index.extents(each) for each in table.reshape(len(starts), -1).tolist()]
+    return cubes
 
 
-def _common_grid(index: GribIndex, rows: NDArray[np.int64]) -> tuple[int, int]:
-    odd = rows[index["gridHash"][rows] != index["gridHash"][rows[0]]]
-    if odd.size:
-        raise FileFormatError(
-            f"{index.where(int(odd[0]))} has another grid than the first message; expected one "
-            "grid in all files"
-        )
-    first = int(rows[0])
-    shape = int(index["Nj"][first]), int(index["Ni"][first])
-    regular = str(index["gridType"][first]) == "regular_ll" and min(shape) > 0
-    if not regular or int(index["scanningMode"][first]) != NORTH_TO_SOUTH:
-        raise FileFormatError(
-            f"{index.where(first)} has grid {index['gridType'][first]} {shape}, scanning mode "
-            f"{index['scanningMode'][first]}; expected regular_ll from north to south"
-        )
-    return shape
-
-
-def target_ranges(
-    path: Path, task: archive.Task, layout: Layout, cache_dir: Path
-) -> tuple[list[FileRange[str]], tuple[int, ...], str]:
-    """Return where ERA5's field of each sample is in its file, which time there, and its dtype."""
+def find_target(
+    path: Path, task: archive.Task, starts: Sequence[str], shape: tuple[int, ...], cache_dir: Path
+) -> tuple[NetcdfFile, list[int]]:
+    """Return ERA5's file, and which of its times is that of each start."""
     [file], name = inspect_files([path], cache_dir=cache_dir), task.target_variable
     dims, variable = ("time", "latitude", "longitude"), file.variables.get(name)
-    is_plain = (
-        variable is not None
-        and {*dims[:2]} <= set(file.variables)
-        and variable.dims == dims
-        and variable.shape[1:] == layout.shape
-        and variable.is_contiguous
-        and variable.offset >= 0
-        and variable.packing.scale is None
-        and np.dtype(variable.packing.stored).kind == "f"
-        and whole_variable(file, "latitude")[0] > whole_variable(file, "latitude")[-1]
-    )
-    if variable is None or not is_plain:
+    is_alike = variable is not None and (variable.dims, variable.shape[1:]) == (dims, shape)
+    latitudes = whole_variable(file, "latitude") if "latitude" in file.variables else np.zeros(2)
+    if not is_alike or not (np.diff(latitudes) < 0).all():
         raise FileFormatError(
-            f"{path}: expected {name} ({', '.join(dims)}) on the forecasts' grid {layout.shape}, "
-            "from north to south, as contiguous floats (xarray: "
-            f"encoding={{{name!r}: {{'dtype': 'float32', 'contiguous': True}}}}){task.or_without}"
+            f"{path}: expected {name} ({', '.join(dims)}) on the forecasts' grid {shape}, from "
+            f"north to south{task.or_without}"
         )
-    dtype = np.dtype(variable.packing.stored)
     [times] = file_times([file], "time")
     rows = []
-    for start in layout.starts:
+    for start in starts:
         time = archive.valid_time(start)
         places = np.flatnonzero(times == time)
         if places.size != 1:
@@ -425,7 +371,4 @@ def target_ranges(
                 f"{task.or_without}"
             )
         rows.append(int(places[0]))
-    nbytes = layout.shape[0] * layout.shape[1] * dtype.itemsize
-    source = range_file(path)
-    ranges = [FileRange(source, variable.offset + row * nbytes, nbytes) for row in rows]
-    return ranges, tuple(rows), dtype.str
+    return only_variables(file, [name]), rows

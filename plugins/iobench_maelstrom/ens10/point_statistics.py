@@ -98,7 +98,7 @@ def keep_statistics(
         "samples": hashlib.sha256(repr(samples).encode()).hexdigest(),
     }
     key = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:24]
-    path = locator.cache_dir / f"{name.removeprefix('maelstrom-')}-normalisation-{key}.npy"
+    path = locator.cache_dir / f"{name}-normalisation-{key}.npy"
     statistics = PointStatistics(path)
     try:
         _ = statistics.mean_and_divisor

@@ -33,13 +33,9 @@ from iobench.datasets import (
     SamplePasses,
     Smooth,
     StandIn,
-    StandInFile,
-    StandInVariable,
     catalogued,
-    inspect_files,
     range_file,
     read_extents,
-    whole_variable,
 )
 from iobench.errors import FileFormatError, MissingExtraError, StoreError
 from iobench.samples import Sample, SampleSpec, Variable
@@ -60,7 +56,6 @@ from iobench_maelstrom.radiation.files import CHANNELS, DAY_S, G_CP, GROUPS, LEN
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NORM_COLUMNS = 2048
 AT_ONCE = 1024
 INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressure_hl")
 FETCH: Final = "fetch the file again"
@@ -127,7 +122,7 @@ SOURCE: Final = (
 def tf_batches(
     own: RadiationTf, files: Sequence[Path], index: SampleIndex, batch_size: int
 ) -> Baseline:
-    """Return a ``tf.data`` pipeline over TFRecord files, without those of norms."""
+    """Return a ``tf.data`` pipeline over TFRecord files."""
     tf, paths = import_tensorflow(), [str(path) for path in files]
     where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
@@ -142,8 +137,8 @@ def tf_batches(
 
     def checked(iterator: Iterator[Any]) -> Iterator[Sample]:
         try:
-            for batch in iterator:  # the published norms add an axis of length 1 to vectors
-                yield {each.name: batch[each.name].reshape(-1, *each.shape) for each in index.spec}
+            for batch in iterator:
+                yield {each.name: batch[each.name] for each in index.spec}
         except tf.errors.OpError as error:
             # Without the names of its functions and devices.
             text = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", str(error.message), flags=re.DOTALL)
@@ -171,8 +166,6 @@ def import_tensorflow() -> Any:
     return tensorflow
 
 
-Norms = Mapping[str, "tuple[NDArray[Any], NDArray[Any]]"]
-"""Mean and deviation of each group of inputs, along its last axis."""
 PREFIXES = {
     "tripleclouds": "records/triplecloud",
     "3dcorrection": "records/3dcorrection",
@@ -223,41 +216,24 @@ class RadiationTf(archive.RadiationFiles):
         Option("input_fields", "Groups of inputs.", INPUT_FIELDS, INPUT_FIELDS, many=True),
         Option("output_fields", "Targets.", OUTPUT_FIELDS, OUTPUT_FIELDS, many=True),
         Option("netflux", "Downward minus upward fluxes.", False),
-        Option("norm", "Subtract the published mean of inputs, divide by their deviation.", False),
     )
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        self.norms: Norms | None = None
         self.names = (*self.chosen["input_fields"], *self.chosen["output_fields"])
         self._layout: ExampleLayout | None = None
 
     def file_url(self, key: FileKey) -> str:
-        if "norm" in key:
-            return f"{archive.BUCKET_URL}/{key['norm']}.nc"
         prefix = PREFIXES[key.get("scheme", self.solver)]
         return f"{archive.BUCKET_URL}/{prefix}{key['timestep']}.{key['filenum']}.tfrecord"
 
-    def file_keys(self) -> list[FileKey]:
-        norms = self.chosen["input_fields"] if self.chosen["norm"] else ()
-        return [*self.file_numbers, *({"norm": name} for name in norms)]
-
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
-        arguments = self.plugin_arguments()
-        if self.chosen["norm"]:
-            arguments |= {"norm": True, "input_fields": list(self.chosen["input_fields"])}
-        return [self.call(arguments, keys)]
+        return [self.call(self.plugin_arguments(), keys)]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        view, names = self.chosen, self.chosen["input_fields"]
-        n_files = len(files) - (len(names) if view["norm"] else 0)
-        frames = catalogued(
-            files[:n_files], FRAMES, cache_dir=locator.cache_dir, progress=locator.progress
-        )
+        frames = catalogued(files, FRAMES, cache_dir=locator.cache_dir, progress=locator.progress)
         lengths = [each.count for each in frames]
         starts = archive.first_samples(lengths)
-        if view["norm"]:
-            self.norms = read_norms(files[n_files:], names, locator.cache_dir)
         return SampleIndex(
             spec=self._spec(),
             where=LazySequence(starts[-1], functools.partial(_place, frames, starts)),
@@ -266,7 +242,7 @@ class RadiationTf(archive.RadiationFiles):
                 **self.facts(files),
                 "solver": self.solver,
                 "columns": starts[-1],
-                **{name: view[name] for name in ("netflux", "norm")},
+                "netflux": self.chosen["netflux"],
                 "licence": archive.LICENCE,
                 "stand_in": locator.stand_in,
             },
@@ -307,11 +283,9 @@ class RadiationTf(archive.RadiationFiles):
         return lists
 
     def preprocess(self, arrays: Arrays, where: Any) -> Sample:
-        """Return normalised inputs, fluxes as asked for, and heating rates in K d-1."""
+        """Return inputs, fluxes as asked for, and heating rates in K d-1."""
         view = self.chosen
         sample: dict[str, Any] = {name: arrays[name] for name in view["input_fields"]}
-        for name, (mean, deviation) in (self.norms or {}).items():
-            sample[name] = (sample[name] - mean) / deviation
         factor = np.float32(DAY_S)
         if self.solver == "mcica":  # its files hold the divergence of the flux, as upstream knows
             factor = np.float32(G_CP) * factor
@@ -330,7 +304,7 @@ class RadiationTf(archive.RadiationFiles):
         variables = []
         for name in view["input_fields"]:
             dims, shape = FEATURES[name]
-            units = "Pa" if name == "pressure_hl" and not view["norm"] else ""
+            units = "Pa" if name == "pressure_hl" else ""
             variables.append(Variable(name, shape, "<f4", dims, units, channels=CHANNELS[name]))
         for name in view["output_fields"]:
             dims, shape = FEATURES[name]
@@ -344,17 +318,13 @@ class RadiationTf(archive.RadiationFiles):
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
     ) -> Baseline:
-        return tf_batches(self, files[: len(self.file_numbers)], index, batch_size or 1)
+        return tf_batches(self, files, index, batch_size or 1)
 
     def stand_in_keys(self, keys: Sequence[FileKey]) -> list[FileKey]:
-        files = [{"scheme": "tripleclouds", **key} for key in keys]
-        return [*files, *({"norm": name} for name in INPUT_FIELDS)]
+        return [{"scheme": "tripleclouds", **key} for key in keys]
 
     def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
         numbers: tuple[Any, ...] = (plan.seed, self.synthesis_version, *key.values())
-        if "norm" in key:
-            _norms(key["norm"], numbers).write(path)
-            return
         with path.open("wb") as stream:
             for start in range(0, plan.n_steps, AT_ONCE):
                 features = _random(min(AT_ONCE, plan.n_steps - start), (*numbers, start))
@@ -392,33 +362,3 @@ def _random(n_columns: int, key: Sequence[int | str]) -> dict[str, NDArray[np.fl
     features["pressure_hl"] = archive.smooth_pressure(n_columns, key)[..., None]
     features["hl_inputs"][..., 1:] = features["pressure_hl"]
     return {name: features[name] for name in (*GROUPS, "sw", "hr_sw", "lw", "hr_lw")}
-
-
-def _norms(name: str, key: Sequence[int | str]) -> StandInFile:
-    """Return mean and deviation of a group over other columns."""
-    values = _random(NORM_COLUMNS, key)[name]
-    values = values.reshape(-1, values.shape[-1])
-    mean, deviation = values.mean(axis=0), values.std(axis=0)
-    # Of what is constant, the deviation is told as 1, so that it stays a number.
-    of_kind = {"mean": mean, "std": np.where(deviation > 0, deviation, 1)}
-    variables = [
-        StandInVariable(f"{name}_{kind}", ("variable",), each) for kind, each in of_kind.items()
-    ]
-    return StandInFile(variables, lengths={"variable": len(mean)})
-
-
-def read_norms(files: Sequence[Path], names: Sequence[str], cache_dir: Path) -> Norms:
-    """Return the norms in the files of these groups; what they hold is kept."""
-    norms = {}
-    for name, file in zip(names, inspect_files(files, cache_dir=cache_dir), strict=True):
-        mean, deviation = (
-            whole_variable(file, f"{name}_{kind}").astype(np.float32) for kind in ("mean", "std")
-        )
-        expected = GROUPS[name][1][-1:]
-        if not mean.shape == deviation.shape == expected or not (deviation > 0).all():
-            raise FileFormatError(
-                f"{file.path}: expected {expected[0]} means and deviations above 0; fetch it again "
-                "or use norm=false"
-            )
-        norms[name] = mean, deviation
-    return norms
