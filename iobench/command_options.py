@@ -461,7 +461,6 @@ OPTIONS: Final = {
             metavar="KEY=VALUE",
             field="changes",
         ),
-        CommandOption("--again", "Measure failed cells again.", "flag"),
         CommandOption(
             "--dry-run", "Check the recipe and print its cells and the runs left.", "flag"
         ),

@@ -94,7 +94,7 @@ class ZarrFormat:
             raise StoreError(
                 f"{path}: its manifest says what zarr does not hold: {error}"
             ) from error
-        box = _check_metadata(path, manifest, [f"{a.folder}/{METADATA_NAME}" for a in arrays])
+        box = _full_shard(path, manifest, f"{arrays[0].folder}/{METADATA_NAME}")
         offsets, lengths = [], []
         for number, shard in enumerate(manifest.shards):
             names = shard_names(arrays, number, [*manifest.sample_grid.values()], box)
@@ -401,33 +401,22 @@ def _sized(array: ArrayLayout, data: memoryview) -> memoryview:
     return data
 
 
-def _check_metadata(path: Path, manifest: Manifest, names: Sequence[str]) -> tuple[int, ...]:
-    """Return how many samples a full shard holds along each of their dimensions.
-
-    Every ``zarr.json`` is compared with the manifest's checksum first.
-    """
-    listed = {file.name: file for file in manifest.metadata}
-    if not {*names, METADATA_NAME} <= listed.keys():
-        raise StoreError(
-            f"{path}: its manifest lists no {METADATA_NAME} of it or its arrays; convert the store "
-            "again"
-        )
-    box: tuple[int, ...] = ()
-    for name, file in listed.items():
-        open_file_size(path / name, expected=file.nbytes)
-        if not name.endswith(METADATA_NAME):
-            continue  # the numbers of a coordinate, which opening does not need
-        with storage_errors(path / name):
-            content = (path / name).read_bytes() if file.nbytes <= MAX_METADATA_NBYTES else b""
-        if crc32c(content) != file.crc32c:
-            raise StoreError(f"{path / name}: not as written; convert to a new folder")
-        if name == names[0]:
-            box = shard_box(path / name, content, max(1, len(manifest.sample_grid)))
+def _full_shard(path: Path, manifest: Manifest, name: str) -> tuple[int, ...]:
+    """Return how many samples a full shard holds along each dimension, by an array's metadata."""
+    file = next((each for each in manifest.metadata if each.name == name), None)
+    if file is None:
+        raise StoreError(f"{path}: its manifest does not list {name}; convert to a new folder")
+    open_file_size(path / name, expected=file.nbytes)
+    with storage_errors(path / name):
+        content = (path / name).read_bytes() if file.nbytes <= MAX_METADATA_NBYTES else b""
+    if crc32c(content) != file.crc32c:
+        raise StoreError(f"{path / name}: not as written; convert to a new folder")
+    box = shard_box(path / name, content, max(1, len(manifest.sample_grid)))
     capacity = math.prod(box)
     if any(shard.n_samples > capacity for shard in manifest.shards) or any(
         shard.n_samples != capacity for shard in manifest.shards[:-1]
     ):
         raise StoreError(
-            f"{path / names[0]}: shards are not of {capacity} samples each; convert to a new folder"
+            f"{path / name}: shards are not of {capacity} samples each; convert to a new folder"
         )
     return box

@@ -33,7 +33,6 @@ def suite(
     recipe: str,
     out: Path | None,
     changes: Sequence[str],
-    again: bool,
     dry_run: bool,
     allow_code: bool,
     json: bool,
@@ -53,8 +52,6 @@ def suite(
     if dry_run:
         _print_cells(folder, json=json)
         return
-    if again:
-        folder.forget_failed()
     run_suite(folder, TerminalScreen())
     table = suite_table(folder, spec.metrics)
     document = suite_document(table)

@@ -10,20 +10,15 @@ from msgspec.structs import replace
 from iobench.datasets.python_objects import IterableObject
 from iobench.datasets.selection import chosen_splits, select_split
 from iobench.errors import OptionError, SampleError
-from iobench.files.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.files.memory import shared_memory_nbytes
-from iobench.files.urls import is_url
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
 from iobench.sources.opening import open_source
 from iobench.stores.encoding import Encoding
-from iobench.stores.manifest import MANIFEST_NAME
-from iobench.stores.places import MARK_NAME
 from iobench.stores.plan import StoreRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from iobench.conversion.convert_request import ConvertRequest
     from iobench.datasets.contract import Arrays, Dataset, SampleIndex, Where
@@ -37,7 +32,6 @@ LEAST_NBYTES: Final = 256 << 20
 
 def prepare(request: ConvertRequest, screen: Screen) -> tuple[Source, StoreRequest]:
     """Return the source of a conversion, and what the converter is asked for."""
-    _check_target(request.out)
     source, dataset, index = open_samples(request, screen)
     samples: Sequence[int] = range(len(index))
     if splits := chosen_splits(request.split, request.splits_by):
@@ -86,24 +80,6 @@ def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Datas
     if request.stage == "decoded":
         dataset, index = decoded_samples(dataset, index)
     return source, dataset, index
-
-
-def _check_target(out: Path) -> None:
-    """Check that a store may be written at ``out``, or is begun or finished there."""
-    if is_local(out) and is_url(out.as_posix().replace(":/", "://", 1)):
-        raise OptionError(f"{out}: a URL as a path; give it as text")
-    with storage_errors(out):
-        if not out.exists():
-            return
-        if not out.is_dir():
-            raise OptionError(f"{out}: is a file; name a new folder for the store")
-        # Another process may be writing the mark this very moment.
-        names = sorted(entry.name for entry in out.iterdir())
-        others = [name for name in names if not name.endswith(TEMPORARY_SUFFIX)]
-        if others and not (out / MARK_NAME).exists() and not (out / MANIFEST_NAME).exists():
-            raise OptionError(
-                f"{out}: holds {others[0]}, which iobench did not make; name a new folder"
-            )
 
 
 # ---- samples before preprocessing: ``--stage decoded``

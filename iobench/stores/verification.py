@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.files.atomic import is_local, storage_errors
-from iobench.files.crc32c import crc32c
-from iobench.json_files import open_regular
-from iobench.stores.extents import missing_is_damage
+from iobench.files.crc32c import crc32c, crc32c_of_file
+from iobench.stores.extents import missing_is_damage, open_file_size
 from iobench.stores.finished_store import read_checksums
 from iobench.stores.manifest import MANIFEST_NAME, check_document
 from iobench.stores.plan import probe_samples
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import SampleIndex
@@ -37,8 +32,6 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 MakeSamples = Callable[[Sequence[int]], Generator["Sample", None, None]]
 """From sample numbers of the dataset to the samples, in that order."""
-
-PIECE_NBYTES: Final = 1 << 20
 
 
 def verify_store(store: Store, *, workers: int = 1, progress: Progress | None = None) -> int:
@@ -57,17 +50,15 @@ def verify_store(store: Store, *, workers: int = 1, progress: Progress | None = 
 
     def is_as_written(file: ShardFile) -> bool:
         nonlocal done
-        path, buffer = store.path / file.name, bytearray(PIECE_NBYTES)
-        nbytes = value = 0
-        with missing_is_damage(path), storage_errors(path), _opened(path) as stream:
-            while nbytes <= file.nbytes and (count := stream.readinto(buffer)):
-                value = crc32c(memoryview(buffer)[:count], value)
-                nbytes += count
-                with lock:
-                    done += count
-                    if progress is not None:
-                        progress(done, total)
-        return (nbytes, value) == (file.nbytes, file.crc32c)
+        path = store.path / file.name
+        nbytes = open_file_size(path, expected=file.nbytes)
+        with missing_is_damage(path):
+            value = crc32c_of_file(path)
+        with lock:
+            done += nbytes
+            if progress is not None:
+                progress(done, total)
+        return value == file.crc32c
 
     pool = ThreadPoolExecutor(max(1, workers), thread_name_prefix="iobench-verify")
     try:
@@ -79,11 +70,6 @@ def verify_store(store: Store, *, workers: int = 1, progress: Progress | None = 
     finally:
         pool.shutdown(cancel_futures=True)
     return done
-
-
-def _opened(path: Path) -> Any:
-    """Return a stream of a file's bytes; of nothing that is waited for."""
-    return os.fdopen(open_regular(path), "rb", 0) if is_local(path) else path.open("rb")
 
 
 def _damage(store: Store, name: str, shard: int | None) -> str:

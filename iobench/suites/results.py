@@ -148,13 +148,6 @@ class SuiteFolder:
         """Return all results; none where there is no folder."""
         return tuple(map(read_result, find_results(self.path)))
 
-    def forget_failed(self) -> None:
-        """Remove the results without figures, so that their cells are measured again."""
-        for path in list(find_results(self.path)):
-            if read_result(path).status != MEASURED:
-                with storage_errors(path):
-                    path.unlink()
-
     def open_jobs(self) -> list[Job]:
         """Return the runs that are left: each round all cells, none favoured by its place.
 

@@ -67,25 +67,18 @@ def run_limited(
 
     Its limit is never none: an interrupt as the system's wait begins would not end that.
     """
-    interrupted: list[int] = []
-    on_interrupt = signal.signal(signal.SIGINT, lambda number, _: interrupted.append(number))
-    try:  # an interrupt as a process is started would leave it running
-        with log.open("w") as file:
-            # A session of its own: what it starts ends with it, and no terminal interrupts it.
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-                env=environment,
-            )
-    finally:
-        signal.signal(signal.SIGINT, on_interrupt)
+    with log.open("w") as file:
+        # A session of its own: what it starts ends with it, and no terminal interrupts it.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            env=environment,
+        )
     code = None
     try:
-        if interrupted:
-            raise KeyboardInterrupt
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(limit_s)
     finally:
