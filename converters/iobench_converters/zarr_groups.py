@@ -403,10 +403,11 @@ def _sized(array: ArrayLayout, data: memoryview) -> memoryview:
 
 def _full_shard(path: Path, manifest: Manifest, name: str) -> tuple[int, ...]:
     """Return how many samples a full shard holds along each dimension, by an array's metadata."""
+    for each in manifest.metadata:
+        open_file_size(path / each.name, expected=each.nbytes)
     file = next((each for each in manifest.metadata if each.name == name), None)
     if file is None:
         raise StoreError(f"{path}: its manifest does not list {name}; convert to a new folder")
-    open_file_size(path / name, expected=file.nbytes)
     with storage_errors(path / name):
         content = (path / name).read_bytes() if file.nbytes <= MAX_METADATA_NBYTES else b""
     if crc32c(content) != file.crc32c:
