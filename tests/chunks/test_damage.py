@@ -149,6 +149,7 @@ def damaged(content, first, random):
     return bytes(changed)
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.timeout(1800)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(

@@ -181,6 +181,7 @@ def damaged(tiny_root, tmp_path, capsys):
     return run
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_cut_short_is_named_with_the_place(damaged, name):
     assert re.search(FILES[name][1], damaged(name, lambda data: data[:-5000]))

@@ -147,6 +147,7 @@ def proposals(kind):
     return lines
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("kind", RUNS)
 def test_the_command_line_takes_every_command_that_is_proposed(kind):
     if kind == "in a bucket":

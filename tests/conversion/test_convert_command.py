@@ -157,7 +157,7 @@ def test_without_a_terminal_a_line_a_shard_has_rate_and_time_left(converts, tmp_
 
 
 @pytest.mark.timeout(110)
-@pytest.mark.quick_cases(1)
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_an_interrupted_conversion_goes_on(iobench, tmp_path, number):
     (tmp_path / "objects.py").write_text(OBJECTS)
@@ -331,7 +331,7 @@ def store(request, own, converts):
     return Path("out").absolute()
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 def test_a_store_as_written_and_as_its_source_has_it(store, iobench_here):
     def verified(*words):
         done = iobench_here("verify", store, *words, "--json")
@@ -348,7 +348,7 @@ def test_a_store_as_written_and_as_its_source_has_it(store, iobench_here):
     assert verified("--against", name, "--share", "0.5")["comparison"]["n_compared"] == 2
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 def test_one_bit_of_a_store_or_of_its_source_is_found_and_named(store, iobench_here, refused):
     manifest = json.loads((store / "iobench.json").read_text())
     files = [store / file["name"] for file in manifest["shards"][1]["files"]]

@@ -195,6 +195,7 @@ def run(line: str) -> str:
     return line if main(shlex.split(line)) else ""
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_a_refusal_proposes_works(tmp_path, monkeypatch, capsys, case):

@@ -398,6 +398,7 @@ def write_named(names=("r",), time=None):
             file.createVariable(name, "f4", ("time", "x"))[:] = VALUES + number
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(
     ("units", "calendar", "first"),
     [

@@ -55,7 +55,7 @@ def made(case):
     return find_dataset(name, **dict(each.replace("~", " ").split("=") for each in options))
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("case", [*NAMES, *MORE])
 class TestEveryName(DatasetTests):
     @pytest.fixture
@@ -68,6 +68,7 @@ class TestEveryName(DatasetTests):
         return dataset.files(FileLocator(stand_in=tiny_root(dataset), cache_dir=tmp_path))
 
 
+@pytest.mark.quick_cases(3)
 class TestStandIns(StandInTests):
     @pytest.fixture(params=STAND_INS)
     def case(self, request):
@@ -81,16 +82,10 @@ class TestStandIns(StandInTests):
     def root(self, dataset, tiny_root):
         return tiny_root(dataset)
 
-    @pytest.mark.quick_cases(7)
-    def test_samples_are_numbers(self, dataset, root, tmp_path):
-        super().test_samples_are_numbers(dataset, root, tmp_path)
-
-    @pytest.mark.quick_cases(3)
     @pytest.mark.timeout(120)
     def test_the_seed_alone_decides_the_bytes(self, dataset, root, tmp_path):
         super().test_the_seed_alone_decides_the_bytes(dataset, root, tmp_path)
 
-    @pytest.mark.quick_cases(3)
     def test_what_is_read_of_a_stand_in_of_this_version(self, case, dataset, root, tmp_path):
         locator = FileLocator(stand_in=root, cache_dir=tmp_path)
         index = dataset.samples(dataset.files(locator), locator)
@@ -109,7 +104,7 @@ def test_names_of_stand_ins_differ():
     assert all(a != b for a, b in itertools.combinations(names, 2))
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_alone_is_profiled_described_and_planned(name, iobench_here, store_dir):

@@ -59,7 +59,7 @@ def test_every_name_but_one_has_a_plain_loop():
     assert set(dataset_names()) - known == {"cosmoflow"}  # of TFRecords
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("name", "options", "library"), SAMPLES, ids=lambda each: str(each))
 def test_samples_are_those_of_our_reader(prepared, name, options, library):
     pytest.importorskip(library, reason=f"the plain loop reads {name} with {library}")
@@ -73,6 +73,7 @@ def test_samples_are_those_of_our_reader(prepared, name, options, library):
     loop.close()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("damage", "error", "message"),
     [

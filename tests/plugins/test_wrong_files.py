@@ -256,6 +256,7 @@ def split(spelled):
     return name, dict(each.split("=") for each in options)
 
 
+@pytest.mark.quick_cases(25)
 @pytest.mark.parametrize(
     ("spelled", "file", "change", "message"), WRONG, ids=[f"{each[0]}-{each[3]}" for each in WRONG]
 )

@@ -126,6 +126,7 @@ def test_what_a_training_process_starts_keeps_within_its_bound(tmp_path: Path) -
     assert whole.compute_ns == 500 * 2, "of the last batches before the sums and of all"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.timeout(60)
 @pytest.mark.usefixtures("bounded_to_1_mb")
 @pytest.mark.parametrize("n_ticks", [60, 75, 90])

@@ -142,14 +142,15 @@ def test_a_killed_suite_goes_on_where_it_was(write_recipe, tmp_path):
     assert sorted(found) == [(round, workers) for round in range(3) for workers in "01"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("broken", "status", "code", "reason"),
     [
         ("yes", "failed", 1, "no such sample today"),
         # A full disk, and a process that somebody else ends: the suite was not interrupted.
-        pytest.param("full", "failed", 1, "No space left", marks=pytest.mark.long),
-        pytest.param("ended", "failed", 1, "interrupted", marks=pytest.mark.long),
-        pytest.param("extra", "not available", 0, "pip install rain", marks=pytest.mark.long),
+        ("full", "failed", 1, "No space left"),
+        ("ended", "failed", 1, "interrupted"),
+        ("extra", "not available", 0, "pip install rain"),
     ],
 )
 def test_cells_that_fail_are_rows_until_they_are_measured_again(

@@ -134,7 +134,7 @@ def check(loader, store, *, patch=None, window=None, normalise=(), epochs=1):
     return seen
 
 
-@pytest.mark.quick_cases(8)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("is_cached", [True, False])
 @pytest.mark.parametrize("name", STORES)
 def test_batches_are_what_numpy_makes_of_whole_samples(

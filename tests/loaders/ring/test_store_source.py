@@ -193,6 +193,7 @@ SPECS = st.lists(
 )
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("fmt", "options"), CONTAINERS[:4])
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(spec=SPECS, chosen=st.lists(st.integers(0, 5), min_size=1, max_size=9))
