@@ -153,11 +153,17 @@ class OwnIterators(DataLoader):
         return iter([1, 2, 3, 4, 5, 6])
 
 
+class WithEnd(DataLoader):
+    def __del__(self):
+        """Does nothing: but a copy of the loader would do it, too."""
+
+
 @pytest.mark.parametrize(
     ("kind", "workers", "context", "unseen"),
     [
         (OwnIterators, 0, observing.CONTEXT, "OwnIterators makes iterators of its own"),
         (OwnIterators, 1, observing.CONTEXT, "OwnIterators makes iterators of its own"),
+        (WithEnd, 1, observing.CONTEXT, "WithEnd has __slots__ or __del__"),
         (DataLoader, 1, "brand_new", f"torch {torch.__version__} is not known: it has no "),
         (DataLoader, 1, "", "they were started before the recording"),
     ],
