@@ -142,37 +142,16 @@ class DeviceLane:
                 return
             if recorder is not self._recorder:
                 self._begin(recorder)
-            self._write_noticed(recorder, region, noticed_ns)
-
-    def look(self) -> None:
-        """Write what the device is seen to have passed, each as early as it can have been."""
-        with self._driver():
-            recorder, regions = self._recorder, self._regions
-            if recorder is None or self.failed:
-                return
-            while regions and self.clock.passed(regions[0].last):
-                region = regions.pop(0)
-                self._write_noticed(recorder, region, recorder.clock.now_ns(), looked=True)
-                if self._releases:
-                    self.clock.release(region.first)
-            if not regions:
-                _pending.discard(self)
-
-    def _write_noticed(
-        self, recorder: Recorder, region: DeviceRegion, noticed_ns: int, *, looked: bool = False
-    ) -> None:
-        duration_ns = max(0, self.clock.between_ns(region.first, region.last))
-        is_first = self._sighted is None
-        own = looked and self._releases
-        sighting = self._sight(region.last, region.put_ns + duration_ns, noticed_ns, own=own)
-        end_ns = sighting.earliest_ns if looked else sighting.latest_ns
-        self._emit(recorder, region, end_ns - duration_ns, end_ns)
-        self._n_since += 1
-        self._widest_ns = max(self._widest_ns, sighting.latest_ns - sighting.earliest_ns)
-        if is_first or self._n_since >= REGIONS_AN_ANCHOR:
-            latest_ns = end_ns + self._widest_ns if looked else end_ns
-            self._emit(recorder, _ANCHORS, latest_ns - self._widest_ns, latest_ns)
-            self._n_since = self._widest_ns = 0
+            duration_ns = max(0, self.clock.between_ns(region.first, region.last))
+            is_first = self._sighted is None
+            sighting = self._sight(region.last, region.put_ns + duration_ns, noticed_ns)
+            end_ns = sighting.latest_ns
+            self._emit(recorder, region, end_ns - duration_ns, end_ns)
+            self._n_since += 1
+            self._widest_ns = max(self._widest_ns, end_ns - sighting.earliest_ns)
+            if is_first or self._n_since >= REGIONS_AN_ANCHOR:
+                self._emit(recorder, _ANCHORS, end_ns - self._widest_ns, end_ns)
+                self._n_since = self._widest_ns = 0
 
     def _sight(
         self, mark: Any, earliest_ns: int, latest_ns: int, *, own: bool = False
@@ -265,31 +244,22 @@ class DeviceLane:
 class OpenRegion:
     """A stretch of a device's queue that is given to it now, between two marks."""
 
-    __slots__ = ("_last", "_marks", "_put_ns", "lane")
+    __slots__ = ("_first", "_last", "_put_ns", "lane")
 
     def __init__(self, lane: DeviceLane, put_ns: int) -> None:
         self.lane, self._put_ns, self._last = lane, put_ns, None
-        self._marks = [lane.mark()]
+        self._first = lane.mark()
 
     def end(self) -> None:
         """Put the second mark."""
-        if self._marks[0] is not None:
+        if self._first is not None:
             self._last = self.lane.mark()
-            self._marks.append(self._last)
 
-    def drop(self) -> None:
-        """Forget it."""
-        for mark in self._marks:
-            if mark is not None:
-                self.lane.clock.release(mark)
-
-    def keep(
-        self, recorder: Recorder, kind: Kind, label: str, batch: int, epoch: int, nbytes: int = -1
-    ) -> int:
+    def keep(self, recorder: Recorder, kind: Kind, label: str, batch: int, epoch: int) -> int:
         """Let it become a span once the device has passed it; return how many wait for that."""
         if self._last is None:
-            self.drop()
+            if self._first is not None:
+                self.lane.clock.release(self._first)
             return 0
-        first = self._marks[0]
-        region = DeviceRegion(kind, label, first, self._last, self._put_ns, batch, epoch, nbytes)
+        region = DeviceRegion(kind, label, self._first, self._last, self._put_ns, batch, epoch)
         return self.lane.add(recorder, region)

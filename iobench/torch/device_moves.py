@@ -19,12 +19,9 @@ from torch.nn.parameter import Parameter
 
 from iobench.adapters.patches import Patches
 from iobench.recording import activation
-from iobench.recording.device_lane import DeviceLane, OpenRegion
 from iobench.recording.kinds import OTHER, Kind
 from iobench.recording.recorder import NOWHERE
-from iobench.recording.span_file import POSITION
 from iobench.torch import training_hooks
-from iobench.torch.device import TorchAccelerator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,18 +42,8 @@ _own_names: Final = globals()
 PLAIN: Final = frozenset({torch.Tensor, Parameter})
 _n_modes: Final = torch._C._len_torch_function_stack
 
-
-class _Here(threading.local):
-    """Whether the script itself times on the device what the calling thread moves."""
-
-    is_timed = False
-
-
-here: Final = _Here()
 _lock: Final = threading.Lock()
 _patches: Final = Patches()
-lanes: Final[dict[torch.device, DeviceLane]] = {}
-"""Of devices that something was moved to."""
 counts_meta = False
 """Whether torch's ``meta`` is a device: for tests, where there is no other."""
 
@@ -72,7 +59,6 @@ def uninstall() -> None:
     """Put torch's own methods back, unless somebody has wrapped ours. Idempotent."""
     with _lock:
         _patches.take_back()
-        lanes.clear()
 
 
 def _timed(name: str, original: Any) -> Callable[..., Any]:
@@ -88,15 +74,11 @@ def _timed(name: str, original: Any) -> Callable[..., Any]:
             source = args[1] if len(args) > 1 else kwargs.get("src")
             if not isinstance(source, torch.Tensor) or not _is_work(source) or not source.is_cpu:
                 return original(*args, **kwargs)
-        now_ns, region = recorder.clock.now_ns, None
-        if lanes and not here.is_timed and _leaves_host(name, args, kwargs):
-            region = OpenRegion(next(iter(lanes.values())), now_ns())
+        now_ns = recorder.clock.now_ns
         start_ns = now_ns()
         moved = original(*args, **kwargs) if kwargs else original(*args)
         if not moved.is_cpu:
-            _note(recorder, key, moved, start_ns, now_ns(), region)
-        elif region is not None:
-            region.drop()
+            _note(recorder, key, moved, start_ns, now_ns())
         return moved
 
     return method
@@ -118,39 +100,16 @@ def _is_work(tensor: Any) -> bool:
     return not torch._C._is_torch_function_enabled()
 
 
-def _leaves_host(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tell whether a call may move something: not where it names a dtype alone, or the host."""
-    target: Any = args[1] if len(args) > 1 else kwargs.get("device", kwargs.get("other"))
-    if isinstance(target, torch.dtype):
-        target = kwargs.get("device")
-    if isinstance(target, torch.Tensor):
-        return type(target) not in PLAIN or not target.is_cpu
-    return name != "to" or (target is not None and not str(target).startswith("cpu"))
-
-
 def _note(
-    recorder: Recorder,
-    key: tuple[int, str, str],
-    moved: Any,
-    start_ns: int,
-    end_ns: int,
-    region: OpenRegion | None = None,
+    recorder: Recorder, key: tuple[int, str, str], moved: Any, start_ns: int, end_ns: int
 ) -> None:
     """Record a move that is over, if it was one; ``key`` is its kind, label and call."""
-    if region is not None:
-        region.end()
     if type(moved) not in PLAIN and not _is_work(moved):
         return
-    if moved.is_meta:
-        if not counts_meta:
-            return
-    elif moved.device not in lanes and moved.is_cuda:
-        lanes[moved.device] = DeviceLane(TorchAccelerator(moved.device))
-    frame = sys._getframe(2)
+    if moved.is_meta and not counts_meta:
+        return
     lane = recorder.lane()
-    if lane.quiet or _is_silent(frame):
-        if region is not None:
-            region.drop()
+    if lane.quiet or _is_silent(sys._getframe(2)):
         return
     if lane.position == NOWHERE or training_hooks.within_part():
         key = key[0], OTHER, key[2]
@@ -162,14 +121,6 @@ def _note(
     lane.write(
         start_ns, end_ns, nbytes, -1, recorder._descriptions.get(key) or recorder._describe(*key)
     )
-    if region is None:
-        return
-    if region.lane is not lanes.get(moved.device):
-        region.drop()
-        return
-    _, batch, epoch = POSITION.unpack(lane.position)
-    region.keep(recorder, Kind.H2D, key[1], batch, epoch, nbytes)
-    region.lane.look()
 
 
 def _is_silent(frame: FrameType) -> bool:
@@ -180,12 +131,3 @@ def _is_silent(frame: FrameType) -> bool:
         frame = frame.f_back
     module = str(frame.f_globals.get("__name__", ""))
     return module == PARAMETERS or module.startswith(OWN)
-
-
-# -- the device's own time ----------------------------------------------------------------
-
-
-def look() -> None:
-    """Write the moves that devices are seen to have made by now; wait for none."""
-    for lane in tuple(lanes.values()):
-        lane.look()

@@ -9,7 +9,6 @@ from iobench.recording.activation import active_recorder
 from iobench.recording.device_lane import DeviceLane, OpenRegion
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
-from iobench.torch import device_moves
 from iobench.torch.device import current_accelerator, find_accelerator
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ class DeviceTimer:
         kind, label = (KINDS[name], "") if name in KINDS else (Kind.OTHER, name)
         lane = self._device_lane()
         region = None if lane is None else OpenRegion(lane, recorder.clock.now_ns())
-        device_moves.here.is_timed |= kind is Kind.H2D
         try:
             with recorder.full_span(kind, label):
                 try:
@@ -73,8 +71,6 @@ class DeviceTimer:
                     if region is not None:
                         region.end()
         finally:
-            if kind is Kind.H2D:
-                device_moves.here.is_timed = False
             if region is not None:
                 _, batch, epoch = recorder.where()
                 if region.keep(recorder, kind, label, batch, epoch) >= REGIONS_PER_FLUSH:

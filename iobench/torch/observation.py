@@ -13,7 +13,6 @@ from iobench.loaders.stage_timer import BUDGET_FRACTION, Detail
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.torch import device_moves
 from iobench.torch.batch_recorder import BatchRecorder, BatchTag, open_digests
 
 if TYPE_CHECKING:
@@ -104,10 +103,7 @@ class Observation:
         now_ns, log = self.recorder.clock.now_ns, self.log
         if entered_ns < 0:
             entered_ns = now_ns()
-        if device_moves.lanes:
-            device_moves.look()
-        asking_ns = now_ns()
-        log.spent(asking_ns - entered_ns)
+        log.spent(now_ns() - entered_ns)
         self.ask()
         requested_ns = now_ns()
         try:
@@ -120,8 +116,6 @@ class Observation:
             raise
         taken_ns = now_ns()
         self.deliver()
-        if device_moves.lanes:
-            device_moves.look()
         ended_ns = now_ns()
         log.spent(ended_ns - max(log.delivered_ns, taken_ns))
         self.recorder.own_ns += ended_ns - taken_ns + requested_ns - entered_ns

@@ -41,8 +41,8 @@ OF_TRAINER: Final = {
 }
 CONSUMER: Final = "consumer"
 ON_HOST: Final = (
-    "device: forward, backward and step are the host's time, of a device's work that of queueing "
-    "it; iobench.torch.DeviceTimer times the device"
+    "device: copies to it, forward, backward and step are the host's time, of a device's work that "
+    "of queueing it; iobench.torch.DeviceTimer times the device"
 )
 
 

@@ -235,26 +235,6 @@ class FakeAccelerator(AbstractContextManager["FakeAccelerator"]):
     def facts(self) -> Mapping[str, Any]:
         return {"title": "threads", "kind": "fake"}
 
-    # -- what a script does ---------------------------------------------------------------------
-
-    def to(self, tensor: torch.Tensor, *, non_blocking: bool = False) -> torch.Tensor:
-        """Copy a tensor in the queue of kernels, as ``tensor.to("cuda")`` does."""
-        self._check()
-        copied = self._copied(tensor, self.compute)
-        if not non_blocking or not self.is_pinned(tensor):
-            self.wait(self.compute.mark())
-        return copied
-
-    def pinned_copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy in pinned memory, as ``tensor.pin_memory()`` does."""
-        memory = bytearray(tensor.nbytes)
-        registered = self.pin(memory)
-        owner = (ctypes.c_ubyte * tensor.nbytes).from_buffer(memory)
-        pinned = torch.frombuffer(owner, dtype=tensor.dtype).view(tensor.shape)
-        # Until the last view of it goes.
-        weakref.finalize(owner, lambda _: None, registered).atexit = False
-        return pinned.copy_(tensor)
-
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Return whether a copy from there needs no other memory between."""
         at = tensor.data_ptr()

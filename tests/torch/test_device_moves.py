@@ -12,18 +12,14 @@ import pytest
 
 pytest.importorskip("torch", reason="tensors are torch's")
 import torch
-from fake_accelerator import FakeAccelerator
 from torch.utils.data import TensorDataset
 
-from iobench.recording.device_lane import DeviceLane
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
-from iobench.recording.span_file import Flag
 from iobench.runs.reading import open_profile
 from iobench.torch import DataLoader, device_moves
 
 NAMES = ("to", "cuda", "copy_")
-KERNEL_NS = 50_000_000
 META = torch.device("meta")
 
 
@@ -93,77 +89,6 @@ def test_what_a_model_moves_in_its_forward_pass_is_no_batch(tmp_path):
         for values, _ in loader_of(1):
             model(values.to(META))
     assert moved(tmp_path / "run") == [("", "to", 24, 0), ("other", "to", 40, 0)]
-
-
-@pytest.fixture
-def fake(monkeypatch):
-    """Let ``meta`` be a device with a queue of its own: copies take 100 us and 1 ns a byte."""
-    device_moves.uninstall()
-    stock = torch.Tensor.to
-    copies = []
-
-    def to(self, *args, **kwargs):
-        moved = stock(self, *args, **kwargs)
-        if moved.is_meta and self.is_cpu:
-            copies.append((self, device.to(self, non_blocking=kwargs.get("non_blocking", False))))
-        return moved
-
-    with FakeAccelerator(pageable_bytes_per_s=1e9) as device:
-        monkeypatch.setattr(torch.Tensor, "to", to, raising=False)
-        device_moves.install()
-        monkeypatch.setitem(device_moves.lanes, META, DeviceLane(device))
-        yield device
-        device_moves.uninstall()
-        assert torch.Tensor.to is to
-        monkeypatch.undo()
-
-
-def test_the_devices_own_time_is_told_without_waiting_for_it(tmp_path, fake, monkeypatch):
-    marks, kernels, mark = [], [], fake.mark
-    monkeypatch.setattr(fake, "mark", lambda: marks.append(mark()) or marks[-1])
-    loader = DataLoader(torch.zeros(6, 1_000_000, dtype=torch.uint8), batch_size=1, num_workers=1)
-    n_waits = 0
-    with record(tmp_path / "run"):
-        for number, batch in enumerate(loader):
-            batch.to("cpu")
-            if number % 2:
-                batch.to(META)
-                n_waits += 1
-            else:
-                kernels.append(fake.launch(KERNEL_NS))  # before the copy in the queue
-                fake.pinned_copy(batch).to(META, non_blocking=True)
-            if number in (2, 5):  # the last one, so that it is over when another is asked for
-                fake.synchronize()
-                n_waits += 2
-        assert fake.n_waits == n_waits  # the script's own
-    profile = open_profile(tmp_path / "run")
-    spans = profile.spans[profile.spans["kind"] == Kind.H2D]
-    is_device = (spans["flags"] & Flag.DEVICE) != 0
-    told, host = spans[is_device], spans[~is_device]
-    copies = [piece for piece in fake.pieces if piece.name == "copy"]
-    assert told["nbytes"].tolist() == host["nbytes"].tolist() == [1_000_000] * 6
-    assert told["batch"].tolist() == host["batch"].tolist() == [*range(6)]
-    pairs = [(marks[at].at_ns, marks[at + 1].at_ns) for at in range(0, 12, 2)]
-    for each, copy_, (first_ns, last_ns) in zip(told, copies, pairs, strict=True):
-        assert first_ns <= copy_.start_ns < copy_.end_ns <= last_ns
-        assert each["end_ns"] - each["start_ns"] == last_ns - first_ns
-        assert each["start_ns"] <= first_ns  # no later than it was
-    assert all(kernel.piece.end_ns <= pairs[2 * at][0] for at, kernel in enumerate(kernels))
-
-
-def test_a_device_that_falls_away_is_told_in_one_line(tmp_path, fake):
-    with record(tmp_path / "run"):
-        for number, batch in enumerate(loader_of(4, num_workers=1)):
-            if number < 2:
-                batch[0].to(META)
-                fake.synchronize()  # what it did of these is known by then
-            elif number == 2:
-                fake.launch(KERNEL_NS)
-                fake.pinned_copy(batch[0]).to(META, non_blocking=True)
-                fake.fall_away()
-    unseen = open_profile(tmp_path / "run").facts[0].unseen
-    assert unseen == ["device time of fake:0: CUDA error: device-side assert triggered"]
-    assert sorted(batch for *_, batch in moved(tmp_path / "run")) == [0, 0, 1, 1, 2]
 
 
 @pytest.mark.long
