@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from drawn_runs import shapes_of_epochs
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import astuple, replace
@@ -540,20 +541,8 @@ def test_a_loader_is_advised_to_keep_its_workers_or_to_be_made_once(anew) -> Non
     assert change.low_fraction <= saved(before, after) <= change.high_fraction
 
 
-SHAPES = {
-    "workers": st.integers(1, 3),
-    "prefetch": st.integers(1, 2),
-    "batches": st.integers(9, 14),
-    "stages": st.tuples(*[st.integers(1, 60)] * 3),
-    "step_ns": st.integers(0, 80),
-    "start_ns": st.sampled_from([0, 50, 1000]),
-    "open_ns": st.sampled_from([0, 200, 1000]),
-    "end_ns": st.sampled_from([0, 100]),
-}
-
-
 @pytest.mark.long
-@given(st.fixed_dictionaries(SHAPES), st.tuples(*[st.integers(0, 100)] * 2))
+@given(shapes_of_epochs, st.tuples(*[st.integers(0, 100)] * 2))
 @settings(max_examples=15, deadline=None)
 def test_no_bound_is_exceeded_where_workers_restart(shape, left) -> None:
     before, gains = epochs_of(**shape), defaultdict(float)

@@ -19,7 +19,7 @@ from iobench.errors import IobenchError
 from iobench.recording import span_file as layout
 from iobench.runs.reading import open_profile
 
-N_QUICK, N_ALL = 25, 10_000
+N_DAMAGED = 150
 RECORD = layout.RECORD_NBYTES
 HUGE = (2**31 - 1, 2**31, 2**40, 2**53, 2**62, 2**63 - 1, -1, -2, -(2**31), -(2**63))
 ODD = (None, True, -1, 0, 3, 10**30, 1.5, float("nan"), "two", "", [], ["a"], [[]], {}, {"a": "b"})
@@ -196,18 +196,11 @@ def damaged(runs, seed):
 
 @pytest.mark.long
 def test_of_damaged_span_files_an_answer_that_adds_up_or_a_refusal(runs):
-    for seed in range(N_QUICK):
-        damaged(runs, seed)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_of_ten_thousand_damaged_span_files_as_well(runs):
-    results = [damaged(runs, seed) for seed in range(N_ALL)]
+    results = [damaged(runs, seed) for seed in range(N_DAMAGED)]
     answered = [profile for profile in results if not isinstance(profile, IobenchError)]
     # Neither all refused nor all taken as they are.
-    assert 0.5 * N_ALL < len(answered) < 0.99 * N_ALL
-    assert sum(profile.lost_spans > 0 for profile in answered) > 0.3 * N_ALL
+    assert 0.5 * N_DAMAGED < len(answered) < 0.99 * N_DAMAGED
+    assert sum(profile.lost_spans > 0 for profile in answered) > 0.3 * N_DAMAGED
 
 
 @pytest.mark.long

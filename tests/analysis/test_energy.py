@@ -80,10 +80,3 @@ def test_counters_count_on_where_they_wrap_and_anew_where_they_were_set_back(
     (found,) = machine.energy
     assert (found.energy_j * 1e6).round().tolist() == joules
     assert (found.n_resets, damaged) == (n_resets, ())
-
-
-@pytest.mark.parametrize("text", ["", "[]\n", "rubbish\n", '{"version": 1, "sources": 5}\n'])
-def test_a_file_without_its_beginning_is_damaged(tmp_path, text):
-    path = write_energy(tmp_path)
-    path.write_text(text)
-    assert read_machines(tmp_path) == ((), (f"machine/{path.name}",))

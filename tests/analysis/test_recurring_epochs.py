@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from drawn_runs import shapes_of_epochs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import epochs_of
@@ -67,22 +68,8 @@ def test_a_gate_sees_workers_that_restart(monkeypatch):
     assert "four epochs after the first" in lines
 
 
-SHAPES = st.fixed_dictionaries(
-    {
-        "workers": st.integers(1, 3),
-        "prefetch": st.integers(1, 2),
-        "batches": st.integers(9, 14),
-        "stages": st.tuples(*[st.integers(1, 60)] * 3),
-        "step_ns": st.integers(0, 80),
-        "start_ns": st.sampled_from([0, 50, 1000]),
-        "open_ns": st.sampled_from([0, 200, 1000]),
-        "end_ns": st.sampled_from([0, 100]),
-    }
-)
-
-
 @pytest.mark.long
-@given(SHAPES, st.integers(1, 3))
+@given(shapes_of_epochs, st.integers(1, 3))
 @settings(max_examples=10, deadline=None)
 def test_kept_workers_and_others_take_what_they_are_replayed_to_take(shape, workers):
     (run,) = recorded_runs(Run(epochs_of(**shape)).of_rank())

@@ -16,7 +16,7 @@ from iobench.analysis.replay.replay import Machine, replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import ProfileError
-from iobench.findings.faster_stages import FINDING, faster_stages, payoffs, predicted
+from iobench.findings.faster_stages import FINDING, faster_stages, predicted
 from iobench.recording.kinds import Kind
 from iobench.report.sentences import verdict_sentence
 from tests.support.sketched_runs import SketchedRun
@@ -173,30 +173,6 @@ def test_cpus_and_storage_are_caps():
 
 def saved(gains):
     return {stage: each.saved_fraction for stage, each in gains.gains.items()}
-
-
-@given(
-    st.lists(st.tuples(*[TIMES] * 3), min_size=1, max_size=20), st.integers(0, 4), TIMES,
-)  # fmt: skip
-@settings(max_examples=20, deadline=None)
-def test_gains_are_those_of_replays_with_a_stage_faster_and_with_all(durations, workers, step_ns):
-    run = run_of(pool(durations, workers=workers, step_ns=step_ns))
-    if not run.wall_ns:
-        return
-    gains = payoffs(run)
-    before = replay(run).judged_ns.sum()
-
-    def shorter(stages):
-        after = replay(run, Change(stage_factors=dict.fromkeys(stages, 0.5))).judged_ns.sum()
-        return (before - after) / before if before else 0.0
-
-    *alone, together = gains.gains
-    assert together == "all"
-    timed = np.array(durations).sum(axis=0) > 0
-    assert {*alone} == {stage for stage, some in zip(STAGES, timed, strict=True) if some}
-    expected = {stage: shorter([stage]) for stage in alone} | {"all": shorter(alone)}
-    assert saved(gains) == pytest.approx(expected, abs=1e-12)
-    assert alone == sorted(alone, key=lambda each: -saved(gains)[each])
 
 
 def test_two_workers_whose_batches_alternate_gain_only_by_both_stages():

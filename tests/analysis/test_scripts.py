@@ -1,7 +1,5 @@
 """Scripts: whose waits count, passes over several loaders, epochs, and what a loop does itself."""
 
-import statistics
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -179,18 +177,6 @@ def test_statistics_of_epochs_are_of_their_batches(made, workers, step_ns, is_to
         assert [*each.busy] == [*each.exposed] == [row.stage for row in each.part.stages]
         for row in each.part.stages:
             assert each.exposed[row.stage].mean_ns * n <= row.exposed_ns + n
-
-
-@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=30))
-def test_statistics_are_those_of_the_standard_library(values):
-    of = step_statistics(np.array(values, dtype=np.int64))
-    assert (of.n_steps, of.min_ns, of.max_ns) == (len(values), min(values), max(values))
-    assert of.mean_ns == pytest.approx(statistics.mean(values), abs=1)
-    assert of.median_ns == pytest.approx(statistics.median(values), abs=1)
-    if len(values) > 1:
-        assert of.stdev_ns == pytest.approx(statistics.stdev(values), abs=1)
-    else:
-        assert of.stdev_ns is None
 
 
 def test_a_validation_is_of_the_epoch_before_it():

@@ -194,23 +194,6 @@ def test_sampled_and_counting_records_take_no_time():
     assert [each.n_spans for each in figures.stages] == [4, 4]
 
 
-@pytest.mark.parametrize(
-    ("serialise_ns", "make_ns", "expected"),
-    [(4, 10, {"read": 60, "serialise": 4}), (10, 4, {"read": 4, "serialise": 60})],
-)
-def test_of_two_threads_of_a_worker_the_slower_one_is_waited_for(serialise_ns, make_ns, expected):
-    sketch, sent, asked = one_worker(), 0, 0
-    for batch in range(6):
-        made = (batch + 1) * make_ns
-        start, sent = max(made, sent), max(made, sent) + serialise_ns
-        sketch.spans += (
-            queued(0, made - make_ns, batch), work(READ, made - make_ns, made, batch),
-            work(Kind.SERIALISE, start, sent, batch, thread=1), waited(asked, sent, batch),
-        )  # fmt: skip
-        asked = sent
-    assert exposed(sketch.data()) == expected
-
-
 @pytest.mark.parametrize("persists", [True, False])
 def test_workers_start_once_or_anew_in_each_epoch(persists):
     sketch = one_worker()
@@ -249,21 +232,6 @@ def test_nothing_delivered():
     assert figures.missing_workers == ("worker-0",)
 
 
-def test_several_rounds_each_with_their_own_fill_and_nothing_between():
-    sketch = SketchedRun(workers=0, prefetch=0)
-    for number, start in enumerate((0, 10_000)):
-        sketch.round(start, start + 100, number)
-        for step in range(3):
-            begin, batch = start + 30 * step, 3 * number + step
-            sketch.spans += (
-                loop(READ, begin, begin + 20, batch),
-                waited(begin, begin + 20, batch, "consumer"),
-            )
-    figures = exposure(sketch.data())
-    assert (figures.n_rounds, figures.whole.wall_ns, figures.whole.wait_ns) == (2, 200, 120)
-    assert (figures.steady.n_batches, figures.steady.wall_ns) == (4, 140)
-
-
 def test_a_killed_round_ends_with_its_last_span():
     sketch = pool([[5, 3, 1]] * 4, workers=1, step_ns=50)
     spans = [s for s in sketch.spans if s["kind"] != Kind.OTHER and s.get("label") != "shutdown"]
@@ -276,36 +244,6 @@ def test_gaps_beside_lost_spans_are_unknown():
     sketch.processes[WORKER] = {"lost": 7}
     assert exposure(sketch.data()).lost_spans == 7
     assert exposed(sketch.data()) == {"read": 40, "decode": 40, "unknown": 20}
-
-
-def per_step_ms(durations, step, **how):
-    """Return the exposed ms per steady step of a stream, where the fill is long over."""
-    n = len(durations)
-    steady = exposure(
-        stream([[ms * MS for ms in item] for item in durations], [step * MS] * n, **how).data()
-    ).steady
-    each = {stage: round(ns / MS / steady.n_batches, 2) for stage, ns in steady.exposed_ns.items()}
-    return {stage: ms for stage, ms in each.items() if ms}
-
-
-@pytest.mark.parametrize("others", [4, 9])
-def test_the_slowest_stage_of_three_is_waited_for_where_computing_is_faster(others):
-    for slow, stage in enumerate(("read", "decode", "preprocess")):
-        item = [others] * 3
-        item[slow] = 10
-        assert per_step_ms([item] * 200, 5) == {stage: 5.0}
-        assert per_step_ms([item] * 200, 11) == {}
-
-
-def test_a_rare_slow_item_answers_for_its_own_wait():
-    # Reading is 2 ms and always held back by decoding; once it takes 100.
-    items = [[2 * MS, 10 * MS, MS] for _ in range(100)]
-    items[60][0] = 100 * MS
-    figures = exposure(stream(items, [12 * MS] * 100).data())
-    spike = max(figures.waits_ns)
-    assert spike > 60 * MS
-    assert figures.steady.exposed_ns["read"] > 0.85 * spike
-    assert figures.steady.exposed_ns.get("worker_gap", 0) == 0
 
 
 def test_batches_kept_ready_and_one_more_are_the_fill():

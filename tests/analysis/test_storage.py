@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +11,6 @@ from traced_runs import MODULES, MS, TracedRun
 
 from iobench.analysis.placement import place_segments
 from iobench.analysis.read_spans import FileNames
-from iobench.analysis.time_intervals import covered
 from iobench.findings.storage import storage_of
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -65,26 +62,6 @@ def stage_ms(run, *logs):
 
 
 # Logs of processes, and reads in stages.
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_reads_are_put_into_stages(named):
-    run = visits(named=named)
-    (clock,), coverage = placed(run).processes, coverage_of(run)
-    assert (clock.low_ns, clock.high_ns) == (-LATE * MS - 700, -LATE * MS + 700)
-    assert (coverage.n_placed, coverage.n_segments, coverage.complete) == (20, 20, True)
-    # Neither counters nor time of devices are stages, nor is what lies around them.
-    worker = run.workers[0]
-    for number, at in enumerate(STARTS):
-        of = {"batch": number, "detail": FILES[number] if named else ""}
-        for flag in (Flag.IO, Flag.DEVICE, Flag.DETAIL):
-            worker.span(Kind.READ, at + 0.01, at + 1.99, flags=flag, **of)
-    for low, high in itertools.pairwise([*STARTS, STARTS[-1] + 9]):
-        worker.span(Kind.DECODE, low + 2, high - 1, batch=0)
-        worker.span(Kind.FUSED, low - 0.5, high - 1, batch=0)
-    worker.read(FILES[0], STARTS[-1] + 20, STARTS[-1] + 21, 0, 1)  # looks at a page: no read
-    assert stage_ms(run)["read"][1] == pytest.approx(20 * 1.98)
-    assert coverage_of(run).n_segments == 20
 
 
 def test_what_the_marker_leaves_open_puts_no_read_beyond_its_stage():
@@ -311,13 +288,6 @@ def test_sums_over_a_batch_hold_its_reads():
     for start in (1, 6, 11, 16):
         worker.read(FILE, start, start + 2, 0, 10)
     assert stage_ms(run)["read"] == (10, 8)
-
-
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))
-def test_union_is_the_time_that_is_covered(pairs):
-    instants = {instant for start, length in pairs for instant in range(start, start + length)}
-    start, length = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    assert covered(start, start + length) == len(instants)
 
 
 # Bytes by who counted them, and why they differ.

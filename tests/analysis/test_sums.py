@@ -263,33 +263,3 @@ def test_each_instant_of_a_thread_belongs_to_the_span_begun_last(drawn):
             if covering.any():
                 latest = table["start_ns"][covering].max()
                 assert table["start_ns"][pieces.span[there][0]] == latest
-
-
-@pytest.mark.parametrize(
-    ("workers", "step", "steady", "with_fill"),
-    [
-        (0, 15, (60, 30, 10), (60, 30, 10)),
-        (1, 40, (36, 18, 6), (36.06, 18.03, 6.01)),
-        (4, 15, (6, 3, 1), (6.09, 3.04, 1.01)),
-        (2, 80, (0, 0, 0), (0.15, 0.07, 0.03)),
-    ],
-)
-def test_ground_truths_of_the_definition(workers, step, steady, with_fill):
-    """Section 8: exposed ms per step of 400, by the recurrence of an in-order pool."""
-    sketch = pool([[60 * MS, 30 * MS, 10 * MS]] * 400, workers=workers, step_ns=step * MS)
-    figures = exposure(sketch.data())
-    for part, expected, within in (
-        (figures.steady, steady, 0.05),
-        (figures.whole, with_fill, 0.006),
-    ):
-        per_step = [part.exposed_ns.get(each, 0) / part.n_batches / MS
-                    for each in ("read", "decode", "collate")]  # fmt: skip
-        assert per_step == pytest.approx(expected, abs=within)
-
-
-def test_one_slow_read_is_blamed_on_read():
-    durations = [[20 * MS, 10 * MS, 0] for _ in range(400)]
-    durations[200][0] += 400 * MS
-    # At a step of exactly 15 ms no batch has slack, and the cause is the whole run's work.
-    steady = exposed(pool(durations, workers=2, step_ns=16 * MS).data(), steady=True)
-    assert steady["read"] > 0.9 * sum(steady.values()) > 0

@@ -91,34 +91,13 @@ def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
         assert found.fraction == pytest.approx(au_of(rounds) / 100, rel=1e-12, abs=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("rounds", "fraction"),
-    [
-        # The first step is left out; 3 x 10 of compute in 3 x (20 + 10 + 5) + 5 + 7.
-        ([[Block([(100, 50, 5), *[(20, 10, 5)] * 3], last_ns=7)]], 30 / 117),
-        ([[Block([(5, 7, 0)])]], None),  # where DLIO says 0
-        # Loaders that do not number epochs: those of the tables.
-        (
-            [[Block([(1, 9, 0)] * 4, epoch=-1)], [Block([(9, 1, 0)] * 2, epoch=-1)]],
-            (27 / 33 + 1 / 13) / 2,
-        ),
-    ],
-)
-def test_known_runs(rounds: list[list[Block]], fraction: float | None) -> None:
-    found = utilisation(run(rounds).of_rank())
-    if fraction is None:
-        assert found is None
-    else:
-        assert found.fraction == pytest.approx(au_of(rounds) / 100)
-        assert found.fraction == pytest.approx(fraction, abs=5e-5)
-
-
 def test_a_run_without_a_step_has_none() -> None:
     only_end = SketchedRun({"workers": 0})
     only_end.shutdown(0, 5)
     only_end.round(0, 5)
-    for sketch in (SketchedRun({"workers": 0}), only_end):
-        assert utilisation(Run(sketch.data()).of_rank()) is None
+    alone = run([[Block([(5, 7, 0)])]])  # where DLIO says 0
+    for each in (alone, Run(SketchedRun({"workers": 0}).data()), Run(only_end.data())):
+        assert utilisation(each.of_rank()) is None
 
 
 def test_ranks_count_alike_as_dlio_averages_them() -> None:

@@ -13,7 +13,10 @@ import referee
 
 # What iobench names, and what the rule of Ray Data does.
 CASES = {
+    "no workers": ("read", "read"),
     "four workers": ("read", "decode"),
+    "slow reads, as they come": ("read", "decode"),
+    "one read of 400 ms": ("read", "read"),
     "all hidden": ("", ""),
     "every tenth decode slow": ("decode", "decode"),
     "workers start each epoch": ("startup", "read"),

@@ -9,7 +9,6 @@ import pytest
 
 import iobench
 from iobench.analysis.run import open_runs
-from iobench.cli import main
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.session import current_recording
 from iobench.report.renderers.terminal import TerminalRenderer
@@ -82,19 +81,3 @@ def test_a_recording_that_stopped_midway_says_so_beside_its_verdict(tmp_path, mo
     assert document["batches"] == 4
     assert f"Recording stopped before the end ({NO_ROOM} in {tmp_path / 'run'})" in text
     assert document["lost_spans"] > 3000
-
-
-@pytest.mark.long
-def test_a_profile_without_room_says_that_nothing_was_recorded(tmp_path, monkeypatch, capsys):
-    full(monkeypatch, 4096)
-    code = main(
-        [
-            *("profile", "maelstrom-ens10", "--tiny", "--workers", "0"),
-            *("--batches", "3", "--compute", "1ms", "--store-dir", str(tmp_path / "store")),
-            *("--out", str(tmp_path / "run")),
-        ]
-    )
-    shown = capsys.readouterr()
-    assert code == 0, shown.err
-    text = " ".join(shown.out.split())
-    assert f"recording stopped ({NO_ROOM} in {tmp_path / 'run'}" in text

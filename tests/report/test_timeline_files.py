@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from schedules import on_machine, pool
 from traced_runs import MS, TracedRun
 
-from iobench.analysis.run import Run, exposure
+from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.report.timeline.arrow_table import to_arrow
@@ -258,38 +258,6 @@ def test_calls_that_darshan_saw_lie_in_their_stages_on_threads_of_their_own(tmp_
 
 # -- tables -------------------------------------------------------------------------------
 
-SCHEDULES = st.builds(
-    pool,
-    st.lists(st.tuples(*[st.integers(0, 40)] * 3), min_size=1, max_size=20),
-    workers=st.integers(0, 3),
-    step_ns=st.integers(1, 60),
-    prefetch=st.integers(1, 3),
-    handover_ns=st.integers(0, 3),
-    in_order=st.booleans(),
-    drain_ns=st.integers(0, 3),
-)
-WITHOUT_SPANS = {
-    "handover", "ipc_wait", "shutdown", "startup", "starved_submit", "submit_queue", "worker_gap",
-    "unknown", "opaque",
-}  # fmt: skip
-
-
-@given(SCHEDULES)
-def test_sums_over_spans_are_those_of_exposure(sketch):
-    pytest.importorskip(**PYARROW)
-    profile = sketch.data()
-    figures, rows = exposure(profile).whole, to_arrow(profile).to_pylist()
-    waits = [row["exposed_ns"] for row in rows if row["kind"] == "wait"]
-    assert sum(waits) == figures.wait_ns
-    work = [row for row in rows if row["busy_ns"] is not None]
-    for stage in figures.stages:
-        mine = [row for row in work if row["stage"] == stage.stage]
-        assert mine or stage.kind.spelled in WITHOUT_SPANS
-        for name in ("busy_ns", "exposed_ns") if mine else ():
-            assert sum(row[name] for row in mine) == getattr(stage, name), (stage.stage, name)
-    for row in work:
-        assert 0 <= row["exposed_ns"] <= row["busy_ns"] <= row["self_ns"] <= row["duration_ns"]
-
 
 def test_unknown_is_null_and_flags_are_true_or_false():
     pa = pytest.importorskip(**PYARROW)
@@ -326,7 +294,6 @@ UPLOT = {  # 1.6.32, as npm has it
     "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
     "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
 }
-times = st.integers(0, 1000)
 
 
 def check_columns(profile, limit=500_000):
@@ -349,15 +316,6 @@ def check_columns(profile, limit=500_000):
         assert columns[name] == values.tolist(), name
     names = [columns["names"][place] for place in columns["name"]]
     assert names == [profile.strings[detail] for detail in spans["detail"].tolist()]
-
-
-@given(
-    st.lists(st.tuples(times, times, times), min_size=1, max_size=20),
-    st.integers(0, 4),
-    st.integers(0, 3000),
-)
-def test_every_span_comes_back_exactly(durations, workers, step_ns):
-    check_columns(pool(durations, workers=workers, step_ns=step_ns).data())
 
 
 LARGE = st.integers(0, 2**52)

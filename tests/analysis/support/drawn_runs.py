@@ -140,3 +140,15 @@ def looked_at(sketch, seed):
 
 
 looked = st.builds(looked_at, single, st.integers(0, 1000))
+shapes_of_epochs = st.fixed_dictionaries(
+    {
+        "workers": st.integers(1, 3),
+        "prefetch": st.integers(1, 2),
+        "batches": st.integers(9, 14),
+        "stages": st.tuples(*[st.integers(1, 60)] * 3),
+        "step_ns": st.integers(0, 80),
+        "start_ns": st.sampled_from([0, 50, 1000]),
+        "open_ns": st.sampled_from([0, 200, 1000]),
+        "end_ns": st.sampled_from([0, 100]),
+    }
+)
