@@ -46,7 +46,7 @@ def busy_pool(n_batches=12, workers=2, step_ms=5):
 
 NEEDED = {
     "X": "name ts dur pid tid", "M": "name pid args",
-    **dict.fromkeys("bestf", "name cat ts pid tid id"),
+    **dict.fromkeys("be", "name cat ts pid tid id"),
 }  # fmt: skip
 TYPES = {"name": str, "cat": str, "pid": int, "tid": int, "id": int, "args": dict}
 METADATA = {"process_name": "name", "process_sort_index": "sort_index", "thread_name": "name",
@@ -63,7 +63,7 @@ def read_trace(path):
 def check_trace(document):
     """Fail if a document breaks a rule: of the format, and what Perfetto's importer needs."""
     entries = document["traceEvents"]
-    lanes, arrows, pairs, names = (defaultdict(list) for _ in range(4))
+    lanes, pairs, names = (defaultdict(list) for _ in range(3))
     for entry in entries:
         for name in NEEDED[entry["ph"]].split():
             assert isinstance(entry[name], TYPES.get(name, (int, Decimal))), entry
@@ -75,8 +75,7 @@ def check_trace(document):
         elif entry["ph"] == "X":
             lanes[lane].append((Decimal(entry["ts"]), -(entry["ts"] + Decimal(entry["dur"]))))
         else:
-            kept = arrows if entry["ph"] in "stf" else pairs
-            kept[entry["cat"], entry["name"], entry["id"]].append(entry)
+            pairs[entry["cat"], entry["name"], entry["id"]].append(entry)
     for owners in (names["process_name"], names["thread_name"]):
         assert len(owners) == len(set(owners)), "a name is given twice"
     assert {e["pid"] for e in entries} <= {*names["process_name"]}
@@ -88,13 +87,6 @@ def check_trace(document):
                 around.pop()
             assert not around or end <= around[-1], f"{lane}: a span overlaps another"
             around.append(end)
-    for points in arrows.values():
-        assert "".join(point["ph"] for point in points) in ("sf", "stf"), points
-        assert points == sorted(points, key=lambda point: point["ts"]), "an arrow back in time"
-        assert points[-1]["bp"] == "e", "bound to what follows it"
-        for point in points:
-            spans = lanes[point["pid"], point["tid"]]
-            assert any(low <= point["ts"] < -high for low, high in spans), "in no span"
     for points in pairs.values():
         begun, ended = points
         assert (begun["ph"], ended["ph"]) == ("b", "e")
@@ -186,32 +178,6 @@ def test_processes_of_one_machine_keep_the_distance_of_their_spans(tmp_path):
     bases = [int(each["otherData"]["base_wall_ns"]) for each in (steady, document)]
     assert bases[1] - bases[0] == -7
     assert of(document, "X") == of(steady, "X")
-
-
-def test_an_arrow_leads_from_the_work_on_a_batch_to_the_wait_that_got_it(tmp_path):
-    document = written(tmp_path, ran(busy_pool()))
-    arrows = defaultdict(dict)
-    for letter in "stf":
-        for entry in of(document, letter):
-            arrows[entry["id"]][letter] = entry
-    waits = [each for each in of(document, "X", "wait") if each["args"].get("batch", -1) >= 0]
-    assert len(arrows) == sum(each["dur"] > 0 for each in waits) > 4
-
-    def around(spans, point):
-        (span,) = (
-            each
-            for each in spans
-            if each["ts"] <= point["ts"] < each["ts"] + each["dur"]
-            and (each["pid"], each["tid"]) == (point["pid"], point["tid"])
-        )
-        return span["args"]["batch"]
-
-    for points in arrows.values():
-        batch = around(waits, points["f"])
-        worker = 4712 + batch % 2
-        assert [points[letter]["pid"] for letter in "stf"] == [worker, worker, 4711]
-        assert around(of(document, "X", "read"), points["s"]) == batch
-        assert around(of(document, "X", "collate"), points["t"]) == batch
 
 
 def test_arguments_tell_file_and_bytes(tmp_path):

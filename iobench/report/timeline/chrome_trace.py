@@ -43,7 +43,6 @@ class Event(msgspec.Struct, omit_defaults=True, gc=False):
     dur: float | None = None
     args: Any = None
     id: int | None = None
-    bp: str | None = None
 
 
 class SpanArgs(msgspec.Struct, omit_defaults=True, gc=False, rename={"nbytes": "bytes"}):
@@ -61,7 +60,7 @@ class SpanArgs(msgspec.Struct, omit_defaults=True, gc=False, rename={"nbytes": "
 
 
 class TraceWriter:
-    """Writes events; numbers processes, threads and arrows; a process keeps its pid if it can."""
+    """Writes events; numbers processes, threads and pairs; a process keeps its pid if it can."""
 
     def __init__(self, file: BinaryIO, document: dict[str, Any]) -> None:
         self._file, self._encode = file, msgspec.json.Encoder().encode
@@ -152,9 +151,6 @@ def _write_rank(part: RankRun, run: str, moved_ns: NDArray[np.int64], writer: Tr
     spans = PlacedSpans(part, pids, moved_ns, writer)
     for low in range(0, len(spans.timeline), EVENTS_AT_ONCE):
         writer.add(spans.events(slice(low, low + EVENTS_AT_ONCE)))
-    # Not where waits overlap: nobody can say which work was waited for.
-    if part.is_sound:
-        writer.add(_arrows(spans))
     if part.placement is not None:
         for each in part.placement.processes:
             writer.add(_call_events(spans, each))
@@ -260,40 +256,3 @@ def _call_events(placed: PlacedSpans, one: ProcessPlacement) -> Iterator[Event]:
     for ts, dur, number, file, nbytes in zip(*(each.tolist() for each in columns), strict=True):
         args = SpanArgs(files[file], nbytes=nbytes)
         yield Event("X", "read call", pid, tids[number], ts, "storage", dur, args)
-
-
-def _arrows(placed: PlacedSpans) -> Iterator[Event]:
-    """Yield an arrow for each batch: from its first work by its last to the wait that got it."""
-    spans, start, end = placed.timeline.spans, placed.start_ns, placed.end_ns
-    deliveries = placed.run.deliveries
-    if not len(deliveries):
-        return
-    in_loop = (spans["process"] == deliveries.process) & (spans["thread"] == deliveries.thread)
-    waits = np.flatnonzero(in_loop & (spans["kind"] == Kind.WAIT) & (spans["flags"] == 0))
-    wait_at = dict(zip(spans["start_ns"][waits].tolist(), waits.tolist(), strict=True))
-    works = ~in_loop & (spans["batch"] >= 0) & is_one_of(spans["kind"], WORKER_KINDS)
-    rows = np.flatnonzero(works & ((spans["flags"] & Flag.DEVICE) == 0) & (end > start))
-    delivery = deliveries.of_batch(spans["batch"][rows])
-    before = (delivery >= 0) & (spans["start_ns"][rows] < deliveries.delivered_ns[delivery])
-    rows, delivery = rows[before], delivery[before]
-
-    def firsts(by: Integers) -> Integers:
-        order = np.lexsort((by, delivery))
-        return rows[order][np.flatnonzero(np.diff(delivery[order], prepend=-1))]
-
-    requested = deliveries.requested_ns[np.unique(delivery)].tolist()
-    wait = np.array([wait_at.get(each, -1) for each in requested], dtype=np.int64)
-    whole = (wait >= 0) & (start[wait] < end[wait])
-    first, last, wait = firsts(start[rows])[whole], firsts(-end[rows])[whole], wait[whole]
-    # Inside of spans, before their last moments, as viewers look for a span there.
-    done = np.minimum(end[last], end[wait]) - 1
-    apart, ids = last != first, np.array([*islice(placed.writer.ids, len(wait))], dtype=np.int64)
-    for letter, rows, when, number in (
-        ("s", first, start[first], ids),
-        ("t", last[apart], done[apart], ids[apart]),
-        ("f", wait, np.maximum(start[wait], done), ids),
-    ):
-        columns = placed.pid[rows], placed.tid[rows], when / 1000, number
-        for pid, tid, ts, arrow in zip(*(each.tolist() for each in columns), strict=True):
-            bind = "e" if letter == "f" else None
-            yield Event(letter, "batch", pid, tid, ts, "batch", id=arrow, bp=bind)
