@@ -9,7 +9,7 @@ whatever a round does to both cancels. Too few blocks or rounds: there is no int
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, exp, fsum, inf, log, sqrt
+from math import exp, fsum, inf, log, sqrt
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -32,11 +32,6 @@ LEAST_ROUNDS: Final = 6
 """Of a trial, for an interval."""
 MANY_ROUNDS: Final = 20
 """From so many on, several neighbouring ones are one pair: what they share then counts."""
-MOST_ALIKE: Final = 0.999
-MEMORIES: Final = 2.0
-"""A block shorter than so many times what steps remember makes intervals too short."""
-EVEN_STEPS: Final = 3.0
-"""So do blocks of fewer steps than so many, counted by `unevenness`."""
 BUSY: Final = "busy:"
 EXPOSED: Final = "exposed:"
 PARTS: Final[tuple[Window, ...]] = ("recurring", "steady", "whole")
@@ -246,8 +241,6 @@ class StepSums(msgspec.Struct, frozen=True):
     start_ns: NDArray[np.int64] | None = None
     end_ns: NDArray[np.int64] | None = None
     boot_id: str = ""
-    memory: float = 1.0  # over how many steps the time of one says that of the next
-    unevenness: float = 1.0
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -304,7 +297,7 @@ def step_sums(run: RankRun, window: Window, n_blocks: int | None = None) -> Step
     return StepSums(
         _all_added(run, columns, rows, block, n_blocks),
         _all_added(run, columns, rows, deliveries.round[rows], n_rounds),
-        start_ns, end_ns, boot_id, step_memory(wall), unevenness(wall),
+        start_ns, end_ns, boot_id,
     )  # fmt: skip
 
 
@@ -327,27 +320,6 @@ def _added(columns: Sums, cell: NDArray[np.int64], n: int) -> dict[str, NDArray[
     return {name: np.bincount(cell, v, n).astype(np.float64) for name, v in columns.items()}
 
 
-def step_memory(wall: NDArray[np.float64]) -> float:
-    """Return (1 + r) / (1 - r) of the correlation r of neighbours, what an AR(1) integrates to."""
-    off = wall - wall.mean()
-    squares = float((off**2).sum())
-    if squares <= 0:
-        return 1.0
-    r = min(max(float((off[1:] * off[:-1]).sum()) / squares, 0.0), MOST_ALIKE)
-    return (1 + r) / (1 - r)
-
-
-def unevenness(wall: NDArray[np.float64]) -> float:
-    """Return the mean square over the squared mean: 1 of equal steps, n if one of n is all."""
-    mean = float(wall.mean())
-    return float((wall**2).mean()) / mean**2 if mean > 0 else 1.0
-
-
-def needed_steps(n_blocks: int, unevenness: float, memory: float = 0.0) -> int:
-    """Return how many steps an interval of so many blocks needs to be long enough."""
-    return ceil(n_blocks * max(EVEN_STEPS * unevenness, MEMORIES * memory))
-
-
 def add_ranks(parts: Sequence[StepSums]) -> StepSums:
     """Return the sums of training processes that ran at once; what one lacks is not known."""
     names = dict.fromkeys(name for part in parts for name in part.blocks)
@@ -359,11 +331,7 @@ def add_ranks(parts: Sequence[StepSums]) -> StepSums:
     }
     added["loop"] = added["wall"] / len(parts)
     if len(parts) > 1:
-        return StepSums(
-            added,
-            memory=max(part.memory for part in parts),
-            unevenness=max(part.unevenness for part in parts),
-        )
+        return StepSums(added)
     alone = parts[0]
     rounds = {**alone.rounds, "loop": alone.rounds["wall"]}
     return msgspec.structs.replace(alone, blocks=added, rounds=rounds)

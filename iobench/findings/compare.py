@@ -17,7 +17,6 @@ from iobench.analysis.intervals import (
     StepSums,
     add_ranks,
     block_ratio,
-    needed_steps,
     paired_ratio,
     step_sums,
     turns_of,
@@ -88,13 +87,12 @@ class ComparedFigure(msgspec.Struct, frozen=True):
 
 
 class PairComparison(msgspec.Struct, frozen=True):
-    """A run against the first; where intervals are probably too short, how many steps would do."""
+    """A run against the first."""
 
     run: str
     figures: tuple[ComparedFigure, ...]
     interval_of: str  # rounds or blocks
     n_blocks: tuple[int, int]
-    enough_steps: int | None
 
 
 class ComparedRun(msgspec.Struct, frozen=True):
@@ -116,7 +114,7 @@ class Comparison(msgspec.Struct, frozen=True):
     samples: tuple[SamplesComparison, ...]
     configuration: Mapping[str, tuple[Any, ...]]  # what is not the same, by run
     cautions: tuple[str, ...]
-    schema_version: int = 3
+    schema_version: int = 4
 
 
 class _Opened(msgspec.Struct, frozen=True):
@@ -222,11 +220,6 @@ def _pair(first: _Opened, other: _Opened, window: Window) -> PairComparison:
     whole = first.sums[window], other.sums[window]
     turns = turns_of(*whole)
     a, b = turns or whole
-    n_blocks, enough = (len(a.blocks["wall"]), len(b.blocks["wall"])), 0
-    for sums, n_of, run in zip(whole, n_blocks, (first, other), strict=True):
-        needed = needed_steps(n_of, sums.unevenness, 0.0 if turns else sums.memory)
-        n_steps = (sums.total("batches") or 0.0) / run.shown.ranks
-        enough = max(enough, needed) if n_of > 1 and n_steps < needed else enough
     of_step, sizes = (
         [run.configuration.get(name) for run in (first, other)]
         for name in ("batches_per_step", "batch_size")
@@ -238,8 +231,7 @@ def _pair(first: _Opened, other: _Opened, window: Window) -> PairComparison:
         run=other.shown.run,
         figures=tuple(_figures(a, b, per, is_paired=turns is not None)),
         interval_of="blocks" if turns is None else "rounds",
-        n_blocks=n_blocks,
-        enough_steps=enough or None,
+        n_blocks=(len(a.blocks["wall"]), len(b.blocks["wall"])),
     )
 
 
@@ -330,9 +322,6 @@ def _pair_blocks(pair: PairComparison, name: str) -> Iterator[Block]:
         )
     if 1 in pair.n_blocks:
         yield Sentence(f"Too short for an interval; expected {BLOCKS[-1][0]} steps or more.")
-    if pair.enough_steps is not None:
-        enough = units.count(pair.enough_steps)
-        yield Sentence(f"Intervals are probably too short; {enough} steps would be enough.")
 
 
 def _figure_row(figure: ComparedFigure) -> tuple[Cell, ...]:

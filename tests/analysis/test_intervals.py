@@ -17,14 +17,11 @@ from iobench.analysis.intervals import (
     blocks_of,
     difference,
     n_blocks_of,
-    needed_steps,
     paired_ratio,
     quotient,
     round_ratio,
-    step_memory,
     student,
     turns_of,
-    unevenness,
 )
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -117,18 +114,6 @@ def test_intervals_hold_the_truth_and_are_no_wider_than_needed():
     assert np.mean([block_ratio(a, b).differs for a, b in pairs]) > 0.75
 
 
-def test_how_many_steps_are_enough():
-    rng = np.random.default_rng(7)
-    assert step_memory(np.ones(5)) == step_memory(np.ones(1)) == unevenness(np.ones(3)) == 1
-    assert step_memory(rng.random(5000)) < 1.2
-    # An AR(1) of 0.6 integrates to 4; on a log-normal scale to a little less.
-    assert 3 < step_memory(smooth(rng, 20000)) < 4.2
-    assert unevenness(np.array([0.0, 0, 0, 5])) == 4
-    assert needed_steps(8, unevenness=1, memory=1) == 24
-    assert needed_steps(8, unevenness=1, memory=10) == 160
-    assert needed_steps(8, unevenness=14, memory=1) == 336
-
-
 def turns(starts: list[int], *, boot: str = "one", length: int = 10) -> StepSums:
     start_ns = np.array(starts)
     rounds = {"batches": np.arange(1.0, len(starts) + 1)}
@@ -168,9 +153,9 @@ def test_rounds_that_did_not_are_not(a, b):
 def test_ranks_add_up():
     shared = {"batches": np.ones(2), "wall": np.ones(2)}
     one = StepSums({**shared, "samples": np.ones(2), "busy:a": np.ones(2)}, {"wall": np.ones(1)})
-    two = StepSums({**shared, "busy:b": np.ones(2)}, unevenness=3)
+    two = StepSums({**shared, "busy:b": np.ones(2)})
     both = add_ranks([one, two])
-    assert (both.total("batches"), both.total("samples"), both.unevenness) == (4, None, 3)
+    assert (both.total("batches"), both.total("samples")) == (4, None)
     assert (both.total("busy:a"), both.total("busy:b"), both.total("loop")) == (2, 2, 2)
     assert sorted(both.stages) == ["a", "b"]
     assert add_ranks([one]).total("loop") == 2
