@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from iobench.recording.kinds import Trait, kind_named
+from iobench.recording.kinds import Kind, Trait, kind_named
 
 if TYPE_CHECKING:
-    from iobench.recording.kinds import Kind
     from iobench.runs.contents import Summed
 
 Window = Literal["recurring", "steady", "whole"]
@@ -26,6 +25,8 @@ LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
 """Parts that go into getting data."""
 NEARLY: Final = 0.95
 """Training processes that ran for this share of the longest one's time ran as long."""
+SENT_NBYTES: Final = 4096
+"""Up to so many bytes read for a batch may be what its loading process was sent through pipes."""
 
 SATURATED: Final = 0.85
 """CPUs busy for more than so much of the time that the loop computes have no time left;"""
@@ -218,8 +219,10 @@ class PartExposure(msgspec.Struct, frozen=True):
 
     @property
     def read_per_byte(self) -> float | None:
-        """Bytes read over bytes used; None where either is unknown."""
-        if self.read_nbytes is None or not self.used_nbytes:
+        """Bytes read over bytes used; None where either is unknown, or pipes may be all of it."""
+        piped = any(row.kind == Kind.SERIALISE for row in self.stages)
+        least_nbytes = SENT_NBYTES * self.n_batches if piped else 0
+        if self.read_nbytes is None or self.read_nbytes < least_nbytes or not self.used_nbytes:
             return None
         return self.read_nbytes / self.used_nbytes
 
@@ -281,6 +284,7 @@ class JobTime(msgspec.Struct, frozen=True):
     bound_by: str | None  # the part that holds most; None where most follows the last span
     unknown: tuple[str, ...] = ()  # what is unknown, and where its time stands
     reload_ns: int = 0  # of ``between``: reading data, after the first loader was asked
+    unfed_fraction: float = 0.0  # of the optimisers' steps: outside of passes over loaders
     unjoined_ns: int | None = None  # between steps that nobody knows the waits of
     comm_ns: int = 0  # of computing: collective operations, waiting for other ranks among it
     rank: int = 0  # of a job, the one whose times these are

@@ -125,7 +125,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
     if run.summed is not None or (deliveries.role[deliveries.batch >= 0] == "").any():
         unknown.append("what some passes over loaders are for; they count as training")
     unseen_nbytes = (known.initial_nbytes or 0) - IMPORTED_NBYTES - (nbytes["initial_load"] or 0)
-    if unseen_nbytes > 0:
+    if unseen_nbytes > 0 and first_ns > clock.start_ns:
         unknown.append(
             f"how long it took to read at least {unseen_nbytes / 1e6:.0f} MB before the first "
             "batch, which iobench did not see; that time counts as outside of loops"
@@ -139,6 +139,7 @@ def job_time_of(run: RankRun) -> JobTime | None:
         bound_by=None if lost else bound_by,
         unknown=tuple(unknown),
         reload_ns=part_ns[RELOAD],
+        unfed_fraction=_unfed(steps["start_ns"].astype(np.int64), deliveries),
         unjoined_ns=loop.unjoined_ns,
         comm_ns=_communicating(spans, deliveries, ends),
         rank=run.rank,
@@ -192,6 +193,12 @@ def _computing_ends(deliveries: Deliveries) -> Integers:
     ends = deliveries.until_ns.copy()
     ends[last] = np.minimum(ends[last], deliveries.delivered_ns[last] + longest)
     return ends
+
+
+def _unfed(steps_ns: Integers, deliveries: Deliveries) -> float:
+    """Return the share of some steps that lie in no pass; 0 where no batch was delivered."""
+    known = len(steps_ns) > 0 and (deliveries.batch >= 0).any()
+    return float((deliveries.at(steps_ns) < 0).mean()) if known else 0.0
 
 
 def _inside_passes(deliveries: Deliveries, rows: Marks) -> tuple[Integers, Integers]:

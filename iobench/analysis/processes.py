@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +18,8 @@ from iobench.recording.kinds import Kind, lane_keys
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iobench.analysis.run import RankRun
     from iobench.runs.contents import Process, RunData
 
@@ -78,6 +82,25 @@ def _stages(ledger: Ledger, row: int) -> tuple[StageWork, ...]:
         for at in np.flatnonzero(ledger.n_spans[row]).tolist()
     ]
     return tuple(sorted(result, key=lambda row: (-row.busy_ns, row.stage)))
+
+
+def other_loops(run: RankRun) -> tuple[str, ...]:
+    """Return the processes that got batches from loaders too, whose waits are not the loop's."""
+    loop, spans = run.loop, run.spans
+    waits = spans[(spans["kind"] == Kind.WAIT) & (spans["flags"] == 0) & (spans["batch"] >= 0)]
+    if loop.process < 0 or loop.unjoined_ns is not None:
+        return ()
+    others = set(waits["process"].tolist()) - {loop.process}
+    mine = {at for at in others if run.processes[at].role == "consumer"}
+    return tuple(
+        f"process {run.processes[at].pid} ({_as_started(facts.command)})"
+        for at in sorted(mine)
+        if run.processes[at].rank == run.rank and (facts := run.facts_of(at)) is not None
+    )
+
+
+def _as_started(command: Sequence[str]) -> str:
+    return shlex.join([*(PurePath(word).name for word in command[:1]), *command[1:]])
 
 
 def training_process(run: RankRun) -> Process | None:

@@ -57,7 +57,7 @@ class BriefProposal(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     cause: str  # what it changes: "workers", "format", "chunks", ...
-    evidence: str  # "measured", "predicted", "bound", or "unknown": to be tried
+    evidence: str  # "measured", "replayed", "bound", or "unknown": to be tried
     saved_fraction: float | None  # null where only a bound is known
     low_fraction: float | None
     high_fraction: float | None  # of a bound, the most that it can save

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from iobench.analysis.diagnosis import Diagnosis, diagnosis_of
 from iobench.analysis.epochs import epoch_figures
-from iobench.analysis.processes import process_work
+from iobench.analysis.processes import other_loops, process_work
 from iobench.registry import installed_findings
 from iobench.runs.run_facts import SOURCE
 
@@ -34,6 +34,7 @@ class RunReport(msgspec.Struct, frozen=True):
     unended: tuple[str, ...] = ()  # of these the ones that it is a surprise of
     damaged: tuple[str, ...] = ()  # processes whose span file holds spans that cannot be read
     process_facts: tuple[ProcessFacts, ...] = ()  # of this rank of a script
+    others: tuple[str, ...] = ()  # processes of this rank that trained too, not in these figures
     processes: tuple[ProcessWork, ...] = ()  # where nothing waited, and no exposure can be shown
     job_size: int = 1  # training processes of its job
     figures: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -61,6 +62,7 @@ def _report(rank: RankRun) -> RunReport:
         unended=tuple(name for name, each in processes if each.pid in unended),
         damaged=tuple(name for name, each in processes if each.damaged),
         process_facts=rank.own_facts,
+        others=other_loops(rank),
         processes=()
         if exposure.has_consumer
         else process_work(profile, rank=None if rank.is_alone else rank.rank),

@@ -89,7 +89,10 @@ def job_sentence(job: JobTime) -> str:
     most = job.part(job.bound_by)
     share = job.share(most.ns)
     wall = units.duration(job.wall_ns)
-    return f"Largest part of the job: {PART_NAMES[most.part]}, {units.fraction(share)} of {wall}."
+    text = f"Largest part of the job: {PART_NAMES[most.part]}, {units.fraction(share)} of {wall}"
+    if most.part == "between" and job.reload_ns >= WORTH_SAYING * job.wall_ns:
+        text += f"; {units.duration(job.reload_ns)} of it is reading data"
+    return f"{text}."
 
 
 def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
@@ -137,6 +140,9 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
     is_worth = queued_ns > EXPLAINS * exposure.judged.wait_ns and verdict is not Verdict.HIDDEN
     if cost is not None and (cost.slows_steps or is_worth):
         yield cpu_sentence(cost)
+    if exposure.job is not None and exposure.job.unfed_fraction >= WORTH_SAYING:
+        share = units.fraction(exposure.job.unfed_fraction)
+        yield f"{share} of the optimiser's steps took no batch from a loader: they are not in that."
     if exposure.n_initial:
         yield (
             f"{units.count(exposure.n_initial)} batches were taken before the first step, an "

@@ -176,6 +176,8 @@ def _warnings(report: RunReport) -> Iterator[str]:
             f"Data were free: loaders handed on their first {KEPT} batches again and again. What "
             "the script prints of its results is of no use."
         )
+    for other in report.others:
+        yield f"Not in these figures: {other}, which got batches too. Give it a run of its own."
     if exposure.lost_spans:
         lost = units.count(exposure.lost_spans)
         yield f"Lost spans: {lost}. What they would explain is unknown."

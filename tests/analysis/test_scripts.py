@@ -11,15 +11,16 @@ from schedules import Script, epochs, exposed, phases, pool
 from iobench.analysis.diagnosis import diagnosis_of
 from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.exposure import step_statistics
-from iobench.analysis.exposure_figures import BEFORE_FORWARD
+from iobench.analysis.exposure_figures import BEFORE_FORWARD, StageExposure
+from iobench.analysis.processes import other_loops
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import exposure
-from iobench.recording.facts import LoaderFacts
+from iobench.analysis.run import Run, exposure
+from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
-from iobench.report.sentences import verdict_sentence
+from iobench.report.sentences import job_sentence, verdict_sentence
 from iobench.runs.contents import Process
 from tests.support.sketched_runs import CONSUMER, SketchedRun
 
@@ -118,6 +119,22 @@ def test_each_of_two_training_processes_has_its_own_workers():
         spans=np.concatenate((data.spans, spans)),
     )
     assert exposure(both, rank=0).whole == exposure(data).whole
+    assert other_loops(Run(both).of_rank(0)) == ()
+    spans["kind"] = Kind.WAIT
+    spans["process"] = 2
+    facts = ProcessFacts(7, 0, "here", "consumer", command=["/usr/bin/python", "b.py"])
+    both = replace(both, spans=np.concatenate((data.spans, spans)), facts=(*data.facts, facts))
+    assert other_loops(Run(both).of_rank(0)) == ("process 7 (python b.py)",)
+
+
+def test_pipes_to_workers_are_no_files_that_are_read():
+    script = Script()
+    script.train(script.loader(), 3)
+    part = rank_of(script).exposure.whole
+    piped = replace(part, stages=(StageExposure("serialise", 1, 1, 0, 100, 3, 1),))
+    for nbytes, ratios in ((350, (3.5, None)), (5_000, (50.0, 50.0))):
+        parts = (replace(each, read_nbytes=3 * nbytes) for each in (part, piped))
+        assert tuple(each.read_per_byte for each in parts) == ratios
 
 
 def test_workers_that_left_nothing_are_missing():
@@ -502,12 +519,26 @@ def test_reads_of_other_threads_are_not_known_to_be_waited_for():
 
 def test_reads_of_a_script_without_steps_are_no_initial_load():
     script = Script()
+    script.facts["initial_nbytes"] = 10**9
     for _ in range(4):
         script.spend(Kind.READ, 10)
         script.compute(100)
     job = rank_of(script).exposure.job
+    assert "40 ns of it is reading data" in job_sentence(job)
+    assert not any("first batch" in text for text in job.unknown)
     assert (job.load_ns, job.reload_ns, job.part("initial_load").ns) == (40, 40, 0)
     assert any("once or in a loop" in text for text in job.unknown)
+
+
+def test_steps_on_batches_that_are_kept_are_said():
+    script = Script()
+    passed(script, 2, lambda: step(script))
+    assert rank_of(script).exposure.job.unfed_fraction == 0
+    for _ in range(6):
+        step(script)
+    rank = rank_of(script)
+    assert rank.exposure.job.unfed_fraction == 0.75
+    assert "75 % of the optimiser's steps" in verdict_sentence(diagnosis_of(rank))
 
 
 def test_what_is_read_within_a_pass_of_a_loader_is_waited_for_too():

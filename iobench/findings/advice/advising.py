@@ -145,12 +145,13 @@ def _about(baseline: Loading) -> str:
     facts = baseline.facts
     cost = baseline.exposure.cpus
     cpus = f" {cpu_sentence(cost)}" if cost is not None and cost.slows_steps else ""
+    sample_ns = baseline.sample_ns
+    sample = f"; a sample takes {units.duration(sample_ns)}" if sample_ns else ""
     return (
         f"{facts.dataset or 'a script'}{', a stand-in' if facts.stand_in else ''}: "
         f"{baseline.label}, workers: {units.count(baseline.loader.workers)}. The training loop "
         f"waits {units.fraction(baseline.wait_fraction)} of its time "
-        f"{OVER[baseline.exposure.window]}; a sample takes {units.duration(baseline.sample_ns)}."
-        f"{cpus}"
+        f"{OVER[baseline.exposure.window]}{sample}.{cpus}"
     )
 
 
