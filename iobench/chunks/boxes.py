@@ -318,7 +318,7 @@ def read_stored_box(box: Box) -> NDArray[Any]:
     if variable.is_contiguous:
         return _contiguous_array(box, read_extents(box_ranges(box)))
     places = places_touched(variable.chunk, box.start, box.stop)
-    return _stored_array(box, read_chunks([(file, variable, place) for place in places])[0])
+    return _stored_array(box, read_chunks([(file, variable, place) for place in places]))
 
 
 def read_box(box: Box) -> NDArray[Any]:
@@ -360,23 +360,17 @@ def read_boxes(
             if views := rows_in_place(array, box.shape, rows.dtype, nbytes):
                 fill_extents(ranges, views)
                 in_place[number], plain[number] = views, []
-    beside = list(itertools.chain.from_iterable(plain))
+    buffers = read_extents(list(itertools.chain.from_iterable(plain)))
     part_of: dict[ChunkKey, _Part] = {
         (part.row, place): part for part in parts if part for place in part.places
     }
-    buffers: list[memoryview] = []
 
     def read(keys: Sequence[ChunkKey]) -> list[Stored]:
         chunks = [part_of[key].chunks_in(key[1]) for key in keys]
-        wanted = list(itertools.chain.from_iterable(chunks))
-        result, more = read_chunks(wanted, also=() if buffers else beside)
-        buffers.extend(more)  # neighbours at once, whichever variable they are of
-        contents = iter(result)
+        contents = iter(read_chunks(list(itertools.chain.from_iterable(chunks))))
         return [list(itertools.islice(contents, len(some))) for some in chunks]
 
     bundles, own = cache.take(list(part_of), sample, read) if part_of else ([], [])
-    if beside and not buffers:
-        buffers.extend(read_extents(beside))
     held = dict(zip(part_of, bundles, strict=True))
     rest = iter(buffers)
     decoders: list[Decoder] = []

@@ -26,7 +26,6 @@ from iobench.files.crc32c import crc32c
 from iobench.files.ranges import (
     FileRange,
     cached_source_file,
-    file_nbytes,
     read_extents,
     read_whole_files,
 )
@@ -150,16 +149,10 @@ StoredChunk = tuple[str, ChunkedVariable, Place]
 """A chunk: the file or store, the variable, and its place in the grid."""
 
 
-def read_chunks(
-    chunks: Sequence[StoredChunk],
-    *,
-    also: Sequence[FileRange[str]] = (),
-) -> tuple[list[memoryview | None], list[memoryview]]:
+def read_chunks(chunks: Sequence[StoredChunk]) -> list[memoryview | None]:
     """Return the stored bytes of chunks, None for those never written; neighbours at once."""
     stored: list[memoryview | None] = [None] * len(chunks)
-    ranges, of_ranges = list(also), [-1] * len(also)
-    files, of_files = [], []
-    of_libraries = []
+    ranges, of_ranges, files, of_files, of_libraries = [], [], [], [], []
     for number, (file, variable, place) in enumerate(chunks):
         keys = variable.keys
         if variable.library:
@@ -172,18 +165,15 @@ def read_chunks(
         elif (inner := chunk_range(file, variable, place)) is not None:
             ranges.append(inner)
             of_ranges.append(number)
-    buffers = read_extents(ranges) if ranges else []
-    for number, buffer in zip(of_ranges, buffers, strict=True):
-        if number >= 0:
-            stored[number] = buffer
-    if files:
-        for number, content in zip(of_files, read_whole_files(files), strict=True):
+    decoded = read_decoded([chunks[number] for number in of_libraries])
+    for numbers, contents in (
+        (of_ranges, read_extents(ranges)),
+        (of_files, read_whole_files(files)),
+        (of_libraries, decoded),
+    ):
+        for number, content in zip(numbers, contents, strict=True):
             stored[number] = content
-    if of_libraries:
-        decoded = read_decoded([chunks[number] for number in of_libraries])
-        for number, content in zip(of_libraries, decoded, strict=True):
-            stored[number] = content
-    return stored, buffers[: len(also)]
+    return stored
 
 
 def _inline_chunk(variable: ChunkedVariable, place: Place) -> memoryview | None:
@@ -194,19 +184,6 @@ def _inline_chunk(variable: ChunkedVariable, place: Place) -> memoryview | None:
     if numbers[place] >= 0 or (offset := int(offsets[place])) < 0:
         return None
     return variable.inline[offset : offset + int(sizes[place])].data
-
-
-def chunk_nbytes(file: str, variable: ChunkedVariable, place: Place) -> int:
-    """Return the bytes that a chunk has in storage, 0 for one never written; reads none of it."""
-    keys = variable.keys
-    if variable.library:
-        return variable.chunk_nbytes
-    if (content := _inline_chunk(variable, place)) is not None:
-        return content.nbytes
-    if keys is not None and not keys.is_sharded:
-        return file_nbytes(variable.folder, keys.file_key(place))
-    extent = chunk_range(file, variable, place)
-    return 0 if extent is None else extent.nbytes
 
 
 def chunk_range(file: str, variable: ChunkedVariable, place: Place) -> FileRange[str] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,13 +18,13 @@ from iobench.chunks.chunk_codecs import as_bytes
 from iobench.chunks.chunked_variable import (
     ChunkedVariable,
     Place,
-    chunk_nbytes,
     chunk_range,
     decode_chunk,
     read_chunks,
 )
 from iobench.chunks.packing import is_plain, unpack
 from iobench.files.ranges import fill_extents
+from iobench.files.urls import as_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -141,7 +142,7 @@ class SampledVariable:
 
     def read(self, places: Sequence[Place]) -> list[memoryview | None]:
         """Return what is stored of some chunks; None of one that was never written."""
-        return read_chunks([(self.file, self.variable, place) for place in places])[0]
+        return read_chunks([(self.file, self.variable, place) for place in places])
 
     def _index(self, row: Place) -> tuple[Any, ...]:
         """Return the index of a row in arrays of all chunks."""
@@ -154,8 +155,19 @@ class SampledVariable:
         """Return the bytes that a row of chunks has in storage."""
         if self.variable.sizes is not None:
             return int(np.maximum(self.variable.sizes[self._index(row)], 0).sum())
-        inner = self.places((0,) * len(self.shape), self.shape)
-        return sum(chunk_nbytes(self.file, self.variable, self.place(row, each)) for each in inner)
+        n_chunks = len(self.places((0,) * len(self.shape), self.shape))
+        return n_chunks * self._mean_nbytes
+
+    @cached_property
+    def _mean_nbytes(self) -> int:
+        """Bytes of a chunk in storage, of those that lie in files of their folder in the mean."""
+        variable = self.variable
+        if variable.library:
+            return variable.chunk_nbytes
+        below = as_path(variable.folder).rglob("*")
+        nbytes = sum(each.stat().st_size for each in below if each.is_file())
+        lengths = zip(variable.shape, variable.chunk, strict=True)
+        return nbytes // max(1, math.prod(-(-n // length) for n, length in lengths))
 
     def put(
         self,

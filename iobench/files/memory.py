@@ -68,11 +68,16 @@ def own_pages(nbytes: int) -> NDArray[np.uint8]:
     """
     if nbytes < OWN_NBYTES:
         return np.empty(nbytes, dtype=np.uint8)
+    return np.frombuffer(anonymous_pages(nbytes), dtype=np.uint8)
+
+
+def anonymous_pages(nbytes: int) -> mmap.mmap:
+    """Return pages of this process, large ones where there are any; a forked child gets copies."""
     # Python's default are shared pages, which Linux makes no large ones of.
     pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a kernel without large pages: small ones do
         pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, dtype=np.uint8)
+    return pages
 
 
 def for_one_sample(nbytes: int) -> NDArray[np.uint8]:

@@ -153,22 +153,12 @@ def read_whole_files(paths: Sequence[str]) -> list[memoryview | None]:
     return result
 
 
-def file_nbytes(folder: str, name: str) -> int:
-    """Return the size of a file below a folder, 0 if it is not there; for a plan only."""
-    path = _listed(as_path(folder)) / name
-    return path.stat().st_size if path.exists() else 0
-
-
-@lru_cache(maxsize=32)
-def _listed(folder: Path) -> Path:
-    """Return a folder; a remote one as it was when it was first asked for, all below listed."""
-    return folder.with_listing() if isinstance(folder, URL) else folder
-
-
 def read_extents(
     extents: Sequence[FileRange[Any]], opened: Callable[[Any], OpenFile] = open_file
 ) -> list[memoryview]:
     """Read extents, neighbours at once; ``opened`` returns files of this machine."""
+    if not extents:
+        return []
     is_remote = any(is_url(path) for path in {path for path, _, _ in extents})
     joined = join_ranges(extents, REMOTE_GAP_NBYTES if is_remote else MERGE_GAP_NBYTES)
     buffers = _buffers([nbytes for (_, _, nbytes), _ in joined])

@@ -8,12 +8,10 @@ import numpy as np
 
 from iobench.chunks.decoded_chunks import ChunkRow, DecodedChunks, count_decoded, count_used
 from iobench.errors import StoreError
-from iobench.files.crc32c import crc32c
 from iobench.samples import SharedBytes
 from iobench.stores.extents import ExtentStore
-from iobench.stores.finished_store import read_checksums
 from iobench.stores.rounding import unpack
-from iobench.stores.verification import wrong_extent
+from iobench.stores.verification import ExtentChecks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +69,7 @@ class StoredSamples:
     def __init__(
         self, store: ChunkedStore, verify: bool = False, chunk_cache: DecodedChunks | None = None
     ) -> None:
-        self._store, self._verify = store, verify
+        self._store, self._checks = store, ExtentChecks(store) if verify else None
         decoder = store.decoder
         self._n_each = decoder.chunk_samples
         self._extents = {
@@ -79,10 +77,9 @@ class StoredSamples:
             for each in decoder.chunked_arrays()
         }
         self.chunk_cache = chunk_cache or DecodedChunks()
-        self._checksums: NDArray[np.uint32] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredSamples, (self._store, self._verify, self.chunk_cache)
+        return StoredSamples, (self._store, self._checks is not None, self.chunk_cache)
 
     def read(self, where: int) -> _StoredChunks:
         """Read what a sample needs and no thread has read or decoded already."""
@@ -98,17 +95,11 @@ class StoredSamples:
         raw = self._store.read([extents[number] for some in numbers for number in some])
         contents = iter(raw)
         result = [[next(contents) for _ in some] for some in numbers]
-        for some, stored in zip(numbers, result, strict=True) if self._verify else ():
-            for number, content in zip(some, stored, strict=True):
-                if crc32c(content) != self._known(len(extents))[first, number]:
-                    raise StoreError(wrong_extent(self._store, first, number))
+        if self._checks is not None:
+            for some, stored in zip(numbers, result, strict=True):
+                for number, content in zip(some, stored, strict=True):
+                    self._checks.compare([first], number, [content])
         return result
-
-    def _known(self, n_extents: int) -> NDArray[np.uint32]:
-        if self._checksums is None:
-            every = read_checksums(self._store.path, len(self._store) * n_extents)
-            self._checksums = every.reshape(-1, n_extents)
-        return self._checksums
 
     def decode(
         self, raw: _StoredChunks, where: int, out: Mapping[str, NDArray[Any]] | None = None

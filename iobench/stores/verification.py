@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -73,21 +73,39 @@ def verify_store(store: Store, *, workers: int = 1, progress: Progress | None = 
 
 
 def _damage(store: Store, name: str, shard: int | None) -> str:
-    """Return the first damaged sample of a shard in words, or the file where it is none."""
+    """Raise StoreError for the first damaged sample of a shard; else return the file in words."""
     where = "" if shard is None else f" of shard {shard}, outside its samples,"
     if shard is not None:
-        n_extents = len(store.extents(0))
-        checksums = read_checksums(store.path, len(store) * n_extents).reshape(-1, n_extents)
+        checks = ExtentChecks(store)
         ends = np.cumsum([each.n_samples for each in store.manifest.shards])
         for sample in range(ends[shard] - store.manifest.shards[shard].n_samples, ends[shard]):
-            data = store.read(store.extents(sample))
-            for number, expected in enumerate(checksums[sample].tolist()):
-                if crc32c(data[number]) != expected:
-                    return wrong_extent(store, sample, number)
+            for number, data in enumerate(store.read(store.extents(sample))):
+                checks.compare([sample], number, [data])
     return f"{store.path / name}: checksum of the file{where} is wrong; convert to a new folder"
 
 
-def wrong_extent(store: Store, sample: int, number: int) -> str:
+class ExtentChecks:
+    """The checksums that were written with a store, one for each extent."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        n_extents = len(store.extents(0)) if len(store) else 1
+        checksums = read_checksums(store.path, len(store) * n_extents)
+        self._known: NDArray[np.uint32] = checksums.reshape(len(store), n_extents)
+
+    def compare(
+        self, samples: Sequence[int] | NDArray[np.int64], number: int, *parts: Iterable[Any]
+    ) -> None:
+        """Raise StoreError unless an extent is as written; ``parts`` of it are by sample."""
+        checksums = [0] * len(samples)
+        for part in parts:
+            checksums = list(map(crc32c, part, checksums))
+        wrong = np.flatnonzero(np.array(checksums) != self._known[samples, number])
+        if wrong.size:
+            raise StoreError(_wrong_extent(self._store, int(samples[wrong[0]]), number))
+
+
+def _wrong_extent(store: Store, sample: int, number: int) -> str:
     """Return in words that a checksum is not that of an extent of a sample."""
     extent, last = store.extents(sample)[number], sample
     while last + 1 < len(store) and store.extents(last + 1)[number] == extent:

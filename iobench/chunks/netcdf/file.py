@@ -180,7 +180,10 @@ def _hdf5(path: Path, opened: SourceBytes, group: str) -> Iterator[tuple[Any, An
     h5py holds its lock while it waits for the thread of requests, and were that one to collect an
     object of h5py's, it would wait for the lock for ever.
     """
-    h5py, h5netcdf = _libraries()
+    h5py, h5netcdf = (
+        import_extra(name, "NetCDF files need h5py and h5netcdf", extra="netcdf")
+        for name in ("h5py", "h5netcdf")
+    )
     source: Any = opened.path if isinstance(opened, OpenFile) else opened.reader()
     collects = gc.isenabled() and source != opened.path
     try:
@@ -201,7 +204,9 @@ def _hdf5(path: Path, opened: SourceBytes, group: str) -> Iterator[tuple[Any, An
         raise
     except (OSError, RuntimeError, KeyError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        do = _to_open(error)
+        do = "fetch the file again"
+        if "unable to lock" in reason:
+            do = "it is locked: end the program that writes it, or set HDF5_USE_FILE_LOCKING=FALSE"
         if isinstance(error, ValueError | AttributeError):  # those are h5netcdf's
             do = "it is HDF5 and no NetCDF: write its variables to a new NetCDF file"
         raise FileFormatError(f"{path}: cannot be read as NetCDF: {reason}; {do}") from error
@@ -303,15 +308,3 @@ def _hdf5_storage(dataset: Any, shape: tuple[int, ...]) -> tuple[dict[str, Any],
     if masks.any():
         where["masks"] = masks
     return where, int((offsets + sizes).max(initial=0))
-
-
-def _to_open(error: BaseException) -> str:
-    if "unable to lock" in str(error):
-        return "it is locked: end the program that writes it, or set HDF5_USE_FILE_LOCKING=FALSE"
-    return "fetch the file again"
-
-
-def _libraries() -> tuple[Any, Any]:
-    text = "NetCDF files need h5py and h5netcdf"
-    h5py = import_extra("h5py", text, extra="netcdf")
-    return h5py, import_extra("h5netcdf", text, extra="netcdf")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import mmap
 import os
 import threading
 import weakref
@@ -24,9 +23,11 @@ import numpy as np
 import psutil
 
 from iobench.errors import OptionError, StorageError
+from iobench.files.memory import anonymous_pages
 from iobench.recording.clocks import now_ns
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable
 
     from numpy.typing import NDArray
@@ -40,28 +41,20 @@ MEMORY_SHARE: Final = 0.5
 
 
 class BatchMemory:
-    """Memory for one batch: anonymous pages of this process, large ones where there are any.
-
-    Private, so that a forked child gets copies and never writes into its parent's batches.
-    """
+    """Memory for one batch; a forked child gets copies and never writes into its parent's."""
 
     __slots__ = ("__weakref__", "freed_ns", "pages", "pinned")
 
     def __init__(self, nbytes: int, pages: mmap.mmap | None = None) -> None:
         self.freed_ns = 0  # when it last came back
         self.pinned: object = None  # keeps a registration with a driver as long as the memory
-        if pages is not None:
-            self.pages = pages
-            return
         try:
-            self.pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self.pages = anonymous_pages(nbytes) if pages is None else pages
         except OSError as error:
             raise StorageError(
                 f"no memory for a batch of {nbytes} bytes: {error.strerror}; take a smaller "
                 "batch_size or depth"
             ) from error
-        with suppress(OSError):  # a kernel without large pages: small ones do
-            self.pages.madvise(mmap.MADV_HUGEPAGE)
 
 
 class BatchLayout:

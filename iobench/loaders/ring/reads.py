@@ -13,20 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from iobench.errors import StoreError
-from iobench.files.crc32c import crc32c, crc32c_of_rows
 from iobench.recording.kinds import Kind
-from iobench.stores.finished_store import read_checksums
-from iobench.stores.verification import wrong_extent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from iobench.files.open_files import FileSet
     from iobench.loaders.ring.log import StageStopwatch
-    from iobench.stores.contract import Store
     from iobench.stores.extents import ExtentTable
 
 PIECE_NBYTES: Final = 512 << 10
@@ -48,32 +43,6 @@ Targets: TypeAlias = "Sequence[tuple[NDArray[np.uint8], slice]]"
 """Where the parts of an extent go: bytes by row of the batch, and which bytes of the extent."""
 
 
-class ExtentChecks:
-    """The checksums written with a store, compared while bytes are still in the cache."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        n_extents = len(store.extents(0)) if len(store) else 1
-        checksums = read_checksums(store.path, len(store) * n_extents)
-        self._known: NDArray[np.uint32] = checksums.reshape(len(store), n_extents)
-
-    def compare(self, sample: int, number: int, views: Iterable[Any]) -> None:
-        """Raise StoreError unless these bytes, in order, are that extent as it was written."""
-        crc = 0
-        for view in views:
-            crc = crc32c(view, crc)
-        if crc != self._known[sample, number]:
-            raise StoreError(wrong_extent(self._store, sample, number))
-
-    def compare_rows(
-        self, samples: NDArray[np.int64], number: int, extents: NDArray[np.uint8]
-    ) -> None:
-        """Raise StoreError unless these are the extents of those samples, side by side."""
-        wrong = crc32c_of_rows(extents) != self._known[samples, number]
-        if wrong.any():
-            raise StoreError(wrong_extent(self._store, int(samples[wrong][0]), number))
-
-
 @dataclass(frozen=True, slots=True)
 class ExtentGrid:
     """Extents of one number at equal distances: runs of samples, each in a file."""
@@ -90,9 +59,8 @@ class ExtentGrid:
         targets: Targets,
         files: FileSet,
         watch: StageStopwatch,
-        check: tuple[ExtentChecks, int] | None = None,
     ) -> None:
-        """Copy the extents of samples, from mappings; ``check`` has their number."""
+        """Copy the extents of samples, from mappings."""
         for run, rows in self._groups(samples):
             places = samples[rows] - self.firsts[run]
             count = int(self.firsts[run + 1] - self.firsts[run])
@@ -100,28 +68,14 @@ class ExtentGrid:
             source: NDArray[np.uint8] = np.ndarray(
                 (count, self.length), np.uint8, mapped, self.starts[run], (self.pitch, 1)
             )
-            if check is None:
-                is_whole = source.flags.c_contiguous and isinstance(rows, slice)
-                for target, part in targets:
-                    if is_whole and len(targets) == 1:
-                        # "clip": with "raise" NumPy gathers into a copy first.
-                        np.take(source, places, axis=0, out=target, mode="clip")
-                    else:
-                        _take(source[:, part], places, target, rows)
-                watch.end(Kind.READ, len(places) * self.length)
-                continue
-            # Whole extents are taken, checked, and parted while they are in the cache.
-            step = max(1, TAKEN_NBYTES // self.length)
-            for at in range(0, len(places), step):
-                chosen = places[at : at + step]
-                # One that is too large for the cache is copied from the mapping itself.
-                extents = source[chosen] if step > 1 else source[int(chosen[0])][None]
-                here = _cut(rows, at, len(chosen))
-                for target, part in targets:
-                    target[here] = extents[:, part]
-                watch.end(Kind.READ, extents.size)
-                check[0].compare_rows(samples[here], check[1], extents)
-                watch.end(Kind.VERIFY, extents.size)
+            is_whole = source.flags.c_contiguous and isinstance(rows, slice)
+            for target, part in targets:
+                if is_whole and len(targets) == 1:
+                    # "clip": with "raise" NumPy gathers into a copy first.
+                    np.take(source, places, axis=0, out=target, mode="clip")
+                else:
+                    _take(source[:, part], places, target, rows)
+            watch.end(Kind.READ, len(places) * self.length)
 
     def _groups(self, samples: NDArray[np.int64]) -> Iterator[tuple[int, _Rows]]:
         """Yield the runs these samples are of, and which of them are of each."""
@@ -187,7 +141,6 @@ def read_extents(
     targets: Mapping[int, Targets],
     files: FileSet,
     watch: StageStopwatch,
-    checks: ExtentChecks | None = None,
 ) -> None:
     """Read some of each sample's extents, by number, to rows; those side by side in one call."""
     numbers = np.array(list(targets))
@@ -201,18 +154,13 @@ def read_extents(
     places = order.tolist()
     for first, last in pairwise([0, *breaks.tolist(), len(places)]):
         begin, stop = int(offset[first]), int(end[last - 1])
-        of_each = []
-        for row, column in (divmod(place, len(numbers)) for place in places[first:last]):
-            number = int(numbers[column])
-            views = [target[row].data for target, _ in targets[number]]
-            of_each.append((int(samples[row]), number, views))
-        together = [view for *_, views in of_each for view in views]
-        files.opened(int(file[first])).fill_views(together, begin, stop)
+        views = [
+            target[row].data
+            for row, column in (divmod(place, len(numbers)) for place in places[first:last])
+            for target, _ in targets[int(numbers[column])]
+        ]
+        files.opened(int(file[first])).fill_views(views, begin, stop)
         watch.end(Kind.READ, stop - begin)
-        if checks is not None:
-            for each in of_each:
-                checks.compare(*each)
-            watch.end(Kind.VERIFY, stop - begin)
 
 
 def is_cached(table: ExtentTable, samples: NDArray[np.int64], files: FileSet) -> bool:

@@ -18,7 +18,7 @@ from iobench.loaders.ring.log import StageStopwatch
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.reads import (
     MIN_RUN,
-    ExtentChecks,
+    TAKEN_NBYTES,
     ask_for,
     find_grid,
     is_cached,
@@ -31,6 +31,7 @@ from iobench.stores.finished_store import open_store as open_finished
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.rounding import unpack
 from iobench.stores.tfrecord import decode_varint_rows
+from iobench.stores.verification import ExtentChecks
 
 if TYPE_CHECKING:
     import os
@@ -221,7 +222,7 @@ class DecodeReader:
     ) -> Iterator[memoryview]:
         for number, data in enumerate(extents):
             if self._checks is not None:
-                self._checks.compare(sample, number, [data])
+                self._checks.compare([sample], number, [data])
                 watch.end(Kind.VERIFY, len(data))
             yield data
 
@@ -263,7 +264,16 @@ class PlainReader:
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill ``rows``; see `Reader`."""
-        watch = StageStopwatch(log)
+        watch, step = StageStopwatch(log), len(samples)
+        if self._checks is not None:  # while what was read is in the cache
+            step = max(1, TAKEN_NBYTES // max(1, int(self._lengths.sum())))
+        for start in range(0, len(samples), step):
+            some = slice(start, start + step)
+            here = {name: values[some] for name, values in rows.items()}
+            self._fill_some(samples[some], here, watch)
+        watch.emit()
+
+    def _fill_some(self, samples: NDArray[np.int64], rows: Rows, watch: StageStopwatch) -> None:
         fits = (self._table.length[samples] == self._lengths).all(axis=1)
         if fits.all():
             fits = self._fill(samples, rows, watch)
@@ -273,7 +283,6 @@ class PlainReader:
             one = slice(row, row + 1)
             here = {name: values[one] for name, values in rows.items()}
             self._others.fill_rows(samples[one], here, watch)
-        watch.emit()
 
     def _fill(
         self, samples: NDArray[np.int64], rows: Rows, watch: StageStopwatch
@@ -294,10 +303,14 @@ class PlainReader:
             ask_for(self._table, samples, self._files)
         for number, grid in enumerate(grids):
             if grid is not None:
-                check = None if self._checks is None else (self._checks, number)
-                grid.copy(samples, targets.pop(number), self._files, watch, check)
-        if targets:
-            read_extents(self._table, samples, targets, self._files, watch, self._checks)
+                grid.copy(samples, targets[number], self._files, watch)
+        left = {n: each for n, each in targets.items() if not grids or grids[n] is None}
+        if left:
+            read_extents(self._table, samples, left, self._files, watch)
+        if self._checks is not None:
+            for number, parts in targets.items():
+                self._checks.compare(samples, number, *(part for part, _ in parts))
+            watch.end(Kind.VERIFY, count * int(self._lengths.sum()))
         for variable in self._packed:
             row, numbers = rows[variable.name], row_bytes[variable.name]
             assert variable.packed is not None
