@@ -248,6 +248,23 @@ def places_touched(chunk: Place, start: Place, stop: Place) -> Iterator[Place]:
     return itertools.product(*(range(a // length, -(-b // length)) for a, b, length in ends))
 
 
+def parts_touched(
+    chunk: Place, start: Sequence[int], stop: Sequence[int]
+) -> Iterator[tuple[tuple[int, slice, slice], ...]]:
+    """Yield of the same chunks along each dimension the place, and what of the range is there.
+
+    That is a slice of the range, and one of the chunk.
+    """
+    overlaps = []
+    for a, b, length in zip(start, stop, chunk, strict=True):
+        firsts = range(a // length * length, b, length)
+        ends = [(first, max(first, a), min(first + length, b)) for first in firsts]
+        overlaps.append(
+            [(n // length, slice(c - a, d - a), slice(c - n, d - n)) for n, c, d in ends]
+        )
+    return itertools.product(*overlaps)
+
+
 def fits(out: NDArray[Any] | None, shape: Place, dtype: str | np.dtype[Any]) -> bool:
     """Return whether an array of this shape and dtype can be made in ``out``."""
     return (
@@ -274,19 +291,14 @@ def _joined(
         values = out.reshape(box.lengths)
     else:
         values = array_for_one_sample(box.lengths, dtype)
-    overlaps = []
-    for a, b, length in zip(box.start, box.stop, chunk, strict=True):
-        firsts = range(a // length * length, b, length)
-        ends = [(first, max(first, a), min(first + length, b)) for first in firsts]
-        overlaps.append([(slice(c - a, d - a), slice(c - n, d - n)) for n, c, d in ends])
-    both = itertools.product(*overlaps)
-    for place, pairs in zip(places_touched(chunk, box.start, box.stop), both, strict=True):
-        target = values[tuple(pair[0] for pair in pairs) or ...]  # a number is an array, too
+    for parts in parts_touched(chunk, box.start, box.stop):
+        place, outer, inner = zip(*parts, strict=True) if parts else ((), ..., ())
+        target = values[outer]  # a number is an array, too
         decoded = chunk_at(place, target if fits(target, chunk, values.dtype) else None)
         if decoded is None:
             target[...] = box.variable.fill
         elif decoded is not target:
-            target[...] = decoded[tuple(pair[1] for pair in pairs)]
+            target[...] = decoded[inner]
     return out if out is not None and is_usable else values.reshape(box.shape)
 
 

@@ -293,9 +293,9 @@ class DecodedChunks:
 
     def _sort_uses(self, uses: dict[ChunkRow, int]) -> None:
         """Find anew which row is needed last, without what is outdated."""
-        self._uses = uses
-        self._farthest = [(-use, row) for row, use in self._uses.items()]
-        heapq.heapify(self._farthest)
+        self._uses, self._farthest = {}, []
+        for row, use in uses.items():
+            self._note_use(row, use)
 
     def take(
         self,
@@ -311,7 +311,6 @@ class DecodedChunks:
             if self._order is not None and not self._order.ask(sample[0], sample[1:]):
                 # Somebody goes another way: what was said of the order is worth nothing any more.
                 self._order = None
-                self._sort_uses(dict.fromkeys(self._rows, 0))
         while True:
             claim, chunks, mine = _Claim(), [], []
             with _lock:

@@ -151,13 +151,8 @@ class _LockFile:
             if state.st_size or self._empty != (state.st_ino, state.st_mtime_ns):
                 self._empty = state.st_ino, state.st_mtime_ns
                 self._patience = Budget(EMPTY_S)
-            elif self._patience.spent:
-                aside = f"{self._path.name}.break.{os.getpid()}.{secrets.token_hex(16)}"
-                taken = self._path.rename(self._path.with_name(aside))
-                if taken.stat().st_size:  # somebody else was faster, and holds it
-                    with suppress(FileExistsError):
-                        self._path.hardlink_to(taken)
-                taken.unlink()
+            elif self._patience.spent:  # who made it meanwhile finds out with its next heartbeat
+                self._path.unlink()
 
     def is_held(self) -> bool:
         return not self._is_lost and self._lease.is_lock_held_by_us

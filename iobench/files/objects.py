@@ -77,6 +77,7 @@ _REASONS: Final = {
     "TimedOut": "no answer in time",
     "UnexpectedEof": "the answer ends early; try again",
     "non-partial": WHOLE,
+    "Range request not supported": WHOLE,
     "InvalidCertificate": "its certificate is not trusted; name a PEM file as SSL_CERT_FILE",
     "without LOCATION": "the bucket is in another region; name it as AWS_REGION",
     "MissingAccount": "no account; name it as AZURE_STORAGE_ACCOUNT_NAME",
@@ -336,7 +337,7 @@ def status_of(error: BaseException) -> str:
 async def _get(url: URL, start: int = 0, end: int | None = None) -> Any:
     """Return bytes of an object, fewer where it ends before; of one version, if its ETag is strong.
 
-    A server that ignores the range is refused, unless it sends no more than was asked for.
+    A server that ignores the range is refused.
     """
     store, name = store_of(url)
     obstore = library(url)
@@ -346,10 +347,6 @@ async def _get(url: URL, start: int = 0, end: int | None = None) -> Any:
         if part and not only:  # half the work
             return await obstore.get_range_async(store, name, start=start, end=end)
         answer = await obstore.get_async(store, name, options={**only, **part})
-    except obstore.exceptions.NotSupportedError:
-        answer = await obstore.get_async(store, name, options=only)
-        if start or answer.meta["size"] > (end or 0):
-            raise StorageError(WHOLE) from None
     except obstore.exceptions.GenericError as error:
         if status_of(error).startswith("416"):  # it ends before
             return b""

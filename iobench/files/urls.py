@@ -106,10 +106,6 @@ class URL(_Base):
         url._state, url._listing = state, self._listing
         return url
 
-    def with_state(self, state: ObjectStat) -> URL:
-        """Return the URL as it was when it was asked for."""
-        return self.with_path(self._path, state)
-
     def __str__(self) -> str:
         return shown_url(self.with_secrets())
 
@@ -235,7 +231,7 @@ class URL(_Base):
 
     def looked_up(self) -> URL:
         """Return it as it is now: what it says of itself costs no further requests."""
-        return self.with_state(URL(self.with_secrets()).stat())
+        return self.with_path(self._path, URL(self.with_secrets()).stat())
 
     def with_listing(self) -> URL:
         """Return it with all that is below listed once, so that no size has to be asked for."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from iobench.chunks.boxes import places_touched
+from iobench.chunks.boxes import parts_touched
 from iobench.errors import OptionError, StoreError
 from iobench.files.ranges import FileRange
 from iobench.loaders.ring.buffers import ScratchBytes, ScratchRows
@@ -212,20 +212,15 @@ class StoredVariable:
         array, strides = self.array, self.strides
         begin = self.cut.starts(corner)
         end = [start + size for start, size in zip(begin, self.cut.sizes, strict=True)]
-        for place in places_touched(array.chunk, tuple(begin), tuple(end)):
-            number = 0
-            inner, outer = [], []
-            for p, a, b, n, c in zip(place, begin, end, array.shape, array.chunk, strict=True):
-                number = number * -(-n // c) + p
-                low, high = max(a, p * c), min(b, (p + 1) * c)
-                inner.append(slice(low - p * c, high - p * c))
-                outer.append(slice(low - a, high - a))
-            index: Any = (*outer, ...)
-            part = target[index]
+        for parts in parts_touched(array.chunk, begin, end):
+            number, inner = 0, tuple(each for *_, each in parts)
+            for (place, *_), n, c in zip(parts, array.shape, array.chunk, strict=True):
+                number = number * -(-n // c) + place
+            part = target[(*(outer for _, outer, _ in parts), ...)]
             extent = array.extent + number * array.is_encoded
             file, offset, nbytes = places[extent]
             if array.is_encoded:
-                chunk = array, extent, tuple(inner), sample
+                chunk = array, extent, inner, sample
                 yield BoxRange(file, offset, nbytes, part, (), chunk)
                 continue
             offset += self.start + number * array.chunk_nbytes
