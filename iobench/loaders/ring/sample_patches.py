@@ -216,7 +216,8 @@ class StoredVariable:
             number, inner = 0, tuple(each for *_, each in parts)
             for (place, *_), n, c in zip(parts, array.shape, array.chunk, strict=True):
                 number = number * -(-n // c) + place
-            part = target[(*(outer for _, outer, _ in parts), ...)]
+            index: Any = (*(outer for _, outer, _ in parts), ...)
+            part = target[index]
             extent = array.extent + number * array.is_encoded
             file, offset, nbytes = places[extent]
             if array.is_encoded:
