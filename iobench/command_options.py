@@ -480,10 +480,6 @@ OPTIONS: Final = {
         ),
         JSON,
     ),
-    "cache": (
-        CommandOption("--store-dir", "Also look here. [default: $IOBENCH_STORE_DIR, ...]", "path"),
-        JSON,
-    ),
     "doctor": (JSON,),
 }
 """The options of each command, in the order of its help."""

@@ -333,7 +333,6 @@ FOR_OTHERS = {
         ("--help", {"rich", "numpy", "psutil", "asyncio"}),
         ("doctor", {"numpy", "psutil", "asyncio"}),
         ("list", NOT_OF_NUMPY),
-        ("cache", NOT_OF_NUMPY),
         ("report RUN", NOT_OF_NUMPY | FOR_OTHERS),
     ],
 )

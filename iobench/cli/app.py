@@ -131,7 +131,6 @@ COMMANDS: Final = {
         "Say how fast the files of a folder can be read, and by what: device, server or cache.",
         (Argument("path", "PATH", "A folder of existing files, or one of them."),),
     ),
-    "cache": Text("installation", "List what iobench made with its owner and age."),
     "doctor": Text(
         "installation",
         "Find every optional library and CliMetLab plugin, and say what installs those missing.",

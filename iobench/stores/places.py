@@ -1,14 +1,12 @@
-"""Where iobench puts what it makes (stores, stand-ins, indexes, copies), and finding it again.
+"""Where iobench puts what it makes (stores, stand-ins, indexes, copies).
 
-Every item is a folder with a mark in it that iobench wrote when the folder was new; nothing
-without that mark is ever listed.
+Every item is a folder with a mark in it that iobench wrote when the folder was new.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import pwd
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -30,14 +28,13 @@ from iobench.json_files import read_json
 from iobench.stores.manifest import checked_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 ItemKind = Literal["store", "probe", "stand-in", "index", "staged"]
 MARK_NAME: Final = ".iobench-item.json"
 ENVIRONMENT_NAME: Final = "IOBENCH_STORE_DIR"
 TEMPORARY: Final = ("SCRATCH", "TMPDIR")
 """Variables that name folders for files of some days."""
-MAX_DEPTH: Final = 3
 SUBFOLDERS: Final = ("stores", "stand-ins", "indexes")
 """Of a place, with a folder for each item in them."""
 
@@ -47,18 +44,6 @@ class Place(msgspec.Struct, frozen=True):
 
     path: Path  # exists and is writable
     notice: str = ""  # what the user should know before it fills: that it is in their home
-
-
-class Item(msgspec.Struct, frozen=True):
-    """Something iobench made: a folder with its mark."""
-
-    path: Path
-    kind: str
-    title: str
-    nbytes: int  # what its files hold
-    owner: str  # whose mark it is
-    is_mine: bool
-    changed_ns: int  # the last of its files, since the epoch
 
 
 def choose_place(*, store_dir: Path | None = None) -> Place:
@@ -188,35 +173,3 @@ def list_places(*, store_dir: Path | None = None) -> list[Path]:
     return [path for path, _ in _candidates(store_dir) if path.is_dir()]
 
 
-def list_items(places: Sequence[Path]) -> list[Item]:
-    """Return everything iobench made in these folders, by path."""
-    by_path = {path.resolve(): path for place in places for path in _marked(place, MAX_DEPTH)}
-    return [_item(path) for path in sorted(by_path.values())]
-
-
-def _marked(folder: Path, depth: int) -> Iterator[Path]:
-    with suppress(OSError):
-        if (folder / MARK_NAME).is_file():
-            yield folder
-        elif depth:
-            for entry in folder.iterdir():
-                if entry.is_dir() and not entry.is_symlink():
-                    yield from _marked(entry, depth - 1)
-
-
-def _item(path: Path) -> Item:
-    nbytes = changed_ns = 0
-    for file in path.rglob("*"):
-        with suppress(OSError):
-            status = file.lstat()
-            if not file.is_dir():
-                nbytes += status.st_size
-                changed_ns = max(changed_ns, status.st_mtime_ns)
-    uid = -1
-    with suppress(OSError):
-        uid = (path / MARK_NAME).stat().st_uid
-    try:
-        owner = pwd.getpwuid(uid).pw_name
-    except (KeyError, OverflowError):  # a user of another machine, or of none any more
-        owner = str(uid)
-    return Item(path, *mark_of(path), nbytes, owner, uid == os.geteuid(), changed_ns)

@@ -1,15 +1,11 @@
-"""``iobench info`` says what a dataset, a store and a file are; ``cache`` what iobench has made."""
+"""``iobench info`` says what a dataset, a store and a file are."""
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
-import pwd
 import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -116,43 +112,12 @@ def test_chunks_and_codecs_of_a_file_are_told(told, tmp_path):
     assert "\x1b" not in told(tmp_path / "a.nc", json_too=False)
 
 
-# -- what iobench has made ----------------------------------------------------------------
-
-
-@pytest.fixture
-def made():
-    """A folder in which iobench has made a stand-in, which others may read."""
-    with folder_for_all() as folder:
-        assert main(["synthesize", "maelstrom-ens10", str(folder / "mine"), "--tiny"]) == 0
-        yield folder
-
-
-def test_what_was_made_is_listed_with_its_owner_and_age(made, capsys):
-    """Known truth: what was last written 40 days ago."""
-    then_ns = time.time_ns() - 40 * 86_400 * 10**9
-    for file in (made / "mine").rglob("*"):
-        os.utime(file, ns=(then_ns, then_ns))
-    capsys.readouterr()
-    assert main(["cache", "--store-dir", str(made / "x" / ".." / "."), "--json"]) == 0
-    items = json.loads(capsys.readouterr().out)["items"]
-    (item,) = (each for each in items if Path(each["path"]).is_relative_to(made))
-    assert item["path"] == str(made / "mine")  # not by way of x/..
-    assert (item["kind"], item["nbytes"] > 1_000_000) == ("stand-in", True)
-    assert (item["owner"], item["is_mine"]) == (pwd.getpwuid(os.geteuid()).pw_name, True)
-    assert item["changed_ns"] == then_ns
-
-
 @pytest.mark.long
-def test_what_is_of_another_user_is_told(made):
-    told = as_other_user(made, sys.executable, "-m", "iobench", "cache", "--store-dir", str(made))
-    assert told.returncode == 0, told.stderr
-    assert f"of {getpass.getuser()}" in told.stdout
-
-
-@pytest.mark.long
-def test_a_user_without_name_and_home_has_a_place_too(made):
+def test_a_user_without_name_and_home_has_a_place_too():
     """As a container's, told by a number alone."""
     run = [sys.executable, "-m", "iobench", "profile", "maelstrom-ens10"]
-    found = as_other_user(made, *run, "--data-dir", made / "mine", "--batches", "3", user=54321)
+    with folder_for_all() as made:
+        assert main(["synthesize", "maelstrom-ens10", str(made / "mine"), "--tiny"]) == 0
+        found = as_other_user(made, *run, "--data-dir", made / "mine", "--batches", "3", user=54321)
     assert found.returncode == 0, found.stderr
     shutil.rmtree(Path(tempfile.gettempdir(), "iobench-54321"), ignore_errors=True)

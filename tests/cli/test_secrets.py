@@ -87,7 +87,6 @@ limits URL
 limits RUN --request URL
 synthesize URL NEW
 synthesize maelstrom-yr URL --tiny
-cache --store-dir URL
 doctor URL
 suite URL --dry-run
 suite quick --dry-run --json --set dataset=URL
@@ -213,7 +212,6 @@ DONE_WITH_IT = (
     "advise MADE",
     "check MADE --counts counts.json --update",
     "simulate MADE",
-    "cache --json",
     "list --json",
 )
 

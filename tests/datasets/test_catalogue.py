@@ -22,7 +22,6 @@ from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.setup_processes import run_jobs
 from iobench.datasets.source_files import inspect_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError, WorkerError
-from iobench.stores.places import list_items
 
 LONG_AGO = 1_600_000_000 * 10**9
 
@@ -161,12 +160,6 @@ def test_what_cannot_be_kept_is_found_each_time(files, kept, tmp_path):
         part.rmdir() if part.is_dir() else part.unlink()
         make(part)
         assert contents(files, kept) == [file.read_bytes() for file in files]
-
-
-def test_iobench_cache_lists_it(files, kept):
-    contents(files, kept)
-    [item] = list_items([kept])
-    assert item.kind == "index"
 
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
