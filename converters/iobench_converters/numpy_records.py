@@ -60,7 +60,6 @@ class NumpyFormat:
 
     name: str = "numpy"
     version: int = 1
-    option_names: tuple[str, ...] = ()
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the shard that does not fit."""
@@ -82,12 +81,16 @@ class NumpyFormat:
         table = ExtentTable.of_shards(path, manifest.shards, offsets, nbytes, file_numbers=numbers)
         return ExtentStore(path, manifest, table=table, decode=ArrayDecoder(manifest.spec))
 
-    def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
-        """Return what lays samples side by side out as they are in the files."""
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Raise OptionError for any."""
         if options:
             raise OptionError(
                 f"format numpy has no options, got {sorted(options)[0]!r}; --to zarr has some"
             )
+
+    def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:
+        """Return what lays samples side by side out as they are in the files."""
+        self.check_options(options)
         [dtype, *_] = file_dtypes(spec)
 
         def encode(rows: Mapping[str, NDArray[Any]]) -> EncodedStack:

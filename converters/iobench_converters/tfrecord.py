@@ -70,7 +70,6 @@ class TFRecordFormat:
 
     name: str = "tfrecord"
     version: int = 1
-    option_names: tuple[str, ...] = ("encoding",)
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the shard that does not fit."""
@@ -81,7 +80,7 @@ class TFRecordFormat:
         return ExtentStore(path, manifest, table=table, decode=ExampleDecoder(manifest.spec))
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Raise OptionError for a value that there is not."""
+        """Raise OptionError for one that there is not."""
         _encoding(options)
 
     def encoder(self, spec: SampleSpec, options: Mapping[str, str]) -> Encode:

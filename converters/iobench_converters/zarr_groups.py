@@ -40,7 +40,6 @@ from iobench.stores import (
     write_atomically,
 )
 from iobench_converters.zarr_metadata import (
-    OPTION_NAMES,
     ArrayLayout,
     ZarrOptions,
     array_metadata,
@@ -83,7 +82,6 @@ class ZarrFormat:
 
     name: str = "zarr"
     version: int = 1
-    option_names: tuple[str, ...] = OPTION_NAMES
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the file that does not fit."""
@@ -138,7 +136,7 @@ class ZarrFormat:
         return ZarrOptions.parse(options).chunk_samples
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Raise OptionError for a value that there is not."""
+        """Raise OptionError for one that there is not."""
         ZarrOptions.parse(options)
 
     def renamed(self, spec: SampleSpec) -> Mapping[str, str]:

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 CODEC: Final = "codec"
 INNER_CHUNK: Final = "inner-chunk"
 CHUNK_SAMPLES: Final = "chunk-samples"
-OPTION_NAMES: Final = (CODEC, INNER_CHUNK, CHUNK_SAMPLES)
 _WHOLE = re.compile(r"[1-9][0-9]{0,17}")
 MAX_FOLDER_NBYTES: Final = 200
 """Of a folder's name; file systems take 255."""
@@ -67,7 +66,7 @@ class ZarrOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ZarrOptions:
         """Return what ``codec=...``, ``inner-chunk=y=256,x=256``, ``chunk-samples=8`` say."""
-        if unknown := sorted(set(options) - {*OPTION_NAMES}):
+        if unknown := sorted(set(options) - {CODEC, INNER_CHUNK, CHUNK_SAMPLES}):
             raise OptionError(
                 f"format zarr: {unknown[0]!r} is no option; there are codec=NAME:PARAMETER=VALUE,"
                 "..., inner-chunk=DIM=LENGTH,..., chunk-samples=N"

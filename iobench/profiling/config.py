@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -60,19 +60,15 @@ class FormatChoice(msgspec.Struct, frozen=True):
                 )
             return cls(name, item)
         fmt = find_format(name)
-        of_format: Sequence[str] | None = getattr(fmt, "option_names", None)
         values: dict[str, list[str]] = {}
         for key, value in options:
-            known = [*(of_format or ()), *OF_VALUES, SHARD_SIZE]
-            if of_format is not None and key not in known:
-                raise unknown_name(f"option of --format {name}", key, known)
             values.setdefault(key, []).append(value)
             if len(values[key]) > 1 and key not in OF_VALUES:
                 raise OptionError(f"--format {item}: {key} is given twice; give it once")
         own = {key: each[0] for key, each in values.items() if key not in (*OF_VALUES, SHARD_SIZE)}
-        if (check := getattr(fmt, "check_options", None)) is not None:
-            check(own)
         try:
+            if (check := getattr(fmt, "check_options", None)) is not None:
+                check(own)
             encoding = Encoding.parse(
                 dtype=values.get("dtype", ()),
                 ranges=values.get("range", ()),

@@ -38,10 +38,8 @@ class Format(Protocol):
         As registered.
     version : int
         Version of its layout; stores of a later one are refused.
-    option_names : tuple of str, optional
-        The options that its writer knows: others are refused before anything is read.
     check_options : callable, optional
-        Takes the options, and raises OptionError for a value that no sample could have.
+        Takes the options; raises OptionError for one that there is not, before anything is read.
     renamed : callable, optional
         Takes the spec, and returns what variables are called whose names the container cannot have.
     chunk_samples : callable, optional

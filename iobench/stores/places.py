@@ -171,5 +171,3 @@ def conversion_s(path: Path) -> float | None:
 def list_places(*, store_dir: Path | None = None) -> list[Path]:
     """Return the existing folders in which `choose_place` may have put something."""
     return [path for path, _ in _candidates(store_dir) if path.is_dir()]
-
-
