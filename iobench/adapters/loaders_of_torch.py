@@ -1,6 +1,6 @@
 """Adapter to loaders of torch's tensors that are not torch's own, and to Lightning's evaluations.
 
-What a loop waits for torchdata.nodes' and physicsnemo's loaders is opaque loading: which of their
+What a loop waits for torchdata's and physicsnemo's loaders is opaque loading: which of their
 threads made a batch is not known. Lightning never asks for the end of a validation's pass.
 """
 
@@ -20,6 +20,7 @@ OBSERVING: Final = "iobench.torch.observing"
 CLASSES: Final = {
     "physicsnemo.datapipes.dataloader": "DataLoader",
     "torchdata.nodes.loader": "Loader",
+    "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
 }
 
 

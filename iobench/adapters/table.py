@@ -169,6 +169,7 @@ SPECIAL: Final[Mapping[str, str]] = {
     "selectors": "handed_batches",
     "threading": "handed_batches",
     "torchdata.nodes.loader": "loaders_of_torch",
+    "torchdata.stateful_dataloader.stateful_dataloader": "loaders_of_torch",
     "zarr": "zarr_arrays",
 }
 """Module: the module here whose ``adapt`` does what a row cannot say."""

@@ -8,11 +8,8 @@ from typing import Final
 
 from iobench.adapters.patches import Patches
 
-STATEFUL: Final = "torchdata.stateful_dataloader"
-
 _lock: Final = threading.RLock()
 _patches: Final = Patches()
-_patched: Final[set[type]] = set()
 
 
 def install() -> None:
@@ -21,12 +18,9 @@ def install() -> None:
 
     training_hooks.install()
     device_moves.install()
-    stateful = getattr(sys.modules.get(STATEFUL), "StatefulDataLoader", None)
     with _lock:
-        for kind in (sys.modules["torch.utils.data"].DataLoader, stateful):
-            if kind is not None and kind not in _patched:
-                _patched.add(kind)
-                _patches.put(kind, "__iter__", observing.observed)
+        if not _patches:
+            _patches.put(sys.modules["torch.utils.data"].DataLoader, "__iter__", observing.observed)
 
 
 def uninstall() -> None:
@@ -37,4 +31,3 @@ def uninstall() -> None:
     training_hooks.uninstall()
     with _lock:
         _patches.take_back()
-        _patched.clear()

@@ -374,9 +374,19 @@ def test_accelerate(tmp_path):
     holds(tmp_path / "run", expected, [(6, True)] * 2, 6, batches=2)
 
 
+@pytest.fixture
+def everywhere():
+    """See loaders that are not torch's own as in a script under ``iobench run``."""
+    install(where="everywhere")
+    yield
+    uninstall()
+
+
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_stateful_loader_goes_on_where_it_was_and_its_pass_is_no_whole_epoch(tmp_path, workers):
+def test_a_stateful_loader_goes_on_where_it_was_and_its_pass_is_no_whole_epoch(
+    tmp_path, everywhere, workers
+):
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="its state is saved")
 
     def loader():
@@ -398,24 +408,20 @@ def test_a_stateful_loader_goes_on_where_it_was_and_its_pass_is_no_whole_epoch(t
     assert told == "workers: StatefulDataLoader makes iterators of its own"
 
 
-def test_passes_over_torchdatas_own_loader_are_opaque_loading(tmp_path):
+def test_passes_over_torchdatas_own_loader_are_opaque_loading(tmp_path, everywhere):
     nodes = pytest.importorskip("torchdata.nodes", reason="torchdata")
     samples = TensorDataset(torch.ones(12, 3))
     source = nodes.MapStyleWrapper(samples, torch.utils.data.SequentialSampler(samples))
     source = nodes.ParallelMapper(source, lambda each: each[0], num_workers=1, method="thread")
     loader = nodes.Loader(nodes.Prefetcher(nodes.Batcher(source, 2), prefetch_factor=2))
     weight, optimizer = weight_and_optimizer()
-    install(where="everywhere")
-    try:
-        with iobench.record(tmp_path / "run"):
-            for _ in range(2):
-                iterator = iter(loader)
-                for batch in iterator:
-                    (torch.stack(batch) * weight).sum().backward()
-                    optimizer.step()
-                assert iterator.state_dict()["num_yielded"] == 6
-    finally:
-        uninstall()
+    with iobench.record(tmp_path / "run"):
+        for _ in range(2):
+            iterator = iter(loader)
+            for batch in iterator:
+                (torch.stack(batch) * weight).sum().backward()
+                optimizer.step()
+            assert iterator.state_dict()["num_yielded"] == 6
     rank = Run(tmp_path / "run").of_rank()
     (found,) = rank.exposure.loaders
     assert (found.kind, found.n_batches) == ("torchdata.nodes.loader.Loader", 12)

@@ -34,7 +34,6 @@ AFTER = {
     "multiprocessing.util": "",
     "torch": "torch",
     "torch.utils.data": "torch",
-    "torchdata.stateful_dataloader": "torch",
     "tensorflow": "tensorflow",
     "keras": "tensorflow",
     "grain": "grain",
