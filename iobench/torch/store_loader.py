@@ -59,7 +59,7 @@ class StoreLoader(RingLoader):
         As `iobench.loader`.
     """
 
-    batch_sampler = None
+    batch_sampler = None  # Lightning asks for it beside `sampler`
 
     @with_options
     def __init__(
