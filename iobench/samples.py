@@ -84,6 +84,8 @@ class Variable(msgspec.Struct, frozen=True):
     packed: Packed | None = None
 
     def __post_init__(self) -> None:
+        if not self.name:
+            raise SampleError("a variable has no name; give each one, or leave it out")
         if len(self.dims) != len(self.shape):
             raise SampleError(
                 f"variable {self.name!r}: {len(self.shape)} axes need {len(self.shape)} dimension "

@@ -40,6 +40,7 @@ def test_byte_order_has_one_spelling_and_channels_may_be_the_last_axis():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
+        ({"name": ""}, "has no name"),
         ({"dims": ("lat",)}, "dimension names"),
         ({"channels": ("a",)}, "channel names"),
         ({"shape": (2, 4), "dims": ("y", "channel"), "channels": ("a", "b")}, "channel names"),

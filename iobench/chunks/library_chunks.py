@@ -32,8 +32,8 @@ LIBRARIES: Final = {
 }
 """The module whose ``read_part(file, variable, start, stop)`` returns numbers of a variable."""
 NOT_READ: Final = (
-    ValueError, RuntimeError, KeyError, IndexError, TypeError, EOFError, MemoryError, zlib.error,
-    zipfile.BadZipFile,
+    ValueError, RuntimeError, KeyError, IndexError, TypeError, AttributeError, EOFError,
+    MemoryError, OverflowError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 """What libraries raise of files they cannot read."""
 

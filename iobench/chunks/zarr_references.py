@@ -118,6 +118,9 @@ def _located(array: ChunkedVariable, places: Iterator[_Place], references: Path)
     inline = bytearray()
     for number, file, offset, nbytes, content in places:
         if file:
+            ends = offset, nbytes
+            if "\0" in file or any(type(each) is not int or each < 0 for each in ends):
+                raise ValueError(f"a chunk of {array.name!r} is {[file, *ends]!r:.80}")
             numbers[number] = files.setdefault(file, len(files))
             offsets[number], sizes[number] = offset, nbytes
         else:

@@ -129,15 +129,20 @@ def reasons(file: SourceFile, selection: Selection, dims: Sequence[str]) -> dict
             return "not asked for"
         if each.name in helpers:
             return "a coordinate"
-        return lacking(along, each.dims) if along or each.dims else "a single number"
+        if along or each.dims or EACH_FILE in dims:
+            return lacking(along, each.dims)
+        return "a single number"
 
     return {name: reason(each) for name, each in file.variables.items()}
 
 
 def lacking(dims: Sequence[str], there: Sequence[str]) -> str:
-    """Return which dimension a variable lacks of the samples', in words; ``""`` if none."""
-    missing = [dim for dim in dims if dim not in there]
-    return f"lacks the dimension {missing[0]}" if missing else ""
+    """Return which dimension of the samples a variable has not once, in words; ``""`` if none."""
+    other = {dim: there.count(dim) for dim in dims if there.count(dim) != 1}
+    if not other:
+        return ""
+    dim, times = next(iter(other.items()))
+    return f"has the dimension {dim} {times} times" if times else f"lacks the dimension {dim}"
 
 
 def _with_reasons(names: Iterable[str], reasons: Mapping[str, str]) -> str:
@@ -148,8 +153,8 @@ def helper_names(file: SourceFile) -> set[str]:
     """Return the names of variables that only describe others."""
     names = {name for name in file.variables if name in file.dims}
     for variable in file.variables.values():
-        for key in ("coordinates", "bounds"):
-            names.update(variable.attributes.get(key, "").split())
+        for key in ("coordinates", "bounds", "grid_mapping"):
+            names.update(variable.attributes.get(key, "").replace(":", " ").split())
     return names
 
 

@@ -222,7 +222,7 @@ def inspect_files(
     if kind not in IN_GROUPS and group:
         raise FileFormatError(f"{files[0]}: has no group {group!r}: {kind} has none")
     inspect = WHOLE.get(kind) or functools.partial(IN_GROUPS[kind], group=group)
-    inspection = Inspection(f"{kind} 9 {group}", inspect, SourceFile)
+    inspection = Inspection(f"{kind} 10 {group}", inspect, SourceFile)
     return catalogued(files, inspection, cache_dir=cache_dir, progress=progress)
 
 

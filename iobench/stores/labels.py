@@ -261,5 +261,5 @@ def decodable_attributes(attributes: Mapping[str, Any], values: NDArray[Any]) ->
     """
     is_time = "since" in str(attributes.get("units", "")) and values.dtype.kind in "iuf"
     if not is_time or coordinate_times(values, attributes) is not None:
-        return dict(attributes)
+        return {key: each for key, each in attributes.items() if key != "calendar" or each}
     return {UNDECODED_UNITS if key == "units" else key: each for key, each in attributes.items()}

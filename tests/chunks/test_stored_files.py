@@ -350,7 +350,9 @@ def test_groups_and_texts_are_listed_and_a_group_may_be_named(tmp_path):
         inspect_netcdf(path, "weather")
 
 
-def test_numbers_in_other_files_are_not_read(tmp_path):
+def test_numbers_in_other_files_or_of_other_types_are_not_read(tmp_path):
+    with h5py.File(tmp_path / "other.nc", "w") as file:
+        file["g/v"] = np.arange(4.0)
     (tmp_path / "beside.bin").write_bytes(np.arange(4, dtype="<f4").tobytes())
     layout = h5py.VirtualLayout((4,), "<f4")
     layout[:] = h5py.VirtualSource(tmp_path / "x.nc", "time", (4,))
@@ -364,8 +366,23 @@ def test_numbers_in_other_files_are_not_read(tmp_path):
         }
         for each in named.values():
             each.dims[0].attach_scale(file["time"])
+        named["linked"] = file["linked"] = h5py.ExternalLink("other.nc", "g/v")
+        file["group"] = h5py.ExternalLink("other.nc", "g")
+        file["empty"] = h5py.Empty("f4")
+        half = h5py.h5t.IEEE_F32LE.copy()  # bfloat16, which h5py reads as float32
+        half.set_fields(15, 7, 8, 0, 7)
+        half.set_size(2)
+        half.set_ebias(127)
+        h5py.h5d.create(file.id, b"half", half, h5py.h5s.create_simple((4,)))
     file = inspect_netcdf(tmp_path / "x.nc")
-    assert file.skipped == dict.fromkeys(named, "its numbers are in other files")
+    assert file.skipped == {
+        **dict.fromkeys(named, "its numbers are in other files"),
+        "group/": "a group, named as FILE#group",
+        "empty": "it has no values",
+        "half": "stored in a way that no dtype of NumPy has",
+    }
+    with pytest.raises(FileFormatError, match="'group' is in another file"):
+        inspect_netcdf(tmp_path / "x.nc", "group")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 HDF5_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
 CLASSIC_MAGIC: Final = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
-TEXTS: Final = frozenset(("units", "calendar", "coordinates", "bounds"))
+TEXTS: Final = frozenset(("units", "calendar", "coordinates", "bounds", "grid_mapping"))
 """Attributes that are kept."""
 NOT_KEPT: Final = frozenset((
     *CODING, "_NCProperties", "_Netcdf4Coordinates", "_Netcdf4Dimid", "_ARRAY_DIMENSIONS",
@@ -97,7 +97,7 @@ def describe_netcdf(path: Path, group: str = "") -> Description:
                 # Texts of variable length are objects, with metadata.
                 width = dataset.dtype.itemsize if dataset.dtype.kind == "S" else 8
                 is_text = dataset.dtype.kind == "S" or dataset.dtype.metadata
-                is_text = is_text and not _is_elsewhere(dataset)
+                is_text = is_text and not _reason_unread(dataset, raw)
                 if is_text and width * dataset.size <= MAX_TEXT_NBYTES:
                     texts[name] = tuple(each.dimensions), np.asarray(dataset[()])
     return Description(
@@ -154,7 +154,8 @@ def _variable(
     for key in TEXTS & attributes.keys():  # those of fixed length come as bytes
         text = attributes[key]
         texts[key] = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
-    return ChunkedVariable(name, dims, shape, packing_of(dtype, attributes), fill, texts)
+    packing = packing_of(dtype, attributes if dtype.kind in "iuf" else {})
+    return ChunkedVariable(name, dims, shape, packing, fill, texts)
 
 
 def _inspect_classic(path: Path, opened: SourceBytes) -> SourceFile:
@@ -199,15 +200,17 @@ def _hdf5(path: Path, opened: SourceBytes, group: str) -> Iterator[tuple[Any, An
                     f"{path}: has no group {group!r} of variables; it has "
                     f"{', '.join(groups) or 'none'}"
                 )
+            if group and raw[group].file != raw:
+                raise FileFormatError(f"{path}: group {group!r} is in another file; name that one")
             yield (groups[group], raw[group]) if group else (file, raw)
     except IobenchError:
         raise
-    except (OSError, RuntimeError, KeyError, ValueError, AttributeError) as error:
+    except (OSError, RuntimeError, KeyError, ValueError, AttributeError, TypeError) as error:
         reason = " ".join(str(error).split())
         do = "fetch the file again"
         if "unable to lock" in reason:
             do = "it is locked: end the program that writes it, or set HDF5_USE_FILE_LOCKING=FALSE"
-        if isinstance(error, ValueError | AttributeError):  # those are h5netcdf's
+        if isinstance(error, ValueError | AttributeError | TypeError):  # those are h5netcdf's
             do = "it is HDF5 and no NetCDF: write its variables to a new NetCDF file"
         raise FileFormatError(f"{path}: cannot be read as NetCDF: {reason}; {do}") from error
     finally:
@@ -223,9 +226,22 @@ def _groups(file: Any, above: str = "") -> Iterator[tuple[str, Any]]:
         yield from _groups(group, f"{above}{name}/")
 
 
-def _is_elsewhere(dataset: Any) -> bool:
-    """Return whether numbers are in other files: any that this process may read, if it says so."""
-    return bool(dataset.external) or dataset.is_virtual
+def _reason_unread(dataset: Any, raw: Any) -> str:
+    """Return why values are not read, ``""`` if they are: others' may be of any file there is."""
+    if dataset.external or dataset.is_virtual or dataset.file != raw.file:
+        return "its numbers are in other files"
+    return "it has no values" if dataset.shape is None else ""
+
+
+def _reason_no_numbers(dataset: Any) -> str:
+    """Return why values are no numbers as NumPy has them, ``""`` if they are."""
+    from h5py import h5t
+
+    dtype = dataset.dtype
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "biufc":
+        return "not numeric"
+    is_native = h5t.py_create(dtype, logical=True) == dataset.id.get_type()
+    return "" if is_native else "stored in a way that no dtype of NumPy has"
 
 
 def _inspect_hdf5(path: Path, file: Any, raw: Any, size: int) -> SourceFile:
@@ -233,11 +249,8 @@ def _inspect_hdf5(path: Path, file: Any, raw: Any, size: int) -> SourceFile:
     skipped = {f"{name}/": f"a group, named as FILE#{name}" for name, _ in _groups(file)}
     for name, each in file.variables.items():
         dataset = raw[name]
-        if _is_elsewhere(dataset):
-            skipped[name] = "its numbers are in other files"
-            continue
-        if not isinstance(dataset.dtype, np.dtype) or dataset.dtype.kind not in "iuf":
-            skipped[name] = "not numeric"
+        if why := _reason_unread(dataset, raw) or _reason_no_numbers(dataset):
+            skipped[name] = why
             continue
         attributes = {key: each.attrs[key] for key in each.attrs if key in {*CODING, *TEXTS}}
         shape, dims = tuple(dataset.shape), tuple(each.dimensions)
