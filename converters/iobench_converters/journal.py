@@ -27,7 +27,6 @@ from iobench.stores import (
     Shard,
     ShardInfo,
     canonical_json,
-    find_writer,
     is_local,
     modified_ns,
     read_json,
@@ -90,11 +89,9 @@ class Journal:
                 "command again"
             ) from error
         if mark.digest != self._plan.digest:
-            writer = find_writer(self.store)
-            now = f"; {writer} is writing it now" if writer else ""
             raise StoreError(
                 f"{self.store} holds an unfinished store of something else (source files, samples "
-                f"or options differ): {mark.title}, begun by {mark.begun_by}{now}; remove it or "
+                f"or options differ): {mark.title}, begun by {mark.begun_by}; remove it or "
                 "choose another folder"
             )
         if mark.n_parts != self._n_parts:

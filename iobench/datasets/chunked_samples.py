@@ -24,9 +24,11 @@ from iobench.chunks.sampled_variable import SampledVariable, chunks_of_sample
 from iobench.datasets.plain_loop import VariablePart
 from iobench.errors import OptionError
 from iobench.files.ranges import fill_extents, read_extents
-from iobench.files.urls import range_file
+from iobench.files.urls import as_path, range_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from iobench.chunks.chunked_variable import Place
@@ -103,6 +105,13 @@ class ChunkedSamples:
                 most = n_samples
                 facts = {"variable": each.name, "sample_dim": ",".join(dims), "dims": each.dims}
                 self.shared_chunks = {**facts, "shape": each.shape, "chunk": each.chunk}
+
+    @property
+    def referenced_files(self) -> list[Path]:
+        """The files that references name: what they hold decides what samples are, too."""
+        variables = (each for file in self.opened for each in file.variables.values())
+        named = {str(file): as_path(file) for each in variables for file in each.files}
+        return [named[text] for text in sorted(named)]
 
     # ---- what a sample is
 

@@ -108,6 +108,7 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
     with screen.progress(f"indexing {dataset.name}") as move:
         locator.progress = move
         index = dataset.samples(files, locator)
+    files += getattr(dataset, "referenced_files", ())
     if not len(index) and getattr(dataset, "passes", None) is None:
         raise OptionError(f"{dataset.name}: holds no sample; name files that have some")
     for note in index.provenance.get("notes", ()):

@@ -207,6 +207,9 @@ def test_what_others_write_is_read_loaded_and_converted(kind, tmp_path, capsys):
     assert main(["convert", str(target), out, "--to", "zarr", "--quiet"]) == 0, capsys.readouterr()
     stored = zarr.open_group(out, mode="r")["t"][...]
     np.testing.assert_array_equal(stored.reshape(N, -1), FIELDS["t"].reshape(N, -1))
+    if kind == "references":  # of which the files they name are a part
+        (tmp_path / "in/raw.bin").write_bytes(bytes(5 + FIELDS["t"].nbytes))
+        assert main(["convert", str(target), out, "--to", "zarr", "--quiet"]) == 1
 
 
 @pytest.mark.long

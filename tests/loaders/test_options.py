@@ -279,6 +279,7 @@ def test_all_options_reach_the_loaders():
         ({"select": "2020"}, "select='2020': expected"),
         ({"select": {"step": 1}}, "select={'step': 1}"),
         ({"select": {"time": ("2031", "2032")}}, "select="),
+        ({"select": {"time": "2020-02-01T06"}, "window": "0:1"}, "window and select: no sample"),
         ({"stack": 3}, "stack=3: expected"),
         ({"stack": "inputs"}, "stack='inputs': expected"),
         ({"stack": ("inputs", "x")}, "stack="),

@@ -149,6 +149,9 @@ def _samples_of(items: BatchSource, config: LoaderConfig, facts: SampleFacts | N
         means = means_of(config.normalise, spec, None if facts is None else facts.manifest)
     with parameters_named():
         numbers, window = _chosen(config, facts)
+        if numbers is not None and not len(numbers):
+            names = [n for n in ("window", "split", "select") if getattr(config, n) is not None]
+            raise OptionError(f"{' and '.join(names)}: no sample fits; choose a wider {names[-1]}")
         if numbers is None and patches is None and not means:
             return items
         return SampleSource(items, numbers, window=window, patches=patches, means=means)
