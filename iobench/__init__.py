@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from iobench.analysis.run import exposure
     from iobench.errors import IobenchError
     from iobench.loaders.ring.factory import loader
-    from iobench.loaders.ring.store_source import open_store
     from iobench.recording.session import metric, record
     from iobench.recording.stages import stage
     from iobench.report.notebook import show
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from iobench.runs.reading import open_profile
     from iobench.samples import SampleSpec, Variable
     from iobench.sources.opened_dataset import open_dataset
+    from iobench.stores.finished_store import open_store
 
 __all__ = [
     "IobenchError",
@@ -51,7 +51,7 @@ _HOMES = {
     "loader": "iobench.loaders.ring.factory",
     "metric": "iobench.recording.session",
     "open_profile": "iobench.runs.reading",
-    "open_store": "iobench.loaders.ring.store_source",
+    "open_store": "iobench.stores.finished_store",
     "record": "iobench.recording.session",
     "show": "iobench.report.notebook",
     "stage": "iobench.recording.stages",

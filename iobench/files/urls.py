@@ -22,6 +22,8 @@ from iobench.files.objects import WEB, WEB_STORES, ObjectStat, RemoteFile
 from iobench.masking import mask_urls, note_secrets, shown_url
 
 if TYPE_CHECKING:
+    import os
+
     # Signatures say Path; to a type checker this is one.
     _Base = Path
 else:
@@ -38,7 +40,7 @@ def is_url(text: object) -> bool:
     return isinstance(text, URL) or (isinstance(text, str) and _BEGINNING.match(text) is not None)
 
 
-def as_path(text: str | Path) -> Path:
+def as_path(text: str | os.PathLike[str]) -> Path:
     """Return the path that a text is, or the `URL`; local files may be spelled as URLs."""
     if not isinstance(text, str) or not is_url(text):
         return text if isinstance(text, URL) else Path(text)

@@ -19,6 +19,7 @@ from iobench.stores.index_file import write_index
 from iobench.stores.manifest import ShardFile, read_manifest, write_manifest
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
     from pathlib import Path
 
@@ -61,19 +62,30 @@ def finish_store(
     return manifest
 
 
-def open_store(path: Path | str) -> Store:
-    """Return the finished store at ``path``, whatever its format."""
-    path = as_path(path).absolute()
-    if isinstance(path, URL):
-        path = path.with_listing()
-    manifest = read_manifest(path)
+def open_store(path: str | os.PathLike[str]) -> Store:
+    """Return the store at ``path``, for random access and for `iobench.loader`.
+
+    Parameters
+    ----------
+    path : path or str
+        A store that ``iobench convert`` made, of any format, or its address (``s3://...``).
+
+    Raises
+    ------
+    StoreError
+        If it is unfinished or damaged, or holds no store of iobench's.
+    """
+    place = as_path(path).absolute()
+    if isinstance(place, URL):
+        place = place.with_listing()
+    manifest = read_manifest(place)
     fmt = find_format(manifest.format)
     if manifest.format_version != fmt.version:
         raise StoreError(
-            f"{path}: layout version {manifest.format_version} of {manifest.format}, this iobench "
+            f"{place}: layout version {manifest.format_version} of {manifest.format}, this iobench "
             f"reads {fmt.version}; convert to a new folder"
         )
-    return fmt.open(path, manifest)
+    return fmt.open(place, manifest)
 
 
 def read_checksums(path: Path, n_extents: int) -> NDArray[np.uint32]:

@@ -223,7 +223,8 @@ def read_manifest(path: Path) -> Manifest:
             raise
         raise StoreError(
             f"{path} is not a finished store: it has no {MANIFEST_NAME}; "
-            "run its conversion again to finish it, or stage a copy again"
+            "run its conversion again to finish it, or stage a copy again; iobench.open_dataset "
+            "loads other files as they are"
         ) from error
     try:
         values = parse_json(data)

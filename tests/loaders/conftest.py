@@ -10,9 +10,9 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "support"))
 
 from iobench import testing
-from iobench.loaders.ring.store_source import open_store
 from iobench.recording.run_directory import RunDirectory
 from iobench.registry import find_format
+from iobench.stores.finished_store import open_store
 
 
 @pytest.fixture

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from ring_sources import NumberReader, NumberSource
-from tiny_pipeline import SPEC, tiny_pipeline
+from tiny_pipeline import SPEC
 
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import windowed_spec
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
-from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.sample_source import SampleSource
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.windows import place_windows
 
 WINDOW = Window((-1, 0), (1,))
-OFFSETS = st.lists(st.integers(-3, 3), min_size=1, max_size=3, unique=True).map(tuple)
 ROLES = SampleSpec(
     (
         Variable("x", (2, 3), "<f4", ("y", "channel"), channels=("a", "b", "c")),
@@ -53,25 +48,6 @@ def test_a_spec_that_cannot_be_stacked_is_refused():
     with pytest.raises(OptionError, match="called y_target, as the targets of another"):
         windowed_spec(twice, WINDOW)
     assert windowed_spec(twice, Window((0, 1))).names == ("y", "y_target")
-
-
-@given(inputs=OFFSETS, targets=OFFSETS, batch_size=st.integers(1, 9), shuffle=st.booleans())
-def test_windows_are_slices_of_the_stacked_items(inputs, targets, batch_size, shuffle):
-    window, items = Window(inputs, targets), tiny_pipeline(20)
-    samples = [items.make(number) for number in range(20)]
-    whole = {name: np.stack([each[name] for each in samples]) for name in SPEC.names}
-    placed = place_windows([float(i) for i in range(20)], window)
-    assert len(placed) == 20 - (max(0, *window.offsets) - min(0, *window.offsets))
-    source = SampleSource(PipelineSource(items), placed.items, window=window)
-    order = BatchOrder(len(source), batch_size, shuffle=shuffle)
-    loader = RingLoader(source, order, threads=2)
-    for number, batch in enumerate(loader):
-        for row, sample in enumerate(order.samples(0, number).tolist()):
-            centre = placed.centres[sample]
-            for name in SPEC.names:
-                for offsets, array in ((inputs, name), (targets, f"{name}_target")):
-                    expected = whole[name][np.add(centre, offsets)]
-                    np.testing.assert_array_equal(batch[array][row], expected, strict=True)
 
 
 def test_each_item_of_a_batch_is_read_once():

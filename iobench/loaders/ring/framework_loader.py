@@ -22,8 +22,9 @@ from iobench.loaders.ring.presenting import ChannelStack, Presenter, means_of
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.sample_patches import PatchPlaces
 from iobench.loaders.ring.sample_source import SampleSource
-from iobench.loaders.ring.store_source import REMOTE_THREADS, open_store, source_of_store
+from iobench.loaders.ring.store_source import REMOTE_THREADS, source_of_store
 from iobench.samples import Window
+from iobench.stores.finished_store import open_store
 from iobench.stores.sample_numbers import places_among
 
 if TYPE_CHECKING:

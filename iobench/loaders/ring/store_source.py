@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,7 +16,6 @@ from iobench.loaders.ring.log import StageStopwatch
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.reads import (
     MIN_RUN,
-    TAKEN_NBYTES,
     ask_for,
     find_grid,
     is_cached,
@@ -27,14 +24,11 @@ from iobench.loaders.ring.reads import (
 from iobench.loaders.ring.sample_patches import BoxReader, CutReader, find_arrays
 from iobench.recording.kinds import Kind
 from iobench.stores.chunked_store import ChunkedStore
-from iobench.stores.finished_store import open_store as open_finished
-from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.rounding import unpack
 from iobench.stores.tfrecord import decode_varint_rows
 from iobench.stores.verification import ExtentChecks
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
@@ -52,31 +46,6 @@ REMOTE_THREADS: Final = 4
 """That read a store elsewhere by default: they wait, whatever CPUs there are."""
 SCRATCH_NBYTES: Final = 32 << 20
 """Whole samples of a store that are in memory at once to be cut, unless one is more."""
-
-
-def open_store(path: str | os.PathLike[str]) -> Store:
-    """Return the store at ``path``, for random access and for `iobench.loader`.
-
-    Parameters
-    ----------
-    path : path or str
-        A store that ``iobench convert`` made, of any format, or its address (``s3://...``).
-
-    Raises
-    ------
-    StoreError
-        If it is unfinished or damaged, or holds no store of iobench's.
-    """
-    place = path if isinstance(path, str) and "://" in path else Path(path)
-    try:
-        return open_finished(place)
-    except StoreError as error:
-        if isinstance(place, str) or not place.exists() or (place / MANIFEST_NAME).exists():
-            raise
-        raise StoreError(
-            f"{error}; iobench.open_dataset loads other GRIB, NetCDF and Zarr files as they are, "
-            f"'iobench convert {shlex.quote(str(place.absolute()))} OUT --to zarr' makes a store"
-        ) from error
 
 
 def source_of_store(store: Store, verify: bool = False) -> StoreSource | PipelineSource:
@@ -264,16 +233,7 @@ class PlainReader:
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill ``rows``; see `Reader`."""
-        watch, step = StageStopwatch(log), len(samples)
-        if self._checks is not None:  # while what was read is in the cache
-            step = max(1, TAKEN_NBYTES // max(1, int(self._lengths.sum())))
-        for start in range(0, len(samples), step):
-            some = slice(start, start + step)
-            here = {name: values[some] for name, values in rows.items()}
-            self._fill_some(samples[some], here, watch)
-        watch.emit()
-
-    def _fill_some(self, samples: NDArray[np.int64], rows: Rows, watch: StageStopwatch) -> None:
+        watch = StageStopwatch(log)
         fits = (self._table.length[samples] == self._lengths).all(axis=1)
         if fits.all():
             fits = self._fill(samples, rows, watch)
@@ -283,6 +243,7 @@ class PlainReader:
             one = slice(row, row + 1)
             here = {name: values[one] for name, values in rows.items()}
             self._others.fill_rows(samples[one], here, watch)
+        watch.emit()
 
     def _fill(
         self, samples: NDArray[np.int64], rows: Rows, watch: StageStopwatch

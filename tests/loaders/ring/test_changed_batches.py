@@ -19,12 +19,13 @@ from iobench.loaders.ring import presenting, sample_patches
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.presenting import Normaliser, means_of
 from iobench.loaders.ring.sample_patches import CutReader, PatchPlaces
-from iobench.loaders.ring.store_source import StoreSource, open_store
+from iobench.loaders.ring.store_source import StoreSource
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.stores.encoding import Encoding
+from iobench.stores.finished_store import open_store
 from iobench.testing import write_store
 from iobench.windows import place_windows
 

@@ -13,9 +13,10 @@ from iobench.files.urls import as_path
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchOrder
-from iobench.loaders.ring.store_source import StoreSource, open_store
+from iobench.loaders.ring.store_source import StoreSource
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
+from iobench.stores.finished_store import open_store
 
 pytestmark = pytest.mark.timeout(120)
 

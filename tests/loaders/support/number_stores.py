@@ -13,9 +13,9 @@ import numpy as np
 
 from iobench.loaders.ring import buffers
 from iobench.loaders.ring.buffers import BatchMemory
-from iobench.loaders.ring.store_source import open_store
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
+from iobench.stores.finished_store import open_store
 from iobench.testing import write_store
 
 SPEC = SampleSpec(
