@@ -31,6 +31,7 @@ from iobench.runs.contents import TRAINING_PROCESS
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.ledger import Ledger
     from iobench.analysis.run import RankRun
     from iobench.runs.contents import RunData
 
@@ -214,7 +215,7 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         n_batches=len(waits_ns),
         n_samples=run.samples_in(with_batch),
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
-        stages=_stages(run, chosen),
+        stages=stages_of_rows(run.ledger, chosen),
         compute_stages=_compute_stages(run, chosen),
         wait=wait,
         step=step,
@@ -243,8 +244,8 @@ def _between(run: RankRun, chosen: Marks, left_ns: Integers) -> dict[str, int | 
     return result
 
 
-def _stages(run: RankRun, chosen: Marks) -> tuple[StageExposure, ...]:
-    ledger = run.ledger
+def stages_of_rows(ledger: Ledger, chosen: Marks) -> tuple[StageExposure, ...]:
+    """Return the stages of some rows of a ledger, a mark for each."""
     busy, exposed, n_spans, nbytes, nbytes_unknown, cpu, cpu_unknown = (
         ledger.sum(chosen, name).tolist()
         for name in (

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.exposure import stages_of_rows
 from iobench.analysis.ledger import Ledger
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.stage_table import StageTable
@@ -20,20 +21,11 @@ from iobench.recording.span_file import Flag
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iobench.analysis.exposure_figures import StageExposure
     from iobench.analysis.run import RankRun
     from iobench.runs.contents import Process, RunData
 
 Integers = NDArray[np.int64]
-
-
-class StageWork(msgspec.Struct, frozen=True):
-    """One stage of one process; None where a span does not say."""
-
-    stage: str
-    busy_ns: int  # in this stage and in no stage inside it
-    n_spans: int
-    nbytes: int | None
-    cpu_ns: int | None
 
 
 class ProcessWork(msgspec.Struct, frozen=True):
@@ -41,10 +33,8 @@ class ProcessWork(msgspec.Struct, frozen=True):
 
     process: str
     pid: int
-    host: str
-    rank: int
     wall_ns: int  # from its first span to the end of its last
-    stages: tuple[StageWork, ...]  # longest first
+    stages: tuple[StageExposure, ...]  # longest first; of their time that they were busy
 
 
 def process_work(profile: RunData, *, rank: int | None = None) -> tuple[ProcessWork, ...]:
@@ -63,25 +53,11 @@ def process_work(profile: RunData, *, rank: int | None = None) -> tuple[ProcessW
         own = spans[spans["process"] == index]
         wall_ns = int(own["end_ns"].max() - own["start_ns"].min()) if len(own) else 0
         if rank is None or owner.rank == rank:
-            stages = _stages(ledger, index)
+            is_own = np.arange(len(profile.processes)) == index
             result.append(
-                ProcessWork(owner.name, owner.pid, owner.host, owner.rank, wall_ns, stages)
+                ProcessWork(owner.name, owner.pid, wall_ns, stages_of_rows(ledger, is_own))
             )
     return tuple(result)
-
-
-def _stages(ledger: Ledger, row: int) -> tuple[StageWork, ...]:
-    result = [
-        StageWork(
-            stage=ledger.stages.names[at],
-            busy_ns=int(ledger.busy_ns[row, at]),
-            n_spans=int(ledger.n_spans[row, at]),
-            nbytes=None if ledger.nbytes_unknown[row, at] else int(ledger.nbytes[row, at]),
-            cpu_ns=None if ledger.cpu_unknown[row, at] else int(ledger.cpu_ns[row, at]),
-        )
-        for at in np.flatnonzero(ledger.n_spans[row]).tolist()
-    ]
-    return tuple(sorted(result, key=lambda row: (-row.busy_ns, row.stage)))
 
 
 def other_loops(run: RankRun) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import pytest
 from iobench.errors import OptionError
 from iobench.recording import process_io
 from iobench.recording import span_file as layout
-from iobench.recording.activation import activate, active_recorder
+from iobench.recording.activation import activate
 from iobench.recording.clocks import (
     MARKER_NAME,
     SYSTEM_CLOCK,
@@ -22,7 +22,7 @@ from iobench.recording.clocks import (
     process_start_ns,
     wait_until_ns,
 )
-from iobench.recording.kinds import Kind, reads_storage, stage_name
+from iobench.recording.kinds import Kind
 from iobench.recording.outside import OutsideSpan
 from iobench.recording.process_io import ProcessIo, read_process_io, unit_costs
 from iobench.recording.recorder import Recorder
@@ -421,16 +421,6 @@ def test_a_fork_reads_counts_of_its_own(tmp_path):
     assert read()[0] >= 1 << 24
 
 
-def test_names_and_traits_of_stages():
-    assert stage_name(Kind.SUBMIT_QUEUE) == "submit_queue"
-    assert stage_name(Kind.FUSED, "read+decode") == "fused:read+decode"
-    assert reads_storage(Kind.READ, "anything")
-    assert reads_storage(Kind.FUSED, "read+decode")
-    assert not reads_storage(Kind.FUSED, "augment")
-    assert not reads_storage(Kind.DECODE)
-    assert [kind for kind in Kind if not 0 < kind < 256] == [], "the column of the span file"
-
-
 def written(recorder):
     file = read_span_file(recorder.path)
     return [(Kind(s["kind"]), file.strings[s["label"]], int(s["nbytes"])) for s in file.spans]
@@ -509,16 +499,3 @@ def test_exceptions_pass_untouched_and_the_span_is_written(recorder):
         raise error
     assert caught.value is error
     assert written(recorder) == [(Kind.PREPROCESS, "augment", -1)]
-
-
-def test_activating_takes_effect_at_once_and_is_undone(recorder):
-    with activate(recorder) as inside:
-        assert inside is active_recorder() is recorder
-        with activate(None):
-            assert active_recorder() is None
-        assert active_recorder() is recorder
-    assert active_recorder() is None
-    activate(recorder)
-    assert active_recorder() is recorder
-    activate(None)
-    assert active_recorder() is None

@@ -7,7 +7,6 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,46 +27,12 @@ from tests.golden.bounded import bound, unpacked
 STAGES = ("read", "collate", "fused", "serialise", "unpickle", "sampler")
 
 
-def n_batches_before(run: Any) -> int:
-    """Return how many of the batches that have details came before those that have none."""
-    spans, summed = run.spans, run.summed
-    assert summed is not None
-    waits = (spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)
-    return int((waits & (spans["end_ns"] <= summed.from_ns)).sum())
-
-
 def busy_ns(run: Path) -> Counter[str]:
     """Return own time by stage, with details and without."""
     profile = open_profile(run)
     busy = Counter({row.stage: row.busy_ns for row in exposure(profile).whole.stages})
     busy.update({} if profile.summed is None else profile.summed.busy_ns)
     return Counter({stage: busy[stage] for stage in STAGES})
-
-
-@pytest.mark.long  # of stored runs, bounded, tests/golden holds the same
-@pytest.mark.timeout(120)
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize(
-    ("name", "times", "keep"),
-    [("serial", 2, 1_000_000), ("serial", 5, 2_000_000), ("workers", 8, 4_000_000)],
-)
-def test_sums_and_details_add_up_to_the_whole_run(
-    tmp_path: Path, name: str, times: int, keep: int
-) -> None:
-    run = unpacked(f"{name}-whole", tmp_path)
-    bound(run, tmp_path / "whole", 0, times=times)
-    most_nbytes = bound(run, tmp_path / "bounded", keep, times=times)
-    whole, bounded = (open_profile(tmp_path / name) for name in ("whole", "bounded"))
-    expected, found, summed = exposure(whole).whole, exposure(bounded).whole, bounded.summed
-    assert whole.summed is None
-    assert summed is not None
-    assert most_nbytes <= keep + 4 * 5 * 65536, "five segments of each of four processes"
-    n_before = n_batches_before(bounded)
-    assert min(n_before, summed.n_batches, found.n_batches - n_before) > 50
-    assert found.n_batches + summed.n_batches == expected.n_batches
-    assert found.wait_ns + summed.wait_ns == expected.wait_ns
-    assert found.wall_ns + summed.wall_ns == expected.wall_ns
-    assert busy_ns(tmp_path / "bounded") == busy_ns(tmp_path / "whole")
 
 
 @pytest.mark.long
