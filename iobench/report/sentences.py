@@ -135,7 +135,7 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
             f"for data{_blame(diagnosis)}."
         )
         if diagnosis.top_alone_gains is False and verdict is not Verdict.HIDDEN:
-            yield "No stage alone is the cause: halving that with the largest part would save nothing."
+            yield "No stage alone is the cause: the one waited for most, halved, saves nothing."
     cost, queued_ns = exposure.cpus, exposure.judged.exposed_ns.get(Kind.CPU_WAIT.spelled, 0)
     is_worth = queued_ns > EXPLAINS * exposure.judged.wait_ns and verdict is not Verdict.HIDDEN
     if cost is not None and (cost.slows_steps or is_worth):
