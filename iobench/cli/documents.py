@@ -72,10 +72,10 @@ def write_document(document: Document, path: Path) -> None:
 def say_written(path: Path, then: str = "") -> None:
     """Say on stderr that a file is there, how large it is, and what to do with it."""
     from iobench.cli.screen import TerminalScreen
-    from iobench.report.wrapping import plain
+    from iobench.masking import printable
 
     size = f" ({nbytes(path.stat().st_size)})" if path.is_file() else ""
-    TerminalScreen().note(f"wrote {plain(str(path))}{size}{': ' if then else ''}{then}")
+    TerminalScreen().note(f"wrote {printable(str(path))}{size}{': ' if then else ''}{then}")
 
 
 def fact_table(facts: Mapping[str, Any], without: Collection[str] = ()) -> Table:

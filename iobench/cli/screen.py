@@ -19,13 +19,6 @@ JUPYTER_KERNEL: Final = "JPY_PARENT_PID"
 """Set by Jupyter for its kernels, and so for what their cells start."""
 
 
-def say(line: str) -> None:
-    """Print one line on stdout, whatever it tells of: what a terminal would obey is spelled out."""
-    from iobench.report.wrapping import plain
-
-    click.echo(plain(line))
-
-
 def is_quiet() -> bool:
     """Return whether the command was given ``--quiet``."""
     context = click.get_current_context(silent=True)
@@ -45,11 +38,11 @@ class TerminalScreen:
 
     def note(self, text: str) -> None:
         """Say one line."""
-        from iobench.report.wrapping import plain
+        from iobench.masking import printable
 
         if self._is_quiet:
             return
-        self._console.print(plain(text), markup=False)
+        self._console.print(printable(text), markup=False)
 
     @contextmanager
     def progress(self, title: str, *, in_bytes: bool = False) -> Iterator[Progress]:
@@ -61,7 +54,7 @@ class TerminalScreen:
             return
         from rich import progress as bars
 
-        from iobench.report.wrapping import plain
+        from iobench.masking import printable
 
         counts: tuple[bars.ProgressColumn, ...] = (bars.MofNCompleteColumn(),)
         if in_bytes:
@@ -70,7 +63,7 @@ class TerminalScreen:
         columns = text, bars.BarColumn(), *counts, times, bars.TimeRemainingColumn()
         bar = bars.Progress(*columns, console=self._console, auto_refresh=False, transient=True)
         with bar:
-            task = bar.add_task(plain(title), total=None)
+            task = bar.add_task(printable(title), total=None)
             drawn = -1
 
             def move(done: int, total: int) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.cli.screen import TerminalScreen, say
+import click
+
+from iobench.cli.screen import TerminalScreen
 from iobench.datasets.contract import Synthesizer
 from iobench.datasets.locate import ensure_stand_in
 from iobench.errors import OptionError
+from iobench.masking import printable
 from iobench.registry import find_dataset
 
 if TYPE_CHECKING:
@@ -26,4 +29,4 @@ def synthesize(
         root = ensure_stand_in(
             dataset, folder, seed=seed, scale=scale, tiny=tiny, progress=move, notice=screen.note
         )
-    say(f"{root}: use it with iobench profile {name} --data-dir {root}")
+    click.echo(printable(f"{root}: use it with iobench profile {name} --data-dir {root}"))

@@ -6,27 +6,19 @@ import re
 import textwrap
 from typing import Final
 
+from iobench.masking import printable
+
 # The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
 QUANTITY: Final = re.compile(
     r"(?<=\d) (?=(?:[num]?s|[kMGTP]?B(?:/s)?|[KMGT]iB|%|samples/s|[umkM]?J|W)(?![\w/]))"
     r"|(?<=[<>]) (?=\d)"
 )
 GLUE: Final = "\x1f"
-# Controls, which may move a terminal's cursor; marks that turn the direction of text; half of a
-# pair of surrogates, as in a file name that is not UTF-8.
-UNSHOWN: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def plain(text: str) -> str:
-    r"""Return text in one line; line breaks, escapes and marks of direction are spelled, ``\n``."""
-    return UNSHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
     """Return lines of at most ``width``, broken between words and never inside a quantity."""
-    retained = QUANTITY.sub(GLUE, plain(text))
+    retained = QUANTITY.sub(GLUE, printable(text))
     spaces = " " * indent
     lines = textwrap.wrap(
         retained, width, initial_indent=spaces, subsequent_indent=spaces,
@@ -37,14 +29,14 @@ def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
 
 def whole_sentences(text: str, longest: int) -> str:
     """Return the first sentence, and those after it that end within ``longest`` characters."""
-    text = plain(text)
+    text = printable(text)
     first = text.find(". ") + 1 or len(text)
     return text if len(text) <= longest else text[: max(first, text.rfind(". ", 0, longest) + 1)]
 
 
 def shortened(text: str, longest: int) -> str:
     """Return at most ``longest`` characters of a command or a title, words up to ``...``."""
-    text = plain(text)
+    text = printable(text)
     if len(text) <= longest:
         return text
     end = text.rfind(" ", longest // 2, longest - 3)

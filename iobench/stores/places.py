@@ -168,6 +168,6 @@ def conversion_s(path: Path) -> float | None:
     return None
 
 
-def list_places(*, store_dir: Path | None = None) -> list[Path]:
+def list_places() -> list[Path]:
     """Return the existing folders in which `choose_place` may have put something."""
-    return [path for path, _ in _candidates(store_dir) if path.is_dir()]
+    return [path for path, _ in _candidates(None) if path.is_dir()]

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from iobench.datasets.contract import SampleIndex
 from iobench.samples import SampleSpec, Variable
-from iobench.stores.encoding import Encoding
 from iobench.stores.manifest import MANIFEST_NAME
-from iobench.stores.rounding import unpack_sample
 from iobench.stores.value_statistics import (
     LEAST_COLUMNS,
     PIECE,
@@ -189,16 +187,6 @@ def test_they_have_the_same_bytes_however_samples_are_made(tmp_path):
         run(path, workers=workers, memory_nbytes=nbytes)
         found.add((path / MANIFEST_NAME).read_bytes())
     assert len(found) == 1
-
-
-@pytest.mark.parametrize("dtype", ["q=float16", "rgb=int16"])
-def test_they_are_of_what_readers_get(tmp_path, dtype):
-    spec = SampleSpec((SPEC["rgb"], SPEC["q"]))
-    encoding = Encoding.parse(dtype=dtype)
-    store = run(tmp_path / "store", dataset=Fields(spec), encoding=encoding)
-    stored = [unpack_sample(store.spec, store[number]) for number in range(N)]
-    for name, told in store.manifest.statistics["all"].items():
-        assert_statistics(told, [sample[name] for sample in stored])
 
 
 def test_what_no_number_tells_is_none(tmp_path):

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 import iobench
+from iobench.masking import printable
 from iobench.report import units
 from iobench.report.document import (
     Bar,
@@ -39,7 +40,7 @@ from iobench.report.one_screen import one_screen
 from iobench.report.renderers.markdown import MarkdownRenderer
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
-from iobench.report.wrapping import plain, wrapped
+from iobench.report.wrapping import wrapped
 from tests.support.page_runs import write_run
 
 MS = 1_000_000
@@ -212,7 +213,7 @@ def test_a_parser_finds_exactly_the_cells(rows, name):
     found = [["".join(cell.itertext()).strip() for cell in row] for row in page.iter("tr")]
     expected = [["stage", "busy s"], *rows, ["all", name]]
     # Spaces at the ends of a cell are the table's.
-    assert found == [[plain(each).strip() for each in row] for row in expected]
+    assert found == [[printable(each).strip() for each in row] for row in expected]
 
 
 @given(NAMES)
@@ -222,7 +223,7 @@ def test_every_kind_of_line_shows_its_text_and_nothing_else(name):
         *(KeyFigures((KeyFigure("k", name),)), Command(name), Command(f"```` {name}")),
     )
     text = "".join(shown_page(*blocks, title=name, is_folded=True).itertext())
-    assert text.count(plain(name).strip()) >= (7 if plain(name).strip() else 0)
+    assert text.count(printable(name).strip()) >= (7 if printable(name).strip() else 0)
 
 
 def test_nobody_is_called_and_nothing_linked():

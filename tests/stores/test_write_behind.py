@@ -15,25 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_every_byte_is_advised_of_once_it_is_new_and_once_it_is_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranges: list[tuple[int, int]] = []
-
-    def advise(_: int, offset: int, length: int, advice: int) -> None:
-        assert advice == os.POSIX_FADV_DONTNEED
-        ranges.append((offset, offset + length))
-
-    monkeypatch.setattr(atomic.os, "posix_fadvise", advise)
-    file, end = AtomicFile(tmp_path / "f"), 2 * BEHIND_NBYTES
-    for _ in range(end // (STEP_NBYTES // 2)):
-        file.write(bytes(STEP_NBYTES // 2))
-    file.abort()
-    new = [(start, stop) for start, stop in ranges if stop - start == STEP_NBYTES and start]
-    assert [start for start, _ in new] == list(range(STEP_NBYTES, end, STEP_NBYTES))
-    assert max(stop for start, stop in ranges if start == 0) == end - BEHIND_NBYTES
-
-
 @pytest.mark.parametrize("takes_advice", [True, False])
 def test_a_long_file_has_all_its_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes_advice: bool

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import ProfileError
+from iobench.masking import printable
 from iobench.report.document import Drawing, Quantity
 from iobench.report.renderers.json_text import to_plain
 from iobench.report.renderers.quantities import longest, said, spelled
 from iobench.report.webpage import shell
 from iobench.report.webpage.shell import SafeText
-from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def _drawings(part: Document) -> list[Drawing]:
 
 def _figure(cell: Cell, text: str | None = None) -> SafeText:
     """Return a cell as the page shows it: a figure carries its exact value."""
-    shown = plain(said(cell) if text is None else text)
+    shown = printable(said(cell) if text is None else text)
     if not isinstance(cell, Quantity):
         return SafeText.filled("{}", shown)
     value = "" if cell.value is None else f"{cell.value!r}"

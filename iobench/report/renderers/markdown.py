@@ -7,9 +7,9 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from iobench.masking import printable
 from iobench.report.document import Command, KeyFigures, Sentence, Table
 from iobench.report.renderers.quantities import key_sentence, spelled
-from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,7 +105,7 @@ def _table(table: Table) -> Iterator[str]:
 
 def _fenced(command: str) -> str:
     """Return a command in a fence longer than any run of backticks in it."""
-    shown = plain(command)
+    shown = printable(command)
     fence = "`" * max(3, *(1 + len(run) for run in re.findall("`+", shown)), 0)
     return f"{fence}sh\n{shown}\n{fence}"
 
@@ -116,14 +116,14 @@ def escaped(text: str) -> str:
 
 
 def _in_line(text: str) -> str:
-    known = CALLS.sub("\0", plain(text).strip())
+    known = CALLS.sub("\0", printable(text).strip())
     known = SIGNS.sub(lambda match: "".join(f"\\{sign}" for sign in match[0]), known)
     return known.replace("|", "&#124;").replace("\0", NOTHING)
 
 
 def _in_html(text: str) -> str:
     """Return text that stands in tags, where Markdown has no escapes."""
-    return escape(CALLS.sub("\0", plain(text)), quote=False).replace("\0", NOTHING)
+    return escape(CALLS.sub("\0", printable(text)), quote=False).replace("\0", NOTHING)
 
 
 def _cell(text: str) -> str:

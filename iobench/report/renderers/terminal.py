@@ -13,9 +13,10 @@ from rich.padding import Padding
 from rich.table import Table as DrawnTable
 from rich.text import Text
 
+from iobench.masking import printable
 from iobench.report.document import Command, KeyFigures, Sentence, Table
 from iobench.report.renderers.quantities import key_sentence, spelled
-from iobench.report.wrapping import plain, wrapped
+from iobench.report.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -137,7 +138,7 @@ class TerminalRenderer:
         for row in text.rows:
             start = ""
             for at, width in zip(named, widths, strict=True):
-                start += plain(row[at]) + " " * (2 + width - cell_len(plain(row[at])))
+                start += printable(row[at]) + " " * (2 + width - cell_len(printable(row[at])))
             lines = wrapped(row[last], max(self._console.width - INDENT - hanging, NAME)) or [""]
             for n, line in enumerate(lines):
                 before = " " * hanging if n else start
@@ -185,7 +186,7 @@ class TerminalRenderer:
     def _safe(self, text: str, style: str = "") -> Text:
         """Return text that the file's encoding can hold; names may hold anything."""
         encoding = self._console.encoding
-        return Text(plain(text).encode(encoding, "backslashreplace").decode(encoding), style)
+        return Text(printable(text).encode(encoding, "backslashreplace").decode(encoding), style)
 
 
 def _wraps(text: SpelledTable, column: int) -> bool:
@@ -200,12 +201,12 @@ def _width(text: SpelledTable, column: int) -> int:
 
 def _cells_width(text: SpelledTable, column: int) -> int:
     rows = [*text.rows, *([text.total] if text.total else [])]
-    return max((cell_len(plain(row[column])) for row in rows), default=0)
+    return max((cell_len(printable(row[column])) for row in rows), default=0)
 
 
 def _folded(text: SpelledTable, column: int) -> list[str]:
     """Return a heading in about two lines, the unit below."""
-    name = plain(text.names[column])
+    name = printable(text.names[column])
     longest = max(map(len, name.split()), default=1)
     width = max(longest, _cells_width(text, column), -(-len(name) // 2))
     lines = wrap(name, width, break_long_words=False, break_on_hyphens=False)

@@ -1,8 +1,8 @@
 """The shell of the page: its styles and scripts, and a policy that lets nothing else run.
 
-Names may hold anything: Jinja2 escapes them, `plain` takes control characters out, and the policy
-names the digests of what iobench itself put in and forbids all requests. Data stand in script
-elements of a type that no browser runs.
+Names may hold anything: Jinja2 escapes them, `printable` takes control characters out, and the
+policy names the digests of what iobench itself put in and forbids all requests. Data stand in
+script elements of a type that no browser runs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from iobench.masking import printable
 from iobench.recording.kinds import Kind
-from iobench.report.wrapping import QUANTITY, plain
+from iobench.report.wrapping import QUANTITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,10 +126,10 @@ def make_environment() -> Environment:
 def _finalize(value: object) -> object:
     """Return what an expression prints; markup is ours, all else may hold anything."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
-        return plain(value)
+        return printable(value)
     return value
 
 
 def _unbroken(text: str) -> SafeText:
     """Return a sentence whose quantities are not broken between number and unit."""
-    return SafeText.filled("{}", QUANTITY.sub(HARD_SPACE, plain(text)))
+    return SafeText.filled("{}", QUANTITY.sub(HARD_SPACE, printable(text)))
