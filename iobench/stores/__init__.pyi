@@ -1,10 +1,8 @@
-from iobench.files.atomic import free_nbytes as free_nbytes
 from iobench.files.atomic import is_local as is_local
 from iobench.files.atomic import storage_errors as storage_errors
 from iobench.files.atomic import sync_directory as sync_directory
 from iobench.files.atomic import write_atomically as write_atomically
 from iobench.files.crc32c import crc32c as crc32c
-from iobench.files.crc32c import crc32c_of_file as crc32c_of_file
 from iobench.files.crc32c import crc32c_of_rows as crc32c_of_rows
 from iobench.files.locks import JOURNAL_NAME as JOURNAL_NAME
 from iobench.files.locks import find_writer as find_writer
@@ -33,7 +31,6 @@ from iobench.stores.extents import open_file_size as open_file_size
 from iobench.stores.fields import ChunkedArray as ChunkedArray
 from iobench.stores.fields import FieldLayout as FieldLayout
 from iobench.stores.finished_store import finish_store as finish_store
-from iobench.stores.index_file import INDEX_NAME as INDEX_NAME
 from iobench.stores.index_file import read_index as read_index
 from iobench.stores.index_file import read_labels as read_labels
 from iobench.stores.labels import StoreLabels as StoreLabels
@@ -70,7 +67,6 @@ from iobench.stores.tfrecord import encode_example as encode_example
 from iobench.stores.tfrecord import example_template as example_template
 from iobench.stores.tfrecord import frame_data as frame_data
 from iobench.stores.tfrecord import frame_example as frame_example
-from iobench.stores.tfrecord import frame_footer as frame_footer
 from iobench.stores.tfrecord import frame_footers as frame_footers
 from iobench.stores.tfrecord import frame_header as frame_header
 from iobench.stores.tfrecord import frame_pieces as frame_pieces
