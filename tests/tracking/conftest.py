@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
 from tests.support.sketched_runs import SketchedRun
-
-sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 MS = 1_000_000
 WALL_NS = 1_700_000_000 * 10**9

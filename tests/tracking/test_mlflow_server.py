@@ -15,13 +15,14 @@ import urllib.error
 import urllib.request
 from importlib.metadata import version
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
 mlflow = pytest.importorskip("mlflow", reason="needs the MLflow server")
 pytest.importorskip("sqlalchemy", reason="needs the whole of MLflow, not mlflow-skinny")
 
-from relay import Relay  # noqa: E402
+import requests  # noqa: E402
 
 from iobench.cli import main  # noqa: E402
 
@@ -72,10 +73,20 @@ def _wait_for(address, server, log):
 
 
 @pytest.fixture
-def relay(port):
-    relay = Relay(port)
-    yield relay
-    relay.close()
+def line(monkeypatch):
+    """A line that breaks after some requests: the next is not sent, or its answer is lost."""
+    told, send = SimpleNamespace(limit=None, answers=False, headers=[]), requests.Session.send
+
+    def limited(self, request, **options):
+        is_over = told.limit is not None and len(told.headers) >= told.limit
+        told.headers.append(request.headers)
+        answer = None if is_over and not told.answers else send(self, request, **options)
+        if is_over:
+            raise requests.ConnectionError(f"{request.url}: the line is broken")
+        return answer
+
+    monkeypatch.setattr(requests.Session, "send", limited)
+    return told
 
 
 @pytest.fixture
@@ -152,13 +163,13 @@ def test_a_run_is_read_back(uri, make_run, capsys):
 
 
 @pytest.mark.usefixtures("one_file")
-def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(uri, relay, make_run, capsys):
+def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(uri, line, make_run, capsys):
     """Each try gets one request further; what is there in the end is there once."""
     run = make_run()
-    address = relay.uri.replace("//", f"//me:{SECRET}@")
+    address = uri.replace("//", f"//me:{SECRET}@")
     reached = 0
     for limit in range(60):
-        relay.begin(limit, after=bool(limit % 2))
+        line.limit, line.answers, line.headers = limit, bool(limit % 2), []
         code = main(["report", str(run), "--mlflow", address])
         printed = capsys.readouterr()
         assert "batch" in printed.out  # the report is there whatever the server does
@@ -166,11 +177,12 @@ def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(uri, relay
         if code == 0:
             break
         assert code == 75
-        lines = [line for line in printed.err.splitlines() if line.startswith("iobench:")]
-        assert f"iobench report {run} --mlflow" in lines[-1]
-        assert "the run is kept" in lines[-1]
+        said = [each for each in printed.err.splitlines() if each.startswith("iobench:")][-1]
+        assert f"iobench report {run} --mlflow" in said
+        assert "the run is kept" in said
         reached = limit
     assert reached >= 5
+    line.limit = None
     client, (found,) = runs_of(uri)
     assert found.info.status == "FINISHED"
     for name in found.data.metrics:
@@ -185,14 +197,14 @@ def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(uri, relay
 
 @pytest.mark.usefixtures("one_file")
 def test_the_environment_alone_says_where_as_mantik_leaves_it(
-    relay, uri, make_run, monkeypatch, capfd
+    line, uri, make_run, monkeypatch, capfd
 ):
     """``mantik.init_tracking()`` sets server and token, and takes user and password away."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{relay.uri}/")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{uri}/")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
     run = make_run(command=f"train.py --token {SECRET}")
     assert main(["report", str(run), "--mlflow", "env"]) == 0
-    assert {seen[2].get("Authorization") for seen in relay.seen} == {f"Bearer {SECRET}"}
+    assert {each.get("Authorization") for each in line.headers} == {f"Bearer {SECRET}"}
     _, (found,) = runs_of(uri)
     assert SECRET not in repr(found.to_dictionary())
     printed = capfd.readouterr()
