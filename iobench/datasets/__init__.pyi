@@ -10,7 +10,6 @@ from iobench.datasets.catalogue import catalogued as catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples as ChunkedSamples
 from iobench.datasets.chunked_samples import Hyperslab as Hyperslab
 from iobench.datasets.chunked_samples import only_variables as only_variables
-from iobench.datasets.climetlab_files import Downloads as Downloads
 from iobench.datasets.climetlab_files import PluginCall as PluginCall
 from iobench.datasets.contract import Arrays as Arrays
 from iobench.datasets.contract import Baseline as Baseline

@@ -45,13 +45,6 @@ class PluginCall(msgspec.Struct, frozen=True):
     to_xarray: bool = False  # whether to call ``to_xarray``, too: some plugins fetch only then
 
 
-class Downloads(msgspec.Struct, frozen=True):
-    """What a dataset needs from the network: what its optional method ``downloads()`` returns."""
-
-    calls: tuple[PluginCall, ...]  # of plugins
-    others: tuple[str, ...] = ()  # URLs of files that are needed, too, and that no plugin fetches
-
-
 # ---- the cache
 
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from iobench.datasets.climetlab_files import (
-    Downloads,
+    PluginCall,
     cache_folder,
     cached_files,
     download_through_plugin,
@@ -147,7 +147,7 @@ def _is_file(path: str) -> bool:
 
 
 def download_missing(
-    downloads: Downloads, locator: FileLocator, *, progress: Progress = no_progress
+    calls: Sequence[PluginCall], locator: FileLocator, *, progress: Progress = no_progress
 ) -> int:
     """Fetch what the locator does not find, and return how many files that were."""
 
@@ -155,12 +155,7 @@ def download_missing(
         paths = locator.find(urls)
         return [url for url, path in zip(urls, paths, strict=True) if path is None]
 
-    if absent := missing(downloads.others):
-        raise MissingFileError(
-            f"{', '.join(absent)}: cannot be downloaded and is not in {locator.searched()}; put "
-            "it there first, or ask for samples without it"
-        )
-    due = [(call, missing(call.urls)) for call in downloads.calls]
+    due = [(call, missing(call.urls)) for call in calls]
     due = [(call, urls) for call, urls in due if urls or not call.urls]
     total, done = sum(len(urls) for _, urls in due), 0
     for call, urls in due:

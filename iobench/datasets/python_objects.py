@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from iobench.chunks.chunked_variable import ChunkedVariable
 from iobench.chunks.packing import Packing
 from iobench.chunks.source_file import SourceFile
-from iobench.datasets.climetlab_files import Downloads, PluginCall, silent_climetlab
+from iobench.datasets.climetlab_files import PluginCall, silent_climetlab
 from iobench.datasets.contract import STEPS, SampleIndex, SamplePasses
 from iobench.datasets.file_variables import (
     Selection,
@@ -81,12 +81,12 @@ def _opener_of(target: Any, options: Mapping[str, Any]) -> Opener:
     return Opener(target, partial(_call, target, dict(options), str(Path.cwd())))
 
 
-def climetlab_downloads(target: Any, options: Mapping[str, Any]) -> Downloads:
+def climetlab_downloads(target: Any, options: Mapping[str, Any]) -> list[PluginCall]:
     """Return what to ask CliMetLab for; nobody knows which files that are."""
     if not isinstance(target, str) or not target.startswith(CLIMETLAB):
         name = target if isinstance(target, str) else type(target).__name__
         raise OptionError(f"--download: is for CliMetLab's datasets, not for {name}")
-    return Downloads((_climetlab_call(target, options),))
+    return [_climetlab_call(target, options)]
 
 
 def is_object_target(text: str) -> bool:

@@ -144,7 +144,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
             why = f"of up to {MAX_PLACED} samples alone"
             return SampleLabels((dim,), left_out={**self.left_out, "all": why})
         numbers = np.array([each[:2] for each in where], dtype=np.int64)
-        as_stored = self.holds_as_stored
+        as_stored = type(self).preprocess is Recipe.preprocess and not self.channel_groups
         every: list[Mapping[str, int | slice]] = [{}]
         if type(self).ranges is not ChunkedSamples.ranges and len(where) <= MAX_COMPARED:
             every = [self.ranges(each) for each in where]
@@ -185,11 +185,6 @@ class Recipe(PublishedFiles, ChunkedSamples):
             else:
                 coordinates.append(one)
         return replace(labels, coordinates=tuple(coordinates), left_out=left_out)
-
-    @property
-    def holds_as_stored(self) -> bool:
-        """Whether samples hold variables as the files do."""
-        return type(self).preprocess is Recipe.preprocess and not self.channel_groups
 
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
         """Return what the files hold, checked against the recipe; what was learnt is kept."""

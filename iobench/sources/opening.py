@@ -288,13 +288,13 @@ def _download(
 ) -> None:
     """Fetch what is not at hand; the one way to the network."""
     if kind == "object":  # which is made of what is fetched
-        downloads = climetlab_downloads(target, request.options)
+        calls = climetlab_downloads(target, request.options)
     else:
         dataset = find_dataset(target, **request.options)
         if not hasattr(dataset, "downloads"):
             raise OptionError(f"--download: {target} has no CliMetLab plugin that fetches it")
-        downloads = dataset.downloads()
-    for one in downloads.calls:
+        calls = dataset.downloads()
+    for one in calls:
         terms = {"terms of use": one.terms_of_use, "cite": one.citation}
         texts = {what: " ".join(str(text or "").split()) for what, text in terms.items()}
         # A dash is upstream's way to say that there is none.
@@ -302,4 +302,4 @@ def _download(
         if known:
             screen.note(f"{one.name}: {'; '.join(known)}")
     with screen.progress(f"downloading {target}") as move:
-        download_missing(downloads, FileLocator(cache_dir=indexes), progress=move)
+        download_missing(calls, FileLocator(cache_dir=indexes), progress=move)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from iobench.datasets import Downloads, FileKey, PluginCall, PublishedFiles
+from iobench.datasets import FileKey, PluginCall, PublishedFiles
 from iobench.errors import OptionError
 
 
@@ -38,9 +38,9 @@ class PluginFiles(PublishedFiles):
             self.citation,
         )
 
-    def downloads(self) -> Downloads:
+    def downloads(self) -> list[PluginCall]:
         if not self.is_chosen:
             raise OptionError(
                 f"--download of {self.name}: say what to fetch, e.g. --option {self.example}"
             )
-        return Downloads(tuple(self.plugin_calls(self.file_keys())))
+        return self.plugin_calls(self.file_keys())

@@ -16,12 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iobench.chunks.netcdf.file import inspect_netcdf
-from iobench.datasets import catalogue, setup_processes
-from iobench.datasets import source_files as netcdf_inspected
+from iobench.datasets import catalogue, setup_processes, source_files
 from iobench.datasets.catalogue import Inspection, catalogued
 from iobench.datasets.setup_processes import run_jobs
 from iobench.datasets.source_files import inspect_files
-from iobench.errors import FileFormatError, MissingFileError, OptionError, WorkerError
+from iobench.errors import FileFormatError, OptionError, WorkerError
 
 LONG_AGO = 1_600_000_000 * 10**9
 
@@ -195,11 +194,15 @@ def test_a_damaged_catalogue_is_never_an_error_nor_believed(tmp_path_factory, da
 def test_processes_find_what_one_finds(tmp_path, kept, monkeypatch):
     monkeypatch.setattr(catalogue, "MANY_FILES", 2)
     monkeypatch.setattr(setup_processes, "available_cpus", lambda: 2)
-    files = [write(tmp_path / f"{n}.nc", n=n + 1) for n in range(6)]
+    files = [write(tmp_path / f"{n}.nc", n + 1) for n in range(6)]
     told: list[tuple[int, int]] = []
+    expected = [plain(inspect_netcdf(file)) for file in files]
     found = inspect_files(files, cache_dir=kept, progress=lambda *each: told.append(each))
-    assert [plain(each) for each in found] == [plain(inspect_netcdf(file)) for file in files]
+    assert [plain(each) for each in found] == expected
     assert told == [(done, 6) for done in range(7)]
+    monkeypatch.setitem(source_files.IN_GROUPS, "NetCDF", lambda path, group: pytest.fail("again"))
+    assert [plain(each) for each in inspect_files(files, cache_dir=kept)] == expected
+    monkeypatch.undo()
     files[4].write_bytes(files[4].read_bytes()[:5000])
     with pytest.raises(FileFormatError, match=r"4\.nc"):
         inspect_files(files, cache_dir=kept)
@@ -218,13 +221,11 @@ def plain(value: Any) -> Any:
     return type(value), value
 
 
-def write(
-    path: Path, *, n: int = 3, kind: str = "NETCDF4", dtype: str = "f4", **storage: Any
-) -> Path:
-    with netCDF4.Dataset(path, "w", format=kind) as file:
+def write(path: Path, n: int) -> Path:
+    with netCDF4.Dataset(path, "w") as file:
         file.createDimension("column", n)
         file.createDimension("level", 5)
-        variable = file.createVariable("q", dtype, ("column", "level"), **storage)
+        variable = file.createVariable("q", "f4", ("column", "level"), zlib=True)
         variable.units = "kg kg-1"
         variable[...] = np.arange(5 * n).reshape(n, 5)
         file.createVariable("never_written", "i2", ("column",), fill_value=-7)
@@ -232,37 +233,10 @@ def write(
         packed = file.createVariable("packed", "i2", ("level",), fill_value=-32768)
         packed.scale_factor, packed.add_offset = np.float32(0.01), np.float64(273.15)
         packed[...] = 280.0
-        if kind == "NETCDF4":
-            file.createVariable("words", str, ("level",))
-            file.createGroup("inside")
+        file.createVariable("words", str, ("level",))
+        file.createGroup("inside")
     os.utime(path, ns=(LONG_AGO, LONG_AGO))
     return path
-
-
-STORAGES = {
-    "contiguous": {"contiguous": True},
-    "deflated": {"chunksizes": (2, 2), "zlib": True, "shuffle": True, "fletcher32": True},
-    "zstd": {"compression": "zstd"},
-    "classic": {"kind": "NETCDF3_CLASSIC"},
-    "big-endian": {"dtype": ">f4", "endian": "big"},
-}
-
-
-@pytest.mark.parametrize("storage", STORAGES.values(), ids=STORAGES)
-def test_of_netcdf_is_kept_what_was_found(tmp_path, kept, monkeypatch, storage):
-    file = write(tmp_path / "a.nc", **storage)
-    expected = plain(inspect_netcdf(file))
-    assert [plain(each) for each in inspect_files([file], cache_dir=kept)] == [expected]
-
-    def refuse(path: Path) -> None:
-        raise AssertionError(f"{path} was inspected again")
-
-    monkeypatch.setattr(netcdf_inspected, "inspect_netcdf", refuse)
-    assert [plain(each) for each in inspect_files([file], cache_dir=kept)] == [expected]
-    file.unlink()
-    monkeypatch.undo()
-    with pytest.raises(MissingFileError, match=r"a\.nc: no such file"):
-        inspect_files([file], cache_dir=kept)
 
 
 # ---- processes that inspect files, write stand-ins

@@ -636,7 +636,7 @@ def test_a_forked_process_opens_it_for_itself(climetlab, monkeypatch, opened, tm
 
 def test_its_download_is_the_same_call():
     options = {"size": "5GB", "dates": "[a]"}
-    (call,) = climetlab_downloads("climetlab:maelstrom-yr", options).calls
+    (call,) = climetlab_downloads("climetlab:maelstrom-yr", options)
     assert (call.name, call.arguments) == ("maelstrom-yr", {"size": "5GB", "dates": ["a"]})
     assert call.to_xarray
     with pytest.raises(OptionError, match="--download: is for CliMetLab's datasets, not for list"):

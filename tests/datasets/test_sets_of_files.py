@@ -210,14 +210,6 @@ def test_a_variable_that_some_files_lack_is_named_and_the_advice_works(tmp_path,
         np.testing.assert_array_equal(load(*order, variables=names)["r"], R)
 
 
-@KINDS
-def test_merged_files_lie_alike(tmp_path, load, kind):
-    one = write(variable("ta", 0, 3), tmp_path / "a", kind)
-    other = variable("t2m", 0, 3).isel(lat=slice(None, None, -1))
-    with pytest.raises(FileFormatError, match=r"b: coordinate 'lat' has other values"):
-        load(one, write(other, tmp_path / "b", kind))
-
-
 def test_several_dtypes_of_one_variable_are_refused(tmp_path, load):
     paths = [write(fields(0, 3).map(lambda each: each.astype("f8")), tmp_path / "a.nc")]
     paths.append(write(fields(3, 6), tmp_path / "b.nc"))

@@ -123,7 +123,7 @@ def test_arrays_equal_the_real_plugins(
     plugin_module(package)
     dataset, _, index = prepared(name, **options)
     opened = []
-    for call in dataset.downloads().calls:
+    for call in dataset.downloads():
         with load(tiny_root(dataset), call.name, **call.arguments) as plugin:
             opened.append(plugin.to_xarray())
     for number in (0, len(index) // 2, len(index) - 1):
@@ -147,7 +147,7 @@ def test_arrays_equal_the_real_plugins(
 def test_members_equal_the_real_plugins(plugin_module, prepared, load, tiny_root, options):
     plugin_module(ENS10)
     dataset, _, index = prepared("maelstrom-ens10", date="0104", **options)
-    (call,) = dataset.downloads().calls
+    (call,) = dataset.downloads()
     with load(tiny_root(dataset), call.name, **call.arguments) as plugin:
         opened = plugin.to_xarray()
     for start, where in zip(index.coordinate, index.where, strict=True):

@@ -271,7 +271,7 @@ def test_the_normalisation_of_ens10_is_computed_once_or_where_it_is_half_written
     dataset, _, index = prepared("maelstrom-ens10", target="none")
     locator = FileLocator(cache_dir=tmp_path / "file" / "cache")
     with pytest.raises(StorageError, match=r"cannot be kept: .*; give --store-dir"):
-        keep_statistics("ens10", dataset.members_of, index.where, [], locator, n_values=1)
+        keep_statistics("ens10", dataset.members_of, index.where, [], locator)
 
 
 def test_of_ens10_only_the_bytes_of_a_sample_are_read(prepared):

@@ -17,7 +17,6 @@ from iobench.datasets import (
     Arrays,
     Baseline,
     ChunkedSamples,
-    Downloads,
     FieldCube,
     FileKey,
     Hyperslab,
@@ -180,11 +179,8 @@ class Ens10(PluginFiles, ChunkedSamples):
             opened.append(target)
         self.keep_files(opened, ("time",))
         where: list[Where] = [(0, number, row) for number, row in enumerate(rows)]
-        n_values = len(fields) * len(members) * shape[0] * shape[1]
-        paths = list(map(range_file, index.files))
-        self._statistics = keep_statistics(
-            f"ens10-{self.task.target}", self.members_of, where, paths, locator, n_values=n_values
-        )
+        name = f"ens10-{self.task.target}"
+        self._statistics = keep_statistics(name, self.members_of, where, index.files, locator)
         grid, channels = ("latitude", "longitude"), self.task.channels
         inputs = (len(channels), *shape)
         variables = [Variable("inputs", inputs, "<f4", ("channel", *grid), "1", channels=channels)]
@@ -287,10 +283,6 @@ class Ens10(PluginFiles, ChunkedSamples):
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         dtype = self.task.dtype
         return [self.call({"date": key["date"], "dtype": dtype}, [key]) for key in keys]
-
-    def downloads(self) -> Downloads:
-        others = (self.task.target_url,) if self.has_target else ()
-        return msgspec.structs.replace(super().downloads(), others=others)
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> archive.Ensemble:
         return archive.plan_of_size(self.task.dtype, scale=scale, tiny=tiny, seed=seed)

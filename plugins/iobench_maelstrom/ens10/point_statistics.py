@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import as_path, run_jobs
+from iobench.datasets import run_jobs
 from iobench.errors import StorageError
 from iobench.stores import make_item, merge_means, write_atomically
 
@@ -26,8 +26,6 @@ SPREAD = 0.1
 NORMALISATION_VERSION = 2
 SAMPLES_PER_JOB = 16
 """Fixed, so that the sums do not depend on how many processes share the work."""
-FEW_VALUES = 1 << 25
-"""Fewer are summed sooner by this process than by ones that must start first."""
 CHUNK = 1 << 14
 """Points handled at once: ten members of them fit a core's cache."""
 
@@ -82,13 +80,11 @@ def keep_statistics(
     name: str,
     members: Members,
     samples: Sequence[Where],
-    files: Sequence[str],
+    files: Sequence[Path],
     locator: Locator,
-    *,
-    n_values: int,
 ) -> PointStatistics:
     """Return the statistics over samples, computed where none are kept of them and ``files``."""
-    states = [(path.name, path.stat()) for path in map(as_path, files)]
+    states = [(path.name, path.stat()) for path in files]
     about = {
         "version": NORMALISATION_VERSION,
         "files": [
@@ -103,8 +99,7 @@ def keep_statistics(
     try:
         _ = statistics.mean_and_divisor
     except (OSError, ValueError, EOFError):  # none, or a damaged one
-        is_small = len(samples) * n_values < FEW_VALUES
-        count, mean, squares = _moments(members, samples, locator, 1 if is_small else None)
+        count, mean, squares = _moments(members, samples, locator)
         content = io.BytesIO()
         both = np.stack([mean, np.sqrt(squares / count) + SPREAD])
         np.save(content, both.astype(np.float32))
@@ -119,17 +114,14 @@ def keep_statistics(
     return statistics
 
 
-def _moments(
-    members: Members, samples: Sequence[Where], locator: Locator, processes: int | None
-) -> tuple[int, Any, Any]:
+def _moments(members: Members, samples: Sequence[Where], locator: Locator) -> tuple[int, Any, Any]:
     """Return the moments over samples: of some at once (Welford), merged in their order."""
     starts = range(0, len(samples), SAMPLES_PER_JOB)
     jobs = [(members, samples[start : start + SAMPLES_PER_JOB]) for start in starts]
     waiting: dict[int, Any] = {}
     merged: tuple[int, Any, Any] = (0, 0.0, 0.0)
-    due = 0
-    done = 0
-    for job, moments in run_jobs(_part_moments, jobs, processes=processes):
+    due = done = 0
+    for job, moments in run_jobs(_part_moments, jobs):
         done += len(jobs[job][1])
         locator.progress(done, len(samples))
         waiting[job] = moments
