@@ -59,6 +59,7 @@ from iobench.datasets.source_files import index_grib as index_grib
 from iobench.datasets.source_files import inspect_files as inspect_files
 from iobench.datasets.source_files import whole_variable as whole_variable
 from iobench.datasets.source_files import whole_variables as whole_variables
+from iobench.files.memory import array_for_one_sample as array_for_one_sample
 from iobench.files.ranges import FileRange as FileRange
 from iobench.files.ranges import read_extents as read_extents
 from iobench.files.ranges import read_whole_files as read_whole_files

@@ -198,8 +198,9 @@ class ChunkedSamples:
                 each.name: unpack(stored, each.variable.packing, row)
                 for each, stored, row in zip(places, every, rows, strict=True)
             }
-        arrays = {}
-        for (slab, file), stored in zip(self._slabs(where), raw.arrays(), strict=True):
+        arrays, slabs = {}, self._slabs(where)
+        every = raw.arrays([(out or {}).get(slab.array) for slab, _ in slabs])
+        for (slab, file), stored in zip(slabs, every, strict=True):
             variable = file.variables[slab.variable]
             single = [isinstance(slab.ranges.get(dim), int) for dim in variable.dims]
             index = tuple(0 if one else slice(None) for one in single)

@@ -26,8 +26,10 @@ from iobench.datasets import (
     Option,
     PluginCall,
     PublishedStep,
+    Raw,
     SampleIndex,
     VariablePart,
+    array_for_one_sample,
     describe_grid,
     file_times,
     index_grib,
@@ -227,6 +229,15 @@ class Ens10(PluginFiles, ChunkedSamples):
             variable = self.task.target_variable
             slabs.append(Hyperslab(variable, {"time": row}, 1, "target", of_all=True))
         return slabs
+
+    def decode(self, raw: Raw, where: Where, out: Arrays | None = None) -> Arrays:
+        """Return these arrays, those of the variables in one piece of memory."""
+        fields = self.opened[0].variables
+        first = fields[self.task.fields[0].name]
+        pairs = zip(first.dims, first.shape, strict=True)
+        shape = len(fields), *(1 if dim == "time" else length for dim, length in pairs)
+        block = array_for_one_sample(shape, np.float32)
+        return super().decode(raw, where, dict(zip(fields, block, strict=True)))
 
     def members_of(self, where: Where) -> NDArray[np.float32]:
         """Return the members of each variable, shape (variable, member, point)."""
