@@ -54,8 +54,7 @@ class PublishedStep(msgspec.Struct, frozen=True):
     exposed_io_s: tuple[float, float, float, float, float] | None = None
     # of the sample it was published for, 0 where unknown: samples of another size scale the time
     sample_nbytes: int = 0
-    # further rows of the same five figures, by source and by key (``epoch``, ``batch``,
-    # ``forward``, ``backward``, ``I/O``)
+    # further rows of the same five figures, by source and by key: ``batch``, ``I/O``
     tables: Mapping[str, Mapping[str, tuple[float, float, float, float, float]]] = msgspec.field(
         default_factory=dict
     )

@@ -76,14 +76,6 @@ class CosmoFlow(SplitFolders):
             "which I/O was not measured separately: at most"
         ),
         sample_nbytes=SIDE**3 * REDSHIFTS * 4 + PARAMETERS * 4,
-        tables={
-            "MLPerf HPC v2.0, NVIDIA, 512 A100": {
-                "epoch": (9.025, 9.19246, 9.178, 9.508, 0.08085),
-            },
-            "MLPerf HPC v1.0, TACC, 128 V100": {
-                "epoch": (382.597, 392.48293, 389.202, 407.563, 8.79089),
-            },
-        },
     )
 
     def __init__(self, **options: str) -> None:

@@ -87,14 +87,6 @@ class DeepCam(SplitFolders, Recipe):
             "I/O was not measured separately: at most"
         ),
         sample_nbytes=768 * 1152 * (16 * 4 + 8),
-        tables={
-            "MLPerf HPC v2.0, Dell, 128 A100": {
-                "epoch": (42.945, 44.08212, 44.0525, 45.052, 0.5333),
-            },
-            "MLPerf HPC v1.0, NCSA, 64 V100": {
-                "epoch": (525.672, 538.39353, 540.5625, 548.579, 5.80408),
-            },
-        },
     )
 
     def __init__(self, **options: str) -> None:

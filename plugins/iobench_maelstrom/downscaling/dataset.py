@@ -186,7 +186,6 @@ class DownscalingTier2(Downscaling):
         sample_nbytes=(16 + 2) * 96 * 120 * 4,
         tables={
             "D2.3, A5, TensorFlow, batches of 192": {
-                "epoch": (553.93, 586.63, 595.58, 661.61, 18.27),
                 "batch": (0.17573, 0.19720, 0.20007, 39.25604, 0.09329),
             },
         },

@@ -158,7 +158,6 @@ class Yr(PluginFiles, Recipe):
         sample_nbytes=256 * 256 * (len(archive.CHANNELS) + 1) * 4,
         tables={
             "D2.3 table 1, TensorFlow": {
-                "epoch": (226.96571, 228.82088, 227.65208, 234.10900, 2.97469),
                 "batch": (0.09784, 0.40341, 0.11701, 41.52411, 2.31171),
             },
         },
