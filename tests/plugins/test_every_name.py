@@ -22,8 +22,6 @@ from iobench.testing import DatasetTests, StandInTests
 NAMES = dataset_names()
 MORE = (
     "maelstrom-yr size=5GB probabilistic_target=true predict_diff=true",
-    "maelstrom-radiation heating_rate=false patch=4",
-    "maelstrom-radiation-tf netflux=true",
     "maelstrom-ens10 dtype=pl target=z500",
     "maelstrom-weather-pressure-level levels=model",
     "maelstrom-weather-pressure-level levels=surface",

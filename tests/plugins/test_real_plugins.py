@@ -166,23 +166,10 @@ def tf_plugin(plugin_module):
     return plugin_module("climetlab_maelstrom_radiation.radiation_tf")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"netflux": True, "input_fields": ["sca_inputs", "hl_inputs"]},
-        {"output_fields": ["sw", "hr_sw"]},
-    ],
-    ids=["default", "net", "few"],
-)
 @pytest.mark.usefixtures("tf_plugin")
-def test_examples_equal_the_real_plugins(prepared, tiny_root, load, options):
-    texts = {
-        name: ",".join(value) if isinstance(value, list) else str(value)
-        for name, value in options.items()
-    }
-    dataset, _, index = prepared(TF, timestep="0", **texts)
-    with load(tiny_root(dataset), TF, timestep=[0], **options) as plugin:
+def test_examples_equal_the_real_plugins(prepared, tiny_root, load):
+    dataset, _, index = prepared(TF)
+    with load(tiny_root(dataset), TF, timestep=[0]) as plugin:
         batches = plugin.to_tfdataset(batch_size=1, shuffle=False, parallel_reads=1)
         theirs = [
             {name: array.numpy()[0] for part in batch for name, array in part.items()}
@@ -204,8 +191,7 @@ def test_every_example_of_mcica_equals_the_real_plugins(prepared, load, tmp_path
     copy = tmp_path / file.parents[1].relative_to(file.parents[5]) / "TFR/TripCloud0.0.tfrecord"
     copy.parent.mkdir(parents=True)
     copy.write_bytes(file.read_bytes())
-    fields = {"output_fields": "hr_sw,hr_lw", "input_fields": "sca_inputs"}
-    dataset = find_dataset(TF, dataset="mcica", **fields)
+    dataset = find_dataset(TF, dataset="mcica")
     index = dataset.samples([copy], FileLocator(cache_dir=tmp_path / "cache"))
     with load(tmp_path, TF, dataset="mcica") as plugin:
         [(_, theirs)] = plugin.to_tfdataset(batch_size=256, shuffle=False, parallel_reads=1)

@@ -52,6 +52,7 @@ PREFIXES = {
 DATES = tuple(sorted((*archive.DATES_2020, *archive.SPLITS_2019)))
 PATCHES = tuple(map(str, range(16)))
 BANDS = ("sw", "lw")
+OUTPUTS = (*archive.FLUXES, archive.PRESSURE.name)
 FIELDS = {**archive.INPUTS, **archive.POSITIONS, **archive.FLUXES}
 GROUP_UNITS = {"pressure_hl": "Pa", "inter_inputs": "1"}
 """The other groups mix quantities."""
@@ -83,13 +84,7 @@ class Radiation(archive.RadiationFiles, Recipe):
         Option("timestep", "", ("0",), archive.TIMESTEPS, many=True),
         Option("patch", "", PATCHES[::2], PATCHES, many=True),
         Option("subset", "Instead of date, timestep and patch.", values=tuple(subsets)),
-        Option("heating_rate", "Whether samples have hr_sw and hr_lw, K d-1.", True),
     )  # fmt: skip
-
-    def __init__(self, **options: str) -> None:
-        super().__init__(**options)
-        pressure = (archive.PRESSURE.name,) if self.chosen["heating_rate"] else ()
-        self.outputs = (*archive.FLUXES, *pressure)
 
     def file_url(self, key: FileKey) -> str:
         name = f"{key['prefix']}_{key['date']}00_{key['timestep']}c{key['patch']}.nc"
@@ -114,7 +109,7 @@ class Radiation(archive.RadiationFiles, Recipe):
             )
         opened = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
         for number, file in enumerate(opened):
-            names = archive.INPUTS if number < half else self.outputs
+            names = archive.INPUTS if number < half else OUTPUTS
             for name in names:
                 self._check_variable(file, name, opened[number // half * half])
             n_columns = opened[number % half].dims[COLUMN]
@@ -124,7 +119,7 @@ class Radiation(archive.RadiationFiles, Recipe):
                     f"{n_columns} as in {opened[number % half].path}"
                 )
         kept = [only_variables(file, tuple(archive.INPUTS)) for file in opened[:half]]
-        outputs = [only_variables(file, self.outputs) for file in opened[half:]]
+        outputs = [only_variables(file, OUTPUTS) for file in opened[half:]]
         self.keep([*kept, *map(_named_apart, outputs)])
         return tuple(opened)
 
@@ -179,7 +174,7 @@ class Radiation(archive.RadiationFiles, Recipe):
             arrays = {**arrays, "aerosol_mmr": aerosols.T}
         sample = archive.group_inputs(arrays)
         sample.update((name, arrays[name]) for name in archive.FLUXES)
-        for band in BANDS if self.chosen["heating_rate"] else ():
+        for band in BANDS:
             down, up = arrays[f"flux_dn_{band}"], arrays[f"flux_up_{band}"]
             sample[f"hr_{band}"] = archive.heating_rate(down, up, arrays[OUTPUT_PRESSURE])
         return sample
@@ -190,8 +185,7 @@ class Radiation(archive.RadiationFiles, Recipe):
             units, channels = GROUP_UNITS.get(name, ""), archive.CHANNELS[name]
             variables.append(Variable(name, shape, "<f4", dims, units, channels=channels))
         targets = [(name, "half_level", "W m-2") for name in archive.FLUXES]
-        if self.chosen["heating_rate"]:
-            targets += [(f"hr_{band}", "level", "K d-1") for band in BANDS]
+        targets += [(f"hr_{band}", "level", "K d-1") for band in BANDS]
         for name, dim, units in targets:
             length = archive.LENGTHS[dim]
             variables.append(Variable(name, (length,), "<f4", (dim,), units, "target"))
@@ -207,7 +201,7 @@ class Radiation(archive.RadiationFiles, Recipe):
         random_key: tuple[int | str, ...] = (plan.seed, self.synthesis_version, *key.values())
         names = (*archive.INPUTS, *archive.POSITIONS)
         if key["prefix"] != INPUTS_PREFIX:
-            names = (*archive.FLUXES, archive.PRESSURE.name)
+            names = OUTPUTS
         variables = [_stored(FIELDS[name], random_key) for name in names]
         dims = {dim for each in variables for dim in each.dims}
         lengths = {COLUMN: plan.n_steps, **archive.LENGTHS}

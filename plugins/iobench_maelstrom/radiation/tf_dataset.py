@@ -59,13 +59,27 @@ if TYPE_CHECKING:
 AT_ONCE = 1024
 INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressure_hl")
 FETCH: Final = "fetch the file again"
-OUTPUT_FIELDS = ("sw", "lw", "hr_sw", "hr_lw")
 FEATURES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     **{name: GROUPS[name] for name in INPUT_FIELDS},
     **dict.fromkeys(("sw", "lw"), (("half_level", "channel"), (LENGTHS["half_level"], 2))),
     **dict.fromkeys(("hr_sw", "hr_lw"), (("level", "channel"), (LENGTHS["level"], 1))),
 }
 """Dimensions and shape of each feature."""
+UNITS = {
+    "pressure_hl": "Pa",
+    **dict.fromkeys(("sw", "lw"), "W m-2"),
+    **dict.fromkeys(("hr_sw", "hr_lw"), "K d-1"),
+}
+"""The other groups mix quantities."""
+SPEC = SampleSpec(
+    tuple(
+        Variable(
+            name, shape, "<f4", dims, UNITS.get(name, ""),
+            "input" if name in INPUT_FIELDS else "target", CHANNELS.get(name, ()),
+        )
+        for name, (dims, shape) in FEATURES.items()
+    )
+)  # fmt: skip
 
 
 class _FileFrames(msgspec.Struct, frozen=True):
@@ -127,7 +141,7 @@ def tf_batches(
     where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
     def parse(example: Any) -> Any:
-        kinds = {name: tf.io.FixedLenFeature(FEATURES[name][1], tf.float32) for name in own.names}
+        kinds = {k: tf.io.FixedLenFeature(shape, tf.float32) for k, (_, shape) in FEATURES.items()}
         return own.preprocess(tf.io.parse_single_example(example, kinds), None)
 
     def batches(_: int) -> Iterator[Sample]:
@@ -213,14 +227,10 @@ class RadiationTf(archive.RadiationFiles):
             "timestep", "Those of 2020, and four dates of 2019.", ("0",), keys[0].values, many=True
         ),
         Option("filenum", "Which files of each; of 2020 up to 51.", ("0",), IN_2019, many=True),
-        Option("input_fields", "Groups of inputs.", INPUT_FIELDS, INPUT_FIELDS, many=True),
-        Option("output_fields", "Targets.", OUTPUT_FIELDS, OUTPUT_FIELDS, many=True),
-        Option("netflux", "Downward minus upward fluxes.", False),
     )
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        self.names = (*self.chosen["input_fields"], *self.chosen["output_fields"])
         self._layout: ExampleLayout | None = None
 
     def file_url(self, key: FileKey) -> str:
@@ -235,14 +245,13 @@ class RadiationTf(archive.RadiationFiles):
         lengths = [each.count for each in frames]
         starts = archive.first_samples(lengths)
         return SampleIndex(
-            spec=self._spec(),
+            spec=SPEC,
             where=LazySequence(starts[-1], functools.partial(_place, frames, starts)),
             splits=self.split_samples(lengths),
             provenance={
                 **self.facts(files),
                 "solver": self.solver,
                 "columns": starts[-1],
-                "netflux": self.chosen["netflux"],
                 "licence": archive.LICENCE,
                 "stand_in": locator.stand_in,
             },
@@ -255,7 +264,7 @@ class RadiationTf(archive.RadiationFiles):
         return read_extents([FileRange(*where)])
 
     def decode(self, raw: Raw, where: tuple[str, int, int]) -> Arrays:
-        """Return the features asked for, float32; checksums are verified here."""
+        """Return the features, float32; checksums are verified here."""
         place = f"{where[0]} at byte {where[1]}"
         data = frame_data(raw[0], place)
         # Published examples differ in their floats alone: these lie where they lay before.
@@ -263,7 +272,7 @@ class RadiationTf(archive.RadiationFiles):
             lists = self._layout.arrays(data)
         else:
             lists = self._parse(data, place)
-        return {name: lists[name].reshape(FEATURES[name][1]) for name in self.names}
+        return {name: lists[name].reshape(shape) for name, (_, shape) in FEATURES.items()}
 
     def _parse(self, data: memoryview, place: str) -> dict[str, NDArray[Any]]:
         """Return all lists of floats of an example; where they lie is kept."""
@@ -272,8 +281,8 @@ class RadiationTf(archive.RadiationFiles):
             lists = {k: v.floats() for k, v in features.items() if v.kind is FeatureKind.FLOAT}
         except StoreError as error:
             raise FileFormatError(f"{place}: {error}; {FETCH}") from error
-        for name in self.names:
-            shape, values = FEATURES[name][1], lists.get(name)
+        for name, (_, shape) in FEATURES.items():
+            values = lists.get(name)
             if values is None or values.size != np.prod(shape):
                 n_values = "no" if values is None else values.size
                 raise FileFormatError(
@@ -283,37 +292,14 @@ class RadiationTf(archive.RadiationFiles):
         return lists
 
     def preprocess(self, arrays: Arrays, where: Any) -> Sample:
-        """Return inputs, fluxes as asked for, and heating rates in K d-1."""
-        view = self.chosen
-        sample: dict[str, Any] = {name: arrays[name] for name in view["input_fields"]}
+        """Return the features, heating rates in K d-1."""
         factor = np.float32(DAY_S)
         if self.solver == "mcica":  # its files hold the divergence of the flux, as upstream knows
             factor = np.float32(G_CP) * factor
-        for name in view["output_fields"]:
-            values = arrays[name]
-            if name.startswith("hr_"):
-                sample[name] = values * factor
-            elif view["netflux"]:
-                sample[name] = values[..., 0] - values[..., 1]
-            else:
-                sample[name] = values
-        return sample
-
-    def _spec(self) -> SampleSpec:
-        view = self.chosen
-        variables = []
-        for name in view["input_fields"]:
-            dims, shape = FEATURES[name]
-            units = "Pa" if name == "pressure_hl" else ""
-            variables.append(Variable(name, shape, "<f4", dims, units, channels=CHANNELS[name]))
-        for name in view["output_fields"]:
-            dims, shape = FEATURES[name]
-            units = "K d-1" if name.startswith("hr_") else "W m-2"
-            channels = CHANNELS.get(name, ())
-            if units == "W m-2" and view["netflux"]:
-                dims, shape, channels = dims[:1], shape[:1], ()
-            variables.append(Variable(name, shape, "<f4", dims, units, "target", channels))
-        return SampleSpec(tuple(variables))
+        return {
+            name: values * factor if name.startswith("hr_") else values
+            for name, values in arrays.items()
+        }
 
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, *, batch_size: int | None
