@@ -232,8 +232,8 @@ class Ens10(PluginFiles, ChunkedSamples):
         first = fields[self.task.fields[0].name]
         pairs = zip(first.dims, first.shape, strict=True)
         shape = len(fields), *(1 if dim == "time" else length for dim, length in pairs)
-        block = array_for_one_sample(shape, np.float32)
-        return super().decode(raw, where, dict(zip(fields, block, strict=True)))
+        memory = array_for_one_sample(shape, np.float32)
+        return super().decode(raw, where, dict(zip(fields, memory, strict=True)))
 
     def members_of(self, where: Where) -> NDArray[np.float32]:
         """Return the members of each variable, shape (variable, member, point)."""
