@@ -162,12 +162,3 @@ def test_samples_are_those_of_its_open_dataset(anemoi, path, open_anemoi, order)
     for number, where in zip(there, index.where, strict=True):
         found = make_sample(dataset, where)["data"]
         np.testing.assert_array_equal(found, their[number], strict=True)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_store_as_any_zarr_store(anemoi, path, open_user_files):
-    """Missing dates apart, its path alone gives the same numbers."""
-    made = open_user_files(path, sample_dim="time", variables=["data"])
-    their = anemoi.open_dataset(str(path))
-    for number in set(range(len(their))) - set(their.missing):
-        np.testing.assert_array_equal(made.sample(number)["data"], their[number])

@@ -19,9 +19,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 import iobench
 from iobench.cli import main
@@ -347,34 +344,6 @@ def test_tensors_of_torch():
     assert {name: array.dtype.str for name, array in arrays.items()} == {"0": "<f4", "1": "<i8"}
     with pytest.raises(SampleError, match=r"it: 'a', a Tensor, cannot be had .* convert it"):
         named_arrays({"a": torch.ones(2, dtype=torch.bfloat16)}, where="it")
-
-
-leaves = st.one_of(
-    st.integers(-5, 5),
-    st.floats(allow_nan=False),
-    hnp.arrays(st.sampled_from(["f4", "<i2", ">u4", "?"]), hnp.array_shapes(max_side=3)),
-)
-trees = st.recursive(
-    leaves,
-    lambda inner: st.one_of(
-        st.dictionaries(st.text("abc", min_size=1), inner, min_size=1, max_size=3),
-        st.lists(inner, min_size=1, max_size=3).map(tuple),
-    ),
-)
-
-
-def n_leaves(value):
-    if isinstance(value, dict):
-        return sum(map(n_leaves, value.values()))
-    return sum(map(n_leaves, value)) if isinstance(value, tuple) else 1
-
-
-@given(trees)
-def test_no_number_is_lost_and_the_spec_holds(value):
-    skipped: dict[str, str] = {}
-    arrays = named_arrays(value, where="it", skipped=skipped)
-    assert (len(arrays), skipped) == (n_leaves(value), {})
-    spec_of(arrays, where="it", skipped={}).check(arrays, where="it")
 
 
 # ---- iterables

@@ -21,10 +21,10 @@ zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
 FORMATS = pytest.mark.parametrize("zarr_format", [2, 3])
 
 
-def dataset(n=5, start="2020-01-01", **more):
+def dataset():
     """Fields, packed fields, counts and a constant along time."""
-    rng = np.random.default_rng(n)
-    times = np.datetime64(start, "ns") + np.arange(n) * np.timedelta64(6, "h")
+    rng, n = np.random.default_rng(5), 5
+    times = np.datetime64("2020-01-01", "ns") + np.arange(n) * np.timedelta64(6, "h")
     packed = np.round(rng.normal(5, 2, (n, 4, 6)), 1)
     packed[1, 2, 3] = np.nan
     made = xarray.Dataset(
@@ -40,8 +40,6 @@ def dataset(n=5, start="2020-01-01", **more):
     ).set_coords("lat")
     made["p"].encoding = {"dtype": "i2", "scale_factor": 0.1, "add_offset": 5.0, "_FillValue": -9}
     made["gaps"].encoding = {"dtype": "f8", "_FillValue": -999.0}
-    for name, values in more.items():
-        made[name] = values
     return made
 
 
@@ -49,39 +47,6 @@ def write(path, made=None, *, zarr_format=3, consolidated=False, **more):
     made = dataset() if made is None else made
     made.to_zarr(path, zarr_format=zarr_format, consolidated=consolidated, mode="w", **more)
     return path
-
-
-def assert_as_xarray(made, paths, sample_dim="time", names=("t", "p", "gaps", "n")):
-    numbers = iter(range(len(made.index)))
-    for path in paths:
-        with xarray.open_zarr(path, decode_times=False, consolidated=False) as ds:
-            for i in range(ds.sizes[sample_dim]):
-                sample = made.sample(next(numbers))
-                assert sorted(sample) == sorted(names)
-                for name in names:
-                    expected = ds[name].isel({sample_dim: i}, missing_dims="ignore").values
-                    np.testing.assert_array_equal(sample[name], expected, strict=True)
-
-
-@pytest.mark.quick_cases(3)
-@FORMATS
-@pytest.mark.parametrize("chunks", [{}, {"time": 1}, {"time": 2, "y": 3, "x": 4}])
-def test_samples_are_xarrays(tmp_path, open_user_files, zarr_format, chunks):
-    path = write(tmp_path / "s.zarr", dataset().chunk(chunks), zarr_format=zarr_format)
-    made = open_user_files(path, sample_dim="time")
-    assert_as_xarray(made, [path])
-    assert made.dataset.fused == ()
-    assert made.dataset.thread_safe
-    assert made.index.spec["t"].units == "K"
-    assert made.index.spec["n"].dims == ("y",)
-    assert made.index.coordinate[1] == "2020-01-01T06"
-    assert made.index.position_units == "seconds"
-    assert list(np.diff(made.index.positions)) == [6 * 3600] * 4
-    assert made.index.provenance["skipped"] == {
-        "lat": "a coordinate",
-        "time": "a coordinate",
-        "orography": "lacks the dimension time",
-    }
 
 
 def test_dates_as_numpy_has_them(tmp_path, open_user_files):
@@ -112,10 +77,11 @@ def test_what_is_no_store(tmp_path, real, open_user_files):
         open_user_files(tmp_path / "empty", sample_dim="time")
 
 
+@FORMATS
 class TestZarrContract(DatasetTests):
     @pytest.fixture
-    def files(self, tmp_path):
-        return [write(tmp_path / "s.zarr", dataset().chunk({"time": 2}), zarr_format=2)]
+    def files(self, tmp_path, zarr_format):
+        return [write(tmp_path / "s.zarr", dataset().chunk({"time": 2}), zarr_format=zarr_format)]
 
     @pytest.fixture
     def dataset(self, files):
