@@ -230,7 +230,8 @@ def within_dates(times: NDArray[Any], first: str, last: str, given: str) -> NDAr
         if low:
             inside &= seconds >= np.datetime64(low)
         if high:
-            inside &= seconds < np.datetime64(high) + 1  # of a year the next one begins
+            end = np.datetime64(high)  # a year, or a day: with all of it
+            inside &= seconds.astype(end.dtype) <= end
     except ValueError as error:  # 30 February
         raise OptionError(f"{given}: {error}; expected dates that there are") from error
     return inside
