@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -302,7 +302,7 @@ class FileSet:
         """Close them, once no thread reads from them any more."""
         close_files()
 
-    def __del__(self, close: Callable[[], None] = close_files) -> None:
-        for key in self._keys:
-            _expected.pop(key, None)
+    def __del__(self, expected: Any = _expected, close: Any = _opened.cache_clear) -> None:
+        for key in self._keys:  # bound early, as the descriptors' closing is
+            expected.pop(key, None)
         close()

@@ -45,7 +45,7 @@ PIECE_NBYTES: Final = 8 << 20
 """Of one read: what parallel file systems hand out at a time, or several servers together."""
 STAGED_NAME: Final = "stage.json"
 """What a copy says of itself, beside its files."""
-OURS: Final = (MARK_NAME, STAGED_NAME, LOCK_NAME)
+OURS: Final = (MARK_NAME, LOCK_NAME)
 
 
 class StagedFile(msgspec.Struct, frozen=True):
@@ -165,10 +165,13 @@ def _list_files(source: Path) -> list[StagedFile]:
         )
     if source.is_file():
         return [_file(source, source.name)]
-    files = []
+    files, is_copy = [], mark_of(source)[0] == "staged"
     for path in sorted(source.rglob("*")) if source.is_dir() else ():
-        if path.is_file() and not path.name.startswith(OURS):
-            files.append(_file(path, path.relative_to(source).as_posix()))
+        name = path.relative_to(source).as_posix()
+        if name == STAGED_NAME and not is_copy:
+            raise StorageError(f"{path}: a file of a copy's own has that name; rename this one")
+        if path.is_file() and name != STAGED_NAME and not path.name.startswith(OURS):
+            files.append(_file(path, name))
         elif path.is_symlink():
             raise MissingFileError(
                 f"{path}: is a link to no file, and links to folders are not followed; name what "
@@ -275,6 +278,9 @@ class _Staging:
             for file in old:
                 if file.name not in names:
                     (self._folder / file.name).unlink(missing_ok=True)
+                    for folder in PurePosixPath(file.name).parents[:-1]:
+                        with suppress(OSError):  # others are in it
+                            (self._folder / folder).rmdir()
             for path in [*self._folder.rglob(f".*{TEMPORARY_SUFFIX}")]:
                 path.unlink()
 

@@ -350,6 +350,18 @@ def test_groups_and_texts_are_listed_and_a_group_may_be_named(tmp_path):
         inspect_netcdf(path, "weather")
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_damaged_root_is_one_line_and_no_traceback_behind_it(tmp_path):
+    path = tmp_path / "x.nc"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["v"] = np.arange(4)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"OHDR") + 8] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError, match=r"metadata checksum.*; fetch the file again"):
+        inspect_netcdf(path)
+
+
 def test_numbers_in_other_files_or_of_other_types_are_not_read(tmp_path):
     with h5py.File(tmp_path / "other.nc", "w") as file:
         file["g/v"] = np.arange(4.0)

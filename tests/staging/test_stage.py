@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -253,7 +254,8 @@ def test_the_command_stages_once(tmp_path, iobench_here):
 def test_the_command_stages_all_that_a_folder_holds(tmp_path, iobench_here):
     inside = tmp_path / "data/deep"
     inside.mkdir(parents=True)
-    names = {"one.nc", "deep/two.nc", "f" * 255}  # as long as names can be
+    names = {"one.nc", "deep/two.nc", "deep/stage.json", "stage.json.old"}
+    names.add("f" * 255)  # as long as names can be
     for file in names:
         (tmp_path / "data" / file).write_bytes(file.encode())
     for source in ("data", "data/deep/.."):
@@ -262,6 +264,13 @@ def test_the_command_stages_all_that_a_folder_holds(tmp_path, iobench_here):
         assert names < {*files_below(copied)}
     (inside / "link").symlink_to(tmp_path)
     with pytest.raises(MissingFileError, match="link"):
+        stage(tmp_path / "data", tmp_path / "elsewhere")
+    shutil.rmtree(inside)
+    inside.write_bytes(b"a file now")
+    again = stage(tmp_path / "data", tmp_path / "node/to")
+    assert (again.path / "deep").read_bytes() == b"a file now"
+    (tmp_path / "data/stage.json").write_bytes(b"{}")
+    with pytest.raises(StorageError, match="rename this one"):
         stage(tmp_path / "data", tmp_path / "elsewhere")
 
 

@@ -185,6 +185,7 @@ def _hdf5(path: Path, opened: SourceBytes, group: str) -> Iterator[tuple[Any, An
         import_extra(name, "NetCDF files need h5py and h5netcdf", extra="netcdf")
         for name in ("h5py", "h5netcdf")
     )
+    h5netcdf.File._writable = False  # its __del__ asks, where it could not be opened, too
     source: Any = opened.path if isinstance(opened, OpenFile) else opened.reader()
     collects = gc.isenabled() and source != opened.path
     try:
