@@ -74,6 +74,8 @@ def advise(*, words: Sequence[str], tried: str | None, rounds: int | None, json:
     if any(each and diagnose(each.exposure).verdict is Verdict.HUNG for each in runs):
         raise ProfileError(f"{run}: the job hung, expected one that trains; see iobench report")
     advice, baseline = replace(advice, run=str(run)), baseline_first(runs)[0]
+    if baseline.facts.free_data:
+        raise TrialError(f"{run}: this run had free data; expected a usual one of iobench run")
     if is_free:
         _check_script(baseline, words[1:])
     if not json:
@@ -160,9 +162,8 @@ def _check_script(baseline: Loading, command: Sequence[str]) -> None:
     The one that a run directory holds is not started: that may be somebody else's.
     """
     facts = baseline.facts
-    if not facts.is_script or facts.free_data:
-        kind = "had free data" if facts.is_script else "emulates its step"
-        raise TrialError(f"{baseline.path}: this run {kind}; expected a usual one of iobench run")
+    if not facts.is_script:
+        raise TrialError(f"{baseline.path}: emulates its step; expected a run of iobench run")
     if not command:
         recorded = facts.command or "python train.py ..."
         raise OptionError(

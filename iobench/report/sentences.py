@@ -31,6 +31,8 @@ EXPLAINS: Final = 0.2
 """Share of a wait from which what CPUs are busy with is said."""
 FIRST_FRACTION: Final = 0.1
 """Share of a run from which the waits of its first epoch come first."""
+UNTRACED: Final = "opaque:tf.data"
+"""The stage of what tf.data does outside of a trace."""
 MOST: Final = 0.5
 """A training loop of a smaller share of its job says little about the job."""
 RARE_FRACTION: Final = 0.2
@@ -134,6 +136,7 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
             f"{JUDGEMENTS[verdict]}: {OVER[window]} the training loop waits {share} of its time "
             f"for data{_blame(diagnosis)}."
         )
+        yield from _of_traced(diagnosis)
         if diagnosis.top_alone_gains is False and verdict is not Verdict.HIDDEN:
             yield "No stage alone is the cause: the one waited for most, halved, saves nothing."
     cost, queued_ns = exposure.cpus, exposure.judged.exposed_ns.get(Kind.CPU_WAIT.spelled, 0)
@@ -254,6 +257,15 @@ def _blame(diagnosis: Diagnosis) -> str:
         return ""
     name = stage_title(stage)
     return f", most of all for {name} ({units.fraction(diagnosis.top_fraction)} of the wait)"
+
+
+def _of_traced(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield what of tf.data is waited for in the batches of the first pass that were traced."""
+    rows = diagnosis.exposure.whole.stages
+    traced = [row for row in rows if row.kind in WORKER_KINDS and row.stage != UNTRACED]
+    known = traced[:1] if diagnosis.top_stage == UNTRACED else []
+    if any(row.exposed_ns >= WORTH_SAYING * row.busy_ns for row in known):
+        yield f"Where it was traced, it waits most of all for {stage_title(traced[0].stage)}."
 
 
 def loader_words(each: LoaderExposure) -> str:

@@ -195,7 +195,8 @@ def _warnings(report: RunReport) -> Iterator[str]:
         yield from (f"Not seen: {what}." for what in unseen(report))
     for known in report.process_facts:
         if known.ended not in ENDED_WELL:
-            yield f"The {known.role} process ended with {known.ended}."
+            what = "command" if known.role == "launcher" else f"{known.role} process"
+            yield f"The {what} ended with {known.ended}."
 
 
 def _measured(report: RunReport) -> Iterator[str]:

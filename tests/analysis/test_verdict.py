@@ -56,6 +56,12 @@ def test_verdicts_of_pools(how, has_compute, expected):
     assert {name: getattr(verdict, name) for name in expected} == expected
 
 
+def test_of_an_opaque_pipeline_what_was_traced_of_it_is_said():
+    seen = diagnose(exposure(pool([[60, 30, 10]] * 50, workers=2, step_ns=15).data()))
+    texts = map(verdict_sentence, (seen, replace(seen, top_stage="opaque:tf.data")))
+    assert ["traced, it waits most of all for read" in text for text in texts] == [False, True]
+
+
 def test_what_is_unknown_is_said_and_without_a_batch_there_is_no_verdict():
     verdict = diagnose(exposure(SketchedRun(workers=2).data()))
     known = verdict.verdict, verdict.wait_fraction, verdict.top_stage

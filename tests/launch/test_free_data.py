@@ -118,4 +118,6 @@ def test_the_loop_has_all_batches_and_hardly_waits(iobench, tmp_path: Path, scri
     assert waits["free"] < waits["usual"] / 4
     text = iobench("report", "free").stdout
     assert "Data were free" in text
+    assert "What to try next" not in text
+    assert "free data" in iobench("advise", "free").stderr
     assert "Data were free" not in iobench("report", "usual").stdout

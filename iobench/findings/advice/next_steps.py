@@ -49,7 +49,7 @@ def _steps(loadings: Sequence[Loading]) -> Iterator[NextStep]:
     best = min(loadings, key=lambda each: each.wait_fraction or 0.0)
     exposure, verdict = best.exposure, diagnose(best.exposure).verdict
     facts, given = best.facts, ProfileCommand.parsed(best.facts.command)
-    if verdict is Verdict.HUNG:
+    if verdict is Verdict.HUNG or facts.free_data:
         return
     if verdict is not Verdict.NO_COMPUTE:
         hidden = verdict is Verdict.HIDDEN and best.is_hidden
