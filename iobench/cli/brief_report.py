@@ -11,6 +11,7 @@ from iobench.analysis.replay.runs import recorded_runs
 from iobench.findings.advice.advising import advice_of
 from iobench.findings.advice.loading import loading_of
 from iobench.report.document import Sentence
+from iobench.report.one_screen import JUDGED, of_style
 from iobench.report.renderers.json_text import to_plain
 from iobench.report.report_document import report_document
 
@@ -68,7 +69,7 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
     run: str
-    sentence: str  # the first of the report
+    sentence: str  # the verdict; of a job of several ranks what is said of all of them
     cautions: tuple[str, ...]  # what must be known before the figures are believed
     runs: tuple[BriefRun, ...]
     outcome: str  # of the advice; "nothing to gain", "withheld", "nothing found", "advice"
@@ -85,7 +86,8 @@ def brief_figures(path: Path, runs: Sequence[Run]) -> dict[str, Any]:
     loadings = [loading_of(each, recorded_runs(each)) for each in judged]
     advice = None if hung or not loadings else advice_of(loadings)
     sentences = [each for each in _sentences_of(runs) if isinstance(each, Sentence)]
-    first = next((each.text for each in sentences if each.style != "caution"), "")
+    usual = [each for each in sentences if each.style != "caution"]
+    first = next((each.text for each in (*of_style(usual, *JUDGED), *usual)), "")
     result: dict[str, Any] = to_plain(
         Brief(
             run=str(path),
@@ -109,7 +111,7 @@ def _of_run(run: RankRun) -> BriefRun:
     diagnosis = diagnose(run.exposure)
     part = run.exposure.part(diagnosis.window) or run.exposure.whole
     return BriefRun(
-        name=run.about.own_label or run.about.name,
+        name=run.about.label or run.about.name,
         rank=run.rank,
         verdict=diagnosis.verdict.value,
         window=diagnosis.window,

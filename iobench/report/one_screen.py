@@ -100,7 +100,7 @@ def _judged(blocks: Mapping[str, Sequence[Block]], width: int, n_lines: int) -> 
     first = blocks.get("job", ())[:1]  # a warning stands with the others
     lead = [each for each in first if isinstance(each, Sentence) and each.style != "caution"]
     verdicts = (*blocks.get("compared", ()), *blocks.get("verdict", ()))
-    judged = [*lead, *_of_style(verdicts, *JUDGED)]
+    judged = [*lead, *of_style(verdicts, *JUDGED)]
     n_lines = n_lines if len(judged) < 3 else 2 if len(judged) < 5 else 1
     for each in judged[:MOST_JUDGED]:
         # Words that do not fit leave some of each line empty.
@@ -113,7 +113,8 @@ def _steps(section: Section, width: int, n_steps: int) -> Section:
     return Section("steps", section.title, tuple(short))
 
 
-def _of_style(blocks: Iterable[Block], *styles: Style) -> Iterator[Sentence]:
+def of_style(blocks: Iterable[Block], *styles: Style) -> Iterator[Sentence]:
+    """Yield the sentences of some styles."""
     for block in blocks:
         if isinstance(block, Sentence) and block.style in styles:
             yield block
@@ -125,7 +126,7 @@ def _warnings(document: Document, width: int, most: int) -> list[str]:
     whose: dict[str, list[str]] = {}
     for part in (document, *shown):
         blocks = (block for section in part.sections for block in section.blocks)
-        for each in _of_style(blocks, "caution"):
+        for each in of_style(blocks, "caution"):
             name = [] if part is document else [part.title.partition(",")[0]]
             whose.setdefault(each.text, []).extend(name)
     lines = [

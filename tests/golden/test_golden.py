@@ -169,6 +169,8 @@ def test_recorded_runs_are_of_the_schema_and_have_few_keys(name, cases, capsys):
             assert len(known_places({"runs": [each]}, of)) <= MOST_KEYS
         brief = printed(capsys, run, "--json", "--brief")
         assert len(keys_of(brief)) <= MOST_BRIEF_KEYS
+        assert len({(each["name"], each["rank"]) for each in brief["runs"]}) == len(brief["runs"])
+        assert any(word in brief["sentence"] for word in (" waits ", "No verdict", "Loads "))
         known = {each["rank"]: each["diagnosis"] for each in document["runs"]}
         for each in brief["runs"] if len(known) == len(document["runs"]) else ():
             for key in ("verdict", "wait_fraction", "window", "hidden_fraction"):
