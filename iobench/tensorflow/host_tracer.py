@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import shutil
 import tempfile
 import threading
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tensorflow as tf
 
+from iobench.adapters.patches import Patches
 from iobench.recording.kinds import Kind
 from iobench.tensorflow.step_parts import find_parts
 from iobench.tensorflow.traced_work import find_work, read_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from iobench.recording.recorder import Lane, Recorder
     from iobench.tensorflow.step_parts import LoopStep, StepScopes
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 ANCHOR: Final = "iobench.anchor"
 PROFILER: Final = "tensorflow.python.profiler.profiler_v2"
-LOCK: Final = "_profiler_lock"
 LEVEL: Final = 2
 """Of the host tracer: each iterator and kernel; 1 has no iterators."""
 OPAQUE: Final = "tf.data"
@@ -56,7 +57,7 @@ class HostTracer:
         self._folder: Path | None = None
         self._bounds: list[tuple[int, int]] = []
         self._ending = threading.Lock()
-        self._place: _GivesWay | None = None
+        self._patches = Patches()  # of what else starts and ends TensorFlow's one profiler
 
     @property
     def started(self) -> bool:
@@ -69,14 +70,15 @@ class HostTracer:
             host_tracer_level=LEVEL, python_tracer_level=0, device_tracer_level=0
         )
         try:
-            self._place = _GivesWay(self)
+            own = importlib.import_module(PROFILER), tf.profiler.experimental
             self._folder = Path(tempfile.mkdtemp(prefix="iobench-trace-"))
             tf.profiler.experimental.start(str(self._folder), options)
         except (tf.errors.OpError, OSError, ImportError, AttributeError) as error:
             self._give_up(f"the host tracer did not start: {_in_short(error)}")
             return
         self.running = True
-        self._place.take()
+        for owner, name in itertools.product(own, ("start", "stop")):
+            self._patches.put(owner, name, self._giving_way)
         self._anchor()
 
     def stop(self) -> None:
@@ -85,13 +87,21 @@ class HostTracer:
             if not self.running:
                 return
             self.running = False
-            if self._place is not None:
-                self._place.give_back()
+            self._patches.take_back()
             self._anchor()
             try:
                 tf.profiler.experimental.stop()
             except (tf.errors.OpError, OSError) as error:
                 self._give_up(f"the trace was not written: {_in_short(error)}")
+
+    def _giving_way(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Return a function of the profiler that ends our trace before."""
+
+        def call(*args: Any, **kwargs: Any) -> None:
+            self.stop()
+            original(*args, **kwargs)
+
+        return call
 
     def write(self, *, epoch: int, in_loop: bool = True) -> int:
         """End the trace and write its work; return the batches that it has work of."""
@@ -182,31 +192,6 @@ class HostTracer:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
-
-
-class _GivesWay:
-    """Stands for the lock of TensorFlow's one profiler: who else takes it ends our trace before."""
-
-    def __init__(self, tracer: HostTracer) -> None:
-        self._tracer = tracer
-        self._profiler: Any = importlib.import_module(PROFILER)
-        self._lock: Any = getattr(self._profiler, LOCK)
-
-    def take(self) -> None:
-        """Be there."""
-        setattr(self._profiler, LOCK, self)
-
-    def give_back(self) -> None:
-        """Let TensorFlow's own be there again."""
-        if getattr(self._profiler, LOCK) is self:
-            setattr(self._profiler, LOCK, self._lock)
-
-    def __enter__(self) -> Any:
-        self._tracer.stop()
-        return self._lock.__enter__()
-
-    def __exit__(self, *error: Any) -> Any:
-        return self._lock.__exit__(*error)
 
 
 def _in_short(error: Exception) -> str:
