@@ -36,13 +36,11 @@ class PluginCall(msgspec.Struct, frozen=True):
 
     name: str  # of the dataset, as ``climetlab.load_dataset`` takes it
     arguments: Mapping[str, Any]  # its keyword arguments; JSON-ready
-    # of the files it needs; empty where that is not known: then it is always called
-    urls: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()  # of the files it fetches
     extras: tuple[str, ...] = ("climetlab",)  # of iobench, that the plugin needs
     package: str = ""  # the plugin, where it is installed apart and without its dependencies
     terms_of_use: str = ""
     citation: str = ""  # to be shown before; may be empty
-    to_xarray: bool = False  # whether to call ``to_xarray``, too: some plugins fetch only then
 
 
 # ---- the cache
@@ -114,9 +112,7 @@ def _fetch(call: PluginCall) -> None:
     with in_one_line(f"{what} raised", MissingFileError, advice):
         try:
             with silent_climetlab(what, offline=False) as climetlab:
-                loaded = climetlab.load_dataset(call.name, **call.arguments)
-                if call.to_xarray:
-                    loaded.to_xarray()
+                climetlab.load_dataset(call.name, **call.arguments)
         except (NameError, ModuleNotFoundError) as error:
             if isinstance(error, NameError) and not str(error).startswith("Cannot find dataset"):
                 raise
@@ -163,7 +159,7 @@ def silent_climetlab(user: str, *, offline: bool = True) -> Iterator[Any]:
             # Not an OSError: CliMetLab would try again for hours.
             raise MissingFileError(
                 f"{user}: {what} is neither in $CLIMETLAB_MIRROR nor in CliMetLab's cache "
-                f"{cache_folder()}; --download fetches it"
+                f"{cache_folder()}; load it once with CliMetLab itself"
             )
 
         until_over.callback(logger.setLevel, logger.level)

@@ -155,8 +155,7 @@ def download_missing(
         paths = locator.find(urls)
         return [url for url, path in zip(urls, paths, strict=True) if path is None]
 
-    due = [(call, missing(call.urls)) for call in calls]
-    due = [(call, urls) for call, urls in due if urls or not call.urls]
+    due = [(call, urls) for call in calls if (urls := missing(call.urls))]
     total, done = sum(len(urls) for _, urls in due), 0
     for call, urls in due:
         download_through_plugin(call)

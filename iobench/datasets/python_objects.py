@@ -81,14 +81,6 @@ def _opener_of(target: Any, options: Mapping[str, Any]) -> Opener:
     return Opener(target, partial(_call, target, dict(options), str(Path.cwd())))
 
 
-def climetlab_downloads(target: Any, options: Mapping[str, Any]) -> list[PluginCall]:
-    """Return what to ask CliMetLab for; nobody knows which files that are."""
-    if not isinstance(target, str) or not target.startswith(CLIMETLAB):
-        name = target if isinstance(target, str) else type(target).__name__
-        raise OptionError(f"--download: is for CliMetLab's datasets, not for {name}")
-    return [_climetlab_call(target, options)]
-
-
 def is_object_target(text: str) -> bool:
     """Return whether a target names an object; a file of that name comes first."""
     spelled = text.startswith(CLIMETLAB) or TARGET.fullmatch(text) is not None
@@ -134,7 +126,7 @@ def _climetlab_call(target: str, options: Mapping[str, Any]) -> PluginCall:
     if not dataset:
         raise OptionError(f"{CLIMETLAB}: name a dataset, e.g. {CLIMETLAB}maelstrom-yr")
     arguments = {name: parse_value(value) for name, value in options.items()}
-    return PluginCall(dataset, arguments, to_xarray=True)
+    return PluginCall(dataset, arguments)
 
 
 def _load_climetlab(name: str, call: PluginCall) -> Made:

@@ -16,11 +16,7 @@ from msgspec.structs import replace
 from iobench.datasets.anemoi_store import AnemoiDataset
 from iobench.datasets.file_variables import likely_sample_dim
 from iobench.datasets.locate import FileLocator, download_missing, locate_files
-from iobench.datasets.python_objects import (
-    climetlab_downloads,
-    is_object_target,
-    object_dataset,
-)
+from iobench.datasets.python_objects import is_object_target, object_dataset
 from iobench.datasets.selection import chosen_splits, split_index
 from iobench.datasets.source_files import data_files
 from iobench.datasets.user_files import UserFiles
@@ -47,7 +43,7 @@ TAKES: Final = {
     "tiny": ("named",),
     "scale": ("named",),
     "data_dir": ("named",),
-    "download": ("named", "object"),
+    "download": ("named",),
     "options": ("named", "anemoi", "object"),
     "sample_dim": ("files", "object"),
     "variables": ("files", "object"),
@@ -83,9 +79,9 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
     indexes = place.path / "indexes"
     if kind == "files" and request.sample_dim is None:
         request = _with_sample_dim(request, targets, indexes, screen)
-    if request.download:
-        _download(request, kind, targets[0], indexes, screen)
     dataset = _find_dataset(request, kind, targets)
+    if request.download:
+        _download(dataset, indexes, screen)
     if place.notice and kind == "named" and request.data_dir is None:
         screen.note(place.notice)  # a stand-in may be made there; an index alone is small
     with screen.progress(f"files of {dataset.name}") as move:
@@ -283,23 +279,14 @@ def _find_dataset(request: SourceRequest, kind: str, targets: Sequence[Any]) -> 
     return object_dataset(first, options, sample_dim=request.sample_dim, variables=variables)
 
 
-def _download(
-    request: SourceRequest, kind: str, target: Any, indexes: Path, screen: Screen
-) -> None:
+def _download(dataset: Dataset, indexes: Path, screen: Screen) -> None:
     """Fetch what is not at hand; the one way to the network."""
-    if kind == "object":  # which is made of what is fetched
-        calls = climetlab_downloads(target, request.options)
-    else:
-        dataset = find_dataset(target, **request.options)
-        if not hasattr(dataset, "downloads"):
-            raise OptionError(f"--download: {target} has no CliMetLab plugin that fetches it")
-        calls = dataset.downloads()
+    if not hasattr(dataset, "downloads"):
+        raise OptionError(f"--download: {dataset.name} has no CliMetLab plugin that fetches it")
+    calls = dataset.downloads()
     for one in calls:
         terms = {"terms of use": one.terms_of_use, "cite": one.citation}
-        texts = {what: " ".join(str(text or "").split()) for what, text in terms.items()}
-        # A dash is upstream's way to say that there is none.
-        known = [f"{what}: {text}" for what, text in texts.items() if text not in ("", "-")]
-        if known:
+        if known := [f"{what}: {text}" for what, text in terms.items() if text]:
             screen.note(f"{one.name}: {'; '.join(known)}")
-    with screen.progress(f"downloading {target}") as move:
+    with screen.progress(f"downloading {dataset.name}") as move:
         download_missing(calls, FileLocator(cache_dir=indexes), progress=move)

@@ -371,8 +371,7 @@ def test_files_land_in_the_cache_under_their_urls(server, cache, locator, capfd)
 @pytest.mark.long
 def test_a_file_that_is_not_published_is_named(server, cache):
     url = Yr(size="5GB", dates="2022-02-28").downloads()[0].urls[0]
-    arguments = {"size": "5GB", "dates": ["2022-02-28"]}
-    call = PluginCall("maelstrom-yr", arguments, to_xarray=True)
+    call = PluginCall("maelstrom-yr", {"size": "5GB", "dates": ["2022-02-28"]})
     with pytest.raises(MissingFileError, match=r"404.*choose files that are published") as caught:
         download_through_plugin(call)
     assert urlsplit(url).path in str(caught.value)
@@ -399,12 +398,10 @@ def test_a_plugin_that_is_not_installed_is_named(send_requests_to, cache, monkey
         download_through_plugin(PluginCall("maelstrom-yr", {}))
 
 
-def test_plugins_are_asked_for_what_is_missing_or_not_known(cache, locator, monkeypatch):
+def test_plugins_are_asked_for_what_is_missing(cache, locator, monkeypatch):
     calls = []
     monkeypatch.setattr(locate, "download_through_plugin", lambda call, **_: calls.append(call))
     needed = PluginCall("some", {}, ("https://example.org/a",))
     with pytest.raises(MissingFileError, match=r"without fetching https://example\.org/a"):
         download_missing([needed], locator())
-    always = PluginCall("some", {"a": 1}, to_xarray=True)
-    assert download_missing([always], locator()) == 0
-    assert calls == [needed, always]
+    assert calls == [needed]

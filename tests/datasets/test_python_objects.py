@@ -25,7 +25,6 @@ from iobench.cli import main
 from iobench.datasets.contract import make_sample, sample_steps
 from iobench.datasets.locate import ensure_stand_in
 from iobench.datasets.python_objects import (
-    climetlab_downloads,
     is_object_target,
     named_arrays,
     object_dataset,
@@ -579,7 +578,7 @@ def test_a_forked_process_opens_it_for_itself(climetlab, monkeypatch, opened, tm
     )
     from climetlab import mirrors
 
-    with pytest.raises(MissingFileError, match=r"ECMWF_AB137\.nc is neither in .*--download"):
+    with pytest.raises(MissingFileError, match=r"ECMWF_AB137\.nc is neither in .*load it once"):
         opened("climetlab:maelstrom-constants-a-b", sample_dim="level")
     root = ensure_stand_in(PowerFeatures(), tmp_path / "stand-in", tiny=True)
     monkeypatch.setenv("CLIMETLAB_MIRROR", str(root))  # which is read when it is imported
@@ -601,12 +600,3 @@ def test_a_forked_process_opens_it_for_itself(climetlab, monkeypatch, opened, tm
         mirrors._reset_mirrors(use_env_var=False)
     assert made.keys() == expected.keys()
     assert all(np.array_equal(made[name], expected[name]) for name in expected)
-
-
-def test_its_download_is_the_same_call():
-    options = {"size": "5GB", "dates": "[a]"}
-    (call,) = climetlab_downloads("climetlab:maelstrom-yr", options)
-    assert (call.name, call.arguments) == ("maelstrom-yr", {"size": "5GB", "dates": ["a"]})
-    assert call.to_xarray
-    with pytest.raises(OptionError, match="--download: is for CliMetLab's datasets, not for list"):
-        climetlab_downloads([1], {})
