@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     Values = tuple[tuple[str, ...], NDArray[Any]]  # of a coordinate, with its dimensions
 
 MAX_MESSAGE_NBYTES: Final = 1 << 26  # of messages that are read for the names of their parameters
+PLACES: Final = ("latitude", "longitude")
 NAMED: Final[dict[str, dict[str, str]]] = {
     "time": {"standard_name": "forecast_reference_time"},
     "valid_time": {"standard_name": "time"},
@@ -93,6 +94,14 @@ def inspect_grib(
                 coordinates[each.name] = each.dims, each.values
                 described[each.name] = each.attributes
         described[field.name] = {**describe_parameter(message), "units": field.units}
+    notes = undescribed_messages(index)
+    grids = index["gridHash"][[field.rows[0] for field in chosen]]
+    if (others := np.flatnonzero(grids != grids[0])).size:
+        coordinates = {n: own for n, own in coordinates.items() if n not in PLACES}
+        notes += (
+            f"{chosen[others[0]].name} is on another grid than {chosen[0].name}: latitudes and "
+            "longitudes are left out; --variables chooses those of one grid",
+        )
     source = SourceFile(
         path=files[0],
         dims={dim: len(values) for dim, values in along.items()},
@@ -109,7 +118,7 @@ def inspect_grib(
         },
         described=described,
     )  # fmt: skip
-    return source, undescribed_messages(index)
+    return source, notes
 
 
 def _values(fields: Sequence[FieldCube], dim: str, dims: Sequence[str]) -> list[Any]:

@@ -187,3 +187,14 @@ def test_a_message_that_eccodes_cannot_describe_is_left_out_with_a_reason(
     assert loaded(path)["t"].ravel().tolist() == [0, 1]
     assert main(["convert", path, out, "--to", "zarr", "--sample-dim", "time"]) == 0
     assert "1 GRIB messages are left out" in " ".join(capsys.readouterr().err.split())
+
+
+def test_fields_of_two_grids_are_not_given_the_places_of_one(written, tmp_path, capsys):
+    south = {"latitudeOfFirstGridPointInDegrees": 40, "latitudeOfLastGridPointInDegrees": 37}
+    messages = [message(day, day, **more) for day in (0, 1) for more in ({}, HUMIDITY | south)]
+    path, out = written(*messages), str(tmp_path / "out")
+    assert main(["convert", path, out, "--to", "zarr", "--sample-dim", "time"]) == 0
+    assert "is on another grid than" in " ".join(capsys.readouterr().err.split())
+    stored = iobench.open_store(out).to_xarray()
+    assert stored.sizes["latitude"] == 4
+    assert {"latitude", "longitude"}.isdisjoint(stored.coords)
