@@ -177,11 +177,6 @@ CONVERT: Final = (
     CommandOption(
         "--to", "Store format: zarr, tfrecord or numpy.", metavar="FORMAT", required=True
     ),
-    CommandOption(
-        "--stage",
-        "What is stored: decoded (the arrays of the source) or preprocessed (samples).",
-        default="preprocessed",
-    ),
     CommandOption("--dry-run", "Print the plan, from a short probe, and write nothing.", "flag"),
     *SOURCE,
     CommandOption(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from iobench.conversion.convert_request import ConvertRequest
+from iobench.conversion.convert_request import STAGE, ConvertRequest
 from iobench.conversion.preparing import open_samples
 from iobench.cpus import available_cpus
 from iobench.datasets.sample_windows import samples_in_order
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class VerifyRequest(SourceRequest, frozen=True, kw_only=True):
     """Which store to check; the source, if named, as for a conversion.
 
-    How the samples were made of it (sample dimension, variables, stage, options) is told by
+    How the samples were made of it (sample dimension, variables, options) is told by
     the store; ``options`` given here go before. Those that hold a secret are to be given again.
     """
 
@@ -85,7 +85,8 @@ def verify(request: VerifyRequest, screen: Screen) -> dict[str, Any]:
 def _compare(store: Store, request: VerifyRequest, screen: Screen) -> StoreComparison:
     """Return what comparing found; raise StoreError where a sample is another now."""
     again = conversion_of(store.manifest, request)
-    _, dataset, index = open_samples(again, screen)
+    source = open_samples(again, screen)
+    dataset, index = source.dataset, source.index
 
     def make(numbers: Sequence[int]) -> Generator[Sample, None, None]:
         return samples_in_order(dataset, index, numbers, workers=again.n_workers)
@@ -104,6 +105,8 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
     """
     said = manifest.provenance.get("request", {})
     try:
+        if (stage := said.get("stage", STAGE)) != STAGE:
+            raise ValueError(f"holds {stage} samples, expected {STAGE} ones")
         missing = [n for n in map(str, said.get("masked", ())) if n not in request.options]
         options = {str(name): str(value) for name, value in said.get("options", {}).items()}
         result = ConvertRequest(
@@ -114,7 +117,6 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
             sample_dim=said.get("sample_dim", manifest.provenance.get("sample_dim")),
             variables=tuple(map(str, said.get("variables", ()))),
             target_variables=tuple(map(str, said.get("target_variables", ()))),
-            stage=said.get("stage", "preprocessed"),
             tiny=request.tiny or bool(said.get("tiny", False)),
             scale=said.get("scale") if request.scale is None else request.scale,
             seed=int(said.get("seed", 0)) or request.seed,

@@ -12,10 +12,11 @@ import msgspec
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
 from iobench.masking import mask_values
-from iobench.registry import SOURCE, find_format, unknown_name
+from iobench.registry import SOURCE, find_format
 from iobench.sources.request import SourceRequest
 
-STAGES: Final = ("decoded", "preprocessed")
+STAGE: Final = "preprocessed"
+"""What stores hold of a sample: what a model is given."""
 
 
 class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
@@ -26,9 +27,6 @@ class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
 
     to: str  # the store format, as registered
     out: Path  # the store's folder: new, or one that the same request began or finished
-    # of `STAGES`: what the store holds of a sample. ``decoded``, the arrays that the source holds;
-    # ``preprocessed``, what a model is given
-    stage: str = "preprocessed"
     split: str | None = None  # one of the dataset's splits, to convert no other samples
     format_options: Mapping[str, str] = msgspec.field(default_factory=dict)  # options of the format
     # how values are stored with fewer bits, as `iobench.stores.Encoding.parse` takes them
@@ -50,8 +48,6 @@ class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
         if self.to == SOURCE:
             raise OptionError(f"--to {SOURCE}: that is what there is already; name a store format")
         find_format(self.to)
-        if self.stage not in STAGES:
-            raise unknown_name("--stage", self.stage, STAGES)
         if self.part_numbers[1] > 1 and self.scheduler is not None:
             raise OptionError("--part cannot be combined with --scheduler, which shares the shards")
         if self.scratch is not None and not self.scratch.is_dir():
@@ -83,7 +79,7 @@ class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
         """
         options = mask_values(self.options)
         told = {
-            "stage": self.stage,
+            "stage": STAGE,
             "options": options,
             "masked": [name for name, value in self.options.items() if options[name] != value],
             "sample_dim": self.sample_dim,

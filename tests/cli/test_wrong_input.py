@@ -75,7 +75,6 @@ WRONG = {
     """,
     "convert": """
         x.grib out --to numpy --sample-dim hour | hour
-        x.grib out --to numpy --sample-dim time --stage early | --stage
         x.grib out --to numpy --sample-dim time --format-option a | --format-option
         own.nc out --to zarr --codec zstd --format-option codec=none | --codec
         x.grib out --to numpy --sample-dim time --shard-size 0 | --shard-size
@@ -87,7 +86,7 @@ WRONG = {
         x.grib nowhere://bucket/out --to numpy --sample-dim time | nowhere
         maelstrom-ens10 out --to numpy --target-variables t2m | --target-variables
         own.nc other.nc own.nc out --to numpy | own.nc
-        own.nc mine --to numpy --variables t --dry-run --stage decoded | mine
+        own.nc mine --to numpy --variables t --dry-run | mine
     """,
     "info": """
         empty | GRIB

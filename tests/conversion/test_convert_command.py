@@ -16,10 +16,7 @@ from msgspec.structs import replace
 
 from iobench.conversion import conversion_run
 from iobench.conversion.convert_request import ConvertRequest
-from iobench.conversion.preparing import decoded_samples
-from iobench.datasets.contract import SampleIndex, make_sample
-from iobench.errors import OptionError, SampleError, UnknownNameError
-from iobench.samples import SampleSpec, Variable
+from iobench.errors import OptionError, UnknownNameError
 from iobench.sizes import parse_nbytes
 from iobench.stores.finished_store import open_store
 from iobench.stores.verification import verify_store
@@ -120,8 +117,6 @@ def test_a_tiny_stand_in_of_a_dataset(converts, store_dir):
     done = converts(*source, "out", "--to", "tfrecord", "--format-option", "encoding=bytes")
     assert done["stand_in"]
     assert open_store("out").manifest.options == {"encoding": "bytes"}
-    converts(*source, "decoded", "--to", "numpy", "--stage", "decoded")
-    assert "inputs" not in open_store("decoded").spec.names
 
 
 OBJECTS = '''
@@ -381,7 +376,7 @@ def test_one_bit_of_a_store_or_of_its_source_is_found_and_named(store, iobench_h
 @pytest.mark.parametrize("store", ["numpy"], indirect=True)
 def test_a_request_edited_by_hand_is_refused(store, refused):
     manifest = json.loads((store / "iobench.json").read_text())
-    for request in ([], {"stage": 5}, {"options": ["a"]}, {"variables": 1}):
+    for request in ([], {"stage": "decoded"}, {"options": ["a"]}, {"variables": 1}):
         manifest["provenance"]["request"] = request
         (store / "iobench.json").write_text(json.dumps(manifest))
         line = refused(store, "--against", Path(MEMBERS).name, command="verify")
@@ -404,8 +399,6 @@ def test_sizes():
     [
         ({"to": "numpi"}, UnknownNameError, "did you mean numpy"),
         ({"to": "source"}, OptionError, "there is already"),
-        ({"stage": "decode"}, UnknownNameError, "did you mean decoded"),
-        ({"stage": "raw"}, UnknownNameError, "decoded, preprocessed"),
         ({"workers": 0}, OptionError, "--workers 0"),
         ({"part": "3/2"}, OptionError, "expected K/N, K from 1 to N"),
     ],
@@ -426,55 +419,3 @@ def test_what_a_manifest_keeps_names_no_path():
     assert "seed" not in replace(request, seed=3).to_dict()
     stand_in = replace(request, seed=3, tiny=True).to_dict()
     assert (stand_in["seed"], stand_in["tiny"]) == (3, True)
-
-
-# ---- --stage decoded: what is kept when preprocessing is left out
-
-
-SPEC = SampleSpec((Variable("mean", (4,), "<f4", ("x",), "K"), Variable("n", (), "<i8", ())))
-
-
-class Fields:
-    """Samples of big-endian bytes whose mean over a dimension is the finished sample."""
-
-    name, title, published, thread_safe = "fields", "", None, True
-
-    def __init__(self, fused=()):
-        self.fused = fused
-
-    def read(self, where):
-        raw = [bytes([where % 256]) * n for n in (24, 8)]
-        return self.decode(raw, where) if "decode" in self.fused[1:] else raw
-
-    def decode(self, raw, where):
-        pair = np.frombuffer(raw[0], ">i2").reshape(3, 4)
-        return {"field": pair, "n": np.frombuffer(raw[1], "<i8")[0]}
-
-    def preprocess(self, arrays, where):
-        return {"mean": arrays["field"].mean(axis=0).astype("f4"), "n": arrays["n"]}
-
-
-class Dated(Fields):
-    def decode(self, raw, where):
-        return {"time": np.array(["2020-01-01"], "M8[s]")}
-
-
-@pytest.mark.parametrize("fused", [(), ("read", "decode")])
-def test_decoded_arrays_are_kept_little_endian(fused):
-    index = SampleIndex(SPEC, range(5), provenance={"normalisation": {"scale": 2}, "kind": "own"})
-    dataset, samples = decoded_samples(Fields(fused), index)
-    assert (dataset.fused, dataset.thread_safe) == (fused, True)
-    assert samples.provenance == {"kind": "own"}  # what normalises comes later
-    assert [(v.name, v.shape, v.dtype, v.dims) for v in samples.spec] == [
-        ("field", (3, 4), "<i2", ("field_0", "field_1")),
-        ("n", (), "<i8", ()),
-    ]
-    sample = make_sample(dataset, 3)
-    samples.spec.check(sample, where="it")
-    assert (sample["field"] == 0x0303).all()
-    for wrong, error, said in (
-        (Fields(("decode", "preprocess")), OptionError, r"decode\+preprocess in one"),
-        (Dated(), SampleError, r"'time'.*is not a number"),
-    ):
-        with pytest.raises(error, match=said):
-            decoded_samples(wrong, index)

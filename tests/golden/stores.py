@@ -53,13 +53,11 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     ("--variables", "v1"),
     ("--target-variables", "v1"),
     ("--split-by", "train:time=2010-01-01T04/2010-01-01T10"),
-    ("--stage", "decoded"),
 )
 NAMES: tuple[tuple[str, ...], ...] = (
     ("maelstrom-yr",), ("maelstrom-radiation",), ("maelstrom-radiation-tf",), ("maelstrom-ens10",),
     ("maelstrom-downscaling-tier1",), ("maelstrom-downscaling-tier2",),
     ("maelstrom-power",), ("maelstrom-weather-pressure-level",),
-    ("maelstrom-ens10", "--stage", "decoded"),
     ("maelstrom-ens10", "--split", "train"),
 )  # fmt: skip
 
