@@ -7,6 +7,7 @@ Results go to stdout, progress and notes to stderr. Exit 0 done, 1 an error said
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import os
 import resource
@@ -27,6 +28,8 @@ LOADERS: Final = {"convert", "profile", "synthesize", "verify"}
 LEAST_ADDRESSES: Final = 1_000_000 * 1024
 OF_MEMORY: Final = ("can't start new thread", "failed to map segment", "annot allocate memory")
 """In what libraries say whose own memory, or a thread, was refused."""
+OF_FILES: Final = {errno.ENAMETOOLONG, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN}
+"""Of names that cannot be, and of file systems that do not answer."""
 LONGEST_REASON: Final = 120
 FIRST_STEPS: Final = """\
 iobench: where does training on weather and climate data wait for its data, and why?
@@ -87,6 +90,8 @@ def _run(arguments: list[str]) -> int:
         # Whoever read stdout has seen enough; keep the interpreter from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (MemoryError, RuntimeError, ImportError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in OF_FILES:
+            return _say(f"iobench: {error.filename}: {error.strerror}; name another", 1)
         if not isinstance(error, MemoryError) and not any(sign in str(error) for sign in OF_MEMORY):
             raise
         reason = " ".join(str(error).split())[-LONGEST_REASON:].strip()

@@ -543,6 +543,11 @@ def _array(leaf: Any, name: str, where: str) -> NDArray[Any] | None:
         return np.asarray(leaf)
     if not hasattr(leaf, "__array__"):
         return None
+    if np.ma.is_masked(leaf):  # what lies below the mask is no number of anybody's
+        raise SampleError(
+            f"{where}: {name!r} has masked values, expected numbers alone; fill them in the "
+            "dataset: filled(numpy.nan)"
+        )
     try:
         return np.asarray(leaf.detach().cpu() if hasattr(leaf, "detach") else leaf)
     except (TypeError, NotImplementedError, RuntimeError) as error:

@@ -154,6 +154,7 @@ CASES = [
     for command, lines in WRONG.items()
     for words, key in (line.strip().split(" | ") for line in lines.strip().splitlines())
 ]
+CASES += [(f"{command} {'n' * 300}.nc", "too long") for command in ("info", "profile", "limits")]
 
 
 def field(n, **more):

@@ -334,6 +334,12 @@ def test_what_is_no_sample_is_an_error():
         named_arrays({"a/b": 1, "a": {"b": 2}}, where="here")
     with pytest.raises(SampleError, match=r"here: has no numbers \(a is no number: str\)"):
         spec_of({}, where="here", skipped={"a": "is no number: str"})
+    with pytest.raises(SampleError, match=r"here: 'a' has masked values, .* fill them"):
+        named_arrays({"a": np.ma.masked_less([1.0, 2.0], 2)}, where="here")
+    assert named_arrays({"a": np.ma.masked_less([1.0, 2.0], 0)}, where="here")["a"].tolist() == [
+        1,
+        2,
+    ]
 
 
 def test_tensors_of_torch():
