@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 
 NAMED_ZONE: Final = re.compile(r"[\d\s](?!(?:UTC|GMT|Z|T)\b)[A-Za-z][A-Za-z/_]*\s*$")
 """A time zone by its name at the end of units: pandas leaves out what it does not know."""
+NO_TIME: Final = np.iinfo(np.int64).min
+"""NumPy's, which xarray writes as it is."""
 
 
 def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any] | None:
     """Return the times that numbers mean by CF, cftime's of other calendars; None where none."""
     if " since " not in units or NAMED_ZONE.search(units):
         return None
-    missing = are_missing(values)
-    if missing.any():
+    if values.dtype == np.int64 and (values == NO_TIME).any():
+        missing = values == NO_TIME
         known = decode_times(values[~missing], units, calendar)
         if known is None or known.dtype.kind != "M":
             return None
@@ -47,13 +49,6 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
     except (ValueError, OverflowError, ImportError):
         return None  # a unit that CF does not know, or a calendar without cftime
     return times if times.dtype.kind in "MO" else None
-
-
-def are_missing(values: NDArray[Any] | np.number[Any]) -> NDArray[np.bool_]:
-    """Return which whole numbers stand for no time: NumPy's, which xarray writes as it is."""
-    if values.dtype == np.int64:
-        return np.asarray(values == np.iinfo(np.int64).min)
-    return np.zeros(values.shape, dtype=np.bool_)
 
 
 def coordinate_times(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any] | None:

@@ -45,8 +45,7 @@ class Reader(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what the thread held open."""
-        ...
+        """Let go of what the thread held open: of nothing, where it is not said."""
 
 
 class BatchSource(ABC):

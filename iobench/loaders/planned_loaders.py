@@ -60,10 +60,6 @@ class PlannedRing(MeasuredLoader):
         device: DeviceCopies | None = None,
     ) -> None:
         refuse_below_one(prefetch=prefetch, batch_size=batch_size)
-        if min(threads, workers) < 0 or (threads and workers):
-            raise OptionError(
-                f"threads {threads}, workers {workers}: expected one of both, or none"
-            )
         ahead = prefetch if threads or workers else 0
         super().__init__(workers=workers, threads=threads, prefetch=ahead)
         self._recorder = recorder

@@ -349,14 +349,13 @@ class RingLoader:
         if epoch < 0 or not 0 <= batches <= len(self):
             raise OptionError(f"load_state_dict: epoch {epoch}, batch {batches} of {len(self)}")
         pending, n_all = state.get("pending") or [], self.order.n_samples
-        n_left = self.order.n_of_rank(epoch) - batches * self.batch_size
         if pending and self.config.in_order:
             raise OptionError(
                 "load_state_dict: state of a loader with in_order=False, which passed over samples "
                 f"{pending[:4]}; give in_order=False here, too"
             )
         is_known = all(isinstance(each, int) and 0 <= each < n_all for each in pending)
-        if not is_known or len({*pending}) < len(pending) or len(pending) > max(n_left, 0):
+        if not is_known or len({*pending}) < len(pending):
             raise OptionError(
                 f"load_state_dict: pending: expected samples below {n_all}, once each"
             )

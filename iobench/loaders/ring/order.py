@@ -234,11 +234,6 @@ class BatchOrder:
         """Batches of one epoch, for this rank."""
         return self._n_rounds
 
-    def n_of_rank(self, epoch: int) -> int:
-        """Return how many samples this rank gets in an epoch."""
-        last = self._n_rounds - 1  # the only batch that may have fewer
-        return last * self.batch_size + len(self.samples(epoch, last))
-
     def samples(self, epoch: int, batch: int) -> NDArray[np.int64]:
         """Return the sample numbers of this rank's batch number ``batch`` of an epoch."""
         if not 0 <= batch < self._n_rounds:

@@ -9,7 +9,7 @@ import numpy as np
 
 from iobench.errors import StoreError
 from iobench.files.atomic import is_local
-from iobench.loaders.contract import BatchSource
+from iobench.loaders.contract import BatchSource, Reader
 from iobench.loaders.pipeline import store_pipeline
 from iobench.loaders.ring.buffers import ScratchBytes
 from iobench.loaders.ring.log import StageStopwatch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.files.open_files import FileSet
-    from iobench.loaders.contract import Reader, Rows
+    from iobench.loaders.contract import Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.reads import ExtentGrid, Targets
     from iobench.loaders.ring.sample_patches import PatchPlaces
@@ -99,7 +99,7 @@ class StoreSource(BatchSource):
         return [find_grid(store.table, number, length, sizes) for number, length in lengths]
 
 
-class DecodeReader:
+class DecodeReader(Reader):
     """Fills rows with what a store decodes: whole samples, or of each extent to its rows."""
 
     def __init__(self, source: StoreSource) -> None:
@@ -195,11 +195,8 @@ class DecodeReader:
                 watch.end(Kind.VERIFY, len(data))
             yield data
 
-    def close(self) -> None:
-        """Nothing: the store's files are shared."""
 
-
-class PlainReader:
+class PlainReader(Reader):
     """Fills rows of variables that lie in extents of local files as memory has them.
 
     Samples that are laid out otherwise than the first one of the store are decoded whole.
@@ -296,10 +293,6 @@ class PlainReader:
                 column += part.nbytes
             targets.append((rows, slice(part.start, part.start + part.nbytes)))
         return targets
-
-    def close(self) -> None:
-        """Let memory go."""
-        self._scratch.clear()
 
 
 def _decode_varints(row_bytes: NDArray[np.uint8], rows: NDArray[Any]) -> NDArray[np.bool_]:
