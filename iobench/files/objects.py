@@ -94,7 +94,7 @@ thirds of the throughput)."""
 PAGE_NBYTES: Final = 1 << 16
 N_PAGES: Final = 128
 UPLOAD_NBYTES = 8 << 20
-"""Of each part of an upload; what is not larger is put as a whole."""
+"""Of each part of an upload; what is smaller is put as a whole."""
 UPLOADS_AT_ONCE: Final = 4
 """Parts under way, and so in memory."""
 WEB_STORES: Final = ("zarr.json", ".zmetadata", ".zgroup")
@@ -654,27 +654,21 @@ class Upload:
 
     def __init__(self, path: URL) -> None:
         self.path = path
-        self._part = bytearray()
         self._writer: Any = None
 
     def write(self, data: Any) -> None:
         """Append all of a buffer."""
         view = memoryview(data).cast("B")
-        while len(view):
-            if len(self._part) == UPLOAD_NBYTES:
-                with _resumable():
-                    ask([self.path], self._send)
-            some = view[: UPLOAD_NBYTES - len(self._part)]
-            self._part += some
-            view = view[len(some) :]
+        with _resumable():
+            for at in range(0, len(view), UPLOAD_NBYTES):  # copied: a caller uses the buffer again
+                ask([self.path], self._send, [bytes(view[at : at + UPLOAD_NBYTES])])
 
-    async def _send(self, url: URL) -> None:
+    async def _send(self, url: URL, part: bytes) -> None:
         if self._writer is None:
             store, key = store_of(url)
             self._writer = library(url).open_writer_async(
                 store, key, buffer_size=UPLOAD_NBYTES, max_concurrency=UPLOADS_AT_ONCE
             )
-        part, self._part = self._part, bytearray()
         await self._writer.write(part)
 
     def rewind(self) -> None:
@@ -688,17 +682,14 @@ class Upload:
         """Send what is left, and make the object appear."""
         try:
             with _resumable():
-                if self._writer is None:
-                    put(self.path, self._part)
-                else:
-                    ask([self.path], self._end)
-                    self._writer = None
+                ask([self.path], self._end)
+                self._writer = None
         except BaseException:
             self.abort()
             raise
 
     async def _end(self, url: URL) -> None:
-        await self._send(url)
+        await self._send(url, b"")
         await self._writer.close()
 
     def abort(self) -> None:
