@@ -46,6 +46,7 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Let go of what the thread held open: of nothing, where it is not said."""
+        return
 
 
 class BatchSource(ABC):
