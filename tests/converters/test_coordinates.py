@@ -30,6 +30,8 @@ from iobench.stores.plan import boxed_n_samples
 from iobench.testing import MadeUpDataset
 from iobench_converters.zarr_groups import shard_place, shard_shape
 
+pytest.importorskip("zarr", reason="needs pip install 'iobench[zarr]'")
+
 # Of files beside the arrays, and of dates before 1582.
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -138,6 +138,7 @@ def test_tensorstore_reads_equal_values(zarr_store, read_elsewhere):
 
 
 def test_xarray_unpacks_linear_packing(tmp_path):
+    pytest.importorskip("zarr", reason="needs pip install 'iobench[zarr]'")
     xarray = pytest.importorskip("xarray", reason="needs pip install 'iobench[zarr]'")
     packed = Packed("<f4", 0.5, 200.0)
     spec = SampleSpec((Variable("t", (3,), "i2", ("x",), "K", packed=packed),))

@@ -7,10 +7,11 @@ import h5py
 import netCDF4
 import numpy as np
 import pytest
-import zarr
 
 import iobench
 from iobench.errors import FileFormatError, OptionError
+
+zarr = pytest.importorskip("zarr", reason="needs pip install 'iobench[zarr]'")
 
 SHAPE, DIMS = (6, 4, 5), ("time", "y", "x")
 CONTAINERS = ("zarr2", "zarr3", "netcdf", "classic", "hdf5")

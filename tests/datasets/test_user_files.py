@@ -237,6 +237,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             {dim: (dim, np.arange(lengths[dim]), units) for dim, units in attributes.items()},
         )
         Path(name).parent.mkdir(exist_ok=True, parents=True)
+        if name.endswith(".zarr"):
+            pytest.importorskip("zarr", reason="needs pip install 'iobench[zarr]'")
         file.to_zarr(name, consolidated=False) if name.endswith(".zarr") else file.to_netcdf(name)
         return name
 
