@@ -53,8 +53,8 @@ def convert(
     # What is finished may still have what a killed process had to remove.
     if not _is_finished(run) or run.journal.folder.exists() or was_locked(run.path):
         is_part = request.limit_s is not None or len(plan.samples) < len(request.index)
+        make_item(run.path, kind="probe" if is_part else "store", title=plan.title)
         try:
-            make_item(run.path, kind="probe" if is_part else "store", title=plan.title)
             if not _complete(run):
                 return None
         except StorageError as error:

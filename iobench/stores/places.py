@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from iobench.errors import OptionError, StorageError
+from iobench.errors import StorageError
 from iobench.files.atomic import (
     OTHER_FOLDER,
     TEMPORARY_SUFFIX,
@@ -135,11 +135,11 @@ def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
         if mark.exists():  # looked for last: another process may have marked it meanwhile
             return path
         if others:
-            raise OptionError(
+            raise StorageError(
                 f"{path} holds {others[0]}, which iobench did not make; choose an empty folder"
             )
     try:
-        write_atomically(mark, checked_json({"kind": kind, "title": title}))
+        write_atomically(mark, checked_json({"kind": kind, "title": title}), resumable=True)
     except FileNotFoundError:
         if not mark.exists():  # else another process marked it first, and tidied up
             raise

@@ -28,7 +28,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iobench.errors import StorageError, StoreClaimedError, StoreError
-from iobench.files.atomic import AtomicFile
+from iobench.files.atomic import AtomicFile, storage_errors
 from iobench.files.locks import JOURNAL_NAME, LOCK_NAME, locked
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import open_store
@@ -79,8 +79,9 @@ def refused(path, case, part, share):
     code = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)[int(share * 1000) % 3]
 
     def write(self, data):
-        if next(left) >= 0:
-            raise StorageError(f"{self.path}: {os.strerror(code)}")
+        with storage_errors(self.path, resumable=self._resumable):
+            if next(left) >= 0:
+                raise OSError(code, os.strerror(code))
         writing(self, data)
 
     AtomicFile.write = write

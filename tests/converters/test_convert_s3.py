@@ -13,7 +13,7 @@ import pytest
 from converting import FORMATS, content, convert, fail, in_a_child
 
 import iobench
-from iobench.errors import OptionError, StorageError, StoreClaimedError, StoreError
+from iobench.errors import StorageError, StoreClaimedError, StoreError
 from iobench.files import locks, objects
 from iobench.files.locks import LOCK_NAME, find_writer, lock_holder, locked
 from iobench.files.objects import Upload
@@ -190,5 +190,5 @@ def test_the_lock_of_a_process_that_ended_is_taken_over(place, monkeypatch, host
 
 def test_a_folder_of_others_is_refused(place):
     (place / "precious.nc").write_bytes(b"x")
-    with pytest.raises(OptionError, match=r"precious\.nc, which iobench did not make"):
+    with pytest.raises(StorageError, match=r"precious\.nc, which iobench did not make"):
         make_item(place, kind="store", title="x")

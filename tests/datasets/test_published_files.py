@@ -232,7 +232,7 @@ def test_what_is_not_its_own_is_left_alone(root):
     with pytest.raises(StorageError, match="not iobench's list"):
         make()
     other = put(root.parent / "other" / "0", "mine").parent
-    with pytest.raises(OptionError, match="did not make"):
+    with pytest.raises(StorageError, match="did not make"):
         ensure_stand_in(Letters(), other)
     assert [path.name for path in other.iterdir()] == ["0"]
 

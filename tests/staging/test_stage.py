@@ -17,7 +17,6 @@ from iobench.errors import (
     FileFormatError,
     IobenchError,
     MissingFileError,
-    OptionError,
     StorageError,
     StoreError,
 )
@@ -164,7 +163,7 @@ def test_nothing_of_others_is_written_over(tmp_path):
     source = make(tmp_path / "store")
     (tmp_path / "node/store").mkdir(parents=True)
     (tmp_path / "node/store/mine.txt").write_text("mine")
-    with pytest.raises(OptionError, match=r"mine\.txt, which iobench did not make"):
+    with pytest.raises(StorageError, match=r"mine\.txt, which iobench did not make"):
         stage(source.path, tmp_path / "node")
     stage(source.path, tmp_path / "other")
     other = make(tmp_path / "more/store")

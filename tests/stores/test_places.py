@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from other_user import as_other_user, folder_for_all
 
 from iobench.cli import main
-from iobench.errors import OptionError, StorageError
+from iobench.errors import StorageError
 from iobench.stores.places import choose_place, make_item
 
 
@@ -63,7 +63,7 @@ def test_a_closed_folder_is_left_alone_by_root_too_and_home_is_never_filled_sile
 
 def test_a_folder_of_others_is_not_marked(tmp_path):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(OptionError, match=r"thesis\.tex, which iobench did not make"):
+    with pytest.raises(StorageError, match=r"thesis\.tex, which iobench did not make"):
         make_item(tmp_path, kind="store", title="a")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
