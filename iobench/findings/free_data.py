@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from iobench.recording.free_data import NOT_FREE
 from iobench.report import units
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def free_data_of(run: RankRun) -> FreeData | None:
     """Return what is known of a run whose data were free, or that was tried so; else None."""
     facts = run.about
     if facts.free_data:
-        return FreeData(None, None, steps_per_s(run.exposure))
+        loaded = any(each.startswith(NOT_FREE) for known in run.own_facts for each in known.unseen)
+        return FreeData(None, None, None if loaded else steps_per_s(run.exposure))
     if facts.free_steps_per_s is None:
         return None
     return predicted_free(run.exposure, facts.free_steps_per_s)

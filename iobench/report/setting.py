@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording.free_data import KEPT
+from iobench.recording.free_data import KEPT, NOT_FREE
 from iobench.report import units
 from iobench.report.document import Command, Section, properties, sentences
 from iobench.runs.run_facts import OWN, SOURCE
@@ -171,7 +171,8 @@ def unseen(report: RunReport) -> tuple[str, ...]:
 
 def _warnings(report: RunReport) -> Iterator[str]:
     exposure = report.exposure
-    if report.facts.free_data:
+    loaded = any(each.startswith(NOT_FREE) for each in unseen(report))
+    if report.facts.free_data and not loaded:
         yield (
             f"Data were free: loaders handed on their first {KEPT} batches again and again. What "
             "the script prints of its results is of no use."

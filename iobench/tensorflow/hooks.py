@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from iobench.adapters.patches import Patches
 from iobench.errors import OptionError
-from iobench.recording.free_data import KEPT, is_free
+from iobench.recording.free_data import KEPT, NOT_FREE, is_free
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
@@ -147,7 +147,7 @@ def _free(dataset: Any, recording: Recording) -> Any:
     if known is None:
         length = int(dataset.cardinality())
         if length == tf.data.UNKNOWN_CARDINALITY:
-            recording.add_unseen("free data: a dataset of unknown length was loaded as it is")
+            recording.add_unseen(f"{NOT_FREE}a dataset of unknown length was loaded as it is")
             return dataset
         known = dataset.take(KEPT).cache().repeat()
         known = known if length == tf.data.INFINITE_CARDINALITY else known.take(length)

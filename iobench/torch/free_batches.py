@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.data import DataLoader
 
-from iobench.recording.free_data import KEPT
+from iobench.recording.free_data import KEPT, NOT_FREE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ def free_loader(
         length = len(loader)
     except TypeError:  # of a dataset that is gone through
         name = type(getattr(loader, "dataset", loader)).__name__
-        recording.add_unseen(f"free data: {name} has no length, so all its batches were loaded")
+        recording.add_unseen(f"{NOT_FREE}{name} has no length, so all its batches were loaded")
         return None
     batches = list(islice(stock_iter(loader), KEPT))
     again: Any = FirstBatches(batches, length)

@@ -143,6 +143,12 @@ def test_no_table_is_wider_than_the_page_or_loses_a_figure(rows, total):
         assert text.count(figure) >= sum(row[1:].count(figure) for row in shown)
 
 
+def test_a_column_without_text_folds_no_name():
+    table = Table("t", (Column(""), Column("saved"), Column("")), (("free data", "70 %", ""),))
+    text = TerminalRenderer(StringIO()).render(Document("T", (Section("a", "", (table,)),)))
+    assert "free data" in text
+
+
 @pytest.mark.parametrize(
     ("variables", "coloured", "styled"),
     [

@@ -75,6 +75,16 @@ def test_a_command_that_was_not_recorded_has_no_other_verdict(why):
     assert why in found["verdict"]
 
 
+def test_data_that_were_loaded_as_usual_are_not_said_to_be_free():
+    for unseen, is_known in (([], True), (["free data: Stream has no length"], False)):
+        run = serial({**SCRIPT, "free_data": True})
+        run.facts = {"unseen": unseen}
+        document = report_document([run.open()])
+        (found,) = document.figures()["runs"]
+        assert (found["replay"]["free_data"]["obtained_steps_per_s"] is not None) == is_known
+        assert ("Data were free" in one_screen(document, "")) == is_known
+
+
 @pytest.mark.parametrize(
     ("run", "absent"),
     [

@@ -164,6 +164,7 @@ class TerminalRenderer:
             left = left[n:]
 
     def _draw(self, text: SpelledTable, columns: Sequence[int]) -> None:
+        columns = [at for at in columns if at == columns[0] or _width(text, at)]
         headings = [_folded(text, at) for at in columns]
         height = max(map(len, headings))
         drawn = DrawnTable(box=RULED, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
