@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from iobench.chunks.decoded_chunks import take_decode_counts
 from iobench.errors import IobenchError
 from iobench.files.open_files import FileIdentities
-from iobench.loaders.contract import BatchSource
+from iobench.loaders.contract import BatchSource, Reader
 from iobench.loaders.stage_timer import RecordedDetail
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.loaders.contract import Reader, Rows
+    from iobench.loaders.contract import Rows
     from iobench.loaders.pipeline import Pipeline
     from iobench.loaders.ring.log import BatchLog
     from iobench.recording.recorder import Recorder
@@ -44,8 +43,7 @@ class PipelineSource(BatchSource):
         self._pipeline = pipeline
         self._identities = FileIdentities()  # for processes that get this source
         costs = unit_costs or {"light_ns": None, "full_ns": None}
-        self._new_detail = dict(costs), len(pipeline.steps) + 1
-        self._details: list[RecordedDetail] = []  # of threads that ended, with what they learnt
+        self._detail = RecordedDetail(costs, len(pipeline.steps) + 1)  # of all threads
 
     def __len__(self) -> int:
         return len(self._pipeline)
@@ -56,20 +54,14 @@ class PipelineSource(BatchSource):
 
     def filler(self) -> Reader:
         """Return what one thread makes samples with."""
-        detail = None
-        with suppress(IndexError):
-            detail = self._details.pop()
-        detail = detail or RecordedDetail(*self._new_detail)
-        return DatasetReader(self._pipeline, detail, self._details)
+        return DatasetReader(self._pipeline, self._detail)
 
 
-class DatasetReader:
+class DatasetReader(Reader):
     """Makes samples by the steps read, decode and preprocess, for one thread."""
 
-    def __init__(
-        self, pipeline: Pipeline, detail: RecordedDetail, details: list[RecordedDetail]
-    ) -> None:
-        self._pipeline, self._detail, self._details = pipeline, detail, details
+    def __init__(self, pipeline: Pipeline, detail: RecordedDetail) -> None:
+        self._pipeline, self._detail = pipeline, detail
         self._is_in_place = any(step.takes_out for step in pipeline.steps)
         self.failed_sample = -1  # which of the last batch could not be made
 
@@ -186,7 +178,3 @@ class DatasetReader:
         if cpu_ns is not None:
             cpus.append(cpu_ns())
         return times, cpus, sizes
-
-    def close(self) -> None:
-        """Leave what was learnt of samples; nothing is open but what the steps themselves hold."""
-        self._details.append(self._detail)
