@@ -100,6 +100,7 @@ UPLOADS_AT_ONCE: Final = 4
 WEB_STORES: Final = ("zarr.json", ".zmetadata", ".zgroup")
 """What says on a web server that a folder is a Zarr store, the first that hold all metadata."""
 _METADATA: Final = (*WEB_STORES, ".zarray", ".zattrs")
+_LINK: Final = re.compile(rb"""href=["']?(?:\./)?([\w%][^"'/?#:<>]*)/["' >]""", re.IGNORECASE)
 _LIBRARY: Final = "obstore._obstore"
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -554,15 +555,20 @@ async def _web_file(url: URL) -> tuple[ObjectStat, bool]:
 
 
 def list_folder(url: URL) -> dict[str, ObjectStat]:
-    """Return what is directly in a folder, by name; of a web server nothing."""
+    """Return what is directly in a folder, by name; of a web server the folders it links to."""
     return cast("dict[str, ObjectStat]", ask([url], _listed)[0])
 
 
 async def _listed(url: URL) -> dict[str, ObjectStat]:
+    obstore = library(url)
     if url.protocol in WEB:
-        return {}
+        try:
+            page = bytes(await _get(url.with_path(f"{url.path.rstrip('/')}/")))
+        except (obstore.exceptions.BaseError, FileNotFoundError):
+            return {}
+        return {unquote(link.decode()): FOLDER for link in _LINK.findall(page)}
     store, key = store_of(url)
-    answer = await library(url).list_with_delimiter_async(store, key)
+    answer = await obstore.list_with_delimiter_async(store, key)
     states = {path[len(key) :].lstrip("/"): FOLDER for path in answer["common_prefixes"]}
     return {**states, **_states_in(key, answer["objects"])}
 
