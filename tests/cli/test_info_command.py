@@ -47,7 +47,7 @@ def test_a_dataset_is_told_from_its_files_or_a_tiny_stand_in_that_is_removed(
     assert answer["n_samples"] == 182
     dims = ["channel", "lat", "lon"]
     assert [each["dims"] for each in answer["sample"]["variables"]] == [dims] * 2
-    assert [option["name"] for option in answer["options"]] == ["months", "dataset"]
+    assert [option["name"] for option in answer["options"]] == ["months"]
     assert answer["pipelines"] == ["own", "upstream"]
     assert answer["terms_of_use"].endswith("/LICENSE")
     assert list(tmp_path.iterdir()) == []
