@@ -48,6 +48,8 @@ REPORTED_BATCHES: Final = 10_000
 """Batches of a loader that a report replays, from the start of the run: it is made in seconds."""
 UNSEEN_LIMIT: Final = 0.01
 """Share of batches nobody saw being made from which on a run cannot be replayed."""
+USUAL_FRACTION: Final = 0.05
+"""Of batches of busy workers, from how many others their delays are known."""
 HANDED: Final = HANDOVER_KINDS | {Kind.CPU_WAIT}
 UNKNOWN: Final = int(np.iinfo(np.int64).min)
 """A time that was not recorded."""
@@ -480,9 +482,9 @@ def _delays(
     inside = (batches.requested_ns[wait] < submitted) & (submitted < delivered)
     submit -= np.where(idle & ~first & noted & inside, delivered - submitted, 0)
     # A busy worker shows no delay: it has the usual one, or as much of it as there was time for.
-    usual = submit[idle & ~first]
-    typical = int(np.median(usual)) if len(usual) else 0
-    busy = known & ~idle
+    # Where hardly any waited for a submission, theirs are not usual.
+    busy, usual = known & ~idle, submit[idle & ~first]
+    typical = int(np.median(usual)) if len(usual) > USUAL_FRACTION * busy.sum() else 0
     submit[busy] = np.where(noted, np.clip(before - since, 0, typical), typical)[busy]
     return submit, np.where(busy, np.maximum(begin - np.where(busy, before, 0), 0), 0)
 
