@@ -19,7 +19,7 @@ from iobench.errors import ProfileError
 from iobench.findings.faster_stages import FINDING, faster_stages, predicted
 from iobench.recording.kinds import Kind
 from iobench.report.sentences import verdict_sentence
-from tests.support.sketched_runs import SketchedRun
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 MS = 1_000_000
 TIMES = st.integers(0, 1000)
@@ -233,3 +233,24 @@ def test_the_interval_that_is_printed_holds_what_other_batches_obtain():
     assert sum(held) >= 0.9 * len(held)
     # Nor is it so large that it says nothing: half of them are within a quarter of the time.
     assert np.median(widths) < 0.25
+
+
+def test_one_late_submission_is_not_the_usual_one():
+    sketch = SketchedRun(workers=0, threads=1, prefetch=2, framework="native")
+    sketch.process = {"threads": ("MainThread", "iobench-ring-0")}
+    clock, free, taken = 0, 0, [0, 0]
+    for batch in range(80):
+        lane = {"thread": 1, "batch": batch}
+        begin = max(free, taken[batch])
+        if taken[batch] >= free > 0:  # after the long step
+            begin += 400
+            sketch.add(CONSUMER, Kind.SUBMIT_QUEUE, taken[batch], begin, detail="consumer", **lane)
+        free = sketch.work(CONSUMER, begin, {Kind.READ: 20}, nbytes=1, **lane)
+        delivered = max(clock, free)
+        sketch.wait(batch, clock, delivered, "threads", epoch=0)
+        taken.append(delivered)
+        clock = delivered + (500 if batch == 27 else 10)
+    sketch.shutdown(clock, clock)
+    sketch.round(0, clock)
+    (run,) = recorded_runs(sketch.open().of_rank())
+    assert abs(replay_error(run)) < 0.01
