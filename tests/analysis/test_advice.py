@@ -301,6 +301,14 @@ def test_no_bound_exceeds_the_wait(step, drain_ns) -> None:
     assert 0 < max(bounds) <= advice.baseline.wait_fraction
 
 
+@pytest.mark.parametrize(("name", "said"), [("Fields", "Fields"), ("the loop itself", "DATASET")])
+def test_a_command_names_no_dataset_that_is_none_of_the_script(name, said) -> None:
+    script = chunked_script(1)
+    facts = replace(script.facts, dataset=name)
+    store = only(advised(replace(script, facts=facts)), Lever.FORMAT)
+    assert store.commands[0] == f"iobench convert train:{said} {said}.numpy --to numpy"
+
+
 def test_a_cause_is_proposed_first() -> None:
     bounds = [each for each in every(advised(with_sampler())) if each.evidence is BOUND]
     assert bounds[0].levers == (Lever.SAMPLER,)

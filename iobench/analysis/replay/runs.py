@@ -157,7 +157,7 @@ def _rule(settings: LoaderFacts, framework: str, makers: set[str]) -> tuple[Load
 def _why_not(run: LoaderRun) -> str:
     """Return why a loader of its rule cannot be replayed, ``""`` if it can."""
     n_unseen = int((run.worker < 0).sum())
-    if n_unseen > UNSEEN_LIMIT * len(run):
+    if n_unseen > max(1, UNSEEN_LIMIT * len(run)):
         return f"{n_unseen} of {len(run)} batches were not seen being made"
     in_order = (np.diff(run.number)[np.diff(run.round) == 0] > 0).all()
     if run.rule is LoaderRule.POOL and not in_order:

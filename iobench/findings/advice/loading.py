@@ -342,7 +342,8 @@ def _sources(given: ProfileCommand, baseline: Loading) -> tuple[str, ...]:
     """Return what the samples are made of; those of a script come from an object of its own."""
     facts = baseline.facts
     if facts.is_script:
-        return (f"{_module_of(facts.command)}:{facts.dataset or 'DATASET'}",)
+        name = facts.dataset or ""  # a class, or words of ours
+        return (f"{_module_of(facts.command)}:{name if name.isidentifier() else 'DATASET'}",)
     targets = given.targets if facts.sources is None else facts.sources
     return targets or (facts.dataset or "SOURCE",)
 
