@@ -38,7 +38,7 @@ def test_the_snippets_of_a_page_run(page: Path) -> None:
 
 
 def _form(text: str) -> str:
-    """Return how an output begins, without numbers, their width and digests: runs differ in these."""
+    """Return how an output begins, without numbers, their width and digests: runs differ."""
     words = re.sub(r"\b[0-9a-f]{8,}\b", "X", text.strip().partition("\n")[0])
     return re.sub(r"\s*\d+(?:[.,]\d+)*", " N", words)[:40]
 
