@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from crc32c import crc32c as crc32c
+from crc32c import crc32c as _crc32c
 
 from iobench.files.atomic import storage_errors
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PIECE_NBYTES = 1 << 22
+
+
+def crc32c(data: Any, value: int = 0) -> int:
+    """Return the CRC-32C of any contiguous buffer, going on from ``value``; copies nothing."""
+    checksum: int = _crc32c(data, value)
+    return checksum
 
 
 def crc32c_of_file(path: Path) -> int:
@@ -31,4 +37,4 @@ def crc32c_of_rows(
     rows: NDArray[np.uint8], start: int = 0, stop: int | None = None
 ) -> NDArray[np.uint32]:
     """Return the CRC-32C of bytes ``start`` to ``stop`` of each row; rows lie side by side."""
-    return np.fromiter(map(crc32c, rows[:, start:stop]), dtype=np.uint32, count=len(rows))
+    return np.fromiter(map(_crc32c, rows[:, start:stop]), dtype=np.uint32, count=len(rows))
