@@ -118,14 +118,16 @@ def assert_like_one_process(run, tmp_path, arguments):
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        (["srun", f"--ntasks={N_TASKS}", "--output=task%t.json", "--error=task%t.err"], MEETING),
+        (["srun", f"--ntasks={N_TASKS}", "--output=task%t.json", "--error=task%t.err", "bash",
+          "job.sh"], MEETING),
         (["sbatch", "--wait", f"--array=0-{N_TASKS - 1}", "--output=task%a.json",
           "--error=task%a.err", "job.sh"], OWN),
     ],
     ids=["srun", "array"],
 )  # fmt: skip
 def test_tasks_share_the_work(run, tmp_path, command, arguments):
-    (tmp_path / "job.sh").write_text('#!/bin/bash\nexec "$@"\n')
+    part = f"$((${{SLURM_ARRAY_TASK_ID:-$SLURM_PROCID}} + 1))/{N_TASKS}"
+    (tmp_path / "job.sh").write_text(f'#!/bin/bash\nexec "$@" --part "{part}"\n')
     done = run(*command, *convert("out", arguments))
     assert done.returncode == 0, [path.read_text() for path in tmp_path.glob("task*.err")]
     outcomes = [json.loads((tmp_path / f"task{n}.json").read_text()) for n in range(N_TASKS)]
