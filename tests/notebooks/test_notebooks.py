@@ -19,7 +19,6 @@ SAVED_LIMIT = 300_000
 
 NEEDED = {
     "01": ("eccodes", "netCDF4", "jinja2", "pyarrow", "pandas"),
-    "02": ("eccodes", "netCDF4", "pandas"),
     "03": ("eccodes", "netCDF4", "zarr", "xxhash"),
     "04": ("torch", "h5netcdf", "xarray", "xxhash", "pandas"),
     "05": ("tensorflow", "netCDF4", "xarray"),
