@@ -24,7 +24,7 @@ from iobench.chunks.chunked_variable import (
 )
 from iobench.chunks.packing import is_plain, unpack
 from iobench.files.ranges import fill_extents
-from iobench.files.urls import as_path
+from iobench.files.urls import URL, as_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -164,8 +164,12 @@ class SampledVariable:
         variable = self.variable
         if variable.library:
             return variable.chunk_nbytes
-        below = as_path(variable.folder).rglob("*")
-        nbytes = sum(each.stat().st_size for each in below if each.is_file())
+        folder, keys = as_path(variable.folder), variable.keys
+        if isinstance(folder, URL) and not folder.can_list and keys is not None:
+            first = folder / keys.file_key((0,) * len(variable.shape))  # it stands for all
+            nbytes = first.stat().st_size if first.is_file() else 0
+            return nbytes // math.prod(keys.chunks_per_shard)
+        nbytes = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
         lengths = zip(variable.shape, variable.chunk, strict=True)
         return nbytes // max(1, math.prod(-(-n // length) for n, length in lengths))
 

@@ -10,6 +10,7 @@ import xarray
 
 import iobench
 from iobench.cli import main
+from iobench.datasets.sample_windows import epoch_reads
 from iobench.datasets.user_files import UserFiles
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.testing import DatasetTests
@@ -129,6 +130,7 @@ def test_samples_are_those_of_the_folder_and_the_secret_is_not_said(web, zarr_fo
     found = [{key: np.array(each) for key, each in batch.items()}["r"]
              for batch in opened.loader(batch_size=3)]  # fmt: skip
     np.testing.assert_array_equal(np.concatenate(found), right)
+    assert epoch_reads(opened.dataset, opened.index.where, 1).first_nbytes > 0
     assert main(["convert", url, "out", "--to", "zarr", "--sample-dim", "time"]) == 0
     said = "".join(capsys.readouterr()) + repr(opened) + Path("out/iobench.json").read_text()
     assert "hidden-secret" not in said
