@@ -6,7 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.cli.documents import fact_table, print_answer
+from iobench.cli.documents import error_tables, fact_table, print_answer
 from iobench.cli.screen import TerminalScreen
 from iobench.conversion.conversion_run import forecast, run
 from iobench.conversion.convert_request import ConvertRequest
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 STAND_IN: Final = Sentence("STAND-IN: generated files, not the real dataset.", "caution")
 NO_SPACE: Final = Sentence("NOT ENOUGH ROOM: free some space, or name another OUT.", "caution")
 OF_OUTCOME: Final = {
-    "path", "dataset", "format", "stand_in", "is_finished", "shards", "stages_nbytes"
+    "path", "dataset", "format", "stand_in", "is_finished", "shards", "stages_nbytes",
+    "lossy",
 }  # fmt: skip
 """What stands in the title of a conversion, or is for machines."""
 
@@ -52,7 +53,7 @@ def convert(
     if dry_run:
         source, facts = forecast(request, screen)
         shown += [STAND_IN] * bool(source.stand_in) + [NO_SPACE] * (not facts["fits"])
-        shown.append(fact_table(facts))
+        shown += [fact_table(facts, {"lossy"}), *error_tables(facts["lossy"])]
         name = source.dataset.name
         title = f"{name} to {request.to} in {request.out}: the plan, by a short probe"
         facts = {"kind": "plan", "out": str(request.out), **facts}
@@ -61,7 +62,7 @@ def convert(
         path = _named(str(as_typed(request.out.absolute())))
         title = f"{facts['dataset']} as {facts['format']} in {path}"
         shown += [STAND_IN] * facts["stand_in"]
-        shown.append(fact_table(facts, OF_OUTCOME))
+        shown += [fact_table(facts, OF_OUTCOME), *error_tables(facts["lossy"])]
         if not facts["is_finished"]:
             shown.append(Sentence(f"Part {request.part} is written; others are not finished."))
         elif not facts["was_finished"]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from iobench.report.document import Document, Section, Table, properties
+from iobench.report.document import Document, Quantity, Section, Table, columns, properties
 from iobench.report.units import UNKNOWN, byte_rate, duration, nanoseconds, nbytes, number
 
 if TYPE_CHECKING:
-    from iobench.report.document import Block
+    from iobench.report.document import Block, Cell
 
 FEW: Final = 8
 """More of a kind (files, shards) are shortened."""
 UNITS: Final = ("nbytes", "_ns", "_s", "seconds")
 """What keys of figures with a unit end in."""
+EMPTY: Final = (None, "", [], {})
+"""A value that says nothing."""
 
 
 def shown_as(*, json: bool, markdown: bool, renderer: str = "") -> str:
@@ -79,31 +81,49 @@ def say_written(path: Path, then: str = "") -> None:
 
 
 def fact_table(facts: Mapping[str, Any], without: Collection[str] = ()) -> Table:
-    """Return a table of facts: an object or a list of objects with a row for each."""
+    """Return a table of facts; an object in it has a row for each of its keys."""
     rows: list[tuple[str, str]] = []
     for name, value in facts.items():
         if name not in without:
-            texts = _texts(name, value) or ["none"]
+            texts = _texts(name, value)
             rows += zip([_label(name), *[""] * len(texts)], texts, strict=False)
     return properties(rows)
 
 
+def object_tables(
+    title: str, objects: Sequence[Mapping[str, Any]], without: Collection[str] = ()
+) -> list[Table]:
+    """Return a table with a row for each object and a column for each key that one has a value of.
+
+    No objects are no table.
+    """
+    keys = dict.fromkeys(key for each in objects for key in each if key not in without)
+    shown = [key for key in keys if any(each.get(key) not in EMPTY for each in objects)]
+    cells = [
+        tuple("-" if each.get(key) in EMPTY else _cell(each[key], key) for key in shown)
+        for each in objects
+    ]
+    return [Table(title, columns(*map(_label, shown)), tuple(cells))] if objects else []
+
+
+def shape_of(variable: Mapping[str, Any]) -> str:
+    """Return an array's dimensions as words: ``"y 90, x 120"``."""
+    lengths = zip(variable["dims"], variable["shape"], strict=True)
+    return ", ".join(f"{dim} {length}" for dim, length in lengths)
+
+
+def error_tables(lossy: Mapping[str, Mapping[str, Any]]) -> list[Table]:
+    """Return a table of the errors of variables that are stored with fewer bits."""
+    rows = [{"variable": name, **errors} for name, errors in lossy.items()]
+    return object_tables("Errors of fewer bits", rows, {"before", "after"})
+
+
 def _texts(name: str, value: Any) -> list[str]:
     """Return the lines of a fact."""
-    if isinstance(value, Mapping):
-        texts = []
-        for key, each in value.items():
-            unit = key if key.endswith(UNITS) else name
-            whole = _is_objects(each)
-            texts += _texts(key, each) if whole else [f"{_label(key)}: {_phrase(each, unit)}"]
-        return texts
-    if _is_objects(value):
-        return _shortened(map(_phrase, value))
-    return [_phrase(value, name)]
-
-
-def _is_objects(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Mapping)
+    if not isinstance(value, Mapping):
+        return [_phrase(value, name)]
+    units = {key: key if key.endswith(UNITS) else name for key in value}
+    return [f"{_label(key)}: {_phrase(value[key], units[key])}" for key in value] or ["none"]
 
 
 def _label(key: str) -> str:
@@ -113,10 +133,8 @@ def _label(key: str) -> str:
 
 
 def _phrase(value: Any, name: str = "") -> str:
-    """Return a value of JSON as words; an array as it is declared."""
+    """Return a value of JSON as words."""
     if isinstance(value, Mapping):
-        if "dtype" in value and "shape" in value:
-            return _array(value)
         return ", ".join(f"{_label(key)} {_phrase(value[key], key)}" for key in value) or "none"
     if isinstance(value, list | tuple):
         return ", ".join(_shortened(map(_phrase, value))) or "none"
@@ -135,15 +153,11 @@ def _phrase(value: Any, name: str = "") -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
-def _array(variable: Mapping[str, Any]) -> str:
-    lengths = zip(variable["dims"], variable["shape"], strict=True)
-    axes = ", ".join(f"{dim} {length}" for dim, length in lengths)
-    units = variable["units"] or "units unknown"
-    text = f"{variable['name']} ({axes}) {variable['dtype']}, {units}"
-    for name in ("role", "chunk", "codec", "channels"):
-        if variable.get(name):
-            text += f"; {name} {_phrase(variable[name], name)}"
-    return text
+def _cell(value: Any, name: str) -> Cell:
+    """Return a value of JSON as a cell of a table, numbers as figures."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return _phrase(value, name)
+    return Quantity(value, "count" if isinstance(value, int) else "number")
 
 
 def _shortened(texts: Iterable[str]) -> list[str]:

@@ -10,7 +10,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.cli.documents import fact_table, print_answer
+import numpy as np
+
+from iobench.cli.documents import (
+    error_tables,
+    fact_table,
+    object_tables,
+    print_answer,
+    shape_of,
+)
 from iobench.cli.screen import TerminalScreen
 from iobench.datasets.contract import PIPELINES, Synthesizer
 from iobench.datasets.locate import FileLocator, ensure_stand_in, stand_in_folder
@@ -31,6 +39,7 @@ from iobench.stores.places import choose_place, list_places
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset, SampleIndex
+    from iobench.report.document import Table
     from iobench.samples import SampleSpec
     from iobench.sources.request import Screen
 
@@ -41,6 +50,8 @@ TITLES: Final = {
     "file": "{path}: {format}",
 }
 IN_TITLE: Final = {"kind", "name", "title", "path", "command"}
+IN_TABLES: Final = {"variables", "sample", "statistics", "lossy", "provenance", "dims"}
+OF_STATISTICS: Final = ("mean", "std", "min", "max", "n_missing", "n")
 
 
 def info(*, target: str, data_dir: Path | None, options: dict[str, str], json: bool) -> None:
@@ -52,7 +63,37 @@ def info(*, target: str, data_dir: Path | None, options: dict[str, str], json: b
         return
     command = facts.get("command")
     commands = [Command(command, "Profile it with one sample per index")] if command else []
-    print_answer(title, fact_table(facts, IN_TITLE), *commands, figures=facts, json=json)
+    print_answer(title, *_tables(facts), *commands, figures=facts, json=json)
+
+
+def _tables(facts: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield what is one value, then tables of options, variables, coordinates and so on."""
+    sample, provenance = facts.get("sample", facts), facts.get("provenance", {})
+    texts = {key: value for key, value in provenance.items() if not isinstance(value, list)}
+    whole = {**facts, **texts}
+    if sample is not facts:
+        whole["sample_nbytes"] = sample["nbytes"]
+    several = {key for key, value in whole.items() if _are_objects(value)}
+    empty = {key for key, value in whole.items() if value in (None, "", [], {})}
+    yield fact_table(whole, {*IN_TITLE, *IN_TABLES, *several, *empty})
+    for key in sorted(several - IN_TABLES, reverse=True):
+        yield from object_tables(key.capitalize(), whole[key])
+    yield from object_tables("Variables", [
+        {"variable": each["name"], "role": each.get("role"), "dimensions": shape_of(each)}
+        | {"dtype": np.dtype(each["dtype"]).name}
+        | {key: each.get(key) for key in ("units", "chunk", "codec")}
+        for each in sample["variables"]
+    ])  # fmt: skip
+    yield from object_tables("Statistics", [
+        {"split": split, "variable": name} | {key: values.get(key) for key in OF_STATISTICS}
+        for split, variables in facts.get("statistics", {}).items()
+        for name, values in variables.items()
+    ])  # fmt: skip
+    yield from error_tables(facts.get("lossy", {}))
+
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
 
 
 def _facts(target: str, data_dir: Path | None, options: dict[str, str]) -> dict[str, Any]:
