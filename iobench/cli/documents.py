@@ -18,7 +18,7 @@ FEW: Final = 8
 """More of a kind (files, shards) are shortened."""
 UNITS: Final = ("nbytes", "_ns", "_s", "seconds")
 """What keys of figures with a unit end in."""
-EMPTY: Final = (None, "", [], {})
+EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 """A value that says nothing."""
 
 
