@@ -30,6 +30,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 from iobench.extras import install_command
@@ -195,6 +196,21 @@ class WorkerError(IobenchError, RuntimeError):
 
 
 _REASON_LIMIT: Final = 500
+_OWN_CODE: Final = f"{Path(__file__).parent}/"
+
+
+def failure_text(error: BaseException) -> str:
+    """Return an error of somebody else's code in one line, with the line of theirs it is from."""
+    import sysconfig
+    import traceback
+
+    paths = map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))
+    not_theirs = (_OWN_CODE, "<", *(f"{path}/" for path in paths))
+    reason = (str(error).strip().splitlines() or [""])[0][:_REASON_LIMIT]
+    text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [each for each in frames if not each.filename.startswith(not_theirs)]
+    return f"{text} ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else text
 
 
 @contextmanager
@@ -203,16 +219,11 @@ def in_one_line(
 ) -> Iterator[None]:
     """Make whatever the user's or a plugin's code raises an error of one line.
 
-    Its traceback is a note of the error.
+    Memory that is refused is nobody's mistake.
     """
     try:
         yield
-    except IobenchError:
+    except (IobenchError, MemoryError):
         raise
     except Exception as error:
-        import traceback
-
-        reason = str(error).partition("\n")[0][:_REASON_LIMIT]
-        clear = kind(f"{what} {type(error).__name__}: {reason}; {advice}")
-        clear.add_note(mask_text("".join(traceback.format_exception(error))))
-        raise clear from error
+        raise kind(f"{what} {failure_text(error)}; {advice}") from error

@@ -104,8 +104,11 @@ def _run(arguments: list[str]) -> int:
 
 
 def _notes(error: BaseException) -> list[str]:
-    """Return what those it went through have added: where the work done by then is kept."""
-    return getattr(error, "__notes__", [])
+    """Return what those it went through have added: where the work done by then is kept.
+
+    Tracebacks are for those who call from Python.
+    """
+    return [note for note in getattr(error, "__notes__", []) if "\n" not in note]
 
 
 def _say(line: str, code: int) -> int:

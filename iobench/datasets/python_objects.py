@@ -106,18 +106,31 @@ def _call(name: str, options: Mapping[str, Any], folder: str) -> Made:
         if options:
             raise OptionError(f"{name}: is not callable, so it takes no --option")
         return value, facts
-    advice = "mend it; its arguments are given as --option NAME=VALUE"
-    with in_one_line(f"{name} was called and raised", advice=advice):
-        return value(**_arguments(value, options)), facts
+    arguments = _arguments(name, value, options)
+    with in_one_line(f"{name} was called and raised"):
+        return value(**arguments), facts
 
 
-def _arguments(factory: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(
+    name: str, factory: Callable[..., Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the options as the callable takes them: as text where it says so."""
     values = {option: parse_value(value) for option, value in options.items()}
-    with contextlib.suppress(ValueError, TypeError):  # of some built-in ones nothing is known
-        for option, parameter in inspect.signature(factory).parameters.items():
-            if option in options and parameter.annotation in (str, "str", "str | None"):
-                values[option] = options[option]
+    try:
+        signature = inspect.signature(factory)
+    except (ValueError, TypeError):  # of some built-in ones nothing is known
+        return values
+    for option, parameter in signature.parameters.items():
+        if option in options and parameter.annotation in (str, "str", "str | None"):
+            values[option] = options[option]
+    try:
+        signature.bind(**values)
+    except TypeError as error:
+        module = name.partition(":")[0]
+        raise OptionError(
+            f"{name}: {error}; arguments are given as --option NAME=VALUE; where they are no "
+            f"numbers or texts, name a function without any that returns it: {module}:FUNCTION"
+        ) from error
     return values
 
 

@@ -27,7 +27,7 @@ from iobench.chunks.decoded_chunks import chunk_cache_nbytes
 from iobench.chunks.sampled_variable import row_groups, runs
 from iobench.datasets.contract import sample_steps
 from iobench.datasets.positions import FileIndexes, chosen
-from iobench.errors import OptionError, StorageError
+from iobench.errors import OptionError, StorageError, WorkerError, in_one_line
 from iobench.files.atomic import free_nbytes, storage_errors
 from iobench.files.memory import own_pages, pages_used_again
 from iobench.files.open_files import read_into
@@ -41,6 +41,7 @@ from iobench.stores.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
     from typing import BinaryIO, TypeVar
 
     from numpy.typing import NDArray
@@ -580,10 +581,11 @@ class SampleProducer:
                 return self._finished(SampleStack(numbers, rows))
         where = chosen(self._index.where, numbers)
         with self._tally.timed("preprocess"):
-            samples = [
-                self._dataset.preprocess({n: array[i, ...] for n, array in rows.items()}, each)
-                for i, each in enumerate(where)
-            ]
+            samples = []
+            for place, each in enumerate(where):
+                arrays = {name: array[place, ...] for name, array in rows.items()}
+                with self._in_one_line("preprocess", numbers[place]):
+                    samples.append(self._dataset.preprocess(arrays, each))
         self._tally.add_nbytes("preprocess", sum(map(_nbytes, samples)))
         return self._stacked(numbers, samples)
 
@@ -597,7 +599,7 @@ class SampleProducer:
             given: tuple[Any, ...] = (where,)
             held = 0
             for name, step in self._steps:
-                with self._tally.timed(name):
+                with self._tally.timed(name), self._in_one_line(name, number):
                     given = (step(*given), where)
                 nbytes = _nbytes(given[0])
                 self._tally.add_nbytes(name, nbytes)
@@ -605,6 +607,9 @@ class SampleProducer:
             self._held = max(self._held, held)
             samples.append(given[0])
         return self._stacked(numbers[: len(samples)], samples)
+
+    def _in_one_line(self, step: str, number: int) -> AbstractContextManager[None]:
+        return in_one_line(f"{self._dataset.name}: {step} of sample {number} raised", WorkerError)
 
     def _stacked(self, numbers: Sequence[int], samples: Sequence[Sample]) -> SampleStack:
         spec = self._index.spec

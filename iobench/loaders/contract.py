@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 HELD_BY_LOOP: Final = 2
 """Buffers a training loop holds: this batch's, and the last one's until this one is there."""
 NOTHING: Final = object()
-REASON_LIMIT: Final = 500
 IN_THREADS: Final = -2
 """The ``worker`` of a batch that threads of the consumer's process made."""
 
@@ -102,12 +101,6 @@ class Batch:
     arrays: dict[str, NDArray[Any]]
     worker: int
     on_device: bool = False
-
-
-def failure_text(error: BaseException) -> str:
-    """Return an error of somebody else's code in one line."""
-    reason = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {reason[:REASON_LIMIT]}"
 
 
 def refuse_below_one(**numbers: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.errors import IobenchError, OptionError, SampleError, WorkerError
+from iobench.errors import IobenchError, OptionError, SampleError, WorkerError, failure_text
 from iobench.loaders.contract import (
     HELD_BY_LOOP,
     IN_THREADS,
@@ -19,7 +19,6 @@ from iobench.loaders.contract import (
     Batch,
     MeasuredLoader,
     PlannedBatch,
-    failure_text,
     refuse_below_one,
 )
 from iobench.loaders.ring.buffers import BufferPool

@@ -151,6 +151,18 @@ def test_without_a_terminal_a_line_a_shard_has_rate_and_time_left(converts, tmp_
     assert all(re.fullmatch(pattern, line) for line in lines)
 
 
+def test_what_a_dataset_raises_is_one_line_that_names_sample_and_line(iobench, tmp_path):
+    source = OBJECTS.replace('return {"x"', 'return 1 // (number - 7) and {"x"')
+    (tmp_path / "objects.py").write_text(source)
+    done = iobench("convert", "objects:Objects", "out", "--to", "numpy")
+    line = source[: source.index("return 1 //")].count("\n") + 1
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "iobench: objects:Objects: read+decode+preprocess of sample 7 raised ZeroDivisionError: "
+        f"integer division or modulo by zero ({tmp_path}/objects.py:{line}); mend it"
+    )
+
+
 @pytest.mark.timeout(110)
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])

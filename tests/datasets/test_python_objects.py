@@ -54,6 +54,10 @@ class Squares:
     def __getitem__(self, i):
         return {"x": np.full((2, 3), i * self.scale, "f4"), "y": i * i, "name": f"number {i}"}
 
+class Needy(Squares):
+    def __init__(self, folder):
+        super().__init__()
+
 class Growing(Squares):
     def __getitem__(self, i):
         return np.zeros(1 + i // 3)
@@ -192,10 +196,11 @@ def test_targets_are_known(tmp_path, monkeypatch):
         ("nowhere.at.all:x", {}, "ModuleNotFoundError: No module named 'nowhere'; .* the folder"),
         ("mydata:Squares.nope", {}, "taking Squares.nope raised AttributeError: .*'nope'"),
         ("mydata:nothing", {}, "is of type NoneType; expected a dataset with"),
-        ("mydata:broken", {}, "called and raised RuntimeError: no such disk; mend it"),
+        ("mydata:broken", {}, "raised RuntimeError: no such disk .*/mydata.py:[0-9]+.; mend"),
         ("mydata:number", {}, "is of type int; expected a dataset with __len__"),
         ("mydata:__name__", {}, "is of type str"),
         ("mydata:Squares", {"m": "3"}, r"unexpected keyword argument 'm'; .* --option NAME=VALUE"),
+        ("mydata:Needy", {}, "missing a required argument: 'folder'; .*: mydata:FUNCTION"),
         ("mydata:ready", {"n": "3"}, "not callable, so it takes no --option"),
         ("mydata:empty", {}, "its length is 0"),
         ("mydata:empty_stream", {}, "is empty; give something that has samples"),

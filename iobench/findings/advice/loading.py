@@ -63,6 +63,8 @@ OF_SCRIPTS: Final = {
     ),
 }
 """Loaders of scripts by framework, and their arguments by setting."""
+OWN_OBJECT: Final = ":DATASET"
+"""What a script's module makes its samples of; which name and arguments that needs nobody knows."""
 PYTHON_VALUES: Final[Mapping[str, Callable[[list[str]], object]]] = {
     "names": lambda values: values[-1].split(","),
     "pairs": lambda values: dict(each.partition("=")[::2] for each in values),
@@ -307,10 +309,12 @@ def commands_of(change: AdvisedChange, baseline: Loading) -> tuple[str, ...]:
             return tuple(lines)
         ready = store = f"{settings['stage']}/{_last_part(ready)}"
     elif stored is not None:
-        store = f"{_last_part(sources[0])}.{stored.partition(':')[0]}"
+        whose = _class_of(baseline.facts) if sources[0].endswith(OWN_OBJECT) else ""
+        store = f"{whose or _last_part(sources[0])}.{stored.partition(':')[0]}"
         if levers & OF_STORES:
             options = given.words(OF_SOURCE)[len(given.targets) :]
-            lines.append(_line("convert", *sources, store, *convert_words(stored), *options))
+            line = _line("convert", *sources, store, *convert_words(stored), *options)
+            lines.append(line + f"  # DATASET: a function that returns its {whose}" * bool(whose))
     if levers & {*OF_STORES, Lever.LOADER} or "stage" in settings:
         lines.append(_load(store, given, baseline))
     if baseline.facts.is_script or Lever.ORDER in levers:
@@ -342,10 +346,14 @@ def _sources(given: ProfileCommand, baseline: Loading) -> tuple[str, ...]:
     """Return what the samples are made of; those of a script come from an object of its own."""
     facts = baseline.facts
     if facts.is_script:
-        name = facts.dataset or ""  # a class, or words of ours
-        return (f"{_module_of(facts.command)}:{name if name.isidentifier() else 'DATASET'}",)
+        return (_module_of(facts.command) + OWN_OBJECT,)
     targets = given.targets if facts.sources is None else facts.sources
     return targets or (facts.dataset or "SOURCE",)
+
+
+def _class_of(facts: RunFacts) -> str:
+    name = facts.dataset or ""  # a class, or words of ours
+    return name if name.isidentifier() else "dataset"
 
 
 def _module_of(command: str | None) -> str:
@@ -365,7 +373,10 @@ def _load(store: str | None, given: ProfileCommand, baseline: Loading) -> str:
     more = "" if in_order else ", shuffle=True"
     more += _arguments(given, ["--window"])
     if store is None:
-        opened = ", ".join(map(_text, _sources(given, baseline))) + _arguments(given, OF_SOURCE)
+        sources = _sources(given, baseline)
+        opened = ", ".join(map(_text, sources)) + _arguments(given, OF_SOURCE)
+        if baseline.facts.is_script:  # where the object itself is at hand
+            opened = "dataset"
         return f"iobench.open_dataset({opened}).loader({size}{more})"
     if not given.values("--split-by"):
         more += _arguments(given, ["--split"])

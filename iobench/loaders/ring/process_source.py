@@ -26,8 +26,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from iobench.chunks.decoded_chunks import share_chunk_cache
-from iobench.errors import IobenchError, OptionError, SampleError, StorageError, WorkerError
-from iobench.loaders.contract import BatchSource, failure_text
+from iobench.errors import (
+    IobenchError,
+    OptionError,
+    SampleError,
+    StorageError,
+    WorkerError,
+    failure_text,
+)
+from iobench.loaders.contract import BatchSource
 from iobench.loaders.ring.buffers import BatchLayout, BatchMemory, ScratchRows
 from iobench.loaders.ring.log import BatchLog
 from iobench.recording.activation import activate
