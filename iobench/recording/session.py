@@ -265,12 +265,16 @@ class Recording:
         self._write_facts_late()
         return facts
 
-    def add_unseen(self, what: str, loader: LoaderFacts | None = None) -> None:
+    def add_unseen(
+        self, what: str, loader: LoaderFacts | None = None, *, replaces: str = ""
+    ) -> None:
         """Note what cannot be observed in this process, or of a loader, once."""
         known = self.facts.unseen if loader is None else loader.unseen
         with self._lock:
             if what in known:
                 return
+            if replaces in known:
+                known.remove(replaces)
             known.append(what)
         self.write_facts()
 

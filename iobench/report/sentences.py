@@ -260,12 +260,17 @@ def _blame(diagnosis: Diagnosis) -> str:
 
 
 def _of_traced(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield what of tf.data is waited for in the batches of the first pass that were traced."""
-    rows = diagnosis.exposure.whole.stages
-    traced = [row for row in rows if row.kind in WORKER_KINDS and row.stage != UNTRACED]
-    known = traced[:1] if diagnosis.top_stage == UNTRACED else []
-    if any(row.exposed_ns >= WORTH_SAYING * row.busy_ns for row in known):
-        yield f"Where it was traced, it waits most of all for {stage_title(traced[0].stage)}."
+    """Yield what of tf.data is waited for in the batches that were traced."""
+    if diagnosis.top_stage != UNTRACED:
+        return
+    exposure = diagnosis.exposure
+    kinds = WORKER_KINDS | {Kind.HANDOVER}
+    for part, when in (exposure.judged, ","), (exposure.whole, ", before that,"):
+        rows = [row for row in part.stages if row.kind in kinds and row.stage != UNTRACED]
+        if any(row.exposed_ns >= WORTH_SAYING * row.busy_ns for row in rows[:1]):
+            title = stage_title(rows[0].stage)
+            yield f"Where it was traced{when} it waits most of all for {title}."
+            return
 
 
 def loader_words(each: LoaderExposure) -> str:

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import tensorflow as tf
 
@@ -43,6 +43,9 @@ def write_opaque(recorder: Recorder, wait: LoaderWait, epoch: int) -> None:
 class HostTracer:
     """Traces what TensorFlow's threads do; two calls of ours tell how far its clock is away."""
 
+    in_use: ClassVar[bool] = False
+    """Whether one of this process traces: TensorFlow has one profiler."""
+
     def __init__(self, recorder: Recorder) -> None:
         self.failure = ""
         self.uncertainty_ns = -1
@@ -52,17 +55,12 @@ class HostTracer:
         self.steps: list[LoopStep] = []
         self.scopes: StepScopes | None = None
         self.running = False
-        self._recorder = recorder
+        self.recorder = recorder
         self._clock = recorder.clock
         self._folder: Path | None = None
         self._bounds: list[tuple[int, int]] = []
         self._ending = threading.Lock()
         self._patches = Patches()  # of what else starts and ends TensorFlow's one profiler
-
-    @property
-    def started(self) -> bool:
-        """Whether there is a trace to be written, or one that goes on."""
-        return self._folder is not None
 
     def start(self) -> None:
         """Trace from now on; `failure` says why where that cannot be."""
@@ -76,7 +74,7 @@ class HostTracer:
         except (tf.errors.OpError, OSError, ImportError, AttributeError) as error:
             self._give_up(f"the host tracer did not start: {_in_short(error)}")
             return
-        self.running = True
+        self.running = HostTracer.in_use = True
         for owner, name in itertools.product(own, ("start", "stop")):
             self._patches.put(owner, name, self._giving_way)
         self._anchor()
@@ -86,7 +84,7 @@ class HostTracer:
         with self._ending:
             if not self.running:
                 return
-            self.running = False
+            self.running = HostTracer.in_use = False
             self._patches.take_back()
             self._anchor()
             try:
@@ -120,13 +118,13 @@ class HostTracer:
                     self._write_parts(threads, offset_ns)
         for wait in self.waits:
             if wait[2] not in traced:
-                write_opaque(self._recorder, wait, epoch)
+                write_opaque(self.recorder, wait, epoch)
         return len(traced)
 
     def _write_work(
         self, threads: Sequence[TracedThread], offset_ns: int, epoch: int, in_loop: bool
     ) -> set[int]:
-        recorder = self._recorder
+        recorder = self.recorder
         lanes: dict[int, Lane] = {}
         waits = [(start - offset_ns, end - offset_ns, batch) for start, end, batch in self.waits]
         works = find_work(threads, waits)
@@ -156,7 +154,7 @@ class HostTracer:
         parted = set()
         for kind, start_ns, end_ns, step in find_parts(threads, traced, self.scopes):
             times = start_ns + offset_ns, end_ns + offset_ns
-            self._recorder.emit(kind, *times, batch=step.batch, epoch=step.epoch)
+            self.recorder.emit(kind, *times, batch=step.batch, epoch=step.epoch)
             parted.add(step)
         self.n_parted = len(parted)
         if traced and not parted:

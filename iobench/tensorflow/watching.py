@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tensorflow as tf
 
+from iobench.loaders.stage_timer import BUDGET_FRACTION
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.tensorflow.graph_waits import GRAPH_WAITS, iterator_key
@@ -41,8 +42,13 @@ PARTED: Final = (
     "names of operations; in the other steps they are one"
 )
 WHOLE: Final = "Keras' steps: forward pass, backward pass and optimiser are one: {}"
-WINDOW: Final = range(4, 54)
-"""Batches of a loader's first round whose making is traced: past its fill, and few enough."""
+FIRST_TRACED: Final = 4
+"""Batch of a pass from which on a window may begin: past its fill."""
+WINDOW: Final = 50
+"""Batches whose making is traced at once, at most: a trace takes memory, and time to be read."""
+TRACED: Final = (
+    "tf.data's threads: traced for {} batches of {}, placed within {} us; opaque for the others"
+)
 
 NOBODYS: Final = (
     "tf.data: {} waits inside compiled functions, for an iterator that was made before the "
@@ -79,6 +85,44 @@ class _KnownDataset:
             unreplayed=UNREPLAYED,
         )
         self.n_passes = 0  # Keras begins one more after each epoch
+        self.epochs: list[int] = []  # of the windows that were traced
+        self.n_traced = self.n_parted = self.uncertainty_ns = 0
+        self._due_ns = 0  # when the next window may begin
+        self._said: dict[str, str] = {}
+
+    def is_due(self, epoch: int, now_ns: int) -> bool:
+        """Tell whether to trace: the first epoch, another one, and what costs under 1 %."""
+        is_second = len(self.epochs) == 1 and epoch != self.epochs[0]
+        return not HostTracer.in_use and (is_second or now_ns >= self._due_ns)
+
+    def traced(self, tracer: HostTracer, epoch: int, n_batches: int, spent_ns: int) -> None:
+        """Note a window that is over, and that tracing it took so long of the training loop."""
+        self._due_ns = tracer.recorder.clock.now_ns() + int(spent_ns / BUDGET_FRACTION)
+        if tracer.failure:
+            self.note_unseen(f"tf.data's threads: {tracer.failure}")
+        elif tracer.waits:
+            self.epochs.append(epoch)
+            self.n_traced += n_batches
+            self.uncertainty_ns = max(self.uncertainty_ns, tracer.uncertainty_ns, 1000)
+            epochs = _in_words(sorted({*self.epochs}))
+            self._say(TRACED, self.n_traced, epochs, self.uncertainty_ns // 1000)
+        if tf.config.list_physical_devices("GPU"):
+            self.note_unseen(DEVICES)
+        self.n_parted += tracer.n_parted
+        if tracer.n_parted:
+            self._say(PARTED, self.n_parted)
+        elif tracer.why_whole:
+            self._say(WHOLE, tracer.why_whole)
+
+    def note_unseen(self, what: str) -> None:
+        """Tell in the report what cannot be observed, and why; once."""
+        self.recording.add_unseen(what, self.facts)
+
+    def _say(self, sentence: str, *values: object) -> None:
+        """Tell it with these values, in place of those of before."""
+        before = self._said.get(sentence, "")
+        self._said[sentence] = sentence.format(*values)
+        self.recording.add_unseen(self._said[sentence], self.facts, replaces=before)
 
 
 class IteratorWatch:
@@ -91,8 +135,8 @@ class IteratorWatch:
         self._known = known
         self._n = 0
         self._in_loop = True
-        traced = not known.n_passes and recording.detail != "batch"
-        self._tracer = HostTracer(recording.recorder) if traced else None
+        self._tracer: HostTracer | None = None
+        self._until = 0
         self.iterator: weakref.ref[Any] | None = None
 
     def take_iterator(self, iterator: Any) -> None:
@@ -132,9 +176,8 @@ class IteratorWatch:
         self._note(requested_ns, delivered_ns, number)
         if just_now:
             self._move_window()
-        elif self._tracer is not None and not self._tracer.started:
-            self._tracer = None
-            self._note_unseen(COMPILED)
+        elif not self._known.epochs and self.recording.detail != "batch":
+            self._known.note_unseen(COMPILED)
         return number
 
     def computed(self, step: LoopStep, scopes: StepScopes) -> None:
@@ -155,12 +198,13 @@ class IteratorWatch:
 
     def _number_epoch(self) -> None:
         """Give the pass its number, now that it brings a batch; or the batch that of its epoch."""
+        before = self.log.epoch
         if self.log.epoch < 0:
             self.log.epoch = self._known.n_passes
             self._known.n_passes += 1
-            if self.log.epoch:
-                self._tracer = None
         if self.recording.epoch >= 0 and self.recording.pass_role == "training":
+            if before >= 0 and self.recording.epoch != before:
+                self._close_window()
             self.log.epoch = self.recording.epoch
 
     def _note(self, requested_ns: int, delivered_ns: int, number: int) -> None:
@@ -172,37 +216,31 @@ class IteratorWatch:
             write_opaque(self.recording.recorder, wait, self.log.epoch)
 
     def _move_window(self) -> None:
-        """Start, or end, the window of the tracer."""
+        """Begin, or end, a window of the tracer."""
         self._n += 1
-        if self._tracer is not None and self._n == WINDOW.start:
-            began_ns = self.recording.clock.now_ns()
+        if self._tracer is not None:
+            if self._n >= self._until:
+                self._close_window()
+            return
+        if self._n < FIRST_TRACED or self.recording.detail == "batch":
+            return
+        began_ns = self.recording.clock.now_ns()
+        if self._known.is_due(self.log.epoch, began_ns):
+            self._tracer, self._until = HostTracer(self.recording.recorder), self._n + WINDOW
             self._tracer.start()
             self._took_time(began_ns)
             if self._tracer.failure:
-                self._note_unseen(f"tf.data's threads: {self._tracer.failure}")
-        elif self._n == WINDOW.stop:
-            self._close_window()
+                self._close_window()
 
     def _close_window(self) -> None:
         """End the window, and write what was seen in it. Idempotent."""
         tracer, self._tracer = self._tracer, None
-        if tracer is None or not (tracer.started or tracer.waits):
+        if tracer is None:
             return
         began_ns = self.recording.clock.now_ns()
         n_traced = tracer.write(epoch=self.log.epoch, in_loop=self._in_loop)
-        if tracer.failure:
-            self._note_unseen(f"tf.data's threads: {tracer.failure}")
-        elif tracer.waits:
-            self._note_unseen(
-                f"tf.data's threads: traced for {n_traced} batches of round {self.log.number}, "
-                f"placed within {max(tracer.uncertainty_ns // 1000, 1)} us; opaque for the others"
-            )
-        if tf.config.list_physical_devices("GPU"):
-            self._note_unseen(DEVICES)
-        if tracer.n_parted:
-            self._note_unseen(PARTED.format(tracer.n_parted))
-        elif tracer.why_whole:
-            self._note_unseen(WHOLE.format(tracer.why_whole))
+        spent_ns = self.recording.clock.now_ns() - began_ns
+        self._known.traced(tracer, self.log.epoch, n_traced, spent_ns)
         self._took_time(began_ns)
 
     def _took_time(self, began_ns: int) -> None:
@@ -211,9 +249,6 @@ class IteratorWatch:
         ended_ns = self.recording.clock.now_ns()
         recorder.once_ns += ended_ns - began_ns
         recorder.emit(Kind.OTHER, began_ns, ended_ns, label=recorder.string(TRACING))
-
-    def _note_unseen(self, what: str) -> None:
-        self.recording.add_unseen(what, self._known.facts)
 
 
 def watch(dataset: Any, recording: Recording) -> IteratorWatch:
@@ -304,6 +339,14 @@ def batch_nbytes(batch: Any) -> int:
             return -1
         total += n_values * leaf.dtype.size
     return total
+
+
+def _in_words(epochs: list[int]) -> str:
+    if len(epochs) == 1:
+        return f"epoch {epochs[0]}"
+    if len(epochs) == 2:
+        return f"epochs {epochs[0]} and {epochs[1]}"
+    return f"{len(epochs)} epochs of {epochs[0]} to {epochs[-1]}"
 
 
 def _chain_of(dataset: Any) -> Iterator[Any]:
