@@ -12,7 +12,7 @@ import gzip
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from iobench.datasets import (
     PublishedStep,
     Raw,
     SampleIndex,
+    Smooth,
     StandIn,
     inflated_file,
     range_file,
@@ -38,12 +39,11 @@ if TYPE_CHECKING:
 
 REDSHIFTS, PARAMETERS = 4, 4
 SIDE, TINY_SIDE = 128, 16
-MAX_SIDE: Final = 512
-"""Of a simulation: nothing larger is believed of a file."""
+MAX_SIDE: Final = 512  # of a simulation: nothing larger is believed of a file
 GZIP_MAGIC: Final = b"\x1f\x8b"
-OVERHEAD_NBYTES: Final = 1 << 10
-"""Frame, names and lengths of an example, and more."""
-CLUMP, SPREAD = 4, 1.2
+OVERHEAD_NBYTES: Final = 1 << 10  # frame, names and lengths of an example, and more
+COUNTS: Final = Smooth(0, 32, 0.72)
+"""Of a stand-in: its files have the size of published ones, which are 1.7 TB in all."""
 
 
 class CosmoFlow(SplitFolders):
@@ -64,16 +64,16 @@ class CosmoFlow(SplitFolders):
     n_published = (524_288, 65_536, 65_536)
     """Of MLPerf HPC v1.0 on; how large ``test`` is, is not published: as large as validation."""
     tiny_files, ordinary_files = (8, 4, 2), (64, 16, 8)
+    synthesis_version = 4
     citation = "Mathuriya et al. 2018, https://arxiv.org/abs/1808.04728"
     published = PublishedStep(
         forward_ns=8_660_000,
         backward_ns=0,
         batch_size=1,
         source=(
-            "MLPerf HPC v2.0 closed, NVIDIA, dgxa100_n64_pytorch, result_0 to result_9: from "
-            "epoch_start to eval_start, by its 1024 steps, median of all epochs but the first; 512 "
-            "A100, one sample each, data staged before; the whole step with its collectives, in "
-            "which I/O was not measured separately: at most"
+            "MLPerf HPC v2.0 closed, NVIDIA, dgxa100_n64_pytorch: epoch_start to eval_start by its "
+            "1024 steps, median of epochs but the first; 512 A100, one sample each, data staged "
+            "before; the whole step with collectives and unmeasured I/O: at most"
         ),
         sample_nbytes=SIDE**3 * REDSHIFTS * 4 + PARAMETERS * 4,
     )
@@ -85,7 +85,7 @@ class CosmoFlow(SplitFolders):
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         self.paths = tuple(map(range_file, files))
-        shape = self._features(_content(self.paths[0]), self.paths[0])[0].shape
+        shape = self._features(self.read((0, 0))[0], self.paths[0])[0].shape
         side = round((math.prod(shape) / REDSHIFTS) ** (1 / 3))
         self._shape = (side, side, side, REDSHIFTS)
         if not side or shape != (math.prod(self._shape),):
@@ -102,7 +102,11 @@ class CosmoFlow(SplitFolders):
         return self.index(spec, files, locator, normalisation=scale)
 
     def read(self, where: Where) -> Raw:
-        return [_content(self.paths[where[0]])]
+        path = self.paths[where[0]]
+        (content,) = read_whole_files([path])
+        if content is None:
+            raise FileFormatError(f"{path}: is gone; fetch the file again")
+        return [content]
 
     def decode(self, raw: Raw, where: Where, out: Arrays | None = None) -> Arrays:
         """Return counts and parameters, of what is inflated and checked."""
@@ -116,19 +120,16 @@ class CosmoFlow(SplitFolders):
             )
         return {"x": counts.reshape(self._shape), "y": parameters}
 
-    def _features(
-        self, content: memoryview, path: str
-    ) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+    def _features(self, content: memoryview, path: str) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the features of the only example of a file, inflated where it is gzip."""
         if bytes(content[:2]) == GZIP_MAGIC:
             limit = 2 * math.prod(self._shape) + OVERHEAD_NBYTES
             content = memoryview(inflated_file(content, limit, path))
+        data = frame_data(content, path)
         try:
-            features = parse_example(frame_data(content, path))
+            features = parse_example(data)
             (counts,) = features["x"].values()
             return np.frombuffer(counts, dtype="<i2"), features["y"].floats()
-        except FileFormatError:  # of its frame, which names the file
-            raise
         except (StoreError, KeyError, ValueError) as error:
             raise FileFormatError(
                 f"{path}: is no example of one string x and floats y ({error}); fetch it again"
@@ -147,22 +148,12 @@ class CosmoFlow(SplitFolders):
 
     def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
         side = TINY_SIDE if plan.tiny else SIDE
-        random = np.random.default_rng([plan.seed, *key["name"].encode()])
-        density = random.lognormal(-(SPREAD**2) / 2, SPREAD, (side // CLUMP,) * 3 + (REDSHIFTS,))
-        for axis in range(3):
-            density = np.repeat(density, CLUMP, axis)
-        counts = random.poisson(density).astype("<i2")
-        parameters = random.uniform(-1, 1, PARAMETERS).astype("<f4")
+        what = plan.seed, self.synthesis_version, key["name"]
+        counts = COUNTS((side, side, side, REDSHIFTS), "<i2", what)
+        parameters = Smooth(-1, 1)((PARAMETERS,), "<f4", what)
         example = [("x", FeatureKind.BYTES, counts), ("y", FeatureKind.FLOAT, parameters)]
         content = b"".join(map(bytes, frame_example(example)))
         path.write_bytes(gzip.compress(content, 6, mtime=0))  # TensorFlow's level
-
-
-def _content(path: str) -> memoryview:
-    (content,) = read_whole_files([path])
-    if content is None:
-        raise FileFormatError(f"{path}: is gone; fetch the file again")
-    return content
 
 
 @functools.cache

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 SPLITS: Final = ("train", "validation", "test")
 """Folders, as both reference implementations name them."""
 
-Where = tuple[int, int]
-"""The file's number, and the place of its only sample."""
+Where = tuple[int, int]  # the file's number, and the place of its only sample
 
 
 class SplitFolders(PublishedFiles):
