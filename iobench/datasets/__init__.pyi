@@ -44,6 +44,7 @@ from iobench.datasets.published_files import StandIn as StandIn
 from iobench.datasets.published_files import StandInFile as StandInFile
 from iobench.datasets.published_files import StandInVariable as StandInVariable
 from iobench.datasets.published_files import axis_variable as axis_variable
+from iobench.datasets.published_files import recipe_variables as recipe_variables
 from iobench.datasets.published_files import spread as spread
 from iobench.datasets.published_files import writing_library as writing_library
 from iobench.datasets.recipes import ChannelGroup as ChannelGroup

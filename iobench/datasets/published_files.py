@@ -47,6 +47,8 @@ class Key(msgspec.Struct, frozen=True):
     values: Sequence[str]
     text: str = ""
     """What it is, for ``iobench info``: users choose by ``--option NAME=VALUE,VALUE``."""
+    parse: Callable[[str], str] | None = None
+    """Returns the value that a user's text means."""
 
 
 class Axis(msgspec.Struct, frozen=True):
@@ -74,6 +76,13 @@ class RecipeVariable(msgspec.Struct, frozen=True):
     zscore: ZScore = ""
     role: Role = "input"  # where each variable is an array of the sample: what it is to the model
     noise: float = 0.7  # the share of the bits of a stand-in's numbers that are noise
+
+
+def recipe_variables(
+    *rows: tuple[str, str, float, float, float], **of_all: Any
+) -> tuple[RecipeVariable, ...]:
+    """Return variables of rows: name, units, two bounds, and the noise of a stand-in's values."""
+    return tuple(RecipeVariable(*row[:4], noise=row[4], **of_all) for row in rows)
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -185,7 +194,7 @@ class PublishedFiles:
         own = {each.name for each in cls.options}
         text = "By default all that are found."
         of_keys = [
-            Option(key.name, key.text or text, (), key.values, many=True)
+            Option(key.name, key.text or text, (), key.values, many=True, parse=key.parse)
             for key in cls.keys
             if key.name not in own
         ]

@@ -74,6 +74,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
     channel_groups: tuple[ChannelGroup, ...] = ()
     splits: tuple[Split, ...] = ()
     is_distinct: bool = True  # whether a time may be there but once
+    first_steps: int | None = None  # how many of each file are samples; by default all
     source: str = ""  # where the schema is published
     left_out: Mapping[str, str] = {}  # coordinates that files have not, and why
     xarray_options: Mapping[str, Any] = {}  # of ``xarray.open_dataset``, for a plain loop
@@ -252,7 +253,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
         for file in files:
             if not file.dims.get(dim):
                 raise FileFormatError(f"{file.path}: has nothing along {dim!r}, expected samples")
-        by_file = file_times(files, dim)
+        by_file = [times[: self.first_steps] for times in file_times(files, dim)]
         along = FileCoordinates(by_file, [""] * len(files), [""] * len(files))
         along.order = None  # files stay as they are
         samples = SampleRows((dim,), [along])

@@ -91,8 +91,9 @@ def test_weather_is_laid_out_as_grib_to_netcdf_writes(prepared, prefix, levels):
         assert file["time"][:].tolist() == list(range(first, first + 49))
         assert file["time"].units == "hours since 1900-01-01 00:00:00.0"
         level_type = dataset.level_type
-        assert set(file.variables) - set(file.dimensions) == {v.name for v in level_type.variables}
-        for variable in level_type.variables:
+        fields = (*level_type.fields, *level_type.assumed)
+        assert set(file.variables) - set(file.dimensions) == {v.name for v in fields}
+        for variable in fields:
             packed = file[variable.name]
             assert (packed.dtype, packed.dimensions) == (np.dtype("i2"), level_type.dims)
             assert packed.units == variable.units

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.datasets import (
     Axis,
@@ -20,23 +21,14 @@ from iobench.datasets import (
     RecipeVariable,
     SampleIndex,
     file_times,
-    inspect_files,
-    only_variables,
     whole_variable,
 )
 from iobench.errors import FileFormatError
 from iobench.samples import SampleSpec, Variable
 from iobench_maelstrom.power import files as archive
-from iobench_maelstrom.power.weather import (
-    DATE,
-    PowerFiles,
-    WeatherFields,
-    run_times,
-)
+from iobench_maelstrom.power.weather import PowerFiles, WeatherFields
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from iobench.coordinates import SampleLabels
     from iobench.datasets import Arrays, Locator, NetcdfFile, PluginCall, StandIn
     from iobench.samples import Sample
@@ -50,7 +42,6 @@ DAYS_PER_YEAR = 365
 HOUR = np.timedelta64(3600, "s")
 Where = tuple[int, int, int, int, int]
 """Run, step, first production step of the hour and the one after the last, seconds since 1970."""
-Number = TypeVar("Number", float, "NDArray[np.float64]")
 
 
 class Production(Recipe):
@@ -66,7 +57,7 @@ class LevelConstants(Recipe):
 
     name = "constants"
     axes = (Axis("dim0", 1), Axis("dim0_0", archive.HALF_LEVELS))
-    fields = tuple(RecipeVariable(name) for name in ("hyai", "hybi", "hyam", "hybm"))
+    fields = (RecipeVariable("hyai"), RecipeVariable("hybi"))
 
 
 class PowerFeatures(PowerFiles):
@@ -74,14 +65,11 @@ class PowerFeatures(PowerFiles):
 
     name = "maelstrom-power"
     title = "Wind power forecast: nearest-point features, hourly production (MAELSTROM A6)"
-    prefixes = (archive.MODEL.prefix, archive.SURFACE.prefix)
-    axes, fields = archive.MODEL.axes, archive.MODEL.fields
+    level_types = (archive.MODEL, archive.SURFACE)
+    axes, fields = tuple(map(Axis, archive.MODEL.dims)), archive.MODEL.fields
+    needs_all = True  # of the days that there are
     options = (
-        Option(
-            "wind_turbine_id", "Which turbine.", "1",
-            [str(each.number) for each in archive.TURBINES],
-        ),
-        DATE,
+        Option("wind_turbine_id", "Which turbine.", "1", tuple(archive.TURBINES)),
         Option(
             "model_level", "Where the wind is taken: 133 is about 100 m above ground.", "133",
             [str(level) for level in archive.MODEL.levels],
@@ -91,50 +79,87 @@ class PowerFeatures(PowerFiles):
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
         self.number: str = self.chosen["wind_turbine_id"]
-        self.others = tuple(
-            {"file": name}
-            for name in (archive.CONSTANTS_FILE, archive.PRODUCTION_FILE.format(self.number))
-        )
         self.model_level = int(self.chosen["model_level"])
         self.n_runs = 0
-        self.point: dict[str, int] = {}
-        self.level = 0
+        self.days: Sequence[str] = ()
+        self.place: dict[str, int] = {}
         self.pressure = (0.0, 0.0)
         self.without_production = 0
 
+    def file_keys(self) -> list[FileKey]:
+        days = self.chosen["date"] or self.days
+        runs = [key for key in super().file_keys() if not days or key["date"] in days]
+        return [*runs, *self.others]
+
+    @property
+    def others(self) -> list[FileKey]:
+        """The files that are not of a forecast."""
+        names = archive.CONSTANTS_FILE, archive.PRODUCTION_FILE.format(self.number)
+        return [{"file": name} for name in names]
+
+    def file_url(self, key: FileKey) -> str:
+        return f"{archive.BUCKET_URL}/{key['file']}" if "file" in key else super().file_url(key)
+
+    def files(self, locator: Locator) -> list[Path]:
+        self.days = ()
+        keys = self.file_keys()
+        paths = locator.find(list(map(self.file_url, keys)))
+        at_hand = [key for key, path in zip(keys, paths, strict=True) if path and "date" in key]
+        self.days = list(dict.fromkeys(key["date"] for key in at_hand))
+        return super().files(locator)
+
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
         """Return what the files hold, each checked against the recipe of its kind."""
-        every = inspect_files(files, cache_dir=locator.cache_dir, progress=locator.progress)
-        *weather, constants, turbine = every
-        self.n_runs = len(weather) // 2
+        n = self.n_runs = len(files) // 2 - 1
+        every: list[NetcdfFile] = []
         needed: list[NetcdfFile] = []
         for recipe, some in (
-            (WeatherFields(levels="model"), weather[: self.n_runs]),
-            (WeatherFields(levels="surface"), weather[self.n_runs :]),
-            (LevelConstants(), [constants]),
-            (Production(), [turbine]),
+            (WeatherFields(levels="model"), files[:n]),
+            (WeatherFields(levels="surface"), files[n : 2 * n]),
+            (LevelConstants(), files[-2:-1]),
+            (Production(), files[-1:]),
         ):
-            names = [each.name for each in recipe.fields if some != [constants]]
-            for file in some:
-                recipe.check(file, some[0])
-                needed.append(only_variables(file, names))
+            every += recipe.open(some, locator)
+            needed += recipe.opened
         self.keep(needed)
-        self._place(weather[0], weather[self.n_runs], turbine)
-        self.pressure = pressure_coefficients(constants, self.model_level)
+        self._find_place(every[0], every[n], every[-1])
+        self.pressure = pressure_coefficients(every[-2], self.model_level)
         return tuple(every)
 
     def items(self, files: Sequence[NetcdfFile]) -> SampleIndex:
-        model = run_times(files[: self.n_runs])
-        surface = run_times(files[self.n_runs : 2 * self.n_runs])
-        for run, (times, others) in enumerate(zip(model, surface, strict=True)):
-            if not np.array_equal(times, others):
+        """Return the hours that have weather and any production."""
+        *weather, _, turbine = files
+        times, steps = file_times([*weather, turbine], "time"), self.first_steps
+        for run, (model, surface) in enumerate(zip(weather, weather[self.n_runs :], strict=False)):
+            if not np.array_equal(times[run][:steps], times[self.n_runs + run][:steps]):
                 raise FileFormatError(
-                    f"{files[self.n_runs + run].path}: variable 'time' begins at {others[0]}, "
-                    f"expected {times[0]} and the steps of {files[run].path}"
+                    f"{surface.path}: other times than {model.path}; fetch the files again"
                 )
-        where = hours_with_production(model, files[-1])
-        self.without_production = sum(map(len, model)) - len(where)
-        return self.hour_index(where, [model[run][step] for run, step, *_ in where])
+        produced = times[-1]
+        if not (np.diff(produced) > np.timedelta64(0, "s")).all():
+            raise FileFormatError(f"{turbine.path}: variable 'time' does not grow throughout")
+        index = super().items(weather[: self.n_runs])
+        hours = np.concatenate([each[:steps] for each in times[: self.n_runs]])
+        starts, stops = np.searchsorted(produced, hours), np.searchsorted(produced, hours + HOUR)
+        n_before = np.cumsum([0, *np.isfinite(whole_variable(turbine, "production").reshape(-1))])
+        has_production = np.flatnonzero(n_before[stops] > n_before[starts])
+        if not has_production.size:
+            raise FileFormatError(
+                f"{turbine.path}: holds production from {produced[:1]} to {produced[-1:]} but for "
+                f"no hour of the weather, {hours[0]} to {hours[-1]}"
+            )
+        self.without_production = len(hours) - len(has_production)
+        seconds = hours.astype(np.int64)
+        return replace(
+            index,
+            where=[
+                (*index.where[n], int(starts[n]), int(stops[n]), int(seconds[n]))
+                for n in has_production.tolist()
+            ],
+            coordinate=[index.coordinate[n] for n in has_production.tolist()],
+            positions=[index.positions[n] for n in has_production.tolist()],
+            rows=[index.rows[n] for n in has_production.tolist()] if len(index.rows) else (),
+        )
 
     def meteorology(
         self, files: Sequence[NetcdfFile], index: SampleIndex, cache_dir: Path
@@ -149,14 +174,14 @@ class PowerFeatures(PowerFiles):
         return SampleSpec((features, Variable("production", (), "<f4", (), units, role="target")))
 
     def ranges(self, where: Where) -> dict[str, int | slice]:
-        return {"time": where[1], "level": self.level, **self.point}
+        return {"time": where[1], **self.place}
 
     def hyperslabs(self, where: Where) -> list[Hyperslab]:
         """Return ``t, q, u, v, sp`` at the point and the hour, and its ``production``."""
         run, _, start, stop, _ = where
         place = self.ranges(where)
         return [
-            *(Hyperslab(name, place) for name in archive.MODEL.required),
+            *(Hyperslab(each.name, place) for each in self.fields),
             Hyperslab("sp", place, file=self.n_runs + run),
             Hyperslab("production", {"time": slice(start, stop)}, file=-1, of_all=True),
         ]
@@ -177,7 +202,7 @@ class PowerFeatures(PowerFiles):
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         return {
             **super().provenance(files, fitted),
-            "grid_point": list(self.point.values()),
+            "grid_point": [self.place[name] for name in ("latitude", "longitude")],
             "hours_without_production": self.without_production,
             "production": "mean of the hour's ten-minute values, negatives 0",
         }
@@ -193,16 +218,16 @@ class PowerFeatures(PowerFiles):
 
     def stand_in_urls(self, plan: StandIn) -> dict[str, Callable[[Path], None]]:
         files = {archive.CONSTANTS_FILE: archive.level_constants()}
-        for each in archive.TURBINES:
-            name = archive.PRODUCTION_FILE.format(each.number)
-            files[name] = archive.production_contents(plan, each)
+        for turbine in archive.TURBINES:
+            name = archive.PRODUCTION_FILE.format(turbine)
+            files[name] = archive.production_contents(plan, turbine)
         return {
             **WeatherFields(levels="model").stand_in_urls(plan),
             **WeatherFields(levels="surface").stand_in_urls(plan),
             **{f"{archive.BUCKET_URL}/{name}": file.write for name, file in files.items()},
         }
 
-    def _place(self, model: NetcdfFile, surface: NetcdfFile, turbine: NetcdfFile) -> None:
+    def _find_place(self, model: NetcdfFile, surface: NetcdfFile, turbine: NetcdfFile) -> None:
         """Find the model level and the grid point nearest to the turbine."""
         levels = whole_variable(model, "level").astype(int).tolist()
         if self.model_level not in levels:
@@ -210,7 +235,7 @@ class PowerFeatures(PowerFiles):
                 f"{model.path}: variable 'level' is {', '.join(map(str, levels))}, expected "
                 f"{self.model_level} among them"
             )
-        self.level = levels.index(self.model_level)
+        self.place["level"] = levels.index(self.model_level)
         for dim in ("latitude", "longitude"):
             axis = whole_variable(model, dim).astype(np.float64)
             if not np.array_equal(axis, whole_variable(surface, dim).astype(np.float64)):
@@ -219,7 +244,7 @@ class PowerFeatures(PowerFiles):
                 )
             place = float(whole_variable(turbine, dim)[0])
             distances = np.abs(axis - place)
-            self.point[dim] = nearest = int(np.argmin(distances))
+            self.place[dim] = nearest = int(np.argmin(distances))
             if not distances[nearest] <= np.abs(np.diff(axis)).max(initial=0.0):
                 raise FileFormatError(
                     f"{turbine.path}: variable {dim!r} is {place:g}, outside of the weather's grid "
@@ -227,7 +252,7 @@ class PowerFeatures(PowerFiles):
                 )
 
 
-def air_density(pressure: Number, temperature: Number, humidity: Number) -> Number:
+def air_density(pressure: float, temperature: float, humidity: float) -> float:
     """Return the density of moist air, kg m**-3, from Pa, K and kg kg**-1."""
     gas_constant = GAS_CONSTANT_DRY * (1 - humidity) + GAS_CONSTANT_VAPOUR * humidity
     return pressure / (gas_constant * temperature)
@@ -252,26 +277,3 @@ def pressure_coefficients(file: NetcdfFile, level: int) -> tuple[float, float]:
         whole_variable(file, name)[0, level - 1 : level + 1].mean() for name in ("hyai", "hybi")
     )
     return float(a), float(b)
-
-
-def hours_with_production(
-    model: Sequence[NDArray[np.datetime64]], turbine: NetcdfFile
-) -> list[Where]:
-    """Return where the hours are that have weather, of ``model``'s times, and any production."""
-    [times] = file_times([turbine], "time")
-    if not (np.diff(times) > np.timedelta64(0, "s")).all():
-        raise FileFormatError(f"{turbine.path}: variable 'time' does not grow throughout")
-    known = np.isfinite(whole_variable(turbine, "production").reshape(-1))
-    where = []
-    for run, hours in enumerate(model):
-        for step, hour in enumerate(hours):
-            start, stop = np.searchsorted(times, [hour, hour + HOUR]).tolist()
-            if known[start:stop].any():
-                seconds = int(hour.astype("datetime64[s]").astype(int))
-                where.append((run, step, start, stop, seconds))
-    if not where:
-        raise FileFormatError(
-            f"{turbine.path}: holds production from {times[:1]} to {times[-1:]} but for no hour of "
-            f"the weather, {model[0][0]} to {model[-1][-1]}"
-        )
-    return where

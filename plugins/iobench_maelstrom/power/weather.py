@@ -6,12 +6,12 @@ Or the 25 channels of deep clustering, as 4castRenewables/maelstrom-a6 has them 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iobench.datasets import (
+    Axis,
     FileKey,
     Hyperslab,
     Key,
@@ -19,7 +19,6 @@ from iobench.datasets import (
     Recipe,
     RecipeVariable,
     SampleIndex,
-    file_times,
     whole_variable,
 )
 from iobench.errors import FileFormatError, OptionError
@@ -28,118 +27,44 @@ from iobench_maelstrom.climetlab_plugin import PluginFiles
 from iobench_maelstrom.power import files as archive
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from iobench.datasets import (
-        Arrays,
-        ChannelGroup,
-        Locator,
-        NetcdfFile,
-        PluginCall,
-        StandIn,
-        StandInFile,
-    )
+    from iobench.datasets import Arrays, ChannelGroup, NetcdfFile, PluginCall, StandIn, StandInFile
     from iobench.samples import Sample
 
 
-DATE = Option(
-    "date",
-    "Days, YYYY-MM-DD, separated by commas. By default all whose files are found.",
-    (),
-    archive.ALL_DAYS,
-    many=True,
-)
-
-
 class PowerFiles(PluginFiles, Recipe):
-    """Forecasts of ``prefixes``, two runs a day, and ``others``; by default those at hand."""
+    """Forecasts on some types of levels, two runs a day."""
 
     extras = ("climetlab", "netcdf", "convert")  # the plugin opens its files with dask
     package = "climetlab-maelstrom-power-production==0.2.2"
     example = "date=2019-01-01,2019-01-02"
-    prefixes: tuple[str, ...]
-    others: tuple[FileKey, ...] = ()
-    keys = (Key("date", archive.ALL_DAYS), Key("hour", archive.RUNS))
+    level_types: tuple[archive.LevelType, ...]
+    keys = (Key("date", archive.ALL_DAYS),)
+    first_steps = archive.HOURS_PER_RUN
     tiny = archive.FIRST_DAYS
     ordinary = archive.FIRST_DAYS[:1]
     terms_of_use = archive.TERMS
     citation = archive.CITATION
     synthesis_version = archive.STAND_IN_VERSION
 
-    def __init__(self, **options: str) -> None:
-        super().__init__(**options)
-        self.days: Sequence[str] = self.chosen["date"]
-
-    @classmethod
-    def all_options(cls) -> list[Option]:
-        return list(cls.options)
+    def combined(self, values: Sequence[Sequence[str]]) -> list[FileKey]:
+        days = super().combined(values)
+        return [{**day, "hour": hour} for day in days for hour in archive.RUNS]
 
     def file_keys(self) -> list[FileKey]:
-        runs = [
-            {"prefix": prefix, "date": day, "hour": hour}
-            for prefix in self.prefixes
-            for day in self.days or archive.ALL_DAYS
-            for hour in archive.RUNS
-        ]
-        return [*runs, *self.others]
+        runs = super().file_keys()
+        return [{"prefix": each.prefix, **run} for each in self.level_types for run in runs]
 
     def file_url(self, key: FileKey) -> str:
-        if "file" in key:
-            return f"{archive.BUCKET_URL}/{key['file']}"
-        prefix = key.get("prefix", self.prefixes[0])
+        prefix = key.get("prefix", self.level_types[0].prefix)
         return f"{archive.BUCKET_URL}/{prefix}_{key['date'].replace('-', '')}_{key['hour']}.nc"
-
-    @property
-    def needs_all(self) -> bool:
-        """Whether all files are needed: of the days that there are."""
-        return True
-
-    def files(self, locator: Locator) -> list[Path]:
-        if not self.chosen["date"]:
-            self.days = ()
-            runs = [key for key in self.file_keys() if "date" in key]
-            paths = locator.find(list(map(self.file_url, runs)))
-            at_hand = (key["date"] for key, path in zip(runs, paths, strict=True) if path)
-            self.days = list(dict.fromkeys(at_hand))
-        return super().files(locator)
-
-    def hour_index(self, where: Sequence[Any], times: Sequence[np.datetime64]) -> SampleIndex:
-        """Return samples that lie along the time, in hours."""
-        seconds = np.array([*times], "M8[s]").astype(np.int64)
-        names = [str(time)[:16] for time in times]
-        hours = (seconds / 3600).tolist()
-        return SampleIndex(self.spec(), where, {}, names, hours, "hours")
 
     def plugin_calls(self, keys: Sequence[FileKey]) -> list[PluginCall]:
         calls = []
-        for prefix in self.prefixes:
-            own = [key for key in keys if key.get("prefix") == prefix]
+        for each in self.level_types:
+            own = [key for key in keys if key.get("prefix") == each.prefix]
             days = list(dict.fromkeys(key["date"] for key in own))
-            name = f"maelstrom-weather-{archive.LEVEL_TYPES[prefix].kind}-level"
-            calls.append(self.call({"date": days}, own, name))
+            calls.append(self.call({"date": days}, own, f"maelstrom-weather-{each.kind}-level"))
         return calls
-
-
-def run_times(files: Sequence[NetcdfFile]) -> list[NDArray[np.datetime64]]:
-    """Return the times of weather files, as many of each as there are until the next run."""
-    n_steps = archive.HOURS_PER_RUN
-    for file in files:
-        if file.dims["time"] < n_steps:
-            raise FileFormatError(
-                f"{file.path}: dimension 'time' is {file.dims['time']}, expected at least "
-                f"{n_steps}: one step an hour until the next run starts"
-            )
-    times = [each[:n_steps] for each in file_times(files, "time")]
-    last = None
-    for file, own in zip(files, times, strict=True):
-        follows = last is None or own[0] > last
-        if not follows or not (np.diff(own) > np.timedelta64(0, "s")).all():
-            raise FileFormatError(
-                f"{file.path}: its times {own[0]} to {own[-1]} do not follow on those of the "
-                f"run before, which end at {last}; is it the file its name says?"
-            )
-        last = own[-1]
-    return times
 
 
 class WeatherFields(PowerFiles):
@@ -147,12 +72,11 @@ class WeatherFields(PowerFiles):
 
     name = "maelstrom-weather-pressure-level"
     options = (
-        DATE,
         Option(
             "levels",
             "Of which files: those on pressure levels, on model levels 128 to 137, of the surface.",
             archive.PRESSURE.kind,
-            (archive.PRESSURE.kind, archive.MODEL.kind, archive.SURFACE.kind),
+            tuple(archive.LEVEL_TYPES),
         ),
         Option(
             "sample",
@@ -164,10 +88,9 @@ class WeatherFields(PowerFiles):
 
     def __init__(self, **options: str) -> None:
         super().__init__(**options)
-        kinds = {each.kind: each for each in archive.LEVEL_TYPES.values()}
-        self.level_type = kinds[self.chosen["levels"]]
-        self.prefixes, self.axes = (self.level_type.prefix,), self.level_type.axes
-        self.fields = self.level_type.fields
+        self.level_type = archive.LEVEL_TYPES[self.chosen["levels"]]
+        self.level_types = (self.level_type,)
+        self.axes, self.fields = tuple(map(Axis, self.level_type.dims)), self.level_type.fields
         self.title = f"IFS HRES weather over Europe, {self.level_type.title} (MAELSTROM A6)"
 
     @property
@@ -184,11 +107,6 @@ class WeatherFields(PowerFiles):
         required = {each.name: each for each in self.level_type.fields}
         self.fields = tuple({**required, **present}[name] for name in {**present, **required})
         return ()
-
-    def items(self, files: Sequence[NetcdfFile]) -> SampleIndex:
-        times = run_times(files)
-        where = [(run, step) for run, each in enumerate(times) for step in range(len(each))]
-        return self.hour_index(where, [times[run][step] for run, step in where])
 
     def contents(self, key: FileKey, plan: StandIn) -> StandInFile:
         return archive.run_contents(plan, self.level_type, key["date"], key["hour"])
