@@ -198,9 +198,7 @@ WRONG = """
     yr dates=2020-05-22 | 20200522': expected one of 20200301, 20200302 to 20220228
     yr patch=99999999999 | expected a whole number from 1, or whole
     yr patch=0 | expected a whole number from 1, or whole
-    yr x_range=1,2 | both or none
     yr x_range=1 y_range=1,2 | expected start,stop
-    yr location=here/ | --data-dir
     radiation dates=20200101 | knows dataset, date, timestep
     radiation subset=tier-2 | tier-1, 2020
     radiation subset=tier-1 patch=0 | subset cannot be combined with patch

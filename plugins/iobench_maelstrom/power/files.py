@@ -164,9 +164,10 @@ def run_contents(plan: StandIn, kind: LevelType, day: str, hour: str) -> StandIn
         }
         values = Smooth(-LARGEST, LARGEST, each.noise)
         fields.append(StandInVariable(each.name, kind.dims, values, "i2", attributes, FILL))
+    history = "iobench stand-in, laid out as grib_to_netcdf writes"
     return StandInFile(
         [*axes, *fields], key=(plan.seed, STAND_IN_VERSION, kind.prefix, n_hours),
-        attributes={"Conventions": "CF-1.6"}, format="NETCDF3_64BIT_OFFSET",
+        attributes={"Conventions": "CF-1.6", "history": history}, format="NETCDF3_64BIT_OFFSET",
     )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ As training in metno/maelstrom-train makes it, with the air temperature that was
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from iobench.coordinates import SampleLabels, forecast_times
 from iobench.datasets import (
@@ -109,7 +109,13 @@ class Yr(PluginFiles, Recipe):
     example = "dates=2020-03-01,2020-03-02"
     name = "maelstrom-yr"
     title = "Nordic temperature forecasts, patches of one lead time (MAELSTROM A1)"
-    keys = (Key("dates", archive.ALL_DATES),)
+    keys = (
+        Key(
+            "dates", archive.ALL_DATES,
+            "YYYY-MM-DD, separated by commas. By default all whose files are found.",
+            lambda text: text.replace("-", ""),
+        ),
+    )  # fmt: skip
     axes = (
         Axis("leadtime"),
         Axis("y"),
@@ -126,20 +132,12 @@ class Yr(PluginFiles, Recipe):
     options = (
         Option("size", "Which of the two data sets.", "5TB", tuple(archive.SIZES)),
         Option(
-            "dates",
-            "YYYY-MM-DD, separated by commas. By default all whose files are found.",
-            (),
-            archive.ALL_DATES,
-            many=True,
-            parse=operator.methodcaller("replace", "-", ""),
-        ),
-        Option(
             "patch",
             "Points along a side, or whole. By default 256 of 5TB, the whole grid of 5GB.",
             parse=as_patch,
         ),
         Option("x_range", "start,stop; in training 215,1751.", parse=as_range),
-        Option("y_range", "start,stop; in training 50,2098. Both ranges or none.", parse=as_range),
+        Option("y_range", "start,stop; in training 50,2098.", parse=as_range),
         Option("normalize", "Whether channels are normalised.", True),
         Option("predict_diff", "Whether air_temperature_2m is off the target.", False),
         Option("probabilistic_target", "Whether the target has its deviation, too.", False),
@@ -169,14 +167,11 @@ class Yr(PluginFiles, Recipe):
     """The patches; known once the files are open."""
 
     def __init__(self, **options: str) -> None:
-        if "location" in options:
-            raise OptionError("option 'location': give the folder with --data-dir")
-        if ("x_range" in options) != ("y_range" in options):
-            raise OptionError("x_range and y_range: give both or none")
         super().__init__(**options)
         self.size: str = self.chosen["size"]
         patch: int | str = self.chosen["patch"] or (256 if self.size == "5TB" else "whole")
         self.patch = None if patch == "whole" else int(patch)
+        self.tiny, self.ordinary = archive.stand_in_dates(self.size)
 
     # ---- files and samples
 
@@ -269,13 +264,10 @@ class Yr(PluginFiles, Recipe):
         labels = super().meteorology(files, index, cache_dir)
         if not labels:
             return labels
-        numbers = np.array([each[:2] for each in index.where], dtype=np.int64)
-        starts = np.array(self.grid.starts, dtype="M8[s]")
-        times = forecast_times(
-            starts[numbers[:, 0]], np.asarray(self.grid.leadtimes)[numbers[:, 1]]
-        )
-        others = (each for each in labels.coordinates if each.name not in ("time", "valid_time"))
-        return msgspec.structs.replace(labels, coordinates=(*times, *others))
+        file, lead = np.array([each[:2] for each in index.where]).T
+        starts = np.array(self.grid.starts, dtype="M8[s]")[file]
+        times = forecast_times(starts, np.array(self.grid.leadtimes)[lead])
+        return replace(labels, coordinates=(*times, *labels.coordinates))
 
     def _moments(self) -> tuple[Any, Any]:
         """Return each channel's mean and deviation, by the plugin's table or its own values."""
@@ -296,27 +288,22 @@ class Yr(PluginFiles, Recipe):
             "x": slice(where.x, where.x + n_x),
         }
 
-    def coordinates(self, patch: Patch) -> tuple[Any, Any, Any]:
-        """Return lead time in seconds, and x and y as places in the grid that is used."""
-        y, x = patch.y - self.grid.y_range[0], patch.x - self.grid.x_range[0]
-        n_y, n_x = self.grid.shape
-        across = np.arange(y, y + n_y, dtype=np.float32)[:, None]
-        return self.grid.leadtimes[patch.lead], np.arange(x, x + n_x, dtype=np.float32), across
-
     def preprocess(self, arrays: Arrays, where: Patch) -> Sample:
         """Return ``predictors`` with all 17 channels, normalised, and ``targets``."""
         shape = self.grid.shape
         inputs = np.empty((1, *shape, len(archive.CHANNELS)), dtype=np.float32)
         n_dynamic, n_static = len(archive.PREDICTORS), len(archive.STATIC_PREDICTORS)
         mean, std = (np.tile(each, shape[1]) for each in (self.mean, self.std))
-        lead, x, y = self.coordinates(where)
+        # Places in the grid that is used.
+        y = np.arange(shape[0], dtype=np.float32)[:, None] + (where.y - self.grid.y_range[0])
+        x = np.arange(shape[1], dtype=np.float32) + (where.x - self.grid.x_range[0])
         # Some rows at a time, filled and normalised while they are in the processor's cache.
         for first in range(0, shape[0], ROWS_AT_ONCE):
             rows = slice(first, first + ROWS_AT_ONCE)
             view = inputs[0, rows]
             view[..., :n_dynamic] = arrays["predictors"][rows]
             view[..., n_dynamic : n_dynamic + n_static] = arrays["static_predictors"][rows]
-            view[..., -3] = lead
+            view[..., -3] = self.grid.leadtimes[where.lead]
             view[..., -2] = x
             view[..., -1] = y[rows]
             if self.chosen["normalize"]:
@@ -345,7 +332,8 @@ class Yr(PluginFiles, Recipe):
     # ---- the stand-in
 
     def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
-        return archive.plan_of_size(self.size, scale=scale, tiny=tiny, seed=seed)
+        plan = super().stand_in(scale=scale, tiny=tiny, seed=seed)
+        return replace(plan, lengths=archive.stand_in_lengths(self.size, scale=scale, tiny=tiny))
 
     def contents(self, key: FileKey, plan: StandIn) -> StandInFile:
         return archive.contents(self.size, plan, key["dates"])

@@ -26,7 +26,6 @@ class Predictor(NamedTuple):
     """One channel: the mean and deviation it is normalised by, bounds of a stand-in's values."""
 
     name: str
-    units: str
     mean: float
     std: float
     low: float
@@ -35,26 +34,22 @@ class Predictor(NamedTuple):
 
 # Coefficients: table of climetlab-maelstrom-yr 0.6.3.
 PREDICTORS = (
-    Predictor(
-        "air_temperature_0.1_2m", "celsius", 4.725014929970105, 7.566987847083937, -36.0, 30.0
-    ),
-    Predictor(
-        "air_temperature_0.9_2m", "celsius", 6.112570554018021, 7.521962731122694, -34.0, 34.0
-    ),
-    Predictor("air_temperature_2m", "celsius", 5.388952960570653, 7.4335476655246735, -35.0, 32.0),
-    Predictor("bias_yesterday", "celsius", -0.07066702128698428, 0.7485341580688785, -6.0, 6.0),
-    Predictor("cloud_area_fraction", "1", 0.6884219621618589, 0.40055377741854187, 0.0, 1.0),
-    Predictor("precipitation_amount", "kg/m^2", 0.07837766820254426, 0.36662233737977684, 0.0, 8.0),
-    Predictor("x_wind_10m", "m/s", 0.4250524006783962, 4.6850994324021595, -22.0, 22.0),
-    Predictor("y_wind_10m", "m/s", -0.7272756993770599, 5.11310843905376, -24.0, 24.0),
+    Predictor("air_temperature_0.1_2m", 4.725014929970105, 7.566987847083937, -36.0, 30.0),
+    Predictor("air_temperature_0.9_2m", 6.112570554018021, 7.521962731122694, -34.0, 34.0),
+    Predictor("air_temperature_2m", 5.388952960570653, 7.4335476655246735, -35.0, 32.0),
+    Predictor("bias_yesterday", -0.07066702128698428, 0.7485341580688785, -6.0, 6.0),
+    Predictor("cloud_area_fraction", 0.6884219621618589, 0.40055377741854187, 0.0, 1.0),
+    Predictor("precipitation_amount", 0.07837766820254426, 0.36662233737977684, 0.0, 8.0),
+    Predictor("x_wind_10m", 0.4250524006783962, 4.6850994324021595, -22.0, 22.0),
+    Predictor("y_wind_10m", -0.7272756993770599, 5.11310843905376, -24.0, 24.0),
 )
 STATIC_PREDICTORS = (
-    Predictor("altitude", "m", 110.0174789428711, 218.2789258799505, 0.0, 2300.0),
-    Predictor("analysis_std", "celsius", 0.5121386324365934, 0.40215385148028904, 0.0, 4.0),
-    Predictor("bias_recent", "celsius", -0.007340590585954487, 0.5344001060184195, -4.0, 4.0),
-    Predictor("land_area_fraction", "1", 0.45299264788627625, 0.49328521353773686, 0.0, 1.0),
-    Predictor("model_altitude", "m", 109.62958717346191, 213.4803743151553, 0.0, 2100.0),
-    Predictor("model_laf", "1", 0.43093839287757874, 0.48621477236654775, 0.0, 1.0),
+    Predictor("altitude", 110.0174789428711, 218.2789258799505, 0.0, 2300.0),
+    Predictor("analysis_std", 0.5121386324365934, 0.40215385148028904, 0.0, 4.0),
+    Predictor("bias_recent", -0.007340590585954487, 0.5344001060184195, -4.0, 4.0),
+    Predictor("land_area_fraction", 0.45299264788627625, 0.49328521353773686, 0.0, 1.0),
+    Predictor("model_altitude", 109.62958717346191, 213.4803743151553, 0.0, 2100.0),
+    Predictor("model_laf", 0.43093839287757874, 0.48621477236654775, 0.0, 1.0),
 )
 FEATURES = ("leadtime", "x", "y")
 """Appended by the training code, in this order."""
@@ -124,41 +119,32 @@ def _bounds(channels: tuple[Predictor, ...]) -> tuple[list[float], list[float]]:
 RANDOM_VERSION = 3
 """Part of the key of random numbers."""
 SMOOTH: tuple[tuple[str, tuple[str, ...], Any, Any, tuple[float, float], dict[str, str]], ...] = (
-    ("altitude", GRID, 0.0, 2300.0, (0.42, 0.32), {"units": "m", **MAPPED}),
-    ("land_area_fraction", GRID, 0.0, 1.0, (0.17, 0.09), {"units": "1", **MAPPED}),
     (
         "static_predictors", (*GRID, "static_predictor"), *_bounds(STATIC_PREDICTORS),
         (0.64, 0.52), MAPPED,
     ),
     ("predictors", (*FIELD, "predictor"), *_bounds(PREDICTORS), (0.83, 0.71), MAPPED),
-    (
-        "target_mean", FIELD, -35.0, 33.0, (0.93, 0.76),
-        {"units": "celsius", "standard_name": "target_mean"},
-    ),
-    (
-        "target_std", FIELD, 0.02, 6.0, (0.97, 0.74),
-        {"units": "celsius", "standard_name": "target_std"},
-    ),
+    ("target_mean", FIELD, -35.0, 33.0, (0.93, 0.76), {"units": "celsius"}),
+    ("target_std", FIELD, 0.02, 6.0, (0.97, 0.74), {"units": "celsius"}),
 )  # fmt: skip
 """Name, dimensions, bounds, noise of 5GB and of 5TB, attributes of a stand-in's variables."""
 
 
-def plan_of_size(size: str, *, scale: float | None, tiny: bool, seed: int) -> StandIn:
-    """Return the plan of a size: tiny, the profile's default, or a share of all samples."""
+def stand_in_dates(size: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the dates of a tiny stand-in, and of one of ordinary size."""
+    counts = (4, 2) if size == "5TB" else (8, 40)
+    return spread(ALL_DATES, counts[0]), spread(ALL_DATES, counts[1])
+
+
+def stand_in_lengths(size: str, *, scale: float | None, tiny: bool) -> dict[str, int]:
+    """Return the lengths of a file: of 5TB parts, on the whole grid unless tiny."""
     n_leadtimes, n_y, n_x, *_ = SIZES[size]
-    is_cut = size == "5TB"
-    if tiny:
-        n_dates = 4 if is_cut else 8
-        n_leadtimes, n_y, n_x = (6, 512, 384) if is_cut else (n_leadtimes, n_y, n_x)
-    elif scale is None:
-        # Of 5TB about 1 GB, on the whole grid, whose rows make its access pattern.
-        n_dates, n_leadtimes = (2, 2) if is_cut else (40, n_leadtimes)
-    else:
-        fields = max(1, round(scale * len(ALL_DATES) * n_leadtimes))
-        n_leadtimes = min(fields, n_leadtimes)
-        n_dates = max(1, round(fields / n_leadtimes))
-    keys = tuple({"dates": date} for date in spread(ALL_DATES, n_dates))
-    return StandIn(seed, keys, 0, tiny, {"leadtime": n_leadtimes, "y": n_y, "x": n_x})
+    if size == "5TB" and tiny:
+        n_leadtimes, n_y, n_x = 6, 512, 384
+    elif size == "5TB":
+        share = 2 if scale is None else round(scale * len(ALL_DATES) * n_leadtimes)
+        n_leadtimes = min(n_leadtimes, max(1, share))
+    return {"leadtime": n_leadtimes, "y": n_y, "x": n_x}
 
 
 def contents(size: str, plan: StandIn, date: str) -> StandInFile:
@@ -167,45 +153,39 @@ def contents(size: str, plan: StandIn, date: str) -> StandInFile:
     x = FIRST_X + SPACING_M * (whole.x_offset + np.arange(plan.lengths["x"]))
     y = FIRST_Y + SPACING_M * (whole.y_offset + np.arange(plan.lengths["y"]))
     start = datetime.datetime.strptime(start_name(date) + "+0000", "%Y%m%dT%HZ%z")
-    since, lead = "seconds since 1970-01-01 00:00:00 +00:00", 3600.0 * whole.lead_hours
+    since = "seconds since 1970-01-01 00:00:00 +00:00"
+    lead = 3600.0 * whole.lead_hours * np.arange(plan.lengths["leadtime"])
     axes = [
-        axis_variable(
-            name, values.astype("f4"), "m", standard_name=f"projection_{name}_coordinate", **PLACED
+        axis_variable(name, values, units, standard_name=standard_name, **PLACED)
+        for name, values, units, standard_name in (
+            ("x", x.astype("f4"), "m", "projection_x_coordinate"),
+            ("y", y.astype("f4"), "m", "projection_y_coordinate"),
+            ("leadtime", lead, "seconds", "leadtime"),
         )
-        for name, values in (("x", x), ("y", y))
+    ]
+    axes += [
+        StandInVariable(
+            dim, (dim,), np.array([each.name for each in channels], object), str, PLACED
+        )
+        for dim, channels in KNOWN.items()
     ]
     grid = plan.lengths["y"], plan.lengths["x"]
     places = [  # the same in all files
         StandInVariable(
             name, GRID, Smooth(low, high)(grid, "f4", (plan.seed, name)), "f4",
-            {"units": f"degree_{end}", "standard_name": name, "grid_mapping": "projection_lcc"},
+            {"units": units, "standard_name": name, "grid_mapping": "projection_lcc"},
         )
-        for name, end, low, high in (
-            ("latitude", "north", 52.3, 73.9), ("longitude", "east", 1.9, 41.8)
+        for name, units, low, high in (
+            ("latitude", "degree_north", 52.3, 73.9), ("longitude", "degree_east", 1.9, 41.8)
         )
     ]  # fmt: skip
-    texts = [
-        StandInVariable(name, (dim,), np.array(each, dtype=object), str, PLACED)
-        for dim, channels in KNOWN.items()
-        for name, each in (
-            (dim, [channel.name for channel in channels]),
-            (f"{dim}_units", [channel.units for channel in channels]),
-        )
-    ]
+    time = {"units": since, "standard_name": "time", **PLACED}
     return StandInFile(
         [
             *axes,
             *places,
-            axis_variable(
-                "leadtime", lead * np.arange(plan.lengths["leadtime"]), "seconds",
-                standard_name="leadtime", **PLACED,
-            ),
-            StandInVariable(
-                "time", (), start.timestamp(), "f8",
-                {"units": since, "standard_name": "time", **PLACED},
-            ),
+            StandInVariable("time", (), start.timestamp(), "f8", time),
             StandInVariable("projection_lcc", (), 0, "i4", {**PROJECTION, **PLACED}),
-            *texts,
             *(
                 StandInVariable(name, dims, Smooth(low, high, noise[size == "5TB"]), "f4", more)
                 for name, dims, low, high, noise, more in SMOOTH
@@ -213,4 +193,4 @@ def contents(size: str, plan: StandIn, date: str) -> StandInFile:
         ],
         (plan.seed, RANDOM_VERSION, date),
         {"history": f"iobench stand-in of maelstrom-yr {size}, seed {plan.seed}"},
-    )  # fmt: skip
+    )
