@@ -1,7 +1,8 @@
 """GRIB files of the user's own as one source file: fields, and where and when they are.
 
 Dimensions are those cfgrib gives: number, time, step and the type of level by its own name
-(``level`` stands for any), then the grid's; those of length one are left out.
+(``level`` stands for any), then the grid's; those of length one are left out. Where variables have
+other values of one, as other levels, the second set is ``isobaricInhPa_2``, as cdo counts them.
 """
 
 from __future__ import annotations
@@ -78,14 +79,20 @@ def inspect_grib(
                     f"--sample-dim {','.join(dims)}: level is another name of one of them"
                 )
     along = {dim: _values(chosen, dim, dims) for dim in dims}
-    variables = {}
+    variables, sets = {}, dict[str, list[list[Any]]]()
     for field in chosen:
         is_named = selection.asks_for(field.name)
         own = [
             dim for dim, values in along.items() if not _is_repeated(field, dim, values, is_named)
         ]
-        variables[field.name] = field.stored(own)
-    coordinates, described = _coordinates(chosen, along)
+        at = {field.axis(dim) for dim in own}
+        names = {
+            dim: _own_dim(sets, dim, each.tolist())
+            for axis, (dim, each) in enumerate(field.axes.items())
+            if len(each) > 1 and axis not in at
+        }
+        variables[field.name] = field.stored(own, names)
+    coordinates, described = _coordinates(chosen, along, sets)
     for number, (field, message) in enumerate(_first_messages(chosen)):
         if not number:
             own_dims = variables[field.name].dims
@@ -148,25 +155,38 @@ def _is_repeated(field: FieldCube, dim: str, values: Sequence[Any], is_named: bo
     )
 
 
+def _own_dim(sets: dict[str, list[list[Any]]], dim: str, values: list[Any]) -> str:
+    """Return the name of a dimension of these values; ``sets`` has all those of each."""
+    known = sets.setdefault(dim, [])
+    if values not in known:
+        known.append(values)
+    number = 1 + known.index(values)
+    return dim if number == 1 else f"{dim}_{number}"
+
+
 def _coordinates(
-    fields: Sequence[FieldCube], along: Mapping[str, Sequence[Any]]
+    fields: Sequence[FieldCube],
+    along: Mapping[str, Sequence[Any]],
+    sets: dict[str, list[list[Any]]],
 ) -> tuple[dict[str, Values], dict[str, Mapping[str, Any]]]:
-    """Return the coordinates that all fields share, and their attributes."""
+    """Return the coordinates of all dimensions, or that all fields share, and their attributes."""
     level = [*fields[0].axes][-1]
-    shared = dict(along)
+    shared = [(dim, dim, values) for dim, values in along.items()]
     for dim in dict.fromkeys(name for field in fields for name in field.axes):
         own = [field.values(dim) for field in fields if dim in field.axes]
         is_along = dim in along or (dim == level and "level" in along)
-        if not is_along and all(values == own[0] for values in own):
-            shared[dim] = own[0]
+        if not is_along and dim not in sets and all(values == own[0] for values in own):
+            shared.append((dim, dim, own[0]))
+    for dim, several in sets.items():
+        shared += [(dim, _own_dim(sets, dim, values), values) for values in several]
     coordinates: dict[str, Values] = {}
     described: dict[str, Mapping[str, Any]] = {}
-    for dim, values in shared.items():
-        attributes = NAMED.get(level if dim == "level" else dim, {})
-        for name, axis in _axes(dim, values).items():
+    for kind, dim, values in shared:
+        attributes = NAMED.get(level if kind == "level" else kind, {})
+        for name, axis in _axes(kind, dim, values).items():
             if dim in along or len(axis) > 1 or name != dim:
                 coordinates[name] = (dim,), axis
-            elif dim in NAMED and not (dim == "number" and axis[0] < 0):
+            elif kind in NAMED and not (kind == "number" and axis[0] < 0):
                 coordinates[name] = (), np.asarray(axis[0])
             described[name] = attributes
     if "time" in coordinates and "step" in coordinates:
@@ -178,12 +198,12 @@ def _coordinates(
     return coordinates, described
 
 
-def _axes(dim: str, values: Sequence[Any]) -> dict[str, NDArray[Any]]:
+def _axes(kind: str, dim: str, values: Sequence[Any]) -> dict[str, NDArray[Any]]:
     """Return the coordinates of a dimension by name; of layers two."""
     if isinstance(values[0], tuple):
         tops, bottoms = np.array(values).T
         return {f"{dim}_top": tops, f"{dim}_bottom": bottoms}
-    if dim == "time":
+    if kind == "time":
         spelled = [spell_value("time", each)[5:] for each in values]
         return {dim: np.array(spelled, "datetime64[s]")}
     return {dim: np.array(values)}

@@ -198,3 +198,22 @@ def test_fields_of_two_grids_are_not_given_the_places_of_one(written, tmp_path, 
     stored = iobench.open_store(out).to_xarray()
     assert stored.sizes["latitude"] == 4
     assert {"latitude", "longitude"}.isdisjoint(stored.coords)
+
+
+def test_variables_on_other_levels_have_a_dimension_of_their_own(written, tmp_path):
+    levels = {"t": (850, 500), "z": (850, 300), "q": (850, 500), "r": (850,)}
+    of_a_day = [
+        surface(100, level * 10000) | {"shortName": name}
+        for name, some in levels.items()
+        for level in some
+    ]
+    path = written(*(message(n, day, **keys) for day in (0, 1) for n, keys in enumerate(of_a_day)))
+    dims = [each.dims[:-2] for each in iobench.open_dataset(path, sample_dim="time").spec]
+    assert dims == [("isobaricInhPa",), ("isobaricInhPa_2",), ("isobaricInhPa",), ()]
+    out = str(tmp_path / "out")
+    assert main(["convert", path, out, "--to", "zarr", "--sample-dim", "time"]) == 0
+    stored = iobench.open_store(out).to_xarray()
+    found = {name: stored[name].isel(time=0, latitude=0, longitude=0) for name in levels}
+    assert float(found["t"].sel(isobaricInhPa=500)) == 1
+    assert float(found["z"].sel(isobaricInhPa_2=300)) == 3
+    assert stored["isobaricInhPa_2"].attrs["units"] == "hPa"

@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -373,12 +374,18 @@ class FieldCube:
         spelled = (spell_value(dim, values[at]) for (dim, values), at in axes)
         return f"{self.name}, {', '.join(spelled)}"
 
-    def stored(self, sample_dims: Iterable[str]) -> ChunkedVariable:
-        """Return it as a variable whose chunks are its messages, once checked."""
+    def stored(
+        self, sample_dims: Iterable[str], names: Mapping[str, str] = MappingProxyType({})
+    ) -> ChunkedVariable:
+        """Return it as a variable whose chunks are its messages, once checked.
+
+        ``names`` has what others of its dimensions are called instead.
+        """
         grid_dims, grid = self._grid()
         own = {self.axis(dim): dim for dim in sample_dims}
         own_axes = [n for n, length in enumerate(self.shape) if length > 1 or n in own]
-        dims = tuple(own.get(n, [*self.axes][n]) for n in own_axes)
+        axes = [names.get(dim, dim) for dim in self.axes]
+        dims = tuple(own.get(n, axes[n]) for n in own_axes)
         lengths = tuple(self.shape[n] for n in own_axes)
         rows = np.empty(len(self.rows), dtype=np.int64)
         rows[self.places] = self.rows
