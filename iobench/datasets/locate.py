@@ -2,14 +2,14 @@
 
 Looked in, in order: the folder that the user gives, else CliMetLab's mirror and cache, else a
 stand-in. Each file of a stand-in appears whole and is never overwritten. Its manifest
-(``stand-in.json``) is there first and lists no file until all are there: an unfinished stand-in is
-finished with the files that it lacks.
+(``stand-in.json``) is there first and says once all are there: an unfinished stand-in is finished
+with the files that it lacks.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -113,7 +113,7 @@ class FileLocator:
         folders = {path.parent for path in paths}
         for top in {top for folder in folders for top in (folder, *folder.parents)}:
             if (manifest := _manifest(top)) is not None:
-                if not manifest.files:
+                if not manifest.is_whole:
                     raise StorageError(
                         f"{top}: holds an unfinished stand-in; finish it with iobench synthesize, "
                         "or delete the folder"
@@ -174,21 +174,15 @@ def download_missing(
 # ---- stand-ins
 
 
-class _File(msgspec.Struct, frozen=True):
-    name: str
-    nbytes: int
-
-
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said of a stand-in: its size, and its files once it is whole."""
+    """What is said of a stand-in, which is whole or only begun."""
 
-    stand_in: int = 1
     dataset: str
     version: int
     seed: int
     scale: float | None
     tiny: bool
-    files: tuple[_File, ...] = ()
+    is_whole: bool = False
 
 
 def _manifest(folder: Path) -> _Manifest | None:
@@ -280,38 +274,30 @@ def ensure_stand_in(
         raise OptionError(f"--seed {seed}: expected 0 or more")
     name, version = getattr(dataset, "stand_in_name", dataset.name), dataset.synthesis_version
     begun = _Manifest(dataset=name, version=version, seed=seed, scale=scale, tiny=tiny)
-    if _is_finished(root, begun):
-        return root
     files = dataset.stand_in_files(seed=seed, scale=scale, tiny=tiny)
+    if _is_whole(root, begun, files):
+        return root
     make_item(root, kind="stand-in", title=f"stand-in of {dataset.name}")
     with locked(root, notice=notice):
-        if not _is_finished(root, begun):  # nor made by another process while this one waited
+        if not _is_whole(root, begun, files):  # nor made by another while this one waited
             _write_manifest(root, begun)
             # Of a tiny one the processes would take longer to start than the files to write.
             write_stand_in(root, files, processes=1 if tiny else None, progress=progress)
-            sizes = [_File(name, (root / name).stat().st_size) for name in files]
-            _write_manifest(root, msgspec.structs.replace(begun, files=tuple(sizes)))
+            _write_manifest(root, msgspec.structs.replace(begun, is_whole=True))
     return root
 
 
-def _is_finished(root: Path, expected: _Manifest) -> bool:
-    """Return whether a manifest lists files and all are there; refuse that of another stand-in."""
+def _is_whole(root: Path, begun: _Manifest, files: Iterable[str]) -> bool:
+    """Return whether a stand-in is there with all its files; refuse another one."""
     if (manifest := _manifest(root)) is None:
         return False
-    for key, value in msgspec.structs.asdict(expected).items():
-        if key != "files" and (own := getattr(manifest, key)) != value:
-            raise StorageError(
-                f"{root}: holds another stand-in ({key} {own}), expected {key} {value}; delete it "
-                "or give another folder"
-            )
-    paths = {root / each.name: each.nbytes for each in manifest.files}
-    for path, nbytes in paths.items():
-        if path.exists() and path.stat().st_size != nbytes:
-            raise StorageError(
-                f"{path}: is there but is not what iobench wrote; move it away or give another "
-                "folder"
-            )
-    return bool(paths) and all(path.exists() for path in paths)
+    if (own := msgspec.structs.replace(manifest, is_whole=False)) != begun:
+        there, expected = (msgspec.json.encode(each).decode() for each in (own, begun))
+        raise StorageError(
+            f"{root}: holds another stand-in, {there}, expected {expected}; delete it or give "
+            "another folder"
+        )
+    return manifest.is_whole and all((root / name).exists() for name in files)
 
 
 def _write_manifest(root: Path, manifest: _Manifest) -> None:

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
 
 TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 CLIMETLAB: Final = "climetlab:"
-WHOLE: Final = re.compile(r"[+-]?(0|[1-9]\d*)")
-DECIMAL: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
-WORDS: Final = {"true": True, "false": False, "none": None}
 
 Made = tuple[Any, dict[str, Any]]  # an object, and the facts of it that a store keeps
 
@@ -115,7 +112,7 @@ def _arguments(
     name: str, factory: Callable[..., Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the options as the callable takes them: as text where it says so."""
-    values = {option: parse_value(value) for option, value in options.items()}
+    values = _parsed(options)
     try:
         signature = inspect.signature(factory)
     except (ValueError, TypeError):  # of some built-in ones nothing is known
@@ -138,8 +135,7 @@ def _climetlab_call(target: str, options: Mapping[str, Any]) -> PluginCall:
     dataset = target.removeprefix(CLIMETLAB)
     if not dataset:
         raise OptionError(f"{CLIMETLAB}: name a dataset, e.g. {CLIMETLAB}maelstrom-yr")
-    arguments = {name: parse_value(value) for name, value in options.items()}
-    return PluginCall(dataset, arguments)
+    return PluginCall(dataset, _parsed(options))
 
 
 def _load_climetlab(name: str, call: PluginCall) -> Made:
@@ -164,24 +160,15 @@ def _load_climetlab(name: str, call: PluginCall) -> Made:
 
 
 def parse_value(value: Any) -> Any:
-    """Return what the text of an option stands for; what is not text stays as it is.
+    """Return what the text of an option says as JSON; other text, and what is none, as it is."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return json.loads(value)
+    return value
 
-    ``true``, ``false``, ``none``; whole numbers without leading zeros; decimal numbers; lists in
-    brackets, ``[1, b]``; and text, which quotes keep as it is: ``"1"``.
-    """
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1]
-    if text.startswith("[") and text.endswith("]"):
-        inside = text[1:-1].strip()
-        return [parse_value(part) for part in inside.split(",")] if inside else []
-    if text.lower() in WORDS:
-        return WORDS[text.lower()]
-    if WHOLE.fullmatch(text):
-        return int(text)
-    return float(text) if DECIMAL.fullmatch(text) else text
+
+def _parsed(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: parse_value(value) for name, value in options.items()}
 
 
 @contextlib.contextmanager
