@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import os
 import sys
 import threading
@@ -22,6 +23,8 @@ from iobench.files.memory import is_bounded, shared_memory_nbytes
 from iobench.sizes import parse_nbytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 CHUNK_CACHE: Final = "IOBENCH_CHUNK_CACHE"
@@ -55,6 +58,8 @@ class ChunkRow(NamedTuple):
     bundle: tuple[int, ...] = ()
 
 
+Neighbours = tuple[int, tuple[int, ...]]
+"""Samples that share their largest chunks: the number of their file, the place of the chunks."""
 ChunkKey = tuple[ChunkRow, tuple[int, ...]]
 """A chunk, or bundle of them: its row, and its place in the grid of such."""
 
@@ -200,9 +205,11 @@ class SampleOrder:
         if row.file < 0:
             return self.now + 1
         places = self._places(row.file, row.lengths, row.numbers)
-        following = int(np.searchsorted(places, self.now, side="right"))
-        if following < len(places):
-            return int(places[following])
+        first = int(np.searchsorted(places, self.now, side="right"))
+        following = places[first : first + IN_FLIGHT]
+        left = following[~self._requested[following]]  # a batch is asked for by chunk
+        if len(left):
+            return int(left[0])
         end = len(self._addresses)  # needed again in the next pass, which may be as this one
         return end + (int(places[0]) if len(places) else end)
 
@@ -246,11 +253,12 @@ class DecodedChunks:
     """The decoded chunks of one source of samples. Pickled or forked it is empty again.
 
     At any time each chunk is read and decoded by one thread at most; others wait for it.
-    ``has_repeats`` says whether the order said last asks for a sample twice: windows overlap.
+    ``lengths`` are those of the `ChunkRow` that serves most samples. ``has_repeats`` says whether
+    the order said last asks for a sample twice: windows overlap.
     """
 
-    def __init__(self, n_dims: int = 1) -> None:
-        self._self, self._n_dims = weakref.ref(self), n_dims
+    def __init__(self, lengths: tuple[int, ...] = (1,)) -> None:
+        self._self, self._lengths = weakref.ref(self), lengths
         self._order: SampleOrder | None = None
         self._held = _Held()
         self.has_repeats = False
@@ -258,8 +266,8 @@ class DecodedChunks:
         with _lock:  # readers iterate over the set
             _caches.add(self)
 
-    def __reduce__(self) -> tuple[type[DecodedChunks], tuple[int]]:
-        return DecodedChunks, (self._n_dims,)
+    def __reduce__(self) -> tuple[type[DecodedChunks], tuple[tuple[int, ...]]]:
+        return DecodedChunks, (self._lengths,)
 
     def reset(self) -> None:
         """Hold nothing, as if nobody had used it."""
@@ -270,6 +278,8 @@ class DecodedChunks:
         self._making = weakref.WeakValueDictionary[ChunkKey, DecodedChunk]()
         self._limit: int | None = None
         self._clock = 0
+        self._ready: set[Neighbours] = set()  # whose chunks are kept
+        self._begun: set[Neighbours] = set()  # of which a thread makes its first sample
 
     def expect(self, addresses: Sequence[Any], *, follows: bool) -> None:
         """Say in which order samples will be asked for; ``follows``: behind those said before.
@@ -277,9 +287,8 @@ class DecodedChunks:
         An address begins with the number of a file and the index along each sample dimension, or is
         the index in the only file.
         """
-        width = 1 + self._n_dims
-        pairs = [each[:width] if isinstance(each, tuple) else (0, each) for each in addresses]
-        rows = np.array(pairs, dtype=np.int64).reshape(-1, width)
+        width = 1 + len(self._lengths)
+        rows = np.array(self._samples(addresses), dtype=np.int64).reshape(-1, width)
         shape = tuple((rows.max(axis=0, initial=0) + 1).tolist())
         self.has_repeats = len(np.unique(np.ravel_multi_index(tuple(rows.T), shape))) < len(rows)
         with _lock:
@@ -290,6 +299,35 @@ class DecodedChunks:
         with _lock:
             if self._order is order:
                 self._sort_uses({n: uses.get(n) or self._next_use(n) for n in self._rows})
+
+    def _samples(self, addresses: Sequence[Any]) -> list[tuple[int, ...]]:
+        width = 1 + len(self._lengths)
+        return [each[:width] if isinstance(each, tuple) else (0, each) for each in addresses]
+
+    def by_chunk(self, addresses: Sequence[Any]) -> Iterator[int]:
+        """Yield the positions of a batch's samples, neighbours together.
+
+        Those whose chunks are kept come first, those whose chunks another thread decodes last:
+        threads decode chunks side by side, and use them all while they are kept.
+        """
+        samples, groups = self._samples(addresses), dict[Neighbours, list[int]]()
+        for position in sorted(range(len(samples)), key=samples.__getitem__):
+            file, *indexes = samples[position]
+            along = zip(indexes, self._lengths, strict=True)
+            numbers = tuple([index // n if n else 0 for index, n in along])
+            groups.setdefault((file, numbers), []).append(position)
+        while groups:
+            with _lock:
+                free = (each for each in groups if each not in self._begun)
+                ready = (each for each in groups if each in self._ready)
+                group = next(itertools.chain(ready, free, groups))
+                self._begun.add(group)
+            try:
+                positions = iter(groups.pop(group))
+                yield next(positions)
+            finally:
+                self._begun.discard(group)
+            yield from positions
 
     def _sort_uses(self, uses: dict[ChunkRow, int]) -> None:
         """Find anew which row is needed last, without what is outdated."""
@@ -382,10 +420,13 @@ class DecodedChunks:
                     return False  # else others find it as long as somebody holds it
                 chunks = self._rows[victim]
                 self.nbytes -= chunks.popitem()[1].nbytes
+                self._ready.discard((victim.file, victim.numbers))
                 if not chunks:
                     del self._rows[victim], self._uses[victim]
             del self._making[chunk.key]
             self._rows.setdefault(row, {})[place] = chunk
+            if row.lengths == self._lengths:
+                self._ready.add((row.file, row.numbers))
             if self._uses.get(row) != use:
                 self._note_use(row, use)
             self.nbytes += chunk.nbytes

@@ -96,15 +96,15 @@ class ChunkedSamples:
         if any(each.library for _, each in every):
             self.fused = ("read", "decode")
         in_chunks = [each for _, each in every if each.is_in_chunks]
-        self._chunks = DecodedChunks(len(self._dims))
-        self.chunk_cache = self._chunks if in_chunks else None
-        most = 1
+        most, shared = 1, (1,) * len(self._dims)
         for each in in_chunks:
             lengths = dict(zip(each.dims, each.chunk, strict=True))
             if (n_samples := math.prod(lengths.get(dim, 1) for dim in dims)) > most:
-                most = n_samples
+                most, shared = n_samples, tuple([lengths.get(dim, 0) for dim in dims])
                 facts = {"variable": each.name, "sample_dim": ",".join(dims), "dims": each.dims}
                 self.shared_chunks = {**facts, "shape": each.shape, "chunk": each.chunk}
+        self._chunks = DecodedChunks(shared)
+        self.chunk_cache = self._chunks if in_chunks else None
 
     @property
     def referenced_files(self) -> list[Path]:

@@ -77,8 +77,7 @@ class Pipeline:
         """
         if self.chunk_cache is None:
             return range(len(samples))
-        where = [self.where[sample] for sample in samples]
-        return sorted(range(len(samples)), key=where.__getitem__)
+        return self.chunk_cache.by_chunk([self.where[sample] for sample in samples])
 
     def expect(self, samples: Sequence[int], *, follows: bool) -> None:
         """Say, where that helps, which samples will be asked for, in order."""

@@ -76,7 +76,7 @@ class StoredSamples:
             each.name: slice(each.extent, each.extent + each.n_chunks)
             for each in decoder.chunked_arrays()
         }
-        self.chunk_cache = chunk_cache or DecodedChunks()
+        self.chunk_cache = chunk_cache or DecodedChunks((self._n_each,))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredSamples, (self._store, self._checks is not None, self.chunk_cache)

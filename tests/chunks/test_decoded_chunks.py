@@ -145,6 +145,52 @@ def fewest_misses(rows, room, kept):
     return misses
 
 
+def taken(cache, sample):
+    """Take a sample from a cache; return how many chunks were decoded for it."""
+    made = []
+
+    def decode(place, stored, out):
+        made.append(place)
+        return np.zeros(CHUNK, dtype=np.uint8)
+
+    key = ChunkRow(0, "a", (CHUNK,), (sample // CHUNK,)), ()
+    (chunk,), _ = cache.take([key], (0, sample), lambda wanted: [[memoryview(b"1")]])
+    chunk.values(decode)
+    return len(made)
+
+
+def test_threads_decode_chunks_side_by_side_and_begin_with_those_that_are_kept():
+    cache = DecodedChunks((CHUNK,))
+    taken(cache, 2 * CHUNK)
+    first, second = (cache.by_chunk(range(4 * CHUNK)) for _ in range(2))
+
+    def rows(positions, n_rows):
+        return [next(positions) // CHUNK for _ in range(n_rows * CHUNK)][::CHUNK]
+
+    assert rows(first, 1) == rows(second, 1) == [2]
+    assert next(first) == 0  # under way
+    assert rows(second, 1) == [1]
+    assert next(second) == 3 * CHUNK
+    assert [*first] == [*range(1, 2 * CHUNK), *range(3 * CHUNK, 4 * CHUNK)]
+    assert [*second] == [*range(3 * CHUNK + 1, 4 * CHUNK), *range(CHUNK)]
+
+
+def test_batches_in_order_of_chunks_decode_hardly_more_than_they_must(monkeypatch):
+    """Against Belady's rule from batch to batch: what was used of one is not needed any more."""
+    room, n_batch, n_made, fewest = 4, 12, 0, 0
+    monkeypatch.setenv(CHUNK_CACHE, str(room * CHUNK))
+    cache, order = DecodedChunks((CHUNK,)), np.random.default_rng(0).permutation(20 * CHUNK)
+    cache.expect(order.tolist(), follows=False)
+    for batch in order.reshape(-1, n_batch):
+        n_made += sum(taken(cache, batch[position]) for position in cache.by_chunk(batch.tolist()))
+    needed, stay = [{*batch} for batch in (order.reshape(-1, n_batch) // CHUNK).tolist()], set()
+    for number, rows in enumerate(needed):
+        fewest += len(rows - stay)
+        later = needed[number + 1 :]
+        stay = {*sorted(rows | stay, key=lambda row: [row not in each for each in later])[:room]}
+    assert 0 < n_made <= 1.05 * fewest
+
+
 def test_columns_of_all_times_that_do_not_fit_are_kept_in_part(opened, monkeypatch):
     monkeypatch.setenv(CHUNK_CACHE, str(6 * N_TIMES * 4 * 5 * 4))
     samples = opened(chunk=(N_TIMES, 4, 5))  # 4 chunks of each variable
