@@ -56,6 +56,7 @@ def adapt(patches: Patches, module: Any) -> None:
             patches.put(module.Connection, name, _blocking)
     else:
         patches.put(module.Future, "set_result", lambda original: _handing(original, once=True))
+        patches.put(module.Future, "set_running_or_notify_cancel", _starting)
         patches.put(module.Future, "result", _taking)
 
 
@@ -76,13 +77,31 @@ def _putting(original: Callable[..., None]) -> Callable[..., None]:
             return original(self, item, *args, **kwargs)
         was_full = 0 < self.maxsize <= self._qsize()
         handing(self, item, *args, **kwargs)
-        if was_full:  # until somebody made room the thread had nothing to do: slack
-            recorder = recording.recorder
-            now_ns = recorder.clock.now_ns()
-            recorder.emit(Kind.SUBMIT_QUEUE, now_ns, now_ns, detail=recorder.string(CONSUMER))
+        if was_full:  # until somebody made room
+            _note_release(recording)
         return None
 
     return put
+
+
+def _starting(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def start(self: Any) -> bool:
+        starts, recording = original(self), session._current
+        handed_ns = None if recording is None else getattr(recording.waiting, "handed_ns", None)
+        if recording is not None and handed_ns is not None:
+            recording.waiting.handed_ns = None
+            if recording.clock.now_ns() - handed_ns >= POLLED_NS:  # until somebody asked for more
+                _note_release(recording)
+        return starts
+
+    return start
+
+
+def _note_release(recording: Recording) -> None:
+    """Note that until now the calling thread had nothing to do, since it was ahead: slack."""
+    recorder = recording.recorder
+    now_ns = recorder.clock.now_ns()
+    recorder.emit(Kind.SUBMIT_QUEUE, now_ns, now_ns, detail=recorder.string(CONSUMER))
 
 
 def _handing(original: Callable[..., None], *, once: bool = False) -> Callable[..., None]:
@@ -105,6 +124,8 @@ def _handing(original: Callable[..., None], *, once: bool = False) -> Callable[.
         finally:
             if not is_there:
                 handed.remove(held)
+            elif once:
+                recording.waiting.handed_ns = recording.clock.now_ns()
         return None
 
     return hand

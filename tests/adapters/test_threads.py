@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from iobench import record
+from iobench.adapters import handed_batches
 from iobench.adapters.installed import install, uninstall
 from iobench.analysis.run import Run
 from iobench.recording.activation import active_recorder
@@ -296,6 +297,16 @@ def test_the_thread_that_trains_waits_for_what_another_one_draws(recording, take
     assert {*run.deliveries.maker} <= {"threads", ""}
     assert run.exposure.loaders[0].role == "training"
     assert sum(run.exposure.whole.exposed_ns.values()) == run.exposure.whole.wait_ns
+
+
+@pytest.mark.parametrize("idle_ns", [0, 10**12])
+def test_a_thread_that_is_asked_for_a_batch_at_a_time_was_not_held_up_before(
+    recording, idle_ns, monkeypatch
+):
+    monkeypatch.setattr(handed_batches, "POLLED_NS", idle_ns)
+    by_futures(recording)
+    spans = closed(recording).spans
+    assert (spans["kind"] == Kind.SUBMIT_QUEUE).sum() == (N_BATCHES if idle_ns == 0 else 0)
 
 
 def test_a_thread_that_takes_figures_of_the_one_that_trains_waits_for_no_batch(recording):
