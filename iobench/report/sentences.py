@@ -31,7 +31,11 @@ EXPLAINS: Final = 0.2
 """Share of a wait from which what CPUs are busy with is said."""
 FIRST_FRACTION: Final = 0.1
 """Share of a run from which the waits of its first epoch come first."""
-UNTRACED: Final = "opaque:tf.data"
+DETAILED: Final = {
+    "opaque:tf.data": "Where it was traced",
+    "fused:whole batch": "In batches recorded in full",
+}
+"""How sentences call the batches whose stages are known, by the stage of all others."""
 """The stage of what tf.data does outside of a trace."""
 MOST: Final = 0.5
 """A training loop of a smaller share of its job says little about the job."""
@@ -136,7 +140,7 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
             f"{JUDGEMENTS[verdict]}: {OVER[window]} the training loop waits {share} of its time "
             f"for data{_blame(diagnosis)}."
         )
-        yield from _of_traced(diagnosis)
+        yield from _of_detailed(diagnosis)
         if diagnosis.top_alone_gains is False and verdict is not Verdict.HIDDEN:
             yield "No stage alone is the cause: the one waited for most, halved, saves nothing."
     cost, queued_ns = exposure.cpus, exposure.judged.exposed_ns.get(Kind.CPU_WAIT.spelled, 0)
@@ -259,17 +263,15 @@ def _blame(diagnosis: Diagnosis) -> str:
     return f", most of all for {name} ({units.fraction(diagnosis.top_fraction)} of the wait)"
 
 
-def _of_traced(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield what of tf.data is waited for in the batches that were traced."""
-    if diagnosis.top_stage != UNTRACED:
-        return
-    exposure = diagnosis.exposure
+def _of_detailed(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield what is waited for in the batches that are known in detail, if most are not."""
+    where, exposure = DETAILED.get(diagnosis.top_stage or ""), diagnosis.exposure
     kinds = WORKER_KINDS | {Kind.HANDOVER}
     for part, when in (exposure.judged, ","), (exposure.whole, ", before that,"):
-        rows = [row for row in part.stages if row.kind in kinds and row.stage != UNTRACED]
-        if any(row.exposed_ns >= WORTH_SAYING * row.busy_ns for row in rows[:1]):
+        rows = [row for row in part.stages if row.kind in kinds and row.stage not in DETAILED]
+        if where and any(row.exposed_ns >= WORTH_SAYING * row.busy_ns for row in rows[:1]):
             title = stage_title(rows[0].stage)
-            yield f"Where it was traced{when} it waits most of all for {title}."
+            yield f"{where}{when} it waits most of all for {title}."
             return
 
 

@@ -342,11 +342,13 @@ def batch_nbytes(batch: Any) -> int:
 
 
 def _in_words(epochs: list[int]) -> str:
+    first, last = epochs[0], epochs[-1]
     if len(epochs) == 1:
-        return f"epoch {epochs[0]}"
+        return f"epoch {first}"
     if len(epochs) == 2:
-        return f"epochs {epochs[0]} and {epochs[1]}"
-    return f"{len(epochs)} epochs of {epochs[0]} to {epochs[-1]}"
+        return f"epochs {first} and {last}"
+    is_run = last - first == len(epochs) - 1
+    return f"epochs {first} to {last}" if is_run else f"{len(epochs)} epochs from {first} to {last}"
 
 
 def _chain_of(dataset: Any) -> Iterator[Any]:

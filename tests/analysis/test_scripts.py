@@ -769,3 +769,22 @@ def test_what_else_a_thread_that_trains_waits_for_is_a_part_of_its_own():
     assert stages == {"step": 40, "blocked": 100}
     said = verdict_sentence(diagnosis_of(rank))
     assert "It waits another 50 % (50 ns) of it for something that was not recorded." in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "where"),
+    [
+        (Kind.OPAQUE, "tf.data", "Where it was traced"),
+        (Kind.FUSED, "whole batch", "In batches recorded in full"),
+    ],
+)
+def test_the_batches_that_are_known_in_detail_say_what_is_waited_for(kind, label, where):
+    run = threaded(0)
+    for batch, at in enumerate(range(0, 400, 100)):
+        stage = (kind, label) if batch % 2 else (Kind.DECODE, "")
+        run.add(CONSUMER, stage[0], at, at + 49 + batch, label=stage[1], batch=batch)
+        run.wait(batch, at, at + 50 + batch, "consumer", sample=0, epoch=0)
+        run.add(CONSUMER, Kind.STEP, at + 60, at + 80)
+    run.round(0, 400)
+    said = verdict_sentence(diagnosis_of(run.open().of_rank()))
+    assert f"{where}, it waits most of all for decode." in said
