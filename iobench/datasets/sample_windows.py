@@ -457,7 +457,7 @@ class SampleProducer:
             return WindowPlan(numbers, files, cuts)
         across, edges, total = files.shared_nbytes()
         cuts = cut_stacks(lengths, self._stack_length, edges, self._at_once)
-        chunk, one, memory = files.chunk_nbytes, files.sample_nbytes, self._memory_nbytes
+        chunk, one, memory = files.chunk_nbytes, max(1, files.sample_nbytes), self._memory_nbytes
         # A sample is always taken, whatever its size: bands of it are decoded.
         together = 0 if self._at_once == 1 else self._at_once * one
         if chunk + together > memory:

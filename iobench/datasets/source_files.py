@@ -27,6 +27,7 @@ from iobench.chunks.netcdf.file import (
     HDF5_MAGIC,
     NOT_KEPT,
     Description,
+    decoded_texts,
     describe_netcdf,
     inspect_netcdf,
 )
@@ -246,7 +247,7 @@ def _describe(file: SourceFile) -> Description:
         with open_plainly(str(file.path)) as opened:
             for name in names:
                 own = opened.variables[name]
-                texts[name], described[name] = (own.dims, own.values.astype(str)), own.attrs
+                texts[name], described[name] = decoded_texts(own.dims, own.values), own.attrs
     attributes = {n: json_attributes(own, without=NOT_KEPT) for n, own in described.items()}
     return Description(json_attributes(file.attributes), attributes, texts)
 

@@ -76,7 +76,7 @@ def curved(made):
 
 
 def named(made):
-    return made.assign_coords(lat=["Oslo", "Bo", "Ås", "Nesbyen"])
+    return made.assign_coords(lat=np.array(["Oslo", "Bo", "Ås", "Nesbyen"], object))
 
 
 def listed(made):

@@ -351,8 +351,8 @@ class FieldCube:
         counts = np.bincount(self.places, minlength=math.prod(self.shape))
         if (doubled := np.flatnonzero(counts > 1)).size:
             first, second = map(int, self.rows[self.places == doubled[0]][:2])
-            columns = ((key, self.index[key]) for key in TOLD_APART)
-            differs = [key for key, column in columns if column[first] != column[second]]
+            columns = {key: self.index[key][[first, second]] for key in TOLD_APART}
+            differs = [key for key, pair in columns.items() if len(np.unique(pair)) > 1]
             by = f" (they differ in {', '.join(differs)})" if differs else ""
             raise FileFormatError(
                 f"{self.index.where(first)} and {self.index.where(second)} are both "

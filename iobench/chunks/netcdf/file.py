@@ -103,7 +103,7 @@ def describe_netcdf(path: Path, group: str = "") -> Description:
     return Description(
         _plain(attributes),
         {name: _plain(each) for name, each in variables.items()},
-        {name: _texts(dims, values) for name, (dims, values) in texts.items()},
+        {name: decoded_texts(dims, values) for name, (dims, values) in texts.items()},
     )
 
 
@@ -126,7 +126,9 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return json_attributes(single, without=NOT_KEPT)
 
 
-def _texts(dims: tuple[str, ...], values: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.str_]]:
+def decoded_texts(
+    dims: tuple[str, ...], values: NDArray[Any]
+) -> tuple[tuple[str, ...], NDArray[np.str_]]:
     """Return texts; those of single letters along the last axis."""
     if values.dtype == "S1" and values.ndim:
         width = max(1, values.shape[-1])
