@@ -99,6 +99,7 @@ def exposure_of(run: RankRun, job: JobTime | None) -> Exposure:
         is_script=profile.is_script,
         job=job,
         unjoined_ns=loop.unjoined_ns,
+        blocked_ns=loop.blocked_ns,
         is_handed=loop.unjoined_ns is not None and loop.has_loaders,
         has_consumer=loop.unjoined_ns is None
         and bool(

@@ -360,6 +360,7 @@ class Exposure(msgspec.Struct, frozen=True):
     has_consumer: bool = True
     # Between steps of unknown waits: no loader was asked, or others hand batches on
     unjoined_ns: int | None = None
+    blocked_ns: int = 0  # between its stages, for other threads or processes
     is_handed: bool = False
     has_compute: bool = True  # False only where the emulated step was set to nothing
     stopped: str = ""  # why recording stopped, and where to

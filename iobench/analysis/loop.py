@@ -48,7 +48,8 @@ ONLY: Final = -1
 """Number of the loader of a run that has one, or of rounds whose loader is unknown."""
 LATEST: Final = int(np.iinfo(np.int64).max)
 OWN_PASS: Final = -2
-"""Number of the loader that a loop is to itself."""
+"""Number of the loader that a loop is to itself, or that hands it batches without a loader."""
+HANDED: Final = "threads or processes of the script"
 READS: Final = READING_KINDS | MIXED_KINDS | {Kind.DECODE, Kind.LOCK}
 AROUND: Final = frozenset({Kind.WAIT, Kind.CHECKPOINT, Kind.STAGE_IN})
 """What is read in these is of theirs."""
@@ -68,6 +69,7 @@ class TrainingLoop(msgspec.Struct, frozen=True):
     waits: NDArray[Any]  # its spans of waits, in order of time, and what it read by itself
     initial: NDArray[Any]  # waits for batches that it took before its first step, to keep them
     unjoined_ns: int | None  # between steps that nobody knows the waits of, in no stage
+    blocked_ns: int  # for other threads and processes, between its stages
 
     @property
     def has_loaders(self) -> bool:
@@ -117,20 +119,31 @@ def find_loop(profile: RunData, *, rank: int) -> TrainingLoop:
     described = halves(int(lanes[np.argmax(counts)]))[0] if len(lanes) else process
     described = described if described >= 0 else _first_with_loaders(profile, consumers)
     initial, own = waits[:0], {}
-    if len(lane) and profile.is_script and profile.summed is None and len(lanes) * unjoined == 0:
-        mine = spans[(lane_keys(spans) == lane) & ((spans["flags"] & Flag.DEVICE) == 0)]
-        waits, initial = with_own_passes(profile, waits, mine)
+    if unjoined:  # what does not train loads for the loop
+        consumers &= np.isin(np.arange(len(consumers)), trains >> 32)
+    mine = _mine(profile, rank, process, consumers)
+    if len(lane) and profile.is_script and profile.summed is None:
+        is_handed = bool(len(lanes) and unjoined)
+        waits, initial = with_own_passes(profile, waits, lane, mine, is_handed=is_handed)
+    steps = loops[lane_keys(loops) == lane] if len(lane) else loops[:0]
+    blocked = steps[steps["kind"] == Kind.BLOCKED]
+    blocked_ns = int((blocked["end_ns"] - blocked["start_ns"]).sum())
     if ((waits["flags"] != 0) & (waits["batch"] >= 0)).any():
-        own, unjoined = {OWN_PASS: LoaderFacts(OWN_PASS, "", "", "the loop itself")}, False
+        facts = LoaderFacts(OWN_PASS, "", "", "the loop itself")
+        waited = waits[np.isin(waits["start_ns"], blocked["start_ns"])]
+        if 2 * (waited["end_ns"] - waited["start_ns"]).sum() > blocked_ns > 0:
+            facts = replace(facts, name=HANDED, unreplayed=f"its batches are of {HANDED}")
+        own, unjoined = {OWN_PASS: facts}, False
     return TrainingLoop(
         rank=rank,
         process=process,
         thread=thread,
-        mine=_mine(profile, rank, process, consumers),
+        mine=mine,
         loaders={**_loaders(profile, described), **own},
         waits=waits,
         initial=initial,
-        unjoined_ns=_between_steps(loops[lane_keys(loops) == lane]) if unjoined else None,
+        unjoined_ns=_between_steps(steps) if unjoined else None,
+        blocked_ns=blocked_ns,
     )
 
 
@@ -389,21 +402,30 @@ def outermost(spans: NDArray[Any], kinds: Iterable[Kind]) -> NDArray[Any]:
 
 
 def with_own_passes(
-    profile: RunData, waits: NDArray[Any], lane: NDArray[Any]
+    profile: RunData, waits: NDArray[Any], key: Integers, mine: Marks, *, is_handed: bool
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the waits of a thread with what it got without a loader, and those of initial loads.
 
-    ``lane`` has all its spans.
+    ``key`` is its lane, ``mine`` the processes that work for it. One that ``is_handed`` what
+    others draw from loaders has that of what it blocks for alone.
     """
+    spans = profile.spans[(profile.spans["flags"] & Flag.DEVICE) == 0]
+    is_lane = lane_keys(spans) == key
+    lane, others = spans[is_lane], spans[~is_lane & mine[spans["process"]]]
     used = outermost(lane, USES)
     initial = _initial(profile, waits, used)
-    number, first = (int(waits[name].max(initial=-1)) + 1 for name in ("sample", "batch"))
+    numbered = spans if is_handed else waits
+    number, first = (int(numbered[name].max(initial=-1)) + 1 for name in ("sample", "batch"))
     initial_waits, waits = waits[initial], waits[~initial]
-    reads = _reads(profile, lane)
+    reads = _reads(profile, lane, READS)
     own = None
     if len(used):
+        kinds = {Kind.BLOCKED} if is_handed else {Kind.BLOCKED, *READS}
+        # Of what it blocks for nobody knows that it is data where nobody else loads any.
+        loads = is_one_of(others["kind"], READS - {Kind.LOCK}) & ~_of_interpreter(profile, others)
+        some = _reads(profile, lane, kinds if loads.any() else kinds - {Kind.BLOCKED})
         has_initial = bool(initial.any())
-        own = _own_pass(lane, waits, reads, int(used["start_ns"][0]), has_initial=has_initial)
+        own = _own_pass(lane, waits, some, int(used["start_ns"][0]), has_initial=has_initial)
     if own is not None:
         own["sample"] = number
         own["batch"][own["batch"] >= 0] += first
@@ -456,20 +478,25 @@ def _evaluates(profile: RunData, waits: NDArray[Any]) -> bool:
     return waits["batch"][0] < 0 and role not in ([], ["training"], [RESUMED])
 
 
-def _reads(profile: RunData, lane: NDArray[Any]) -> NDArray[Any]:
-    """Return what a thread reads outside of its waits, in order."""
+def _reads(profile: RunData, lane: NDArray[Any], kinds: Iterable[Kind]) -> NDArray[Any]:
+    """Return what a thread reads outside of its waits, in order: spans of some kinds."""
     if not len(lane):
         return lane
     graphs = (lane["kind"] == Kind.PREPROCESS) & (lane["label"] == profile.string_number(GRAPH))
     reads = lane.copy()
     reads["kind"][graphs] = Kind.READ
-    own = [is_of_interpreter(text) for text in profile.strings]
-    reads = reads[~np.array(own, dtype=bool)[reads["detail"]]]
+    reads = reads[~_of_interpreter(profile, reads)]
     # What takes all of a wait lies in it.
     reads = reads[np.argsort(~is_one_of(reads["kind"], AROUND), kind="stable")]
-    reads = outermost(reads, READS | AROUND)
-    timed = is_one_of(reads["kind"], READS) & (reads["end_ns"] > reads["start_ns"])
+    reads = outermost(reads, {*kinds, *AROUND})
+    timed = is_one_of(reads["kind"], kinds) & (reads["end_ns"] > reads["start_ns"])
     return reads[timed]
+
+
+def _of_interpreter(profile: RunData, spans: NDArray[Any]) -> Marks:
+    own = [is_of_interpreter(text) for text in profile.strings]
+    marks: Marks = np.array(own, dtype=bool)[spans["detail"]]
+    return marks
 
 
 def _as_waits(spans: NDArray[Any], number: Integers | int) -> NDArray[Any]:

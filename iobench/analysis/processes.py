@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.exposure import stages_of_rows
 from iobench.analysis.ledger import Ledger
+from iobench.analysis.loop import OWN_PASS
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.stage_table import StageTable
 from iobench.analysis.time_intervals import length_before
@@ -67,6 +68,8 @@ def other_loops(run: RankRun) -> tuple[str, ...]:
     if loop.process < 0 or loop.unjoined_ns is not None:
         return ()
     others = set(waits["process"].tolist()) - {loop.process}
+    if OWN_PASS in loop.loaders:  # those that load for the loop are in its waits
+        others -= set(np.flatnonzero(loop.mine).tolist())
     mine = {at for at in others if run.processes[at].role == "consumer"}
     return tuple(
         f"process {run.processes[at].pid} ({_as_started(facts.command)})"

@@ -110,9 +110,9 @@ def find_lanes(profile: RunData, loop: TrainingLoop) -> Lanes:
     kind, process = spans["kind"], spans["process"]
     main = (process == loop.process) & (spans["thread"] == loop.thread)
     waiting = is_one_of(kind, WAITING_KINDS)
-    compute = is_one_of(kind, LOOP_KINDS) | (
-        main & is_one_of(kind, MOVING_KINDS) & ~_waited(spans, loop)
-    )
+    waited = main & _waited(spans, loop)
+    compute = is_one_of(kind, LOOP_KINDS) & ~(waited & (kind == Kind.BLOCKED))
+    compute |= main & is_one_of(kind, MOVING_KINDS) & ~waited
     rounds = (kind == Kind.OTHER) & (spans["label"] == profile.string_number("round"))
     in_pool = ~main & ~waiting & (~compute | loading[process])
     in_own = main & ~compute & ~is_one_of(kind, {Kind.WAIT, *LIFE_KINDS})
@@ -131,6 +131,8 @@ def find_lanes(profile: RunData, loop: TrainingLoop) -> Lanes:
         releases=_releases(profile, submissions, lanes),
         startups=spans[kind == Kind.STARTUP],
     )
+    if (result.own["kind"] == Kind.BLOCKED).any():
+        result = with_work_of_others(result, loop.waits)
     rows = np.flatnonzero(cpu_looks(profile.spans) & loop.mine[profile.spans["process"]])
     looks = profile.spans[rows]
     return with_cpu_waits(result, looks, rows, loop) if looks["cpu_ns"].any() else result
@@ -286,6 +288,59 @@ def with_cpu_waits(lanes: Lanes, looks: NDArray[Any], row: Integers, loop: Train
         pool=np.concatenate((lanes.pool, spans[~is_own])),
         pool_row=np.concatenate((lanes.pool_row, row[look[~is_own]])),
         pool_lane=np.concatenate((lanes.pool_lane, lane[look[~is_own]] - 1)),
+    )
+
+
+def with_work_of_others(lanes: Lanes, waits: NDArray[Any]) -> Lanes:
+    """Return lanes in which the loop does, while it blocks, what it blocks for.
+
+    That is the work of the thread that finished some last before the loop went on, in proportion
+    to what it did since its last batch: of n threads that take turns since the n-th one before.
+    The rest is opaque. What else such threads do is of the batch that the loop had last.
+    """
+    row = np.flatnonzero(lanes.own["kind"] == Kind.BLOCKED)
+    low, high = (lanes.own[name][row].astype(np.int64) for name in ("start_ns", "end_ns"))
+    pieces = leaf_pieces(lanes.pool, lanes.pool_lane)
+    some = np.flatnonzero(pieces.end_ns > pieces.start_ns)
+    start, end, lane = pieces.start_ns[some], pieces.end_ns[some], pieces.lane[some]
+    by_end = np.argsort(end, kind="stable")
+    last = np.append(by_end, -1)[np.searchsorted(end[by_end], high, side="right") - 1]
+    finished = np.append(end, 0)[last] > low
+    low, high, by = low[finished], high[finished], lane[last[finished]]
+    brought = waits[waits["batch"] >= 0]
+    turn = np.searchsorted(brought["end_ns"], low, side="right") - len(np.unique(by))
+    since = np.where(turn >= 0, np.append(brought["end_ns"], 0)[turn], 0)
+    for each in np.unique(by).tolist():
+        mine = by == each
+        first = np.append(start[lane == each][0], high[mine][:-1])
+        since[mine] = np.minimum(np.maximum(since[mine], first), low[mine])
+    # Lanes one after another are as one.
+    shift = max(int(end.max(initial=0)), int(high.max(initial=0))) + 1
+    at, piece, length = pieces_inside(
+        start + shift * lane, end + shift * lane, since + shift * by, high + shift * by
+    )
+    length = length * (high - low)[at] // (high - since)[at]
+    before = np.cumsum(length) - length
+    begin = low[at] + before - before[np.searchsorted(at, at)]
+    left = end - np.bincount(piece, length, len(end)).astype(np.int64)
+    spans = lanes.pool[pieces.span[some[np.append(np.arange(len(some)), piece)]]]
+    spans["start_ns"], spans["end_ns"] = np.append(start, begin), np.append(left, begin + length)
+    at = np.searchsorted(brought["start_ns"], spans["start_ns"], side="right") - 1
+    spans["batch"] = np.where(at >= 0, np.append(brought["batch"], -1)[at], -1)
+    # Each span is counted once, with its first piece.
+    further = np.append(~pieces.first[some], np.ones(len(piece), dtype=bool))
+    for name, value in (("flags", Flag.SUMMED), ("pieces", 0), ("nbytes", 0), ("cpu_ns", 0)):
+        spans[name][further] = value
+    rows = lanes.pool_row[pieces.span[some]]
+    own = np.concatenate((lanes.own, spans[len(some) :]))
+    own["kind"][own["kind"] == Kind.BLOCKED] = Kind.OPAQUE
+    return replace(
+        lanes,
+        own=own,
+        own_row=np.concatenate((lanes.own_row, rows[piece])),
+        pool=spans[: len(some)],
+        pool_row=rows,
+        pool_lane=lane,
     )
 
 

@@ -18,7 +18,7 @@ from iobench.analysis.exposure import part_of
 from iobench.analysis.run import Run
 from iobench.masking import printable
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.recording.kinds import stage_title
+from iobench.recording.kinds import Kind, stage_title
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
 from iobench.report.units import duration, fraction
@@ -162,6 +162,7 @@ class LiveRun:
         for rank in files.ranks[:MOST_RANKS]:
             known = self._ranks.setdefault(rank, LiveSums(0))
             data = files.read(rank, since_ns=known.until_ns - MADE_BEFORE_NS)
+            data = _of_latest(data, known.until_ns)
             waits = Run(data).of_rank(rank).deliveries
             seen[rank] = _sums(waits, known.until_ns)
             known.add(seen[rank])
@@ -169,7 +170,7 @@ class LiveRun:
             if seen[rank].wait_ns:
                 exposed_ns.update(_latest_exposed_ns(data, rank))
             requested_ns = files.requested_ns(rank)
-            if requested_ns > waits.delivered_ns.max(initial=0):
+            if requested_ns > data.spans["end_ns"][data.spans["kind"] == Kind.WAIT].max(initial=0):
                 waiting_ns = max(waiting_ns, self._clock.now_ns() - requested_ns)
         if not seen:
             return None
@@ -190,6 +191,15 @@ class LiveRun:
             slowest_exposed_fraction=None if slowest is None else shares[slowest],
             waiting_s=waiting_ns / 1e9,
         )
+
+
+def _of_latest(data: RunData, since_ns: int) -> RunData:
+    """Return a run without the waits of processes of which others have taken the place."""
+    spans = data.spans
+    waits = (spans["kind"] == Kind.WAIT) & (spans["flags"] == 0)
+    latest = np.unique(spans["process"][waits & (spans["start_ns"] > since_ns)])
+    others = waits & ~np.isin(spans["process"], latest)
+    return replace(data, spans=spans[~others]) if len(latest) else data
 
 
 def _sums(waits: Deliveries, since_ns: int) -> LiveSums:

@@ -121,7 +121,11 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         yield HANDED if exposure.is_handed else JUDGEMENTS[verdict]
         if exposure.unjoined_ns is not None:
             between = units.duration(exposure.unjoined_ns)
-            yield f"What its steps waited for is not known; {between} between them are in question."
+            blocked = units.duration(exposure.blocked_ns) if exposure.blocked_ns else "none"
+            yield (
+                f"What its steps waited for is not known; of {between} between them, {blocked} are "
+                "waits for other threads or processes."
+            )
         return
     whole_ns = exposure.whole.wall_ns
     first_fraction = diagnosis.first_wait_ns / whole_ns if whole_ns else 0.0

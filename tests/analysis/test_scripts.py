@@ -744,7 +744,43 @@ def test_what_a_thread_waits_for_that_trains_on_unrecorded_batches_is_not_known(
     assert (figures.has_consumer, figures.loaders, figures.whole.wait_ns) == (False, (), 0)
     said = verdict_sentence(diagnosis_of(rank))
     assert ("was handed its batches in a way that is not recorded" in said) is asks
-    assert "What its steps waited for is not known; 14 ns between them are in question." in said
+    assert "of 14 ns between them, none are waits for other threads or processes." in said
+
+
+@pytest.mark.parametrize("thread", [0, 1], ids=["processes", "threads"])
+@pytest.mark.parametrize(
+    ("producers", "step_ns"), [(1, 300), (1, 700), (3, 200), (5, 150), (8, 20), (2, 900)]
+)
+def test_what_producers_do_while_a_loop_blocks_is_what_it_waits_for(producers, step_ns, thread):
+    script, waited, put, n_steps = Script(), [], 0, 60
+    free = [70 * each for each in range(producers)]
+    left: list[int] = []  # when each batch was taken: a full queue of 4 holds producers back
+    for number in range(n_steps):
+        each = free.index(min(free))
+        start = max(free[each], left[number - 4] if number >= 4 else 0)
+        lane = CONSUMER if thread else ("child", each)
+        put = max(put, script.work(lane, start, {Kind.READ: 600, Kind.DECODE: 250},
+                                   thread=thread and each + 1, batch=number))  # fmt: skip
+        free[each] = put + 150  # of which nobody knows
+        if free[each] > script.now:
+            waited.append(free[each] - script.now)
+            script.spend(Kind.BLOCKED, waited[-1])
+        left.append(script.now)
+        step(script, forward_ns=step_ns)
+    script.process = {"ppid": 1000, "threads": ["MainThread", *map(str, range(producers))]}
+    rank = script.open().of_rank()
+    check_rank(rank)
+    exposure = rank.exposure
+    if 2 * len(waited) <= n_steps:
+        assert (exposure.has_consumer, exposure.blocked_ns) == (False, sum(waited))
+        return
+    assert (exposure.whole.wait_ns, exposure.whole.n_batches) == (sum(waited[1:]), n_steps)
+    named = exposure.whole.exposed_ns
+    assert {*named} <= {"read", "decode", "opaque"}
+    assert max(named, key=named.get) == "read"
+    busy_ns = {row.stage: row.busy_ns for row in exposure.whole.stages}
+    assert 600 * (n_steps - producers - 4) < busy_ns["read"] <= 600 * n_steps
+    assert exposure.loaders[0].name == "threads or processes of the script"
 
 
 def test_waits_in_stages_and_for_batches_are_no_waits_for_something_else():

@@ -85,6 +85,22 @@ def test_all_looks_together_are_the_report(tmp_path: Path) -> None:
     assert lines[-1].slowest_exposed_fraction > shares[-1] > lines[-1].run_exposed_fraction
 
 
+def test_a_process_that_takes_the_place_of_an_ended_one_has_the_lines(tmp_path: Path) -> None:
+    run, live = SketchedRun(kind="script"), LiveRun(tmp_path, lambda _: None, clock=FakeClock())
+    for number, n_batches in ((0, 9), (1, 3)):
+        lane = ("consumer", number)
+        batch = np.arange(n_batches)
+        asked_ns = (100 * number + batch) * 10**8
+        run.wait(batch, asked_ns, asked_ns + 10**7 * (1 + number), "consumer", lane=lane, epoch=0)
+        run.shutdown(int(asked_ns[-1]) + 10**8, int(asked_ns[-1]) + 10**8 + 5, lane)
+        shutil.rmtree(tmp_path)
+        run.write(tmp_path)
+        figures = live.figures()
+        assert figures.batches == (9, 12)[number]
+        assert figures.exposed_fraction == pytest.approx(0.1 * (1 + number))
+        assert figures.waiting_s == 0
+
+
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_script_has_lines_while_it_runs(iobench, tmp_path: Path) -> None:
