@@ -41,6 +41,8 @@ LARGEST_SUM: Final = 2.0**61
 UNCOUNTED: Final = 2
 """A device that gave more than so many times what was read gave it to reads nobody counted."""
 HARDLY_ANY_NBYTES: Final = 1 << 20
+SENT_NBYTES: Final = 4096
+"""Up to so many bytes read for a batch may be what its loading process was sent through pipes."""
 LAUNCHER: Final = "launcher"
 EXCESS_FRACTION: Final = 0.1
 """From this share of the run on, long waits are worth a sentence."""
@@ -207,6 +209,11 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
     nbytes = deliveries.nbytes[with_batch]
     counted = counters.sums(chosen)
     looked_at = counters.table["n_looks"][:-1][with_batch] > 0
+    stages = stages_of_rows(run.ledger, chosen)
+    n_read = max(counted["read_nbytes"], counted["undecoded_nbytes"])
+    piped = any(row.kind == Kind.SERIALISE for row in stages)
+    is_read = not piped or n_read >= SENT_NBYTES * len(waits_ns)
+    is_known = len(looked_at) > 0 and looked_at.all() and not counted["read_unknown"]
     return PartExposure(
         wall_ns=wall_ns,
         wait_ns=wait_ns,
@@ -216,14 +223,12 @@ def part_of(run: RankRun, chosen: Marks) -> PartExposure:
         n_batches=len(waits_ns),
         n_samples=run.samples_in(with_batch),
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
-        stages=stages_of_rows(run.ledger, chosen),
+        stages=stages,
         compute_stages=_compute_stages(run, chosen),
         wait=wait,
         step=step,
-        read_nbytes=max(counted["read_nbytes"], counted["undecoded_nbytes"])
-        if len(looked_at) and looked_at.all() and not counted["read_unknown"]
-        else None,
-        cold_fraction=_cold_fraction(run, counted),
+        read_nbytes=n_read if is_known and is_read else None,
+        cold_fraction=_cold_fraction(run, counted, n_read if is_read else 0),
         overhead_fraction=_overhead_fraction(run, chosen, wall_ns),
         decoded=_decoded(run, counted),
         estimated_fraction=int(counters.estimated[with_batch].sum()) / max(len(waits_ns), 1),
@@ -294,7 +299,7 @@ def _decoded(profile: RunData, counted: Mapping[str, int]) -> DecodedChunkFigure
     return DecodedChunkFigures(counted["decoded_nbytes"], counted["used_nbytes"])
 
 
-def _cold_fraction(profile: RunData, counted: Mapping[str, int]) -> float | None:
+def _cold_fraction(profile: RunData, counted: Mapping[str, int], n_read: int) -> float | None:
     """Return bytes from the device over bytes read; None where a counter does not report."""
     n_device = counted["device_nbytes"]
     known = profile.run_facts.cold_known
@@ -302,7 +307,6 @@ def _cold_fraction(profile: RunData, counted: Mapping[str, int]) -> float | None
         return None
     if known is None and not n_device:
         return None  # all cached, or a file system that does not count: nobody knows which files
-    n_read = max(counted["read_nbytes"], counted["undecoded_nbytes"])
     if not n_read:
         return None
     if n_device > UNCOUNTED * n_read and n_device > HARDLY_ANY_NBYTES:
@@ -348,8 +352,8 @@ def step_statistics(times_ns: Integers) -> StepStatistics | None:
 
 
 def find_long_waits(deliveries: Deliveries) -> LongWaits | None:
-    """Return the waits that hold much of the run, None unless (mean - median) x steps > 10 %."""
-    steps = np.flatnonzero(deliveries.batch >= 0)
+    """Return waits to train that hold much of a run; None unless (mean - median) x n > 10 %."""
+    steps = np.flatnonzero((deliveries.batch >= 0) & deliveries.trains)
     wall_ns = int(deliveries.wall_ns.sum())
     if not len(steps) or not wall_ns:
         return None

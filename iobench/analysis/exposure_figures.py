@@ -25,8 +25,6 @@ LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
 """Parts that go into getting data."""
 NEARLY: Final = 0.95
 """Training processes that ran for this share of the longest one's time ran as long."""
-SENT_NBYTES: Final = 4096
-"""Up to so many bytes read for a batch may be what its loading process was sent through pipes."""
 
 SATURATED: Final = 0.85
 """CPUs busy for more than so much of the time that the loop computes have no time left;"""
@@ -152,7 +150,8 @@ class PartExposure(msgspec.Struct, frozen=True):
     compute_stages: tuple[ComputeStage, ...]  # between deliveries, as far as there are spans
     # The waits of each whole step of the optimiser, of each batch where its batches are unknown
     wait: StepStatistics | None
-    # Read by loading processes, by whatever code, cached or not; of mappings what stages report
+    # Read by loading processes, by whatever code, cached or not; of mappings what stages report;
+    # None, too, where it may be what they were sent through pipes
     read_nbytes: int | None
     cold_fraction: float | None  # bytes from the device over bytes read
     # Share that recording took of the loop's time or its workers', whichever is larger, as they
@@ -219,10 +218,8 @@ class PartExposure(msgspec.Struct, frozen=True):
 
     @property
     def read_per_byte(self) -> float | None:
-        """Bytes read over bytes used; None where either is unknown, or pipes may be all of it."""
-        piped = any(row.kind == Kind.SERIALISE for row in self.stages)
-        least_nbytes = SENT_NBYTES * self.n_batches if piped else 0
-        if self.read_nbytes is None or self.read_nbytes < least_nbytes or not self.used_nbytes:
+        """Bytes read over bytes used; None where either is unknown."""
+        if self.read_nbytes is None or not self.used_nbytes:
             return None
         return self.read_nbytes / self.used_nbytes
 

@@ -165,7 +165,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 def energy_section(energy: EnergyFigures) -> Section:
     """Return the energy of a run by kind of counter, or why it is unknown."""
     if not energy.kinds:
-        return Section("energy", "Energy", sentences(("Energy is unknown.", *_texts(energy))))
+        return Section("energy", "Energy", sentences(_texts(energy)))
     parts = _parts(energy.kinds)
     rows = tuple(_cells(NAMES[name], [each]) for name, each in energy.kinds.items())
     total = _cells("together", parts) if len(parts) > 1 else ()

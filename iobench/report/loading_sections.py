@@ -111,7 +111,8 @@ def _key_figures(report: RunReport) -> Iterator[KeyFigure]:
     cold = "of the bytes read came from the device, not from memory"
     yield KeyFigure("Exposed I/O", Quantity(share, "share"), rest)
     yield KeyFigure(f"A {step_words(exposure.steps)} waits", mean, waits)
-    yield KeyFigure("Throughput", Quantity(window.samples_per_s, "samples/s"), rate)
+    if window.samples_per_s is not None:
+        yield KeyFigure("Throughput", Quantity(window.samples_per_s, "samples/s"), rate)
     free = getattr(report.figures.get("replay"), "free_data", None)
     if free is not None:
         obtained = Quantity(free.obtained_steps_per_s, "ratio")
@@ -285,7 +286,7 @@ def waits_section(report: RunReport) -> Section:
     words = step_words(exposure.steps)
     many = "batches" if words == "batch" else "steps"
     shown = columns(*PUBLISHED_FIGURES, unit_group="wait", unit=WAIT_UNIT)
-    warned = long_waits_sentence(exposure.long_waits, exposure.whole.n_batches, exposure.steps)
+    warned = long_waits_sentence(exposure)
     return Section(
         "waits",
         f"Wait per {words}",

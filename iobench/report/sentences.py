@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from iobench.analysis.diagnosis import Diagnosis
     from iobench.analysis.exposure_figures import (
         CpuCost,
+        Exposure,
         Hang,
         JobTime,
         LoaderExposure,
-        LongWaits,
         PartExposure,
         StepFigures,
         Window,
@@ -40,7 +40,7 @@ DETAILED: Final = {
 MOST: Final = 0.5
 """A training loop of a smaller share of its job says little about the job."""
 RARE_FRACTION: Final = 0.2
-"""Up to this share of the steps long waits are called rare; more are called uneven waits."""
+"""Long waits of more than this share of the steps are nothing rare."""
 PARTS: Final[Mapping[Window, str]] = {
     "recurring": "epochs after the first",
     "steady": "steady state",
@@ -315,15 +315,14 @@ def steps_sentence(steps: StepFigures | None) -> str:
     return "Batches per optimiser step are unknown: set iobench run --batches-per-step N."
 
 
-def long_waits_sentence(
-    long: LongWaits | None, n_batches: int, steps: StepFigures | None = None
-) -> str:
-    """Return how few long waits hold how much time; else nothing."""
-    if long is None:
+def long_waits_sentence(exposure: Exposure) -> str:
+    """Return how few long waits of the training hold how much time; else nothing."""
+    long, validation = exposure.long_waits, exposure.validation
+    n_batches = exposure.whole.n_batches - (0 if validation is None else validation.n_batches)
+    if long is None or long.n_waits > RARE_FRACTION * n_batches:
         return ""
-    many = "steps" if step_words(steps) == "step" else "batches"
-    name = "Rare long waits" if long.n_waits <= RARE_FRACTION * n_batches else "Uneven waits"
+    many = "steps" if step_words(exposure.steps) == "step" else "batches"
     return (
-        f"{name}: {units.count(long.n_waits)} of {units.count(n_batches)} {many} wait "
+        f"Rare long waits: {units.count(long.n_waits)} of {units.count(n_batches)} {many} wait "
         f"{units.duration(long.wait_ns)} in total (median {units.duration(long.typical_ns)})."
     )

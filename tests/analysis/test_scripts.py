@@ -11,7 +11,7 @@ from schedules import Script, epochs, exposed, phases, pool
 from iobench.analysis.diagnosis import diagnosis_of
 from iobench.analysis.epochs import epoch_figures, epoch_times
 from iobench.analysis.exposure import step_statistics
-from iobench.analysis.exposure_figures import BEFORE_FORWARD, StageExposure
+from iobench.analysis.exposure_figures import BEFORE_FORWARD
 from iobench.analysis.processes import other_loops
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
@@ -125,16 +125,6 @@ def test_each_of_two_training_processes_has_its_own_workers():
     facts = ProcessFacts(7, 0, "here", "consumer", command=["/usr/bin/python", "b.py"])
     both = replace(both, spans=np.concatenate((data.spans, spans)), facts=(*data.facts, facts))
     assert other_loops(Run(both).of_rank(0)) == ("process 7 (python b.py)",)
-
-
-def test_pipes_to_workers_are_no_files_that_are_read():
-    script = Script()
-    script.train(script.loader(), 3)
-    part = rank_of(script).exposure.whole
-    piped = replace(part, stages=(StageExposure("serialise", 1, 1, 0, 100, 3, 1),))
-    for nbytes, ratios in ((350, (3.5, None)), (5_000, (50.0, 50.0))):
-        parts = (replace(each, read_nbytes=3 * nbytes) for each in (part, piped))
-        assert tuple(each.read_per_byte for each in parts) == ratios
 
 
 def test_workers_that_left_nothing_are_missing():

@@ -422,6 +422,16 @@ def test_cold_is_unknown_where_the_file_system_does_not_tell(counters, config):
     assert counted(*looks, **config).cold_fraction is None
 
 
+@pytest.mark.parametrize(
+    ("piped", "nbytes", "read"), [(False, 360, 360), (True, 360, None), (True, 6000, 6000)]
+)
+def test_pipes_to_workers_are_no_files_that_are_read(piped, nbytes, read):
+    rows = [work(READ, 0, 100, nbytes=nbytes, cpu_ns=nbytes // 2, flags=Flag.IO)]
+    whole = counted(*rows, *[work(Kind.SERIALISE, 0, 5)] * piped)
+    known = (whole.read_nbytes, whole.read_per_byte, whole.cold_fraction)
+    assert known == (None, None, None) if read is None else (read, read / 120, 0.5)
+
+
 COSTS = {"light_ns": 1, "full_ns": 4, "io_ns": 2}
 
 

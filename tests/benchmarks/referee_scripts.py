@@ -153,7 +153,7 @@ def copying(own: Clock) -> None:
 
     model = Model()
     own.begin()
-    for batch in copied(load(Samples(240, 10))):
+    for batch in copied(load(Samples(240, 20))):
         model.step(batch, 10)
         own.turn()
     own.turn()
@@ -218,7 +218,7 @@ SCHEDULES: dict[str, tuple[str, Callable[[Clock], None]]] = {
     "thread with workers": of("", Samples(800, 4), 26, thread=True),
     "futures": ("read", future),
     "a child loads": ("read", child_process),
-    "a generator copies": ("startup read", copying),
+    "a generator copies": ("read", copying),
     "validation": ("startup read", validation),
     "slow sampler": of("sampler", Samples(320, 3, 1), 6, sampler=map(slow_number, range(320))),
     "breaks": of("read startup", Samples(400, 8), 10, n_epochs=6, most=10),

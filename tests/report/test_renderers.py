@@ -97,7 +97,7 @@ def test_a_column_tells_zero_unknown_and_little_apart(values_ns):
 def test_unknown_is_never_zero_and_null_in_json(unknown, show):
     text = " ".join(show(unknown).split())
     assert text.count("unknown") >= 6
-    assert "unknown samples/s" in text
+    assert "samples/s" not in text
     assert "overhead: unknown" in text
     (run,) = reports_to_json([unknown])["runs"]
     unknown_keys = (
