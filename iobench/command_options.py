@@ -372,7 +372,6 @@ OPTIONS: Final = {
             metavar="SOURCE",
             field="targets",
         ),
-        CommandOption("--share", "Share of the samples to compare, spread evenly.", "float", 1.0),
         DATA_DIR,
         CommandOption(
             "--option",

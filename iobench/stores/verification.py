@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import threading
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from iobench.errors import StoreError
@@ -18,7 +15,6 @@ from iobench.files.crc32c import crc32c, crc32c_of_file
 from iobench.stores.extents import missing_is_damage, open_file_size
 from iobench.stores.finished_store import read_checksums
 from iobench.stores.manifest import MANIFEST_NAME, check_document
-from iobench.stores.plan import probe_samples
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -125,103 +121,57 @@ def _shard_of(store: Store, sample: int) -> int:
 # ---- samples against their source
 
 
-class StoreComparison(msgspec.Struct):
-    """What comparing samples of a store with its source finds."""
-
-    n_samples: int
-    n_compared: int  # samples that were made again
-    # largest absolute error of each lossy array, by the manifest; the others are compared bit for
-    # bit
-    allowed: Mapping[str, float]
-    nbytes: int = 0  # of the arrays compared, as readers of the store get them
-    first: str | None = None  # difference, in the order of samples, arrays and positions
-    differing: dict[str, int] = msgspec.field(default_factory=Counter)  # values by array
-    # largest difference of two finite values by array, where there is one or the array is lossy
-    largest: dict[str, float] = msgspec.field(default_factory=dict)
-
-    @property
-    def same(self) -> bool:
-        """Whether every value compared is that of the source, or within its allowed error."""
-        return self.first is None
-
-    def __str__(self) -> str:
-        if self.first is None:
-            of = "all" if self.n_compared == self.n_samples else f"{self.n_compared} of"
-            return f"{of} {self.n_samples} samples are as the source has them"
-        largest = ", ".join(
-            f"{name} {count} by up to {self.largest[name]:.6g}"
-            for name, count in self.differing.items()
-        )
-        return f"{self.first}; values that differ in {self.n_compared} samples: {largest}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-ready values."""
-        values: dict[str, Any] = msgspec.to_builtins(self)
-        return {"same": self.same, **values}
-
-    def add(self, name: str, stored: NDArray[Any], source: NDArray[Any]) -> str | None:
-        """Compare an array; return in words the first two values that differ."""
-        allowed = self.allowed.get(name)
-        self.nbytes += stored.nbytes
-        one, other = _octets(stored), _octets(source)
-        if allowed is None and np.array_equal(one, other):
-            return None
-        wide = np.complex128 if stored.dtype.kind == "c" else np.float64
-        with np.errstate(all="ignore"):
-            off = np.asarray(np.abs(stored.astype(wide) - source.astype(wide)))
-        if allowed is None:
-            differs = (one != other).any(axis=-1)
-        else:
-            is_same = (stored == source) | (np.isnan(stored) & np.isnan(source))
-            differs = ~is_same & ~(off <= allowed)
-        largest = float(np.max(off, where=np.isfinite(off), initial=0.0))
-        self.largest[name] = max(largest, self.largest.get(name, 0.0))
-        if not (count := int(differs.sum())):
-            return None
-        self.differing[name] += count
-        first = tuple(np.argwhere(differs)[0].tolist())
-        texts = [str(stored[first]), str(source[first])]
-        if texts[0] == texts[1]:  # they differ in bits that are not printed
-            octets = (one[first], other[first])
-            texts = [f"{texts[0]} (bytes {each.tobytes().hex()})" for each in octets]
-        return f"{name}{list(first) or ''} is {texts[0]}, in the source {texts[1]}"
-
-
 def verify_against(
-    store: Store,
-    index: SampleIndex,
-    make: MakeSamples,
-    *,
-    share: float = 1.0,
-    progress: Progress | None = None,
-) -> StoreComparison:
-    """Make samples of a store again from its source, and compare them."""
+    store: Store, index: SampleIndex, make: MakeSamples, progress: Progress | None = None
+) -> None:
+    """Make samples of a store again from its source; raise StoreError for the first other value.
+
+    Those of lossy variables may be off by the largest error that the manifest says; others are
+    compared bit for bit.
+    """
     try:
         lossy = store.manifest.lossy.items()
         allowed = {name: float(errors["max_absolute_error"]) for name, errors in lossy}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{store.path}: its manifest's lossy errors are damaged") from error
     _check_same_kind(store, index, allowed)
-    chosen = sorted(probe_samples(len(store), math.ceil(len(store) * share)))
-    result = StoreComparison(len(store), len(chosen), allowed)
-    numbers = [int(store.manifest.samples[position]) for position in chosen]
+    numbers = list(map(int, store.manifest.samples))
     with closing(make(numbers)) as samples:
-        for done, (position, number, source) in enumerate(
-            zip(chosen, numbers, samples, strict=True), 1
-        ):
-            stored = store[position]
+        for place, (number, source) in enumerate(zip(numbers, samples, strict=True)):
+            stored = store[place]
             for name in store.spec.names:
-                said = result.add(name, stored[name], np.asarray(source[name]))
-                if said is not None and result.first is None:
+                made = np.asarray(source[name])
+                if said := _difference(name, stored[name], made, allowed.get(name)):
                     names = index.coordinate
                     named = f" ({names[number]})" if number < len(names) else ""
-                    result.first = (
-                        f"shard {_shard_of(store, position)}, sample {position}, which is {number} "
-                        f"of the source{named}: {said}"
+                    raise StoreError(
+                        f"{store.path}: not as its source: shard {_shard_of(store, place)}, sample "
+                        f"{place}, which is {number} of the source{named}: {said}"
                     )
             if progress is not None:
-                progress(done, len(chosen))
-    return result
+                progress(place + 1, len(numbers))
+
+
+def _difference(
+    name: str, stored: NDArray[Any], source: NDArray[Any], allowed: float | None
+) -> str:
+    """Return in words the first two values that differ; empty where none do."""
+    one, other = _octets(stored), _octets(source)
+    if allowed is None:
+        differs = (one != other).any(axis=-1)
+    else:
+        with np.errstate(all="ignore"):
+            off = np.abs(stored.astype(np.float64) - source.astype(np.float64))
+        is_same = (stored == source) | (np.isnan(stored) & np.isnan(source))
+        differs = ~is_same & ~(off <= allowed)
+    if not differs.any():
+        return ""
+    first = tuple(np.argwhere(differs)[0].tolist())
+    texts = [str(stored[first]), str(source[first])]
+    if texts[0] == texts[1]:  # they differ in bits that are not printed
+        octets = (one[first], other[first])
+        texts = [f"{texts[0]} (bytes {each.tobytes().hex()})" for each in octets]
+    return f"{name}{list(first) or ''} is {texts[0]}, in the source {texts[1]}"
 
 
 def _check_same_kind(store: Store, index: SampleIndex, allowed: Mapping[str, float]) -> None:

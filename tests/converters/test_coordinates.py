@@ -1,6 +1,6 @@
 """What a store keeps of its source beside values: times, places, names, attributes, splits.
 
-By its index, by xarray's own reader of Zarr, and by ``to_xarray()`` whatever the container.
+By its index, whatever the container, and by xarray's own reader of Zarr.
 """
 
 from importlib.metadata import version
@@ -218,22 +218,25 @@ def test_dates_and_members_are_dimensions(convert):
 @pytest.mark.parametrize("dims", ["time,number", "time"])
 def test_all_containers_say_the_same(convert, dims):
     path = write()
-    with xarray.open_zarr(convert("zarr", path, "--sample-dim", dims)) as read:
-        expected = read.load()
-    for to in FORMATS:
-        store = convert(to, path, "--sample-dim", dims) if to != "zarr" else "out-zarr"
-        lazy = open_store(store).to_xarray()
-        part = {"time": [4, 1], "latitude": slice(1, 3), "level": 1}
-        np.testing.assert_array_equal(lazy.t.isel(part), expected.t.isel(part))
-        found = lazy.load()
-        xarray.testing.assert_equal(found, expected)
-        assert found.attrs == expected.attrs
-        for name in expected.variables:
-            assert found[name].attrs == expected[name].attrs, name
+    stores = [open_store(convert(to, path, "--sample-dim", dims)) for to in FORMATS]
+    indexes = [store.index() for store in stores]
+    for store, index in zip(stores, indexes, strict=True):
+        assert index.coordinate[:] == indexes[0].coordinate[:]
+        assert [each.name for each in index.axes] == [each.name for each in indexes[0].axes]
+        assert index.meteorology.attributes == indexes[0].meteorology.attributes
+        assert index.meteorology.variables == indexes[0].meteorology.variables
+        pairs = zip(index.meteorology.coordinates, indexes[0].meteorology.coordinates, strict=True)
+        for one, other in pairs:
+            assert (one.name, one.dims, one.attributes) == (
+                other.name,
+                other.dims,
+                other.attributes,
+            )
+            np.testing.assert_array_equal(one.values, other.values)
+        np.testing.assert_array_equal(store[5]["t"], stores[0][5]["t"])
 
 
-@pytest.mark.parametrize("to", FORMATS)
-def test_a_probe_of_a_part_has_its_own_times(tmp_path, to):
+def test_a_probe_of_a_part_has_its_own_times(tmp_path):
     made = MadeUpDataset(SampleSpec((Variable("a", (2,), "<f4", ("x",)),)))
     time = Coordinate("time", ("sample",), np.arange(10) * 6, {"units": "hours since 2000-01-01"})
     index = replace(
@@ -241,15 +244,14 @@ def test_a_probe_of_a_part_has_its_own_times(tmp_path, to):
         meteorology=SampleLabels(("time",), (time,)),
         splits={"train": range(6), "test": range(6, 10)},
     )
-    store = driver(made, index, FORMATS[to], tmp_path / "probe", samples=[8, 0, 4])
-    found = store.to_xarray()
+    store = driver(made, index, FORMATS["zarr"], tmp_path / "probe", samples=[8, 0, 4])
+    found = xarray.open_zarr(store.path)
     assert found.a.dims == ("time", "x")
     assert found.time.values.astype("M8[D]").astype(str).tolist() == [
         "2000-01-03", "2000-01-01", "2000-01-02",
     ]  # fmt: skip
-    assert {name: each.tolist() for name, each in found.attrs["splits"].items()} == {
-        "train": [1, 2], "test": [0],
-    }  # fmt: skip
+    splits = {name: list(numbers) for name, numbers in store.index().splits.items()}
+    assert splits == {"train": [1, 2], "test": [0]}
 
 
 def test_grib_says_times_levels_members_and_places(convert, real):
@@ -321,7 +323,7 @@ def test_samples_have_their_own_part_of_each_coordinate(tmp_path, to):
     index = replace(made.index(8), meteorology=SampleLabels((), (part,)))
     store = driver(made, index, FORMATS[to], tmp_path / "store")
     if to == "zarr":
-        found = store.to_xarray()
+        found = xarray.open_zarr(store.path)
         assert found.t.dims[0] == "sample"
         np.testing.assert_array_equal(found.sample_latitude[5], [50, 40, 30])
     loader = iobench.loader(store.path, 4, patch={"latitude": 2}, shuffle=True)
@@ -362,7 +364,7 @@ def test_odd_names_and_dimensions_without_coordinates(convert):
         odd = file.createVariable("an odd name", "f4", ("x",))
         odd[:], odd.units = np.arange(4), "degrees_north"
     store = open_store(convert("zarr", "a.nc", "--sample-dim", "time,member"))
-    found = store.to_xarray()
+    found = xarray.open_zarr(store.path)
     assert found.a.dims == ("time", "member", "x")
     np.testing.assert_array_equal(found.a, np.arange(24).reshape(3, 2, 4))
     assert "place" in found.coords
@@ -379,7 +381,7 @@ def test_a_dimension_of_the_grid_called_as_samples_are(convert, run, n_samples):
             file.createVariable(name, "f8", (name,))[:] = range(length)
         file.createVariable("t", "f4", ("time", "sample", "x"))[:] = np.ones((n_samples, 3, 2))
     out = convert("zarr", "a.nc", "--sample-dim", "time")
-    made = open_store(out).to_xarray()
+    made = xarray.open_zarr(out)
     assert set(made.coords) == {"time", "x"}
     assert made["t"].shape == (n_samples, 3, 2)
     assert "along a dimension called 'sample', as samples are" in run("info", out)
@@ -421,7 +423,8 @@ def write_named(names=("r",), time=None):
 def test_times_stay_times_and_units_that_nobody_decodes_are_kept(convert, units, calendar, first):
     write_named(time={"units": units} | ({"calendar": calendar} if calendar is not None else {}))
     path = convert("zarr", "f.nc", "--sample-dim", "time")
-    for found in (open_store(path).to_xarray(), xarray.open_zarr(path, consolidated=False)):
+    for consolidated in (False, True):
+        found = xarray.open_zarr(path, consolidated=consolidated)
         np.testing.assert_array_equal(found["r"].values, VALUES)
         if first is None:
             np.testing.assert_array_equal(found["time"].values, np.arange(6) + 720.5)

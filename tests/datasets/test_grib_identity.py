@@ -157,12 +157,17 @@ def test_what_differs_in_more_than_place_and_time_is_another_variable(written, n
         np.testing.assert_array_equal(np.squeeze(found[variable]), np.stack(each))
 
 
+def coordinates_of(store):
+    coordinates = iobench.open_store(store).index().meteorology.coordinates
+    return {each.name: each.values for each in coordinates}
+
+
 def test_layers_keep_their_tops_and_bottoms(written, tmp_path):
     layers = [surface(104, *each) for each in ((33, 100), (44, 72), (44, 100))]
     path = written(*(message(day, day, **HUMIDITY, **each) for day in (0, 1) for each in layers))
     out = str(tmp_path / "out")
     assert main(["convert", path, out, "--to", "zarr", "--sample-dim", "time"]) == 0
-    data = iobench.open_store(out).to_xarray()
+    data = coordinates_of(out)
     np.testing.assert_allclose(data["sigmaLayer_top"], [0.33, 0.44, 0.44])
     np.testing.assert_allclose(data["sigmaLayer_bottom"], [1, 0.72, 1])
 
@@ -195,9 +200,8 @@ def test_fields_of_two_grids_are_not_given_the_places_of_one(written, tmp_path, 
     path, out = written(*messages), str(tmp_path / "out")
     assert main(["convert", path, out, "--to", "zarr", "--sample-dim", "time"]) == 0
     assert "is on another grid than" in " ".join(capsys.readouterr().err.split())
-    stored = iobench.open_store(out).to_xarray()
-    assert stored.sizes["latitude"] == 4
-    assert {"latitude", "longitude"}.isdisjoint(stored.coords)
+    assert iobench.open_store(out).spec["t"].shape[0] == 4
+    assert {"latitude", "longitude"}.isdisjoint(coordinates_of(out))
 
 
 def test_variables_on_other_levels_have_a_dimension_of_their_own(written, tmp_path):
@@ -212,7 +216,8 @@ def test_variables_on_other_levels_have_a_dimension_of_their_own(written, tmp_pa
     assert dims == [("isobaricInhPa",), ("isobaricInhPa_2",), ("isobaricInhPa",), ()]
     out = str(tmp_path / "out")
     assert main(["convert", path, out, "--to", "zarr", "--sample-dim", "time"]) == 0
-    stored = iobench.open_store(out).to_xarray()
+    xarray = pytest.importorskip("xarray")
+    stored = xarray.open_zarr(out)
     found = {name: stored[name].isel(time=0, latitude=0, longitude=0) for name in levels}
     assert float(found["t"].sel(isobaricInhPa=500)) == 1
     assert float(found["z"].sel(isobaricInhPa_2=300)) == 3

@@ -162,7 +162,7 @@ def test_commands_say_it_as_the_loader_does(tmp_path, opened, capsys):
         printed = capsys.readouterr()
         said = " ".join((printed.out + printed.err).split())
         assert "files have samples of the same time: all are kept" in said
-    assert iobench.open_store("out").to_xarray().sizes["sample"] == 7
+    assert len(iobench.open_store("out")) == 7
 
 
 # ---- files of other variables
