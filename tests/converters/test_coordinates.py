@@ -165,8 +165,8 @@ def test_a_store_knows_when_and_where_its_samples_are(forecasts, convert, run):
     assert b"hunter22" not in content
     assert b"abc" not in content
     told = run("info", paths[0])
-    assert "name lat, dims y, x, units degrees_north" in told
-    assert f"iobench {version('iobench')}" in told
+    assert "lat y, x degrees_north" in told
+    assert f"iobench: {version('iobench')}" in told
     damaged = bytearray((paths[0] / INDEX_NAME).read_bytes())
     damaged[-100] ^= 1
     (paths[0] / INDEX_NAME).write_bytes(damaged)
