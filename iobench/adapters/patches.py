@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -106,10 +107,10 @@ class Patches:
     """What is in the place of something else, and what was there."""
 
     def __init__(self) -> None:
-        self._patches: list[tuple[Any, str, object, object]] = []  # owner, name, before, after
+        self._undo: list[Callable[[], None]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._patches)
+        return bool(self._undo)
 
     def put(
         self,
@@ -138,7 +139,11 @@ class Patches:
             after.__module__, after.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
         after = type(before)(after) if bound else after
         setattr(owner, name, after)
-        self._patches.append((owner, name, before, after))
+        self.undo_by(functools.partial(_put_back, owner, name, before, after))
+
+    def undo_by(self, undo: Callable[[], None]) -> None:
+        """Have a function called when everything is put back."""
+        self._undo.append(undo)
 
     def time(self, owner: Any, name: str, row: TimedCall) -> None:
         """Put a timed function in the place of one."""
@@ -146,11 +151,39 @@ class Patches:
 
     def take_back(self) -> None:
         """Put everything back, last first; what somebody replaced in turn stays theirs."""
-        while self._patches:
-            owner, name, before, after = self._patches.pop()
-            if vars(owner).get(name) is not after:
-                continue
-            if before is MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
+        while self._undo:
+            self._undo.pop()()
+
+
+def _put_back(owner: Any, name: str, before: object, after: object) -> None:
+    if vars(owner).get(name) is not after:
+        return
+    if before is MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, before)
+
+
+class Hooks(Patches):
+    """What ``begin`` puts in the place of something else, once, from whatever thread."""
+
+    def __init__(self, begin: Callable[[Patches], None]) -> None:
+        super().__init__()
+        self._begin = begin
+        self._lock = threading.RLock()
+
+    def install(self) -> None:
+        """Put it there, all or nothing. Idempotent."""
+        with self._lock:
+            if self:
+                return
+            try:
+                self._begin(self)
+            except BaseException:
+                self.take_back()
+                raise
+
+    def uninstall(self) -> None:
+        """Put everything back as it was. Idempotent."""
+        with self._lock:
+            self.take_back()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.adapters.patches import Patches
+from iobench.adapters.patches import Hooks, Patches
 from iobench.recording import activation
 from iobench.recording.kinds import OTHER, Kind
 from iobench.recording.recorder import NOWHERE
@@ -31,24 +31,17 @@ ASYNCHRONOUS: Final = (
     "jax.device_put: it returns before a copy is complete, so only the time of its calls is "
     "reported"
 )
-_lock: Final = threading.Lock()
-_patches: Final = Patches()
 _within = threading.local()
 
 
-def install() -> None:
-    """Record a span of kind ``h2d`` for each call from now on. Idempotent."""
+def _begin(patches: Patches) -> None:
     jax: Any = sys.modules["jax"]
-    with _lock:
-        if not _patches:
-            for name in FUNCTIONS.keys() & vars(jax).keys():
-                _patches.put(jax, name, _timed(name, *FUNCTIONS[name]))
+    for name in FUNCTIONS.keys() & vars(jax).keys():
+        patches.put(jax, name, _timed(name, *FUNCTIONS[name]))
 
 
-def uninstall() -> None:
-    """Put everything back as it was. Idempotent."""
-    with _lock:
-        _patches.take_back()
+_hooks: Final = Hooks(_begin)
+install, uninstall = _hooks.install, _hooks.uninstall
 
 
 def _timed(name: str, place: int, argument: str) -> Callable[..., Callable[..., Any]]:

@@ -14,7 +14,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.adapters.patches import Patches
+from iobench.adapters.patches import Hooks, Patches
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.pass_names import frames_above, role_by_name
 from iobench.recording.session import loop_recording
@@ -36,33 +36,21 @@ UNSEEN: Final = (
 )
 PROCESS: Final = "ProcessPrefetchIterDataset"
 
-_lock: Final = threading.RLock()
-_patches: Final = Patches()
 _depth = threading.local()
 # By the identity of a pipeline: itself, its recording, what is noted of it, passes so far.
 _known: Final[dict[int, tuple[weakref.ref[Any], Recording, LoaderFacts, list[int]]]] = {}
 
 
-def install() -> None:
-    """Record waits for pipelines of grain that are iterated over from now on. Idempotent."""
-    with _lock:
-        if _patches:
-            return
-        loader = importlib.import_module(f"{GRAIN}.data_loader")
-        dataset = importlib.import_module(f"{GRAIN}.dataset.dataset")
-        try:
-            for owner in (loader.DataLoader, dataset.MapDataset, *_subclasses(dataset.IterDataset)):
-                _watch(owner)
-            _patches.put(dataset.IterDataset, "__init_subclass__", _watching)
-        except BaseException:
-            uninstall()
-            raise
+def _begin(patches: Patches) -> None:
+    loader = importlib.import_module(f"{GRAIN}.data_loader")
+    dataset = importlib.import_module(f"{GRAIN}.dataset.dataset")
+    for owner in (loader.DataLoader, dataset.MapDataset, *_subclasses(dataset.IterDataset)):
+        _watch(owner)
+    patches.put(dataset.IterDataset, "__init_subclass__", _watching)
 
 
-def uninstall() -> None:
-    """Put everything back as it was; passes that go on are recorded to their end. Idempotent."""
-    with _lock:
-        _patches.take_back()
+_hooks: Final = Hooks(_begin)
+install, uninstall = _hooks.install, _hooks.uninstall
 
 
 def _subclasses(owner: type) -> set[type]:
@@ -72,7 +60,7 @@ def _subclasses(owner: type) -> set[type]:
 def _watching(original: Any) -> Any:
     def __init_subclass__(cls: type, /, **kwargs: Any) -> None:
         original(cls, **kwargs)
-        if _patches:
+        if _hooks:
             _watch(cls)
 
     return __init_subclass__
@@ -80,7 +68,7 @@ def _watching(original: Any) -> Any:
 
 def _watch(owner: Any) -> None:
     if "__iter__" in vars(owner):
-        _patches.put(owner, "__iter__", _observed)
+        _hooks.put(owner, "__iter__", _observed)
 
 
 def _observed(original: Any) -> Any:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import tensorflow as tf
 
-from iobench.adapters.patches import Patches
+from iobench.adapters.patches import Hooks, Patches
 from iobench.errors import OptionError
 from iobench.recording.free_data import KEPT, NOT_FREE, is_free
 from iobench.recording.kinds import Kind
@@ -36,37 +35,42 @@ FREE: Final = "_iobench_free"
 LOOPS: Final = ("fit", "evaluate", "predict")
 SAVES: Final = ("save", "save_weights")
 
-_lock = threading.Lock()
 D = TypeVar("D", bound=tf.data.Dataset)
-_patches: Final = Patches()
-_replaced: Final[set[tuple[type, str]]] = set()
 
 
 def install() -> None:
     """Record every pass over a ``tf.data.Dataset`` from now on, and Keras' loops. Idempotent."""
-    from tensorflow.python.data.ops.iterator_ops import OwnedIterator as iterator
-    from tensorflow.python.distribute import input_lib
-
-    _replace(tf.data.Dataset, "__iter__", _iterated)
-    is_replaced = _replace(iterator, "_next_internal", functools.partial(_requested, batch_nbytes))
-    _replace(iterator, "get_next_as_optional", functools.partial(_requested, _optional_nbytes))
-    _replace(tf.data.Dataset, "reduce", functools.partial(_noted, WHOLE_PASS))
-    for name in ("DistributedDataset", "DistributedDatasetsFromFunction"):
-        distributed = getattr(input_lib, name, None)
-        if distributed is not None:
-            _replace(distributed, "__iter__", functools.partial(_noted, DISTRIBUTED))
-    if not is_replaced:
-        recording = current_recording()
-        if recording is not None:
-            recording.add_unseen(f"tf.data: TensorFlow {tf.__version__} has other iterators")
-    install_keras()
+    _datasets.install()
+    _keras.install()
 
 
 def uninstall() -> None:
     """Put everything back as it was. Idempotent."""
-    with _lock:
-        _patches.take_back()
-        _replaced.clear()
+    _keras.uninstall()
+    _datasets.uninstall()
+
+
+def _see_datasets(patches: Patches) -> None:
+    from tensorflow.python.data.ops.iterator_ops import OwnedIterator as iterator
+    from tensorflow.python.distribute import input_lib
+
+    patches.put(tf.data.Dataset, "__iter__", _iterated)
+    patches.put(iterator, "_next_internal", functools.partial(_requested, batch_nbytes))
+    patches.put(iterator, "get_next_as_optional", functools.partial(_requested, _optional_nbytes))
+    patches.put(tf.data.Dataset, "reduce", functools.partial(_noted, WHOLE_PASS))
+    for owner in (input_lib.DistributedDataset, input_lib.DistributedDatasetsFromFunction):
+        patches.put(owner, "__iter__", functools.partial(_noted, DISTRIBUTED))
+
+
+def _see_keras(patches: Patches) -> None:
+    """Record Keras' loops and checkpoints, where Keras is imported."""
+    model: Any = getattr(sys.modules.get("keras"), "Model", None)
+    for name in () if model is None else (*LOOPS, *SAVES):
+        owner = next(each for each in model.__mro__ if name in vars(each))
+        patches.put(owner, name, _looped if name in LOOPS else _saved)
+
+
+_datasets, _keras = Hooks(_see_datasets), Hooks(_see_keras)
 
 
 def instrument(dataset: D, *, name: str = "") -> D:
@@ -95,28 +99,6 @@ def instrument(dataset: D, *, name: str = "") -> D:
     setattr(marked, NAME, name)
     install()
     return marked
-
-
-def install_keras() -> None:
-    """Record Keras' loops and checkpoints, where Keras is imported. Idempotent."""
-    model = getattr(sys.modules.get("keras"), "Model", None)
-    if model is None:
-        return
-    for name, make in (*((each, _looped) for each in LOOPS), *((each, _saved) for each in SAVES)):
-        owner = next((each for each in model.__mro__ if name in vars(each)), None)
-        if owner is not None:
-            _replace(owner, name, make)
-
-
-def _replace(owner: type, name: str, make: Callable[[Any], Any]) -> bool:
-    """Put what ``make`` returns of a method in its place; False where there is none."""
-    if vars(owner).get(name) is None:
-        return False
-    with _lock:
-        if (owner, name) not in _replaced:
-            _replaced.add((owner, name))
-            _patches.put(owner, name, make)
-    return True
 
 
 def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -6,13 +6,12 @@ Methods of ``ProcessGroup``, which its functions and FSDP end in, and ``Work.wai
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from typing import Any, Final
 
 import torch
 
-from iobench.adapters.patches import Patches
+from iobench.adapters.patches import Hooks, Patches
 from iobench.recording import activation
 from iobench.recording.kinds import Kind
 from iobench.recording.session import current_recording
@@ -35,34 +34,24 @@ REDUCED: Final = (
     "gradients of DistributedDataParallel: they are reduced in C++, as a part of the backward pass"
 )
 
-_lock: Final = threading.RLock()
-_patches: Final = Patches()
 _begun: Final[weakref.WeakKeyDictionary[Any, str]] = weakref.WeakKeyDictionary()
 """Operations that nobody has waited for yet."""
 
 
-def install() -> None:
-    """See operations that begin from now on. Idempotent."""
-    with _lock:
-        if _patches or not torch.distributed.is_available():
-            return
-        from torch.nn.parallel import DistributedDataParallel
+def _begin(patches: Patches) -> None:
+    if not torch.distributed.is_available():
+        return
+    from torch.nn.parallel import DistributedDataParallel
 
-        dist: Any = torch.distributed
-        try:
-            for method in NAMES.keys() & vars(dist.ProcessGroup).keys():
-                _patches.put(dist.ProcessGroup, method, functools.partial(_timed, NAMES[method]))
-            _patches.put(dist.Work, "wait", _timed_wait)
-            _patches.put(DistributedDataParallel, "__init__", _noted)
-        except BaseException:
-            uninstall()
-            raise
+    dist: Any = torch.distributed
+    for method in NAMES.keys() & vars(dist.ProcessGroup).keys():
+        patches.put(dist.ProcessGroup, method, functools.partial(_timed, NAMES[method]))
+    patches.put(dist.Work, "wait", _timed_wait)
+    patches.put(DistributedDataParallel, "__init__", _noted)
 
 
-def uninstall() -> None:
-    """Put everything back as it was. Idempotent."""
-    with _lock:
-        _patches.take_back()
+_hooks: Final = Hooks(_begin)
+install, uninstall = _hooks.install, _hooks.uninstall
 
 
 def _timed(name: str, original: Any) -> Any:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.nn.parameter import Parameter
 
-from iobench.adapters.patches import Patches
+from iobench.adapters.patches import Hooks, Patches
 from iobench.recording import activation
 from iobench.recording.kinds import OTHER, Kind
 from iobench.recording.recorder import NOWHERE
@@ -42,23 +41,17 @@ _own_names: Final = globals()
 PLAIN: Final = frozenset({torch.Tensor, Parameter})
 _n_modes: Final = torch._C._len_torch_function_stack
 
-_lock: Final = threading.Lock()
-_patches: Final = Patches()
 counts_meta = False
 """Whether torch's ``meta`` is a device: for tests, where there is no other."""
 
 
-def install() -> None:
-    """Record what is moved from now on, as spans of kind ``h2d``. Idempotent."""
-    with _lock:
-        for name in () if _patches else (*MOVES, COPY):
-            _patches.put(torch.Tensor, name, functools.partial(_timed, name), inherited=True)
+def _begin(patches: Patches) -> None:
+    for name in (*MOVES, COPY):
+        patches.put(torch.Tensor, name, functools.partial(_timed, name), inherited=True)
 
 
-def uninstall() -> None:
-    """Put torch's own methods back, unless somebody has wrapped ours. Idempotent."""
-    with _lock:
-        _patches.take_back()
+_hooks: Final = Hooks(_begin)
+install, uninstall = _hooks.install, _hooks.uninstall
 
 
 def _timed(name: str, original: Any) -> Callable[..., Any]:

@@ -19,19 +19,6 @@ if TYPE_CHECKING:
 _free: Final[dict[int, tuple[weakref.ref[Any], DataLoader[Any]]]] = {}
 
 
-class FirstBatches:
-    """As many batches as a loader has, of which those after the first few come again."""
-
-    def __init__(self, batches: list[Any], length: int) -> None:
-        self.batches, self.length = batches, length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, number: int) -> Any:
-        return self.batches[number % len(self.batches)]
-
-
 def free_loader(
     loader: Any, stock_iter: Callable[[Any], Iterator[Any]], recording: Recording
 ) -> DataLoader[Any] | None:
@@ -45,12 +32,8 @@ def free_loader(
         name = type(getattr(loader, "dataset", loader)).__name__
         recording.add_unseen(f"{NOT_FREE}{name} has no length, so all its batches were loaded")
         return None
-    batches = list(islice(stock_iter(loader), KEPT))
-    again: Any = FirstBatches(batches, length)
-    free: DataLoader[Any] = DataLoader(again, batch_size=None, collate_fn=_same)
+    batches: Any = list(islice(stock_iter(loader), KEPT))
+    order = [number % len(batches) for number in range(length)]
+    free: DataLoader[Any] = DataLoader(batches, None, sampler=order, collate_fn=lambda same: same)
     _free[id(loader)] = weakref.ref(loader), free
     return free
-
-
-def _same(batch: Any) -> Any:
-    return batch

@@ -19,7 +19,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from iobench.adapters.patches import Patches
+from iobench.adapters.patches import Hooks, Patches
 from iobench.recording import activation, session
 from iobench.recording.kinds import Kind
 from iobench.recording.pass_names import frames_above, role_by_name
@@ -60,32 +60,24 @@ class _Here(threading.local):
 
 _here: Final = _Here()
 _in_backward = False  # of any thread: those of devices compute parts of the forward pass again
-_patches: Final = Patches()
-_hooks: Final[list[Any]] = []
 _names: Final[weakref.WeakKeyDictionary[Any, str]] = weakref.WeakKeyDictionary()
 _trained: Final[weakref.WeakKeyDictionary[Recording, set[int]]] = weakref.WeakKeyDictionary()
 """The parameters of the model that a script has set to train; none once it is set to evaluate."""
 
 
-def install() -> None:
-    """Time the parts of every training loop from now on. Idempotent."""
-    if _hooks:
-        return
-    _hooks.append(register_optimizer_step_pre_hook(_before_step))
-    _hooks.append(register_optimizer_step_post_hook(_after_step))
-    _patches.put(torch.nn.Module, "__call__", _timed_call)
-    _patches.put(torch.nn.Module, "train", _noting_mode)
-    _patches.put(torch.autograd, "backward", _timed_backward)
+def _begin(patches: Patches) -> None:
+    patches.undo_by(_names.clear)
+    patches.undo_by(register_optimizer_step_pre_hook(_before_step).remove)
+    patches.undo_by(register_optimizer_step_post_hook(_after_step).remove)
+    patches.put(torch.nn.Module, "__call__", _timed_call)
+    patches.put(torch.nn.Module, "train", _noting_mode)
+    patches.put(torch.autograd, "backward", _timed_backward)
     for module in (torch, torch.serialization):
-        _patches.put(module, "save", _timed_save)
+        patches.put(module, "save", _timed_save)
 
 
-def uninstall() -> None:
-    """Put everything back as it was. Idempotent."""
-    while _hooks:
-        _hooks.pop().remove()
-    _patches.take_back()
-    _names.clear()
+_hooks: Final = Hooks(_begin)
+install, uninstall = _hooks.install, _hooks.uninstall
 
 
 def within_part() -> bool:
