@@ -311,7 +311,11 @@ class DecodedChunks:
         threads decode chunks side by side, and use them all while they are kept.
         """
         samples, groups = self._samples(addresses), dict[Neighbours, list[int]]()
-        for position in sorted(range(len(samples)), key=samples.__getitem__):
+        order = sorted(range(len(samples)), key=samples.__getitem__)
+        if max(self._lengths, default=1) == 1:  # nothing is shared
+            yield from order
+            return
+        for position in order:
             file, *indexes = samples[position]
             along = zip(indexes, self._lengths, strict=True)
             numbers = tuple([index // n if n else 0 for index, n in along])
