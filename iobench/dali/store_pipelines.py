@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import OptionError, WorkerError
-from iobench.loaders.contract import IN_THREADS, Batch, MeasuredLoader, refuse_below_one
+from iobench.loaders.contract import IN_THREADS, Batch, MeasuredLoader
 from iobench.recording.kinds import Kind
 from iobench.stores.tfrecord import FeatureKind, feature_kinds
 
@@ -36,7 +36,6 @@ class DaliLoader(MeasuredLoader):
         prefetch: int = 2,
         recorder: Recorder,
     ) -> None:
-        refuse_below_one(threads=threads, prefetch=prefetch, batch_size=batch_size)
         super().__init__(threads=threads, prefetch=prefetch)
         self._recorder = recorder
         self._spec = spec

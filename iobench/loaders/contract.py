@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.errors import OptionError, WorkerError
+from iobench.errors import WorkerError
 from iobench.samples import is_number_below
 
 if TYPE_CHECKING:
@@ -101,13 +101,6 @@ class Batch:
     arrays: dict[str, NDArray[Any]]
     worker: int
     on_device: bool = False
-
-
-def refuse_below_one(**numbers: int) -> None:
-    """Raise OptionError where a number, by its name, is not 1 or more."""
-    if min(numbers.values()) < 1:
-        listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in numbers.items())
-        raise OptionError(f"{listed}: expected 1 or more of each")
 
 
 class MeasuredLoader(ABC):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.errors import IobenchError, OptionError, SampleError, WorkerError, failure_text
+from iobench.errors import IobenchError, SampleError, WorkerError, failure_text
 from iobench.loaders.contract import (
     HELD_BY_LOOP,
     IN_THREADS,
@@ -19,7 +19,6 @@ from iobench.loaders.contract import (
     Batch,
     MeasuredLoader,
     PlannedBatch,
-    refuse_below_one,
 )
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.process_source import ProcessSource
@@ -58,7 +57,6 @@ class PlannedRing(MeasuredLoader):
         start_method: str = "fork",
         device: DeviceCopies | None = None,
     ) -> None:
-        refuse_below_one(prefetch=prefetch, batch_size=batch_size)
         ahead = prefetch if threads or workers else 0
         super().__init__(workers=workers, threads=threads, prefetch=ahead)
         self._recorder = recorder
@@ -141,8 +139,6 @@ class IterableLoader(MeasuredLoader):
 
     def __init__(self, passes: SamplePasses, batch_size: int, *, recorder: Recorder) -> None:
         super().__init__()
-        if batch_size < 1:
-            raise OptionError(f"--batch-size {batch_size}: expected 1 or more")
         self._passes = passes
         self._batch_size = batch_size
         self._recorder = recorder

@@ -16,7 +16,6 @@ from iobench.loaders.contract import (
     IN_THREADS,
     Batch,
     MeasuredLoader,
-    refuse_below_one,
 )
 from iobench.loaders.planned_loaders import IterableLoader
 from iobench.recording.kinds import Kind
@@ -143,7 +142,6 @@ class TFExampleLoader(MeasuredLoader):
         prefetch: int = 2,
         recorder: Recorder,
     ) -> None:
-        refuse_below_one(threads=threads, prefetch=prefetch, batch_size=batch_size)
         super().__init__(threads=threads, prefetch=prefetch)
         self._files, self._spec, self._batch_size = files, spec, batch_size
         self._iterator: Any = None

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from iobench.errors import IobenchError, WorkerError
-from iobench.loaders.contract import Batch, MeasuredLoader, PlannedBatch, refuse_below_one
+from iobench.loaders.contract import Batch, MeasuredLoader, PlannedBatch
 from iobench.loaders.ring.process_source import end_with_consumer, portable_error
 from iobench.loaders.stage_timer import Detail
 from iobench.recording.kinds import Kind
@@ -58,7 +58,6 @@ class TorchLoader(MeasuredLoader):
         unit_costs: Mapping[str, int | None],
         pin: bool = False,
     ) -> None:
-        refuse_below_one(prefetch=prefetch, batch_size=batch_size)
         super().__init__(workers=workers, prefetch=prefetch if workers else 0)
         _accept_read_only()
         self._recording = MeasuredRecording(

@@ -334,10 +334,6 @@ def plan_batches(
     order of each epoch before its first batch, `MOST_PLANNED` samples at a time. ``taken`` says
     what the samples are called, where they are some of many.
     """
-    if batch_size < 1:
-        raise OptionError(f"--batch-size {batch_size}: expected 1 or more")
-    if n_samples < 1:
-        raise OptionError("there are no samples to load: nothing to profile")
     order = BatchOrder(n_samples, BLOCK, shuffle=shuffle, seed=seed)
 
     def named(samples: NDArray[np.int64]) -> NDArray[np.int64]:

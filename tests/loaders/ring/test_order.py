@@ -178,12 +178,6 @@ def test_batches_of_one_size_visit_every_sample_once_an_epoch(n, batch_size, see
         assert sorted(stream[start : start + n]) == list(range(n))
 
 
-@pytest.mark.parametrize(("n_samples", "batch_size"), [(0, 1), (4, 0), (4, -1)])
-def test_nothing_to_plan_is_an_error(n_samples, batch_size):
-    with pytest.raises(OptionError):
-        plan_batches(n_samples, batch_size)
-
-
 @pytest.mark.parametrize("has_epochs", [False, True])
 def test_a_limit_is_kept_over_rounds_which_end_with_the_epoch_if_something_comes_before(has_epochs):
     epochs, rounds = [], []
