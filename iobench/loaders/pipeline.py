@@ -19,6 +19,7 @@ from iobench.loaders.ring.order import MOST_PLANNED
 from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 from iobench.stores.chunked_store import ChunkedStore, StoredSamples
+from iobench.stores.sample_numbers import are_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,7 +102,7 @@ def dataset_pipeline(
         for name, run in sample_steps(dataset)
     )
     where = index.where
-    if samples is not None and samples != range(len(where)):
+    if samples is not None and not are_all(samples, len(where)):
         numbers = samples if isinstance(samples, range) else np.asarray(samples, np.int64)
         where = LazySequence(len(samples), functools.partial(_at, where, numbers))
         if len(where) < MOST_PLANNED:  # few are sent to processes without all the others

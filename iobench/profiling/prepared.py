@@ -348,8 +348,7 @@ def _of_source(
 
 
 def _pipeline(dataset: Any, index: SampleIndex, numbers: NDArray[np.int64]) -> Pipeline:
-    chosen = sample_numbers(numbers)
-    return dataset_pipeline(dataset, index, chosen if isinstance(chosen, range) else [*chosen])
+    return dataset_pipeline(dataset, index, sample_numbers(numbers))
 
 
 def _open_baseline(

@@ -26,6 +26,11 @@ def sample_numbers(numbers: Sequence[int] | NDArray[Any]) -> SampleNumbers:
     return cast("SampleNumbers", each)
 
 
+def are_all(numbers: Sequence[int] | NDArray[Any], n_samples: int) -> bool:
+    """Return whether they are those of all samples, in order."""
+    return isinstance(numbers, range) and numbers == range(n_samples)
+
+
 def count_runs(numbers: Sequence[int] | NDArray[Any]) -> list[tuple[int, int]]:
     """Return first number and count of each stretch of consecutive numbers."""
     places = sample_numbers(numbers)

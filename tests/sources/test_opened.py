@@ -81,6 +81,13 @@ def test_windows_of_a_dataset_and_of_its_store(
     assert all(np.array_equal(stored[name], batch[name]) for name in batch)
     (alone,) = iobench.loader(tmp_path / "store", 9, window="-1,0:1")
     assert all(np.array_equal(alone[name], batch[name]) for name in batch)
+    apart = ["a:time=2020-01-01T01/2020-01-01T02", "b:time=2020-01-01T09"]
+    some = iobench.open_dataset(
+        tmp_path / "a.nc", sample_dim="time", store_dir=tmp_path / "s", split_by=apart
+    )
+    loader = some.loader(9)
+    assert [each["t"][:, 0].tolist() for each in loader] == [[2, 4, 14]]
+    assert [str(each)[11:13] for each in loader.coordinates(0)["time"]] == ["01", "02", "09"]
 
 
 @pytest.mark.long

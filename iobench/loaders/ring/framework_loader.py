@@ -25,7 +25,7 @@ from iobench.loaders.ring.sample_source import SampleSource
 from iobench.loaders.ring.store_source import REMOTE_THREADS, source_of_store
 from iobench.samples import Window
 from iobench.stores.finished_store import open_store
-from iobench.stores.sample_numbers import places_among
+from iobench.stores.sample_numbers import are_all, places_among
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -228,7 +228,7 @@ class SampleFacts:
         # Which samples of the index they are, and of the dataset, whose windows somebody placed.
         self._n_samples = len(owner)
         self._numbers: NDArray[np.int64] | None = None  # those of all
-        if not is_store and owner.numbers != range(len(owner)):
+        if not is_store and not are_all(owner.numbers, len(owner)):
             self._numbers = np.asarray(owner.numbers, dtype=np.int64)
         self.placed: Sequence[int] = owner.manifest.samples if is_store else owner.numbers
         self.manifest = owner.manifest if is_store else None
