@@ -30,6 +30,7 @@ from iobench.chunks.zarr_store import (
 )
 from iobench.errors import FileFormatError, MissingFileError, import_extra
 from iobench.files.objects import states_of
+from iobench.files.open_files import forget_files
 from iobench.files.urls import URL, as_path, is_url
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def inspect_references(path: Path, group: str = "") -> SourceFile:
             raise ValueError(f"neither {GROUP2} nor {VERSION3} is in {group or 'it'}")
         version = 3 if VERSION3 in documents else 2
         found = described_store(path, version, documents, located, kind=REFERENCES)
+    forget_files(file for each in found.variables.values() for file in each.files)
     return replace(found, fingerprint=f"{found.fingerprint} {state.hexdigest()}")
 
 
@@ -123,6 +125,8 @@ def _located(array: ChunkedVariable, places: Iterator[_Place], references: Path)
                 raise ValueError(f"a chunk of {array.name!r} is {[file, *ends]!r:.80}")
             numbers[number] = files.setdefault(file, len(files))
             offsets[number], sizes[number] = offset, nbytes
+        elif not content:
+            raise ValueError(f"a chunk of {array.name!r} has no bytes")
         else:
             numbers[number], offsets[number] = -1, len(inline)
             sizes[number] = len(content)
@@ -219,7 +223,7 @@ def _json_references(path: Path) -> _References:
 def _content(text: str) -> bytes:
     """Return the bytes that references bring themselves."""
     if text.startswith(INLINE):
-        return base64.b64decode(text.removeprefix(INLINE))
+        return base64.b64decode(text.removeprefix(INLINE), validate=True)
     return text.encode()
 
 

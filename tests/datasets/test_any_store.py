@@ -208,8 +208,10 @@ def test_what_others_write_is_read_loaded_and_converted(kind, tmp_path, capsys):
     stored = zarr.open_group(out, mode="r")["t"][...]
     np.testing.assert_array_equal(stored.reshape(N, -1), FIELDS["t"].reshape(N, -1))
     if kind == "references":  # of which the files they name are a part
-        (tmp_path / "in/raw.bin").write_bytes(bytes(5 + FIELDS["t"].nbytes))
+        (tmp_path / "in/raw.bin").write_bytes(bytes(6 + FIELDS["t"].nbytes))
         assert main(["convert", str(target), out, "--to", "zarr", "--quiet"]) == 1
+        target.write_text(target.read_text() + "\n")  # made anew, of the other file
+        assert not iobench.open_dataset(target, store_dir=tmp_path)[0]["t"].any()
 
 
 @pytest.mark.long
@@ -284,6 +286,9 @@ REFUSED = {
     "references: before the file": (
         lambda folder: rewritten(by_hand(folder), **{"t/0.0.0": ["raw.bin", -4, 96]}),
         "raw.bin', -4, 96"),
+    "references: no bytes": (
+        lambda folder: rewritten(by_hand(folder), **{"n/0.0": "base64:", "n/1.0": "base64:"}),
+        "'n' has no bytes"),
     "references: other JSON": (
         lambda folder: shorter(by_hand(folder)).with_name("refs.json"), "is no JSON"),
     "references: GRIB": (
