@@ -249,13 +249,9 @@ class PublishedFiles:
             )
         return [path for path in paths if path is not None]
 
-    def facts(self, files: Sequence[Path]) -> dict[str, Any]:
-        """Return what every provenance says: the dataset, its files, the terms."""
-        known = {
-            "dataset": self.name,
-            "files": [{"name": path.name, "nbytes": path.stat().st_size} for path in files],
-            "terms_of_use": self.terms_of_use,
-        }
+    def facts(self) -> dict[str, Any]:
+        """Return what every provenance says: the dataset and the terms."""
+        known = {"dataset": self.name, "terms_of_use": self.terms_of_use}
         return {**known, "citation": self.citation} if self.citation else known
 
     # ---- the stand-in: which files

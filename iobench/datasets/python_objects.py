@@ -225,7 +225,6 @@ class ObjectDataset:
             "kind": self.kind,
             **self.facts,
             "skipped": self._skipped,
-            "files": [{"name": f.name, "nbytes": f.stat().st_size} for f in files],
             "first_sample": digest.hexdigest(),
         }
         return replace(index, provenance=facts)

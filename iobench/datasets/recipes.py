@@ -324,7 +324,7 @@ class Recipe(PublishedFiles, ChunkedSamples):
     def provenance(self, files: Sequence[NetcdfFile], fitted: Sequence[str]) -> dict[str, Any]:
         """Return what values follow from, JSON-ready; ``fitted`` are the files of z-scores."""
         facts = {
-            **self.facts([file.path for file in files]),
+            **self.facts(),
             "options": {
                 name: list(value) if isinstance(value, tuple) else value
                 for name, value in self.chosen.items()

@@ -7,7 +7,6 @@ metadata are read as they are, nothing is.
 from __future__ import annotations
 
 import functools
-import hashlib
 import re
 import shlex
 from collections import Counter
@@ -88,7 +87,6 @@ FIRST_BYTES: Final = {
 }
 MOST_FOLDERS_DEEP: Final = 4
 """Folders of years, months and days are looked into, a whole home is not."""
-FINGERPRINT_NBYTES: Final = 65536
 TEXTS: Final = "not numeric"  # how the reason begins why arrays of texts are left out
 GRIB_INDEX_VERSION: Final = 5
 
@@ -182,20 +180,6 @@ def file_kind(path: Path) -> str:
         f"{path}: is neither GRIB nor NetCDF nor Zarr, nor a table, .npz or references: "
         f"{beginning}; unpack archives first, leave other files out, or fetch it again"
     )
-
-
-def _facts(path: Path) -> tuple[str, int, str]:
-    kind = file_kind(path)
-    if path.is_dir():
-        return kind, 0, ""
-    opened = open_source_file(path)
-    starts = [0, max(opened.nbytes - FINGERPRINT_NBYTES, 0)]
-    ends = b"".join(opened.read_each(starts, FINGERPRINT_NBYTES))
-    return kind, opened.nbytes, hashlib.blake2b(ends, digest_size=16).hexdigest()
-
-
-FACTS: Final = Inspection("facts 2", _facts, tuple[str, int, str])
-"""Kind, bytes and fingerprint of a file: of its beginning and end."""
 
 
 # ---- what is in them

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from iobench.chunks.zarr_store import check_held
-from iobench.datasets.catalogue import catalogued
 from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_labels import CoordinateNames, compare_coordinates, label_samples
@@ -31,7 +30,12 @@ from iobench.datasets.file_variables import (
 from iobench.datasets.grib_files import inspect_grib
 from iobench.datasets.plain_loop import make_plain_loop
 from iobench.datasets.positions import SampleRows
-from iobench.datasets.source_files import FACTS, coordinates_along, inspect_files, split_group
+from iobench.datasets.source_files import (
+    coordinates_along,
+    file_kind,
+    inspect_files,
+    split_group,
+)
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.files.urls import URL
 from iobench.samples import SampleSpec
@@ -116,18 +120,10 @@ class UserFiles(ChunkedSamples):
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per index along the sample dimension, or per combination of several."""
         cache_dir = locator.cache_dir
-        facts = catalogued(files, FACTS, cache_dir=cache_dir)
-        inspected, self.notes = self._inspected(files, [kind for kind, *_ in facts], locator)
+        inspected, self.notes = self._inspected(files, locator)
         first = inspected[0]
         dims = check_sample_dims(self._selection.sample_dim, first.dims, files)
-        provenance: dict[str, Any] = {
-            "kind": first.kind,
-            "files": [
-                {"name": path.name, "nbytes": nbytes, "fingerprint": fingerprint}
-                for path, (_, nbytes, fingerprint) in zip(files, facts, strict=True)
-            ],
-            "sample_dim": ",".join(dims),
-        }
+        provenance: dict[str, Any] = {"kind": first.kind, "sample_dim": ",".join(dims)}
         if first.fingerprint:
             provenance["files"] = [
                 {"name": file.path.name, "fingerprint": file.fingerprint} for file in inspected
@@ -163,22 +159,15 @@ class UserFiles(ChunkedSamples):
         )
 
     def _inspected(
-        self, files: Sequence[Path], kinds: Sequence[str], locator: Locator
+        self, files: Sequence[Path], locator: Locator
     ) -> tuple[list[SourceFile], tuple[str, ...]]:
         """Return what files hold, of GRIB all together, and notes."""
-        for path, kind in zip(files, kinds, strict=True):
-            if kind != kinds[0]:
-                raise FileFormatError(
-                    f"files of one kind are expected, but {files[0]} is {kinds[0]}, {path} is "
-                    f"{kind}; profile them apart"
-                )
-        if kinds[0] == "GRIB":
+        kind = file_kind(files[0])
+        if kind == "GRIB":
             file, notes = inspect_grib(files, self._selection, locator)
             return [file], notes
         dim = self._selection.sample_dim
-        inspect = partial(
-            inspect_files, cache_dir=locator.cache_dir, group=self.group, kind=kinds[0]
-        )
+        inspect = partial(inspect_files, cache_dir=locator.cache_dir, group=self.group, kind=kind)
         (first,) = inspect(files[:1])  # what it lacks is said before all are inspected
         check_not_in_groups(first)
         check_sample_dims(dim, with_file_dim(first, dim).dims, files)

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from iobench.sources.request import Screen
     from iobench.stores.contract import Store
 
-NOT_COMPARED: Final = {"request", "fingerprints", "normalisation", "terms_of_use", "citation"}
-"""Facts of a source that are compared by themselves, or do not change samples."""
+NOT_COMPARED: Final = {"request", "files", "normalisation", "terms_of_use", "citation"}
+"""Facts of a source that are compared otherwise, or do not change samples."""
 PROBE_NBYTES: Final = 2 << 30
 PROBE_SHARD_NBYTES: Final = 256 << 20
 """What an interrupted probe loses at the most."""
@@ -466,9 +466,7 @@ def _identity(
         # Of files, and of objects, the facts tell which they are, wherever they lie.
         **({} if "kind" in facts else {"dataset": dataset}),
         "variables": {variable.name: list(variable.shape) for variable in spec},
-        "stage": facts.get("request", {}).get("stage", "preprocessed"),
         "normalisation": dict(normalisation),
-        **{f"file {number}": file for number, file in enumerate(facts.get("fingerprints", ()))},
         **{
             name: value
             for name, value in facts.items()

@@ -73,7 +73,7 @@ class SplitFolders(PublishedFiles):
             where=LazySequence(len(files), _only_sample),
             splits=splits,
             coordinate=[file.stem for file in files],
-            provenance={**self.facts(files), **facts, "stand_in": locator.stand_in},
+            provenance={**self.facts(), **facts, "stand_in": locator.stand_in},
             meteorology=SampleLabels(("sample",), left_out=self.left_out),
         )
 

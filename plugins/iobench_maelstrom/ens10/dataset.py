@@ -203,7 +203,7 @@ class Ens10(PluginFiles, ChunkedSamples):
             positions=days.astype(np.float64).tolist(),
             position_units="seconds",
             provenance={
-                **self.facts(index.files),
+                **self.facts(),
                 "dtype": self.task.dtype,
                 "step_hours": archive.LEAD_HOURS,
                 "members": members,

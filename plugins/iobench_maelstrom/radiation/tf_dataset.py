@@ -249,7 +249,7 @@ class RadiationTf(archive.RadiationFiles):
             where=LazySequence(starts[-1], functools.partial(_place, frames, starts)),
             splits=self.split_samples(lengths),
             provenance={
-                **self.facts(files),
+                **self.facts(),
                 "solver": self.solver,
                 "columns": starts[-1],
                 "licence": archive.LICENCE,
