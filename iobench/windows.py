@@ -39,15 +39,6 @@ class WindowPlacement(msgspec.Struct, frozen=True, eq=False):
     def __len__(self) -> int:
         return len(self.centres)
 
-    def among(self, samples: Sequence[int]) -> NDArray[np.int64]:
-        """Return the items of all windows that ``samples`` hold whole, counted within them."""
-        held = np.asarray(samples, dtype=np.int64)
-        place = np.full(1 + max(self.items.max(initial=-1), held.max(initial=-1)), -1, np.int64)
-        place[held] = np.arange(len(held))
-        places = place[self.items]
-        whole: NDArray[np.int64] = places[(places >= 0).all(axis=1)]
-        return whole
-
     def to_dict(self) -> dict[str, Any]:
         """Return what was placed and what was left out as JSON-ready values."""
         return {

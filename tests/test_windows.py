@@ -150,11 +150,3 @@ def test_too_few_samples_have_no_window_but_themselves():
     for positions in ([], [3.0]):
         assert len(place_windows(positions, Window.parse("0:1"))) == 0
         assert len(place_windows(positions, Window((0,)))) == len(positions)
-
-
-def test_what_a_store_holds_of_windows():
-    placed = place_windows(range(10), Window.parse("-1,0:1"))
-    store = [6, 5, 7, 2, 0, 1]  # in an order of its own
-    assert placed.among(store).tolist() == [[4, 5, 3], [1, 0, 2]]
-    assert placed.among([]).shape == (0, 3)
-    assert (placed.among(range(10)) == placed.items).all()

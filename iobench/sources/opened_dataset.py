@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets.contract import make_sample
-from iobench.datasets.selection import chosen_splits, place_index_windows, select_split
+from iobench.datasets.selection import chosen_splits, select_split
 from iobench.errors import OptionError, parameters_named, with_parameters
 from iobench.files.open_files import FileIdentities
 from iobench.files.urls import as_path
-from iobench.samples import Window, is_number_below
+from iobench.samples import is_number_below
 from iobench.sources.opening import open_source
 from iobench.sources.request import SourceRequest
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Progress
     from iobench.samples import SampleSpec
     from iobench.sources.opening import Source
-    from iobench.windows import WindowPlacement
 
 logger = logging.getLogger("iobench")
 PARAMETERS: Final = sorted({*SourceRequest.__struct_fields__} - {"targets", "options"})
@@ -74,18 +73,6 @@ class OpenDataset:
         if not is_number_below(index, len(self), self.dataset.name):
             raise IndexError(f"{self.dataset.name}: no sample {index}, there are {len(self)}")
         return dict(make_sample(self.dataset, self.index.where[self.numbers[index]]))
-
-    def windows(self, window: str | Window) -> WindowPlacement:
-        """Return where a window such as ``"-1,0:1"`` fits, between the gaps of the coordinate.
-
-        Raises
-        ------
-        OptionError
-            If it is spelled otherwise, or fits nowhere.
-        """
-        with parameters_named():
-            offsets = Window.parse(window) if isinstance(window, str) else window
-            return place_index_windows(self.index, offsets)
 
     def loader(self, batch_size: int, **options: Any) -> Any:
         """Return ``iobench.loader(self, batch_size, ...)``: batches made in threads, ahead."""

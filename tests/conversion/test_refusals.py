@@ -140,9 +140,9 @@ REFUSALS = {
         TO.format("a.nc"),
     ),
     "a window of several dimensions": Refusal(
-        netcdf, ">>> iobench.open_dataset('a.nc', sample_dim='time,y').windows('0:1')",
+        netcdf, ">>> iobench.open_dataset('a.nc', sample_dim='time,y').loader(2, window='0:1')",
         r"name one of them, as (?P<do>window='.*')$",
-        ">>> iobench.open_dataset('a.nc', sample_dim='time,y').windows({do})",
+        ">>> iobench.open_dataset('a.nc', sample_dim='time,y').loader(2, {do})",
     ),
     # What is stored
     "beyond float16": Refusal(

@@ -76,9 +76,6 @@ def test_windows_of_a_dataset_and_of_its_store(
         "convert", "a.nc", "store", "--to", "numpy", "--sample-dim", "time", "--store-dir", "s"
     )
     assert done.returncode == 0
-    windows = dataset.windows("-1,0:1")
-    (stored,) = iobench.loader(tmp_path / "store", 9, window=windows)
-    assert all(np.array_equal(stored[name], batch[name]) for name in batch)
     (alone,) = iobench.loader(tmp_path / "store", 9, window="-1,0:1")
     assert all(np.array_equal(alone[name], batch[name]) for name in batch)
     apart = ["a:time=2020-01-01T01/2020-01-01T02", "b:time=2020-01-01T09"]

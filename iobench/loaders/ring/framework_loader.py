@@ -171,12 +171,6 @@ def _chosen(
         raise OptionError(f"{named[0]} is for stores and datasets; SampleSource takes any source")
     if isinstance(window, str):
         window = Window.parse(window)
-    if not (window is None or isinstance(window, Window)):
-        if len(named) > 1:
-            raise OptionError(
-                f"{named[1]}: a window that is placed already says which samples; give it as text"
-            )
-        return window.among(facts.placed), window.window
     selected = None if select is None else select_samples(facts.index(), select)
     if window is not None:
         items = place_index_windows(facts.index(), window, split=split).items
@@ -225,12 +219,11 @@ class SampleFacts:
         self._owner = owner
         self._index: SampleIndex | None = None
         is_store = not isinstance(owner, NumberedSamples)
-        # Which samples of the index they are, and of the dataset, whose windows somebody placed.
+        # Which samples of the index they are.
         self._n_samples = len(owner)
         self._numbers: NDArray[np.int64] | None = None  # those of all
         if not is_store and not are_all(owner.numbers, len(owner)):
             self._numbers = np.asarray(owner.numbers, dtype=np.int64)
-        self.placed: Sequence[int] = owner.manifest.samples if is_store else owner.numbers
         self.manifest = owner.manifest if is_store else None
 
     def index(self) -> SampleIndex:

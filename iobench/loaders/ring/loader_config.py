@@ -17,7 +17,6 @@ from iobench.samples import Window
 
 if TYPE_CHECKING:
     from iobench.loaders.ring.presenting import Normalise, Transform
-    from iobench.windows import WindowPlacement
 
 FRAMEWORKS: Final = ("numpy", "torch", "tensorflow")
 MIN_DEPTH: Final = 3
@@ -63,7 +62,7 @@ class LoaderConfig:
     select : mapping, optional
         Samples by their coordinates: ``{"time": ("2020-01", "2020-06")}`` from the first to the
         last, both included, ``{"level": 500}`` for one value.
-    window : str, Window or WindowPlacement, optional
+    window : str or Window, optional
         A sample is several items, as ``"-1,0:1"`` (see `iobench.samples.Window`). Windows never
         reach across a gap, or out of the split.
     patch : mapping of str to int, optional
@@ -115,7 +114,7 @@ class LoaderConfig:
     verify: bool = False
     split: str | None = None
     select: Mapping[str, Any] | None = None
-    window: str | Window | WindowPlacement | None = None
+    window: str | Window | None = None
     patch: Mapping[str, int] | None = None
     patch_at: Literal["random", "tiles", "centre"] = "random"
     normalise: Normalise = False
@@ -137,7 +136,7 @@ class LoaderConfig:
         for name in ("seed", "rank", "world_size", "threads", "depth"):
             check_whole(name, getattr(self, name))
         window, stack, depth = self.window, self.stack, self.depth
-        is_window = window is None or isinstance(window, (str, Window)) or hasattr(window, "among")
+        is_window = window is None or isinstance(window, (str, Window))
         is_stack = stack is None or (
             isinstance(stack, (list, tuple)) and stack and all(each in ROLES for each in stack)
         )
@@ -172,9 +171,7 @@ class LoaderConfig:
     @property
     def samples(self) -> dict[str, str]:
         """What samples are, in words that a state keeps."""
-        window = self.window
-        if window is not None and not isinstance(window, str):
-            window = (window if isinstance(window, Window) else window.window).spelled
+        window = self.window.spelled if isinstance(self.window, Window) else self.window
         facts: dict[str, Any] = {"split": self.split, "window": window}
         if self.select is not None:
             facts["select"] = dict(self.select)
