@@ -1,8 +1,8 @@
 """GRIB files of the user's own as one source file: fields, and where and when they are.
 
-Dimensions are those cfgrib gives: number, time, step and the type of level by its own name
-(``level`` stands for any), then the grid's; those of length one are left out. Where variables have
-other values of one, as other levels, the second set is ``isobaricInhPa_2``, as cdo counts them.
+Dimensions are those cfgrib gives: number, time, step and the type of level by its own name, then
+the grid's; those of length one are left out. Where variables have other values of one, as other
+levels, the second set is ``isobaricInhPa_2``, as cdo counts them.
 """
 
 from __future__ import annotations
@@ -67,17 +67,13 @@ def inspect_grib(
     selection.check_names([field.name for field in fields], {})
     chosen, skipped = [], {}
     for field in fields:
-        there = [dim for dim in dims if field.axis(dim) is not None]
+        there = [dim for dim in dims if dim in field.axes]
         if selection.variables and field.name not in selection.variables:
             skipped[field.name] = "not asked for"
         elif not selection.asks_for(field.name) and len(there) < len(dims):
             skipped[field.name] = lacking(dims, there)
         else:
             chosen.append(field)
-            if len({field.axis(dim) for dim in there}) < len(there):
-                raise OptionError(
-                    f"--sample-dim {','.join(dims)}: level is another name of one of them"
-                )
     along = {dim: _values(chosen, dim, dims) for dim in dims}
     variables, sets = {}, dict[str, list[list[Any]]]()
     for field in chosen:
@@ -85,11 +81,10 @@ def inspect_grib(
         own = [
             dim for dim, values in along.items() if not _is_repeated(field, dim, values, is_named)
         ]
-        at = {field.axis(dim) for dim in own}
         names = {
             dim: _own_dim(sets, dim, each.tolist())
-            for axis, (dim, each) in enumerate(field.axes.items())
-            if len(each) > 1 and axis not in at
+            for dim, each in field.axes.items()
+            if len(each) > 1 and dim not in own
         }
         variables[field.name] = field.stored(own, names)
     coordinates, described = _coordinates(chosen, along, sets)
@@ -170,19 +165,17 @@ def _coordinates(
     sets: dict[str, list[list[Any]]],
 ) -> tuple[dict[str, Values], dict[str, Mapping[str, Any]]]:
     """Return the coordinates of all dimensions, or that all fields share, and their attributes."""
-    level = [*fields[0].axes][-1]
     shared = [(dim, dim, values) for dim, values in along.items()]
     for dim in dict.fromkeys(name for field in fields for name in field.axes):
         own = [field.values(dim) for field in fields if dim in field.axes]
-        is_along = dim in along or (dim == level and "level" in along)
-        if not is_along and dim not in sets and all(values == own[0] for values in own):
+        if dim not in {*along, *sets} and all(values == own[0] for values in own):
             shared.append((dim, dim, own[0]))
     for dim, several in sets.items():
         shared += [(dim, _own_dim(sets, dim, values), values) for values in several]
     coordinates: dict[str, Values] = {}
     described: dict[str, Mapping[str, Any]] = {}
     for kind, dim, values in shared:
-        attributes = NAMED.get(level if kind == "level" else kind, {})
+        attributes = NAMED.get(kind, {})
         for name, axis in _axes(kind, dim, values).items():
             if dim in along or len(axis) > 1 or name != dim:
                 coordinates[name] = (dim,), axis

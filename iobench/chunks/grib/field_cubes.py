@@ -35,7 +35,7 @@ from iobench.files.ranges import FileRange, open_source_file
 from iobench.files.urls import range_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from iobench.files.ranges import SourceBytes
@@ -333,15 +333,9 @@ class FieldCube:
         """Of its values."""
         return str(self.index["units"][self.rows[0]])
 
-    def axis(self, dim: str) -> int | None:
-        """Return which axis a dimension is, ``level`` for any type of level; None: it lacks it."""
-        dims = [*self.axes]
-        return len(dims) - 1 if dim == "level" else dims.index(dim) if dim in dims else None
-
     def values(self, dim: str) -> list[Any]:
         """Return its values of a dimension, none where it lacks that."""
-        axis = self.axis(dim)
-        return [] if axis is None else [*self.axes.values()][axis].tolist()
+        return self.axes[dim].tolist() if dim in self.axes else []
 
     def check(self) -> None:
         """Raise FileFormatError unless each combination of coordinates has one message.
@@ -375,25 +369,23 @@ class FieldCube:
         return f"{self.name}, {', '.join(spelled)}"
 
     def stored(
-        self, sample_dims: Iterable[str], names: Mapping[str, str] = MappingProxyType({})
+        self, sample_dims: Collection[str], names: Mapping[str, str] = MappingProxyType({})
     ) -> ChunkedVariable:
         """Return it as a variable whose chunks are its messages, once checked.
 
         ``names`` has what others of its dimensions are called instead.
         """
         grid_dims, grid = self._grid()
-        own = {self.axis(dim): dim for dim in sample_dims}
-        own_axes = [n for n, length in enumerate(self.shape) if length > 1 or n in own]
-        axes = [names.get(dim, dim) for dim in self.axes]
-        dims = tuple(own.get(n, axes[n]) for n in own_axes)
-        lengths = tuple(self.shape[n] for n in own_axes)
+        own = [dim for dim, each in self.axes.items() if len(each) > 1 or dim in sample_dims]
+        dims = tuple(names.get(dim, dim) for dim in own)
+        lengths = tuple(len(self.axes[dim]) for dim in own)
         rows = np.empty(len(self.rows), dtype=np.int64)
         rows[self.places] = self.rows
         rows = rows.reshape(*lengths, *(1 for _ in grid))
         index = self.index
         return ChunkedVariable(
             self.name, (*dims, *grid_dims), (*lengths, *grid), FLOAT32, np.nan,
-            {"units": self.units}, chunk=(*(1 for _ in own_axes), *grid), codecs=(GRIB_MESSAGE,),
+            {"units": self.units}, chunk=(*(1 for _ in own), *grid), codecs=(GRIB_MESSAGE,),
             offsets=index["offset"][rows], sizes=index["length"][rows],
             files=tuple(map(range_file, index.files)), numbers=index["file"][rows],
         )  # fmt: skip
@@ -495,9 +487,6 @@ def field_dims(fields: Sequence[FieldCube]) -> dict[str, int]:
     for each in fields:
         for dim, values in each.axes.items():
             values_of.setdefault(dim, set()).update(values.tolist())
-    levels = values_of.keys() - {"number", "time", "step"}
-    if len(levels) == 1:
-        values_of["level"] = values_of[next(iter(levels))]
     if values_of["number"] == {-1}:
         del values_of["number"]  # no message has one
     return {dim: len(values) for dim, values in values_of.items()}
