@@ -186,13 +186,6 @@ class SampleSpec:
                     f"expected {dtype.str} {shape}"
                 )
 
-    def are_rows(self, rows: Mapping[str, NDArray[Any]]) -> bool:
-        """Return whether each row of these arrays is an array of a sample as the spec says."""
-        return rows.keys() == self._by_name.keys() and all(
-            rows[name].shape[1:] == shape and rows[name].dtype == dtype
-            for name, shape, dtype in self._expected
-        )
-
     def to_dict(self) -> dict[str, Any]:
         """Return the spec as JSON-ready values."""
         return {"variables": [variable.to_dict() for variable in self.variables]}

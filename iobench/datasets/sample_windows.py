@@ -577,6 +577,8 @@ class SampleProducer:
     ) -> SampleStack:
         rows = take()
         if self._is_as_decoded:
+            first = {name: array[0] for name, array in rows.items()}
+            self._index.spec.check(first, where=f"{self._dataset.name} sample {numbers[0]}")
             with self._tally.timed("preprocess", sum(array.nbytes for array in rows.values())):
                 return self._finished(SampleStack(numbers, rows))
         where = chosen(self._index.where, numbers)
@@ -622,10 +624,6 @@ class SampleProducer:
         return self._finished(SampleStack(numbers, rows))
 
     def _finished(self, stack: SampleStack) -> SampleStack:
-        if not self._index.spec.are_rows(stack.rows):
-            first = {name: rows[0] for name, rows in stack.rows.items()}
-            where = f"{self._dataset.name} sample {stack.numbers[0]}"
-            self._index.spec.check(first, where=where)
         return stack if self._finish is None else self._finish(stack)
 
 

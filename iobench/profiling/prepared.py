@@ -176,7 +176,6 @@ def samples_of_source(source: Source) -> ProfiledSamples:
         "source_kind": source.index.provenance.get("kind"),
         "stand_in": source.stand_in,
         "tiny": source.tiny,
-        "files_hint": str(source.files[0].parent) if source.files else "",
     }
     return ProfiledSamples(
         index=source.index, published=dataset.published, facts=facts, source=source
@@ -205,7 +204,6 @@ def samples_of_stores(given: Sequence[ComparedStore], config: RunConfig) -> Prof
         "source_kind": None,
         "stand_in": bool(facts.get("stand_in", False)) or tiny or "scale" in request,
         "tiny": tiny,
-        "files_hint": str(store.path),
     }
     return ProfiledSamples(index=index, published=published, facts=known, numbers=manifest.samples)
 

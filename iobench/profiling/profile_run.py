@@ -387,7 +387,6 @@ class Settings(msgspec.Struct, frozen=True):
             "versions": package_versions(),
             "thread_settings": thread_settings(),
             "command": shlex.join(mask_words(config.command)),
-            "n_files": len(one.files),
             "files_nbytes": files_nbytes(one.files),
             "options": mask_values(config.options),
             "digests": config.digests,
