@@ -121,10 +121,11 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         yield HANDED if exposure.is_handed else JUDGEMENTS[verdict]
         if exposure.unjoined_ns is not None:
             between = units.duration(exposure.unjoined_ns)
-            blocked = units.duration(exposure.blocked_ns) if exposure.blocked_ns else "none"
+            blocked = units.duration(exposure.blocked_ns)
+            waits = f", at least {blocked} of it waits for other threads or processes"
             yield (
-                f"What its steps waited for is not known; of {between} between them, {blocked} are "
-                "waits for other threads or processes."
+                f"What its steps waited for is not known; {between} between them are in question"
+                f"{waits if exposure.blocked_ns else ''}."
             )
         return
     whole_ns = exposure.whole.wall_ns
@@ -144,7 +145,8 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
             f"{JUDGEMENTS[verdict]}: {OVER[window]} the training loop waits {share} of its time "
             f"for data{_blame(diagnosis)}."
         )
-        yield from _of_detailed(diagnosis)
+        if verdict is not Verdict.HIDDEN:
+            yield from _of_detailed(diagnosis)
         if diagnosis.top_alone_gains is False and verdict is not Verdict.HIDDEN:
             yield "No stage alone is the cause: the one waited for most, halved, saves nothing."
     cost, queued_ns = exposure.cpus, exposure.judged.exposed_ns.get(Kind.CPU_WAIT.spelled, 0)

@@ -46,6 +46,8 @@ FIRST_TRACED: Final = 4
 """Batch of a pass from which on a window may begin: past its fill."""
 WINDOW: Final = 50
 """Batches whose making is traced at once, at most: a trace takes memory, and time to be read."""
+WINDOW_NS: Final = 1_000_000_000
+"""What reading a trace may take; a next one is of fewer batches where it takes longer."""
 TRACED: Final = (
     "tf.data's threads: traced for {} batches of {}, placed within {} us; opaque for the others"
 )
@@ -87,7 +89,8 @@ class _KnownDataset:
         self.n_passes = 0  # Keras begins one more after each epoch
         self.epochs: list[int] = []  # of the windows that were traced
         self.n_traced = self.n_parted = self.uncertainty_ns = 0
-        self._due_ns = 0  # when the next window may begin
+        self._due_ns = 0  # when the next window may begin,
+        self.window = WINDOW  # and of how many batches it is
         self._said: dict[str, str] = {}
 
     def is_due(self, epoch: int, now_ns: int) -> bool:
@@ -98,6 +101,7 @@ class _KnownDataset:
     def traced(self, tracer: HostTracer, epoch: int, n_batches: int, spent_ns: int) -> None:
         """Note a window that is over, and that tracing it took so long of the training loop."""
         self._due_ns = tracer.recorder.clock.now_ns() + int(spent_ns / BUDGET_FRACTION)
+        self.window = max(1, min(WINDOW, self.window * WINDOW_NS // max(spent_ns, 1)))
         if tracer.failure:
             self.note_unseen(f"tf.data's threads: {tracer.failure}")
         elif tracer.waits:
@@ -226,7 +230,10 @@ class IteratorWatch:
             return
         began_ns = self.recording.clock.now_ns()
         if self._known.is_due(self.log.epoch, began_ns):
-            self._tracer, self._until = HostTracer(self.recording.recorder), self._n + WINDOW
+            self._tracer, self._until = (
+                HostTracer(self.recording.recorder),
+                self._n + self._known.window,
+            )
             self._tracer.start()
             self._took_time(began_ns)
             if self._tracer.failure:
