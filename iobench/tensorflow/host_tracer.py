@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import tensorflow as tf
 
@@ -43,9 +43,6 @@ def write_opaque(recorder: Recorder, wait: LoaderWait, epoch: int) -> None:
 class HostTracer:
     """Traces what TensorFlow's threads do; two calls of ours tell how far its clock is away."""
 
-    in_use: ClassVar[bool] = False
-    """Whether one of this process traces: TensorFlow has one profiler."""
-
     def __init__(self, recorder: Recorder) -> None:
         self.failure = ""
         self.uncertainty_ns = -1
@@ -74,7 +71,7 @@ class HostTracer:
         except (tf.errors.OpError, OSError, ImportError, AttributeError) as error:
             self._give_up(f"the host tracer did not start: {_in_short(error)}")
             return
-        self.running = HostTracer.in_use = True
+        self.running = True
         for owner, name in itertools.product(own, ("start", "stop")):
             self._patches.put(owner, name, self._giving_way)
         self._anchor()
@@ -84,7 +81,7 @@ class HostTracer:
         with self._ending:
             if not self.running:
                 return
-            self.running = HostTracer.in_use = False
+            self.running = False
             self._patches.take_back()
             self._anchor()
             try:

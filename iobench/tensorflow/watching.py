@@ -61,6 +61,8 @@ LOST: Final = "tf.data: {} waits inside compiled functions, more than are kept b
 _latest: IteratorWatch | None = None
 last_requested: IteratorWatch | None = None
 """The pass whose batch a loop of Python's got last."""
+_traced: IteratorWatch | None = None
+"""The pass whose window is open: TensorFlow has one profiler."""
 _ending: _Ending | None = None
 _watches: dict[int, IteratorWatch] = {}
 """By `iterator_key`: kept until what compiled functions waited for has been taken."""
@@ -96,7 +98,7 @@ class _KnownDataset:
     def is_due(self, epoch: int, now_ns: int) -> bool:
         """Tell whether to trace: the first epoch, another one, and what costs under 1 %."""
         is_second = len(self.epochs) == 1 and epoch != self.epochs[0]
-        return not HostTracer.in_use and (is_second or now_ns >= self._due_ns)
+        return _traced is None and (is_second or now_ns >= self._due_ns)
 
     def traced(self, tracer: HostTracer, epoch: int, n_batches: int, spent_ns: int) -> None:
         """Note a window that is over, and that tracing it took so long of the training loop."""
@@ -193,12 +195,12 @@ class IteratorWatch:
     def ended(self) -> None:
         """Note that there is no further batch."""
         self.log.end()
-        self._close_window()
+        self.close_window()
 
     def left(self) -> None:
         """Note that the iterator is gone, or the recording at its end. Idempotent."""
         self.log.leave()
-        self._close_window()
+        self.close_window()
 
     def _number_epoch(self) -> None:
         """Give the pass its number, now that it brings a batch; or the batch that of its epoch."""
@@ -208,7 +210,7 @@ class IteratorWatch:
             self._known.n_passes += 1
         if self.recording.epoch >= 0 and self.recording.pass_role == "training":
             if before >= 0 and self.recording.epoch != before:
-                self._close_window()
+                self.close_window()
             self.log.epoch = self.recording.epoch
 
     def _note(self, requested_ns: int, delivered_ns: int, number: int) -> None:
@@ -221,10 +223,11 @@ class IteratorWatch:
 
     def _move_window(self) -> None:
         """Begin, or end, a window of the tracer."""
+        global _traced
         self._n += 1
         if self._tracer is not None:
             if self._n >= self._until:
-                self._close_window()
+                self.close_window()
             return
         if self._n < FIRST_TRACED or self.recording.detail == "batch":
             return
@@ -234,16 +237,19 @@ class IteratorWatch:
                 HostTracer(self.recording.recorder),
                 self._n + self._known.window,
             )
+            _traced = self
             self._tracer.start()
             self._took_time(began_ns)
             if self._tracer.failure:
-                self._close_window()
+                self.close_window()
 
-    def _close_window(self) -> None:
+    def close_window(self) -> None:
         """End the window, and write what was seen in it. Idempotent."""
+        global _traced
         tracer, self._tracer = self._tracer, None
         if tracer is None:
             return
+        _traced = None
         began_ns = self.recording.clock.now_ns()
         n_traced = tracer.write(epoch=self.log.epoch, in_loop=self._in_loop)
         spent_ns = self.recording.clock.now_ns() - began_ns
@@ -267,6 +273,8 @@ def watch(dataset: Any, recording: Recording) -> IteratorWatch:
     if known is None or known.recording is not recording:
         known = _KnownDataset(recording, dataset, getattr(marked, NAME, None))
         setattr(holder, KNOWN, known)
+    if _traced is not None:  # a validation within a training
+        _traced.close_window()
     _latest = IteratorWatch(known)
     return _latest
 

@@ -218,6 +218,18 @@ def test_work_of_traced_batches_has_the_name_of_its_operation(tmp_path):
     assert "batches of epochs 0 and 1, placed" in " ".join(unseen_of(tmp_path / "run")[1])
 
 
+def test_a_validation_is_traced_beside_the_training(tmp_path):
+    with record(tmp_path / "run"):
+        train, check = instrument(sleeping()), instrument(sleeping())
+        for _ in range(2):
+            for number, _ in enumerate(train):
+                if number == N_BATCHES // 2:
+                    list(check)
+    (facts,) = read_process_facts(tmp_path / "run" / "processes")
+    for loader in facts.loaders:
+        assert "batches of epochs 0 and 1, placed" in " ".join(loader.unseen)
+
+
 def test_no_gain_is_predicted_and_what_is_not_seen_is_said(tmp_path, monkeypatch):
     rank = recorded(sleeping(calls=1), tmp_path / "run")
     (run,) = runs = recorded_runs(rank)
