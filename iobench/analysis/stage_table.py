@@ -111,7 +111,8 @@ def find_lanes(profile: RunData, loop: TrainingLoop) -> Lanes:
     main = (process == loop.process) & (spans["thread"] == loop.thread)
     waiting = is_one_of(kind, WAITING_KINDS)
     waited = main & _waited(spans, loop)
-    compute = is_one_of(kind, LOOP_KINDS) & ~(waited & (kind == Kind.BLOCKED))
+    is_wait = main & (kind == Kind.BLOCKED) & np.isin(spans["start_ns"], loop.waits["start_ns"])
+    compute = is_one_of(kind, LOOP_KINDS) & ~is_wait
     compute |= main & is_one_of(kind, MOVING_KINDS) & ~waited
     rounds = (kind == Kind.OTHER) & (spans["label"] == profile.string_number("round"))
     in_pool = ~main & ~waiting & (~compute | loading[process])

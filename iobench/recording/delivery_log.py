@@ -242,8 +242,11 @@ class DeliveryLog:
         self.leave()
 
     def abandon(self) -> None:
-        """End the round unless a batch is being waited for: its iterator is about to go."""
-        if not self._asking:
+        """End the round unless a batch is being waited for: its iterator is about to go.
+
+        In a fork it may go before anything else was told of the fork.
+        """
+        if not self._asking and not self.recording.in_fork:
             self.leave()
 
     def leave(self) -> None:

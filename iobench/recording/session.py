@@ -187,8 +187,8 @@ class Recording:
         global _current
         if self._joined is not None or not self._started or self._closed:
             return
-        if os.getpid() != self._pid:
-            return  # a fork of the training process that left the normal way
+        if self.in_fork:
+            return  # which left the normal way
         self._closed = True
         atexit.unregister(self.close)
         with self._lock:
@@ -220,6 +220,11 @@ class Recording:
         self.close(error)
 
     # -- what is recorded -----------------------------------------------------------------
+
+    @property
+    def in_fork(self) -> bool:
+        """Whether this is a fork of the process it belongs to; the system is asked."""
+        return os.getpid() != (self._joined or self)._pid
 
     @property
     def closed(self) -> bool:
@@ -296,7 +301,7 @@ class Recording:
 
     def write_facts(self) -> None:
         """Write the facts of this process; nothing in a fork of it."""
-        if os.getpid() != self._pid or self._facts_path is None:
+        if self.in_fork or self._facts_path is None:
             return
         with self._lock:
             began_ns, self._facts_late = self.clock.now_ns(), False

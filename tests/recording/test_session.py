@@ -120,6 +120,18 @@ def test_a_loader_inside_a_loader_is_work_of_the_outer_one_and_left_once(tmp_pat
     assert (len(waits_of(tmp_path / "run")), len(rounds_of(tmp_path / "run"))) == (1, 1)
 
 
+def test_a_pass_that_goes_in_a_fork_before_its_hooks_ran_is_not_ended(tmp_path, monkeypatch):
+    with recording(tmp_path / "run") as session:
+        log = DeliveryLog(session, session.add_loader("torch", "a", "b"))
+        log.ask()
+        log.deliver(session.next_batch())
+        with monkeypatch.context() as fork:
+            fork.setattr(os, "getpid", lambda: 1)
+            log.abandon()
+        assert not log.left
+    assert len(rounds_of(tmp_path / "run")) == 1
+
+
 def test_what_goes_on_when_the_recording_ends_is_ended_with_it(tmp_path):
     with recording(tmp_path / "run") as session:
         log = DeliveryLog(session, session.add_loader("torch", "a", "b"))
