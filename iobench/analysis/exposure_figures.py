@@ -26,6 +26,10 @@ LOADS: Final = ("initial_load", "stage_in", "train_wait", "validation_wait")
 NEARLY: Final = 0.95
 """Training processes that ran for this share of the longest one's time ran as long."""
 
+ITSELF: Final = "the loop itself"
+HANDED: Final = "threads or processes of the script"
+"""What brings a loop batches that asks no loader for them."""
+
 SATURATED: Final = 0.85
 """CPUs busy for more than so much of the time that the loop computes have no time left;"""
 WORTH_FRACTION: Final = 0.05
@@ -391,6 +395,11 @@ class Exposure(msgspec.Struct, frozen=True):
     def all_wall_ns(self) -> int:
         """The time of all batches, those of which there are sums only too."""
         return self.whole.wall_ns + (0 if self.summed is None else self.summed.wall_ns)
+
+    @property
+    def asks_loaders(self) -> bool:
+        """Whether loaders brought batches: not its own reads, or threads of the script."""
+        return any(each.name not in (ITSELF, HANDED) and each.n_batches for each in self.loaders)
 
     @property
     def loop_fraction(self) -> float | None:

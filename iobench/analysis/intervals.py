@@ -25,6 +25,7 @@ FEWEST_BLOCKS: Final = 2
 BLOCKS: Final = ((96, 8), (48, 6))
 """From so many steps on, so many blocks of them."""
 MOST_BLOCKS: Final = 8
+LONG_ENOUGH: Final = "48 steps in steady state, or four epochs after the first"
 FEWEST_EPOCHS: Final = 4
 """From so many epochs on each may be a block, however short."""
 FEWEST_ROUNDS: Final = 4

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from iobench.analysis.exposure_figures import HANDED, ITSELF
 from iobench.analysis.time_intervals import covered, groups
 from iobench.errors import ProfileError
 from iobench.recording.delivery_log import LOADER, RESUMED
@@ -49,7 +50,6 @@ ONLY: Final = -1
 LATEST: Final = int(np.iinfo(np.int64).max)
 OWN_PASS: Final = -2
 """Number of the loader that a loop is to itself, or that hands it batches without a loader."""
-HANDED: Final = "threads or processes of the script"
 READS: Final = READING_KINDS | MIXED_KINDS | {Kind.DECODE, Kind.LOCK}
 AROUND: Final = frozenset({Kind.WAIT, Kind.CHECKPOINT, Kind.STAGE_IN})
 """What is read in these is of theirs."""
@@ -129,7 +129,7 @@ def find_loop(profile: RunData, *, rank: int) -> TrainingLoop:
     blocked = steps[steps["kind"] == Kind.BLOCKED]
     blocked_ns = int((blocked["end_ns"] - blocked["start_ns"]).sum())
     if ((waits["flags"] != 0) & (waits["batch"] >= 0)).any():
-        facts = LoaderFacts(OWN_PASS, "", "", "the loop itself")
+        facts = LoaderFacts(OWN_PASS, "", "", ITSELF)
         waited = waits[np.isin(waits["start_ns"], blocked["start_ns"])]
         if 2 * (waited["end_ns"] - waited["start_ns"]).sum() > blocked_ns > 0:
             facts = replace(facts, name=HANDED, unreplayed=f"its batches are of {HANDED}")

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from iobench.analysis.intervals import Interval, StepSums, difference, quotient, step_sums
+from iobench.analysis.intervals import (
+    LONG_ENOUGH,
+    Interval,
+    StepSums,
+    difference,
+    quotient,
+    step_sums,
+)
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
 from iobench.findings.counts import (
@@ -45,7 +52,7 @@ TITLES: Final = {
 }
 DOUBTS: Final = {
     "interval_includes_limit": "the interval contains the limit; measure longer",
-    "short": "run more: expected 48 steps in steady state, or four epochs after the first",
+    "short": f"run more: expected {LONG_ENOUGH}",
     "lost": "spans were lost, so waits may be missing",
     "unknown": "some of what is expected is unknown",
 }

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from iobench.analysis.exposure_figures import job_of_ranks
 from iobench.analysis.intervals import (
-    BLOCKS,
     BUSY,
     EXPOSED,
+    LONG_ENOUGH,
     PARTS,
     StepSums,
     add_ranks,
@@ -321,7 +321,7 @@ def _pair_blocks(pair: PairComparison, name: str) -> Iterator[Block]:
             "machines. To compare fairly, let runs take turns: iobench profile --format a,b."
         )
     if 1 in pair.n_blocks:
-        yield Sentence(f"Too short for an interval; expected {BLOCKS[-1][0]} steps or more.")
+        yield Sentence(f"Too short for an interval; expected {LONG_ENOUGH}.")
 
 
 def _figure_row(figure: ComparedFigure) -> tuple[Cell, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import numpy as np
 
+from iobench.analysis.loop import OWN_PASS
 from iobench.errors import FileFormatError, MissingFileError, ProfileError
 from iobench.files.atomic import write_atomically
 from iobench.findings.batch_digests import delivered_samples
@@ -33,6 +34,7 @@ CALLS: Final = {"opens": Kind.OPEN, "reads": Kind.READ, "read_nbytes": Kind.READ
 """Work done for what is delivered: less of it for the same samples is an improvement."""
 SUMMED: Final = "samples too short to be timed individually were not all seen; use --detail sample"
 
+NO_LOADER: Final = "what is read without a loader is of no batch"
 FUSED: Final = "what samples are read with decodes in the same call"
 
 
@@ -109,6 +111,8 @@ def _amounts(run: RankRun, spans: NDArray[Any]) -> Iterator[tuple[str, NDArray[n
     yield "used_nbytes", of.nbytes[got], "the size of a batch was not recorded"
     spans = spans[np.isin(spans["batch"], of.batch[got]) & ((spans["flags"] & Flag.DETAIL) == 0)]
     summed = (spans["flags"] & Flag.SUMMED) != 0
+    if OWN_PASS in run.loop.loaders:
+        yield from ((name, np.array([-1]), NO_LOADER) for name in CALLS)
     is_part = bool((spans["flags"] & Flag.ESTIMATED).any())
     if is_part or (run.is_script and run.run_facts.detail == "auto" and summed.any()):
         yield from ((name, np.array([-1]), SUMMED) for name in CALLS)

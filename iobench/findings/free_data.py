@@ -42,7 +42,8 @@ def free_data_of(run: RankRun) -> FreeData | None:
     facts = run.about
     if facts.free_data:
         loaded = any(each.startswith(NOT_FREE) for known in run.own_facts for each in known.unseen)
-        return FreeData(None, None, None if loaded else steps_per_s(run.exposure))
+        known = run.exposure.asks_loaders and not loaded
+        return FreeData(None, None, steps_per_s(run.exposure) if known else None)
     if facts.free_steps_per_s is None:
         return None
     return predicted_free(run.exposure, facts.free_steps_per_s)

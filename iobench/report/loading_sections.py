@@ -114,7 +114,7 @@ def _key_figures(report: RunReport) -> Iterator[KeyFigure]:
     if window.samples_per_s is not None:
         yield KeyFigure("Throughput", Quantity(window.samples_per_s, "samples/s"), rate)
     free = getattr(report.figures.get("replay"), "free_data", None)
-    if free is not None:
+    if free is not None and free.obtained_steps_per_s is not None:
         obtained = Quantity(free.obtained_steps_per_s, "ratio")
         yield KeyFigure("If data were free", obtained, free.words)
     if exposure.has_compute:

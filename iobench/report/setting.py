@@ -172,7 +172,9 @@ def unseen(report: RunReport) -> tuple[str, ...]:
 def _warnings(report: RunReport) -> Iterator[str]:
     exposure = report.exposure
     loaded = any(each.startswith(NOT_FREE) for each in unseen(report))
-    if report.facts.free_data and not loaded:
+    if report.facts.free_data and not exposure.asks_loaders:
+        yield "Data were not free: no loader that iobench knows brought them."
+    elif report.facts.free_data and not loaded:
         yield (
             f"Data were free: loaders handed on their first {KEPT} batches again and again. What "
             "the script prints of its results is of no use."

@@ -46,7 +46,8 @@ def _arm(command: Sequence[str], folder: Path, options: Sequence[str] = ()) -> A
         code = _run([*words, "--", *command])
         if code:
             raise TrialError(f"{shlex.join(command)}: expected exit code 0, got {code}")
-        rates = [steps_per_s(rank.exposure) for each in open_runs(path) for rank in each]
+        exposures = [rank.exposure for each in open_runs(path) for rank in each]
+        rates = [steps_per_s(each) for each in exposures if each.asks_loaders]
         known = [rate for rate in rates if rate]
         if not known:
             raise TrialError(f"{shlex.join(command)}: no loader delivered a batch to time")

@@ -76,8 +76,15 @@ def test_a_command_that_was_not_recorded_has_no_other_verdict(why):
 
 
 def test_data_that_were_loaded_as_usual_are_not_said_to_be_free():
-    for unseen, is_known in (([], True), (["free data: Stream has no length"], False)):
-        run = serial({**SCRIPT, "free_data": True})
+    reads = SketchedRun(SCRIPT)  # without a loader
+    for step in range(4):
+        reads.work(CONSUMER, 20 * step, {Kind.READ: 9, Kind.STEP: 9})
+    for run, unseen, is_known in (
+        (serial(SCRIPT), [], True),
+        (serial(SCRIPT), ["free data: Stream has no length"], False),
+        (reads, [], False),
+    ):
+        run.config["free_data"] = True
         run.facts = {"unseen": unseen}
         document = report_document([run.open()])
         (found,) = document.figures()["runs"]

@@ -16,7 +16,7 @@ from iobench.findings.check import conclude
 from iobench.findings.counts import Counts, compare_counts, counts_of, read_counts
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from tests.support.sketched_runs import CONSUMER
+from tests.support.sketched_runs import CONSUMER, SketchedRun
 
 PASSED, ERROR, REGRESSION, OPEN = 0, 1, 3, 4
 MACHINE = {"host": "one", "cpus": 2, "cpu_model": "Some CPU", "system": "Linux 6.1"}
@@ -61,6 +61,15 @@ def test_what_is_read_and_decoded_in_one_call_is_unknown_and_not_0(make_run):
     found = counts_of(Run(make_run(n_batches=10, extra=fused)))
     assert (found.exact["reads"], found.exact["read_nbytes"]) == (None, None)
     assert found.unknown["reads"] == "what samples are read with decodes in the same call"
+
+
+def test_what_a_loop_reads_by_itself_is_unknown_and_not_0():
+    run = SketchedRun(kind="script")
+    for step in range(4):
+        run.work(CONSUMER, 20 * step, {Kind.READ: 9, Kind.STEP: 9})
+    found = counts_of(run.open())
+    assert (found.exact["batches"], found.exact["reads"]) == (4, None)
+    assert found.unknown["reads"] == "what is read without a loader is of no batch"
 
 
 def test_calls_that_are_sums_are_counted(make_run):
