@@ -7,11 +7,11 @@ from pathlib import Path
 
 import eccodes
 import h5py
-import msgspec
 import netCDF4
 import numpy as np
 import pytest
 
+from iobench.datasets import StandIn
 from iobench.registry import find_dataset
 
 REAL = Path(__file__).parents[1] / "data/maelstrom-yr/air_temperature/5GB/20200301T03Z.nc"
@@ -61,11 +61,8 @@ def test_yr_has_names_units_and_coordinates_of_the_real_crop(prepared):
 
 def test_messages_of_ens10_have_the_real_headers(tmp_path):
     dataset = find_dataset("maelstrom-ens10")
-    default = dataset.stand_in(scale=None, tiny=False, seed=0)
-    dataset.write(
-        msgspec.structs.replace(default, years=(2016,), n_members=1), {"date": "0101"},
-        tmp_path / "output",
-    )  # fmt: skip
+    plan = StandIn(seed=0, keys=(), n_steps=1, lengths={"number": 1})
+    dataset.write(plan, {"date": "0101"}, tmp_path / "output")
     assert (tmp_path / "output").stat().st_size == 11 * 519948
     expected = {
         "edition": 1, "centre": 98, "class": "od", "type": "pf", "stream": "enfo",

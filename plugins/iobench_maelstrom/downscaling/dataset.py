@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from iobench.datasets import (
     Axis,
@@ -20,6 +21,7 @@ from iobench.datasets import (
     Recipe,
     RecipeVariable,
     Split,
+    recipe_variables,
 )
 from iobench.errors import OptionError
 from iobench_maelstrom.climetlab_plugin import PluginFiles
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap5"
 HOME_PAGE = "https://git.ecmwf.int/projects/MLFET/repos/maelstrom-downscaling-ap5"
 MONTHS_TEXT = "Months as upstream, YYYY-MM-DD or YYYY-MM, separated by commas; all required."
+SCORED: dict[str, Any] = {"dtype": "f8", "zscore": "all"}
 SUMMER, WHOLE_YEAR = range(4, 10), range(1, 13)
 
 
@@ -39,14 +42,9 @@ def months_of(years: Iterable[int], months: Iterable[int]) -> tuple[str, ...]:
     return tuple(f"{year}-{month:02}" for year in years for month in of_year)
 
 
-def months_option(known: Sequence[str]) -> Option:
-    """Return the option of months: a comma list of ``YYYY-MM`` or, as upstream, ``YYYY-MM-DD``."""
-    return Option("months", MONTHS_TEXT, (), known, many=True, parse=month_of)
-
-
-def month_of(text: str) -> str:
-    """Return the month of a day, or of a month."""
-    return re.sub(r"^(\d{4}-\d\d)-\d\d$", r"\1", text)
+def months_key(known: Sequence[str]) -> Key:
+    """Return the key of months: ``YYYY-MM`` or, as upstream, ``YYYY-MM-DD``."""
+    return Key("months", known, MONTHS_TEXT, partial(re.sub, r"^(\d{4}-\d\d)-\d\d$", r"\1"))
 
 
 class Downscaling(PluginFiles, Recipe):
@@ -67,7 +65,7 @@ class DownscalingTier1(Downscaling):
     name = "maelstrom-downscaling-tier1"
     title = "2 m temperature downscaled, tier 1: IFS, 00 and 12 UTC (MAELSTROM A5)"
     url = f"{BUCKET_URL}/tier-1/downscaling_tier1_{{months}}.nc"
-    keys = (Key("months", months_of(range(2016, 2021), SUMMER)),)
+    keys = (months_key(months_of(range(2016, 2021), SUMMER)),)
     axes = (
         Axis("time"),
         Axis("lat", 96, 54.5, -0.1, "degrees_north"),
@@ -92,7 +90,6 @@ class DownscalingTier1(Downscaling):
         Split("validation", months_of((2020,), (5, 7, 8))),
         Split("test", months_of((2020,), (4, 6, 9))),
     )
-    options = (months_option(keys[0].values),)
     step_hours = 12
     tiny = ("2019-04", "2020-04", "2020-05")
     tiny_steps = 0
@@ -113,30 +110,32 @@ def _tier2_inputs(*left_out: str) -> tuple[str, ...]:
     return ("hsurf_tar", *(each.name for each in TIER2_FIELDS if each.name not in without))
 
 
-TIER2_FIELDS = tuple(
-    RecipeVariable(
-        name, units, low, high, dtype="f8", is_static=is_static, zscore="all", noise=noise
-    )
-    for name, units, low, high, is_static, noise in (
-        ("t2m_in", "K", 248.0, 312.0, False, 0.88),
-        ("t137_in", "K", 248.0, 312.0, False, 0.88),
-        ("t135_in", "K", 248.0, 311.0, False, 0.88),
-        ("t131_in", "K", 247.0, 310.0, False, 0.88),
-        ("t127_in", "K", 246.0, 308.0, False, 0.87),
-        ("t122_in", "K", 244.0, 304.0, False, 0.87),
-        ("t115_in", "K", 238.0, 296.0, False, 0.89),
-        ("sp_in", "Pa", 82_000.0, 104_000.0, False, 0.89),
-        ("slhf_in", "J m-2", -1.5e6, 2.0e5, False, 0.86),
-        ("sshf_in", "J m-2", -1.2e6, 4.0e5, False, 0.86),
-        ("u10_in", "m s-1", -18.0, 18.0, False, 0.88),
-        ("v10_in", "m s-1", -18.0, 18.0, False, 0.88),
-        ("blh_in", "m", 15.0, 3_000.0, False, 0.88),
-        ("z_in", "m", -10.0, 2_600.0, True, 0.88),
-        ("lsm_in", "1", 0.0, 1.0, True, 0.02),
-        ("fr_land_tar", "1", 0.0, 1.0, True, 0.04),
-        ("t_2m_tar", "K", 246.0, 314.0, False, 0.88),
-        ("hsurf_tar", "m", -10.0, 3_600.0, True, 0.9),
-    )
+TIER2_FIELDS = (
+    *recipe_variables(
+        ("t2m_in", "K", 248.0, 312.0, 0.88),
+        ("t137_in", "K", 248.0, 312.0, 0.88),
+        ("t135_in", "K", 248.0, 311.0, 0.88),
+        ("t131_in", "K", 247.0, 310.0, 0.88),
+        ("t127_in", "K", 246.0, 308.0, 0.87),
+        ("t122_in", "K", 244.0, 304.0, 0.87),
+        ("t115_in", "K", 238.0, 296.0, 0.89),
+        ("sp_in", "Pa", 82_000.0, 104_000.0, 0.89),
+        ("slhf_in", "J m-2", -1.5e6, 2.0e5, 0.86),
+        ("sshf_in", "J m-2", -1.2e6, 4.0e5, 0.86),
+        ("u10_in", "m s-1", -18.0, 18.0, 0.88),
+        ("v10_in", "m s-1", -18.0, 18.0, 0.88),
+        ("blh_in", "m", 15.0, 3_000.0, 0.88),
+        **SCORED,
+    ),
+    *recipe_variables(
+        ("z_in", "m", -10.0, 2_600.0, 0.88),
+        ("lsm_in", "1", 0.0, 1.0, 0.02),
+        ("fr_land_tar", "1", 0.0, 1.0, 0.04),
+        **SCORED,
+        is_static=True,
+    ),
+    *recipe_variables(("t_2m_tar", "K", 246.0, 314.0, 0.88), **SCORED),
+    *recipe_variables(("hsurf_tar", "m", -10.0, 3_600.0, 0.9), **SCORED, is_static=True),
 )
 TIER2_TARGETS = ("t_2m_tar", "hsurf_tar")
 VARIANTS = {
@@ -152,7 +151,7 @@ class DownscalingTier2(Downscaling):
     name = "maelstrom-downscaling-tier2"
     title = "2 m temperature downscaled, tier 2: ERA5 to COSMO-REA6, hourly (MAELSTROM A5)"
     url = f"{BUCKET_URL}/tier-2/downscaling_tier2_{{months}}.nc"
-    keys = (Key("months", months_of(range(1995, 2019), WHOLE_YEAR)),)
+    keys = (months_key(months_of(range(1995, 2019), WHOLE_YEAR)),)
     axes = (
         Axis("time"),
         Axis("rlat", 96, -5.0, 0.055, "degrees"),
@@ -165,7 +164,6 @@ class DownscalingTier2(Downscaling):
         Split("test", months_of((2018,), WHOLE_YEAR)),
     )
     options = (
-        months_option(keys[0].values),
         Option(
             "variant",
             "benchmark_t2m: 16 channels, with the land masks and without t137_in; published: the "

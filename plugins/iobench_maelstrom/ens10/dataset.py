@@ -5,6 +5,7 @@ Mean and deviation over ten members of eleven surface variables, or seven at a l
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,8 @@ from iobench.datasets import (
     Option,
     PluginCall,
     PublishedStep,
-    Raw,
     SampleIndex,
     VariablePart,
-    array_for_one_sample,
     describe_grid,
     file_times,
     index_grib,
@@ -38,6 +37,7 @@ from iobench.datasets import (
     only_variables,
     range_file,
     read_extents,
+    spread,
     whole_variable,
 )
 from iobench.errors import FileFormatError, MissingFileError, OptionError
@@ -45,15 +45,16 @@ from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.climetlab_plugin import PluginFiles
 from iobench_maelstrom.ens10 import files as archive
 from iobench_maelstrom.ens10.point_statistics import (
-    PointStatistics,
+    SPREAD,
     keep_statistics,
+    mapped,
     member_moments,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import GribIndex
+    from iobench.datasets import GribIndex, StandIn
 
 NORTH_TO_SOUTH = 0
 """GRIB's scanning mode of rows from north to south, each from west to east."""
@@ -94,20 +95,20 @@ class Ens10(PluginFiles, ChunkedSamples):
 
     example = "date=0101,0104"
     name = "maelstrom-ens10"
-    keys = (Key("date", archive.ALL_DATES),)
+    keys = (
+        Key(
+            "date", archive.ALL_DATES,
+            "Start dates as upstream, MMDD or YYYYMMDD (the year is ignored), separated by commas. "
+            "By default all whose files are found.",
+            archive.start_date,
+        ),
+    )  # fmt: skip
+    tiny, tiny_steps = archive.ALL_DATES[:2], len(archive.DEFAULT_YEARS)
+    ordinary_steps = len(archive.DEFAULT_YEARS)
     terms_of_use = archive.TERMS
     citation = archive.CITATION
     synthesis_version = archive.STAND_IN_VERSION
     options = (
-        Option(
-            "date",
-            "Start dates as upstream, MMDD or YYYYMMDD (the year is ignored), separated by commas. "
-            "By default all whose files are found.",
-            (),
-            archive.ALL_DATES,
-            many=True,
-            parse=archive.start_date,
-        ),
         Option(
             "dtype", "Surface fields, or those at a pressure level.", "sfc", tuple(archive.TASKS)
         ),
@@ -118,8 +119,6 @@ class Ens10(PluginFiles, ChunkedSamples):
             values=tuple(target for targets in archive.TASKS.values() for target in targets),
         ),
     )
-
-    _statistics: PointStatistics
 
     def __init__(self, **options: str) -> None:
         ChunkedSamples.__init__(self)
@@ -136,7 +135,10 @@ class Ens10(PluginFiles, ChunkedSamples):
         fields = f"fields at {level} hPa" if level else "surface fields"
         self.title = f"ENS-10 ensemble forecasts, {fields} at step 48 h (MAELSTROM A4)"
         self.published = PUBLISHED_PL if level else PUBLISHED
+        # A date's file of pressure levels is larger by 14 to 11.
+        self.ordinary = spread(archive.ALL_DATES, 4 if level else 12)
         self.starts: tuple[str, ...] = ()  # ``YYYYMMDD``, ascending
+        self.statistics = Path()  # see `point_statistics`
 
     @property
     def stand_in_name(self) -> str:
@@ -151,11 +153,10 @@ class Ens10(PluginFiles, ChunkedSamples):
         paths = super().files(locator)
         if not self.has_target:
             return paths
-        url = self.task.target_url
-        target = locator.find([url])[0]
+        target = locator.find([self.task.target_url])[0]
         if target is None:
             raise MissingFileError(
-                f"{self.name}: the target era5/{url.rpartition('/')[2]} was not found in "
+                f"{self.name}: the target era5/{self.task.target_file} was not found in "
                 f"{locator.searched()}; it holds ERA5's {self.task.target} on the forecasts' grid "
                 f"at start + {archive.LEAD_HOURS} h (Climate Data Store): put it there"
                 f"{self.task.or_without}"
@@ -178,7 +179,7 @@ class Ens10(PluginFiles, ChunkedSamples):
         self.keep_files(opened, ("time",))
         where: list[Where] = [(0, number, row) for number, row in enumerate(rows)]
         name = f"ens10-{self.task.target}"
-        self._statistics = keep_statistics(name, self.members_of, where, index.files, locator)
+        self.statistics = keep_statistics(name, self.members_of, where, index.files, locator)
         grid, channels = ("latitude", "longitude"), self.task.channels
         inputs = (len(channels), *shape)
         variables = [Variable("inputs", inputs, "<f4", ("channel", *grid), "1", channels=channels)]
@@ -209,7 +210,11 @@ class Ens10(PluginFiles, ChunkedSamples):
                 "members": members,
                 "starts": list(self.starts),
                 "target": f"ERA5 {self.task.target} at start + 48 h" if self.has_target else "none",
-                "normalisation": self._statistics.facts(),
+                "normalisation": {
+                    "formula": f"(x - mean) / (std + {SPREAD})",
+                    "over": "samples, per channel and grid point, ddof 0",
+                    "sha256": hashlib.sha256(mapped(self.statistics).data).hexdigest(),
+                },
                 "stand_in": locator.stand_in,
             },
             meteorology=SampleLabels(("time",), (*known, lead, *points)),
@@ -226,15 +231,6 @@ class Ens10(PluginFiles, ChunkedSamples):
             slabs.append(Hyperslab(variable, {"time": row}, 1, "target", of_all=True))
         return slabs
 
-    def decode(self, raw: Raw, where: Where, out: Arrays | None = None) -> Arrays:
-        """Return these arrays, those of the variables in one piece of memory."""
-        fields = self.opened[0].variables
-        first = fields[self.task.fields[0].name]
-        pairs = zip(first.dims, first.shape, strict=True)
-        shape = len(fields), *(1 if dim == "time" else length for dim, length in pairs)
-        memory = array_for_one_sample(shape, np.float32)
-        return super().decode(raw, where, dict(zip(fields, memory, strict=True)))
-
     def members_of(self, where: Where) -> NDArray[np.float32]:
         """Return the members of each variable, shape (variable, member, point)."""
         arrays = self.decode(self.read(where), where)
@@ -244,7 +240,7 @@ class Ens10(PluginFiles, ChunkedSamples):
     def preprocess(self, arrays: Arrays, where: Where) -> Sample:
         """Return ``inputs``, normalised mean and deviation by channel, and the target."""
         shape = arrays[self.task.fields[0].name].shape[-2:]
-        mean, divisor = self._statistics.mean_and_divisor
+        mean, divisor = mapped(self.statistics)
         inputs = np.empty((2 * len(self.task.fields), shape[0] * shape[1]), dtype=np.float32)
         for number, variable in enumerate(self.task.fields):
             pair = slice(2 * number, 2 * number + 2)
@@ -291,15 +287,12 @@ class Ens10(PluginFiles, ChunkedSamples):
         dtype = self.task.dtype
         return [self.call({"date": key["date"], "dtype": dtype}, [key]) for key in keys]
 
-    def stand_in(self, *, scale: float | None, tiny: bool, seed: int) -> archive.Ensemble:
-        return archive.plan_of_size(self.task.dtype, scale=scale, tiny=tiny, seed=seed)
-
-    def stand_in_urls(self, plan: Any) -> dict[str, Callable[[Path], None]]:
+    def stand_in_urls(self, plan: StandIn) -> dict[str, Callable[[Path], None]]:
         tasks = dict.fromkeys(archive.TASKS[self.task.dtype].values())
         targets = {each.target_url: archive.target_contents(plan, each).write for each in tasks}
         return {**targets, **super().stand_in_urls(plan)}
 
-    def write(self, plan: Any, key: FileKey, path: Path) -> None:
+    def write(self, plan: StandIn, key: FileKey, path: Path) -> None:
         archive.write_forecasts(plan, self.task.dtype, key["date"], path)
 
 

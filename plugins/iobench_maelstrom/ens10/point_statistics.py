@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets import run_jobs
-from iobench.errors import StorageError
 from iobench.stores import make_item, merge_means, write_atomically
 
 if TYPE_CHECKING:
@@ -51,29 +50,11 @@ def member_moments(fields: NDArray[np.float32], out: NDArray[np.float32]) -> Non
         np.sqrt(spread, out=spread)
 
 
-class PointStatistics:
-    """Statistics in a file, which every process maps for itself."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[type[PointStatistics], tuple[Path]]:
-        return PointStatistics, (self.path,)
-
-    @functools.cached_property
-    def mean_and_divisor(self) -> NDArray[np.float32]:
-        """Both, (2, channels, points)."""
-        both: NDArray[np.float32] = np.load(self.path, mmap_mode="r")
-        return both
-
-    def facts(self) -> dict[str, str]:
-        """Return what the statistics are, for the provenance of stores."""
-        content = np.ascontiguousarray(self.mean_and_divisor).data
-        return {
-            "formula": f"(x - mean) / (std + {SPREAD})",
-            "over": "samples, per channel and grid point, ddof 0",
-            "sha256": hashlib.sha256(content).hexdigest(),
-        }
+@functools.lru_cache(maxsize=8)
+def mapped(path: Path) -> NDArray[np.float32]:
+    """Return mean and divisor, (2, channels, points), of a file that `keep_statistics` wrote."""
+    both: NDArray[np.float32] = np.load(path, mmap_mode="r")
+    return both
 
 
 def keep_statistics(
@@ -82,8 +63,8 @@ def keep_statistics(
     samples: Sequence[Where],
     files: Sequence[Path],
     locator: Locator,
-) -> PointStatistics:
-    """Return the statistics over samples, computed where none are kept of them and ``files``."""
+) -> Path:
+    """Return the file of statistics over samples, made where none is kept of them and ``files``."""
     states = [(path.name, path.stat()) for path in files]
     about = {
         "version": NORMALISATION_VERSION,
@@ -95,23 +76,17 @@ def keep_statistics(
     }
     key = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:24]
     path = locator.cache_dir / f"{name}-normalisation-{key}.npy"
-    statistics = PointStatistics(path)
+    mapped.cache_clear()
     try:
-        _ = statistics.mean_and_divisor
+        mapped(path)
     except (OSError, ValueError, EOFError):  # none, or a damaged one
         count, mean, squares = _moments(members, samples, locator)
         content = io.BytesIO()
         both = np.stack([mean, np.sqrt(squares / count) + SPREAD])
         np.save(content, both.astype(np.float32))
-        try:
-            make_item(locator.cache_dir, kind="index", title="indexes of source files")
-            write_atomically(path, content.getvalue())
-        except StorageError as error:
-            raise StorageError(
-                f"the normalisation of {len(samples)} samples cannot be kept: {error}; give "
-                "--store-dir"
-            ) from error
-    return statistics
+        make_item(locator.cache_dir, kind="index", title="indexes of source files")
+        write_atomically(path, content.getvalue())
+    return path
 
 
 def _moments(members: Members, samples: Sequence[Where], locator: Locator) -> tuple[int, Any, Any]:
