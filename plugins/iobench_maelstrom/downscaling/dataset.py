@@ -184,8 +184,8 @@ class DownscalingTier2(Downscaling):
         sample_nbytes=(16 + 2) * 96 * 120 * 4,
         tables={
             "D2.3, A5, TensorFlow, batches of 192": {
-                "batch": (0.17573, 0.19720, 0.20007, 39.25604, 0.09329),
-            },
+                "batch": (0.17573, 0.19720, 0.20007, 39.25604, 0.09329)
+            }
         },
     )
     tiny = ("2016-01", "2017-01", "2018-01")

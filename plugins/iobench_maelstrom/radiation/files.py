@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.datasets import FileKey, Option, PublishedStep, RecipeVariable, Smooth, StandIn
+from iobench.datasets import (
+    FileKey,
+    Option,
+    PublishedStep,
+    RecipeVariable,
+    Smooth,
+    StandIn,
+    recipe_variables,
+)
 from iobench.errors import OptionError
 from iobench_maelstrom.climetlab_plugin import PluginFiles
 
@@ -29,16 +37,9 @@ LENGTHS = {
 """Of the dimensions of a column, in the order of the samples; a file may hold another one."""
 
 
-def _fields(
-    dims: tuple[str, ...], *rows: tuple[str, str, float, float, float]
-) -> tuple[RecipeVariable, ...]:
-    """Return variables of a column: name, units, bounds, and a stand-in's noise."""
-    return tuple(RecipeVariable(*row[:4], dims=dims, noise=row[4]) for row in rows)
-
-
+_LEVEL, _HALF_LEVEL = ("level",), ("half_level",)
 ON_LEVELS = (
-    *_fields(
-        ("level",),
+    *recipe_variables(
         ("q", "kg kg-1", 0.0, 3.0285e-2, 0.72),
         ("o3_mmr", "kg kg-1", 0.0, 1.7511e-5, 0.71),
         ("co2_vmr", "mol mol-1", 0.0004088, 4.2584e-4, 0.66),
@@ -50,38 +51,31 @@ ON_LEVELS = (
         ("hcfc22_vmr", "mol mol-1", 0.0, 0.0, 0.0),
         ("ccl4_vmr", "mol mol-1", 0.0, 0.0, 0.0),
         ("cloud_fraction", "1", 0.0, 1.0, 0.09),
+        dims=_LEVEL,
     ),
-    *_fields(("level", "aerosol_type"), ("aerosol_mmr", "kg kg-1", 0.0, 5.0795e-7, 0.73)),
-    *_fields(
-        ("level",),
+    RecipeVariable("aerosol_mmr", "kg kg-1", 0.0, 5.0795e-7, ("level", "aerosol_type"), noise=0.73),
+    *recipe_variables(
         ("q_liquid", "kg kg-1", 0.0, 4.3274e-3, 0.0004),
         ("q_ice", "kg kg-1", 0.0, 1.2222e-2, 0.009),
         ("re_liquid", "m", 9e-06, 3.0e-5, 0.68),
         ("re_ice", "m", 3e-05, 1.0068e-4, 0.67),
+        dims=_LEVEL,
     ),
 )
 SCALARS = (
-    *_fields(
-        (),
-        ("skin_temperature", "K", 220.0, 344.121, 0.66),
-        ("cos_solar_zenith_angle", "1", 0.0, 0.9976, 0.44),
-    ),
-    *_fields(
-        ("sw_albedo_band",),
-        ("sw_albedo", "1", 0.0, 1.0, 0.75),
-        ("sw_albedo_direct", "1", 0.0, 1.0, 0.75),
-    ),
-    *_fields(("lw_emissivity_band",), ("lw_emissivity", "1", 0.9, 1.0, 0.72)),
-    *_fields((), ("solar_irradiance", "W m-2", 1314.0, 1407.193, 0.8)),
+    RecipeVariable("skin_temperature", "K", 220.0, 344.121, noise=0.66),
+    RecipeVariable("cos_solar_zenith_angle", "1", 0.0, 0.9976, noise=0.44),
+    RecipeVariable("sw_albedo", "1", 0.0, 1.0, ("sw_albedo_band",), noise=0.75),
+    RecipeVariable("sw_albedo_direct", "1", 0.0, 1.0, ("sw_albedo_band",), noise=0.75),
+    RecipeVariable("lw_emissivity", "1", 0.9, 1.0, ("lw_emissivity_band",), noise=0.72),
+    RecipeVariable("solar_irradiance", "W m-2", 1314.0, 1407.193, noise=0.8),
 )
+PRESSURE = RecipeVariable("pressure_hl", "Pa", 0.0, 107193.5, _HALF_LEVEL, noise=0.9)
 _INPUTS = (
     *ON_LEVELS,
-    *_fields(
-        ("half_level",),
-        ("temperature_hl", "K", 190.0, 330.898, 0.62),
-        ("pressure_hl", "Pa", 0.0, 107193.5, 0.9),
-    ),
-    *_fields(("level_interface",), ("overlap_param", "1", 0.0, 0.9932, 0.63)),
+    RecipeVariable("temperature_hl", "K", 190.0, 330.898, _HALF_LEVEL, noise=0.62),
+    PRESSURE,
+    RecipeVariable("overlap_param", "1", 0.0, 0.9932, ("level_interface",), noise=0.63),
     *SCALARS,
 )
 INPUTS = {each.name: each for each in _INPUTS}
@@ -90,15 +84,14 @@ POSITIONS = {
     "lat": RecipeVariable("lat", "degrees_north", -90.0, 90.0, noise=0.72),
     "lon": RecipeVariable("lon", "degrees_east", 0.0, 360.0, noise=0.7),
 }
-_FLUXES = _fields(
-    ("half_level",),
+_FLUXES = recipe_variables(
     ("flux_dn_sw", "W m-2", 0.0, 1407.0, 0.44),
     ("flux_up_sw", "W m-2", 0.0, 900.0, 0.41),
     ("flux_dn_lw", "W m-2", 0.0, 450.0, 0.67),
     ("flux_up_lw", "W m-2", 200.0, 500.0, 0.67),
+    dims=_HALF_LEVEL,
 )
 FLUXES = {each.name: each for each in _FLUXES}
-PRESSURE = INPUTS["pressure_hl"]
 SHARED = "solar_irradiance"
 """The variable that all columns of a file share; upstream broadcasts it."""
 
@@ -119,11 +112,6 @@ def _channels(dims: int) -> tuple[str, ...]:
 
 
 SCALAR_CHANNELS, COLUMN_CHANNELS = _channels(0), _channels(1)
-COLUMN_PLACES: dict[str, int | slice] = {
-    each.name: COLUMN_CHANNELS.index(each.name) for each in ON_LEVELS if len(each.dims) == 1
-}
-_FIRST = COLUMN_CHANNELS.index("aerosol_mmr_0")
-COLUMN_PLACES["aerosol_mmr"] = slice(_FIRST, _FIRST + LENGTHS["aerosol_type"])
 N_LEVELS, N_HALF_LEVELS = LENGTHS["level"], LENGTHS["half_level"]
 GROUPS = {
     "sca_inputs": (("channel",), (len(SCALAR_CHANNELS),)),
@@ -146,18 +134,14 @@ CHANNELS = {
 
 
 def group_inputs(columns: Mapping[str, Values]) -> dict[str, Values]:
-    """Return the five groups of inputs."""
-    scalars = [
-        columns[each.name] if each.dims else columns[each.name][..., None] for each in SCALARS
-    ]
-    leading = columns["skin_temperature"].shape
-    inputs = np.empty((*leading, N_LEVELS, len(COLUMN_CHANNELS)), dtype=np.float32)
-    for name, place in COLUMN_PLACES.items():
-        inputs[..., place] = columns[name]
+    """Return the five groups of inputs of a column."""
+    scalars = [np.atleast_1d(columns[each.name]) for each in SCALARS]
+    # Channels last: arrays of a level have one, the aerosols one for each type.
+    levels = [columns[each.name].reshape(N_LEVELS, -1) for each in ON_LEVELS]
     pressure = columns["pressure_hl"]
     return {
-        "sca_inputs": np.concatenate(scalars, axis=-1),
-        "col_inputs": inputs,
+        "sca_inputs": np.concatenate(scalars),
+        "col_inputs": np.concatenate(levels, axis=-1),
         "hl_inputs": np.stack([columns["temperature_hl"], pressure], axis=-1),
         "pressure_hl": pressure[..., None],
         "inter_inputs": columns["overlap_param"][..., None],
@@ -211,11 +195,7 @@ class RadiationFiles(PluginFiles):
             "MAELSTROM D2.3, A3: CNN + self-attention, TensorFlow 2.9.1, one A100 40 GB; the whole "
             "step, in which I/O was not measured separately: at most"
         ),
-        tables={
-            "D2.3, A3, TensorFlow": {
-                "batch": (0.02241, 0.04203, 0.04195, 5.69129, 0.01004),
-            },
-        },
+        tables={"D2.3, A3, TensorFlow": {"batch": (0.02241, 0.04203, 0.04195, 5.69129, 0.01004)}},
     )
     terms_of_use = (
         "By downloading data from this dataset, you agree to the terms and conditions defined at "

@@ -155,9 +155,7 @@ class Yr(PluginFiles, Recipe):
         "(forward and backward in one, with I/O that was not separated: at most)",
         sample_nbytes=256 * 256 * (len(archive.CHANNELS) + 1) * 4,
         tables={
-            "D2.3 table 1, TensorFlow": {
-                "batch": (0.09784, 0.40341, 0.11701, 41.52411, 2.31171),
-            },
+            "D2.3 table 1, TensorFlow": {"batch": (0.09784, 0.40341, 0.11701, 41.52411, 2.31171)}
         },
     )
     terms_of_use = archive.TERMS_OF_USE
