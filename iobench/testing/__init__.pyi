@@ -1,5 +1,4 @@
 from iobench.testing.datasets import DatasetTests as DatasetTests
-from iobench.testing.datasets import MadeUpDataset as MadeUpDataset
 from iobench.testing.fake_clock import FakeClock as FakeClock
 from iobench.testing.findings import FindingTests as FindingTests
 from iobench.testing.loaders import LoaderTests as LoaderTests

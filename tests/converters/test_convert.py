@@ -29,8 +29,9 @@ from iobench.stores.finished_store import open_store
 from iobench.stores.plan import StoreRequest
 from iobench.stores.shard_writer import ShardPlan
 from iobench.stores.verification import verify_against, verify_store
-from iobench.testing import MadeUpDataset, random_sample
+from iobench.testing import random_sample
 from iobench_converters import numpy_records, tfrecord, zarr_groups
+from tests.support.made_up_dataset import MadeUpDataset
 
 FACTS = {"dates": ["1998-01-01"], "normalisation": {"epsilon": 0.1}}
 pytestmark = pytest.mark.timeout(90)

@@ -33,7 +33,7 @@ from iobench.files.locks import JOURNAL_NAME, LOCK_NAME, locked
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.finished_store import open_store
 from iobench.stores.verification import verify_store
-from iobench.testing import MadeUpDataset
+from tests.support.made_up_dataset import MadeUpDataset
 
 pytestmark = [
     pytest.mark.timeout(90),

@@ -21,7 +21,7 @@ from iobench.files.urls import as_path
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.places import make_item
 from iobench.stores.verification import verify_store
-from iobench.testing import MadeUpDataset
+from tests.support.made_up_dataset import MadeUpDataset
 
 pytest.importorskip("obstore", reason="speaks S3")
 

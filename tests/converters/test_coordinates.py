@@ -27,8 +27,8 @@ from iobench.stores.finished_store import open_store
 from iobench.stores.index_file import INDEX_NAME
 from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.plan import boxed_n_samples
-from iobench.testing import MadeUpDataset
 from iobench_converters.zarr_groups import shard_place, shard_shape
+from tests.support.made_up_dataset import MadeUpDataset
 
 pytest.importorskip("zarr", reason="needs pip install 'iobench[zarr]'")
 

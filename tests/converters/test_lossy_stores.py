@@ -13,7 +13,7 @@ from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
 from iobench.stores.finished_store import open_store
 from iobench.stores.verification import verify_against, verify_store
-from iobench.testing import MadeUpDataset
+from tests.support.made_up_dataset import MadeUpDataset
 
 N = 7
 SMALL, LARGE = (3, 4), (200, 201)

@@ -18,7 +18,7 @@ from iobench.stores.value_statistics import (
     merge_moments,
     no_moments,
 )
-from iobench.testing import MadeUpDataset
+from tests.support.made_up_dataset import MadeUpDataset
 
 pytestmark = pytest.mark.timeout(90)
 RNG = np.random.default_rng

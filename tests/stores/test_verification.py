@@ -19,8 +19,9 @@ from iobench.stores.encoding import Encoding
 from iobench.stores.finished_store import CHECKSUMS_NAME, open_store, read_checksums
 from iobench.stores.manifest import write_manifest
 from iobench.stores.verification import verify_against, verify_store
-from iobench.testing import MadeUpDataset, flip_bit, random_sample, write_store
+from iobench.testing import flip_bit, random_sample, write_store
 from iobench_converters import numpy_records, tfrecord
+from tests.support.made_up_dataset import MadeUpDataset
 
 NUMPY, TFRECORD = numpy_records.FORMAT, tfrecord.FORMAT
 LARGE = SampleSpec(

@@ -12,9 +12,9 @@ import numpy as np
 from iobench.samples import SampleSpec, Variable
 from iobench.stores.encoding import Encoding
 from iobench.stores.plan import StoreRequest
-from iobench.testing import MadeUpDataset
 from iobench_converters import convert as driver
 from iobench_converters import numpy_records, tfrecord, zarr_groups
+from tests.support.made_up_dataset import MadeUpDataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
