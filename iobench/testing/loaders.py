@@ -86,9 +86,10 @@ class LoaderTests:
         for batch in batches:
             numbers = np.asarray(batch["number"]).tolist()
             for name in SPEC.names:
+                array = np.asarray(batch[name])
                 expected = np.stack([self.sample(number)[name] for number in numbers])
-                assert np.asarray(batch[name]).dtype == expected.dtype
-                assert np.array_equal(np.asarray(batch[name]), expected), name
+                assert (array.dtype, array.shape) == (expected.dtype, expected.shape), name
+                assert array.tobytes() == expected.tobytes(), f"{name} is of other samples"
             result.append(numbers)
         return result
 
@@ -129,6 +130,8 @@ class LoaderTests:
         views = [np.asarray(batch["large"])[..., ::-1] for batch in held]
         copies = copy.deepcopy(views)
         expected = self.numbers(held)
+        every = sorted(itertools.chain.from_iterable(expected))
+        assert every == sorted([*range(N_SAMPLES)] * 2), "a batch is written over while it is held"
         self.numbers(loader)
         assert self.numbers(held) == expected
         assert all(np.array_equal(*pair) for pair in zip(views, copies, strict=True))

@@ -59,8 +59,8 @@ class StandInTests:
             _contents(folder) for folder in (root, tmp_path / "again", tmp_path / "other")
         )
         assert list(first) == list(again) == list(other)
-        assert [name for name in first if first[name] != again[name]] == []
-        assert first != other
+        assert [name for name in first if first[name] != again[name]] == [], "the same seed differs"
+        assert first != other, "another seed gives the same bytes"
 
     def test_samples_are_numbers(self, dataset: Any, root: Path, tmp_path: Path) -> None:
         locator = FileLocator(stand_in=root, cache_dir=tmp_path / "cache")
@@ -68,7 +68,8 @@ class StandInTests:
         assert len(index) > 0
         for number in sorted({0, len(index) // 2, len(index) - 1}):
             for name, array in make_sample(dataset, index.where[number]).items():
-                assert np.issubdtype(array.dtype, np.integer) or np.isfinite(array).all(), name
+                is_finite = np.issubdtype(array.dtype, np.integer) or np.isfinite(array).all()
+                assert is_finite, f"sample {number}: {name} is not finite"
 
     def test_files_that_are_gone_are_named(self, dataset: Any, root: Path, tmp_path: Path) -> None:
         copy = tmp_path / "copy"

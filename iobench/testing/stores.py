@@ -82,7 +82,7 @@ def write_store(
         own = samples[at : at + shard_n_samples]
         plan = ShardPlan(shard, len(own), shard_n_samples)
         writer = fmt.writer(path, spec, plan, options or {})
-        parts = [own[start : start + unit] for start in range(0, len(own), unit)]
+        parts = [own[start : start + 2 * unit] for start in range(0, len(own), 2 * unit)]
         with ThreadPoolExecutor(1) as pool:  # as conversions encode, in a thread
             for each in pool.map(lambda part: encode(side_by_side(spec, part)), parts):
                 writer.append(each)
@@ -259,7 +259,7 @@ def assert_same_bits(found: Sample, expected: Sample) -> None:
     assert list(found) == list(expected)
     for name, array in expected.items():
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape), name
-        assert found[name].tobytes() == array.tobytes(), name
+        assert found[name].tobytes() == array.tobytes(), f"{name} differs"
 
 
 def files_below(folder: Path) -> set[str]:
@@ -280,10 +280,13 @@ def answer_of_fork(function: Callable[[], Any]) -> Any:
     answers = context.SimpleQueue()
 
     def child() -> None:
+        answer: Any = None  # of another error, which is printed and ends with 1
         try:
-            answers.put(function())
+            answer = function()
         except IobenchError as error:
-            answers.put(str(error))
+            answer = str(error)
+        finally:
+            answers.put(answer)
         os._exit(0)
 
     process = context.Process(target=child)
