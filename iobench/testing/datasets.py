@@ -116,7 +116,7 @@ class DatasetTests:
             else:
                 assert other_arrays(made, before) == [], f"{where}: other numbers, and no error"
         # A file that is open is there although it has no name.
-        assert errors or left < 0, f"nobody notices that {damaged.name} is damaged"
+        assert errors or left < 0, f"no error although {damaged.name} is damaged"
         assert [error for error in errors if damaged.name not in error] == []
 
 
