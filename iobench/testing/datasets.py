@@ -65,8 +65,8 @@ class DatasetTests:
         for number in range(len(index)):
             sample = make_sample(dataset, index.where[number])
             index.spec.check(sample, where=f"sample {number}")
-            again = make_sample(copy, copied.where[number])
-            assert other_arrays(again, sample) == [], f"sample {number} of a copy differs"
+            other = make_sample(copy, copied.where[number])
+            assert other_arrays(other, sample) == [], f"sample {number} of a copy differs"
         again = dataset.samples(files, locator)  # read back from a cache
         for name in ("spec", "provenance", "position_units"):
             assert getattr(again, name) == getattr(index, name), name
@@ -110,11 +110,11 @@ class DatasetTests:
         errors = []
         for where, before in zip(index.where, expected, strict=True):
             try:
-                made = make_sample(copied, where)
+                sample = make_sample(copied, where)
             except IobenchError as error:
                 errors.append(str(error))
             else:
-                assert other_arrays(made, before) == [], f"{where}: other numbers, and no error"
+                assert other_arrays(sample, before) == [], f"{where}: other numbers, and no error"
         # A file that is open is there although it has no name.
         assert errors or left < 0, f"no error although {damaged.name} is damaged"
         assert [error for error in errors if damaged.name not in error] == []
@@ -152,6 +152,6 @@ def check_positions(index: SampleIndex) -> None:
         assert all((step > 0).all() for step in steps) or all((step < 0).all() for step in steps)
 
 
-def other_arrays(made: Sample, expected: Sample) -> list[str]:
+def other_arrays(sample: Sample, expected: Sample) -> list[str]:
     """Return the names of arrays that differ in a bit."""
-    return [name for name, array in expected.items() if made[name].tobytes() != array.tobytes()]
+    return [name for name, array in expected.items() if sample[name].tobytes() != array.tobytes()]
