@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig
 
 SEED: Final = "IOBENCH_SEED"
-"""Environment: of the order of samples, and of stand-ins; 0 by default."""
+"""Environment: of the order of samples; 0 by default."""
 RUN_NAME: Final = "IOBENCH_RUN_NAME"
 """Environment: what a run is called."""
 

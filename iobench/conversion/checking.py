@@ -102,8 +102,6 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
             variables=tuple(map(str, said.get("variables", ()))),
             target_variables=tuple(map(str, said.get("target_variables", ()))),
             tiny=request.tiny or bool(said.get("tiny", False)),
-            scale=said.get("scale") if request.scale is None else request.scale,
-            seed=int(said.get("seed", 0)) or request.seed,
             data_dir=request.data_dir,
             store_dir=request.store_dir,
         )

@@ -87,7 +87,5 @@ class ConvertRequest(SourceRequest, frozen=True, kw_only=True):
             "target_variables": list(self.target_variables),
             "split_by": list(self.split_by),
             "tiny": self.tiny,
-            "scale": self.scale,
-            "seed": self.seed if self.tiny or self.scale is not None else 0,
         }
         return {name: value for name, value in told.items() if value}

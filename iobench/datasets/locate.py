@@ -198,18 +198,11 @@ def _manifest(folder: Path) -> _Manifest | None:
         ) from error
 
 
-def stand_in_folder(
-    dataset: Synthesizer,
-    place: Path,
-    *,
-    seed: int = 0,
-    scale: float | None = None,
-    tiny: bool = False,
-) -> Path:
+def stand_in_folder(dataset: Synthesizer, place: Path, *, tiny: bool = False) -> Path:
     """Return where a dataset's stand-in lies below a folder of stores."""
-    size = "tiny" if tiny else "default" if scale is None else f"scale-{scale:g}"
     name = getattr(dataset, "stand_in_name", dataset.name)
-    return place / "stand-ins" / f"{name}-v{dataset.synthesis_version}-{size}-seed{seed}"
+    size = "tiny" if tiny else "default"
+    return place / "stand-ins" / f"{name}-v{dataset.synthesis_version}-{size}-seed0"
 
 
 def locate_files(
@@ -218,24 +211,21 @@ def locate_files(
     store_root: Path,
     cache_dir: Path,
     data_dir: Path | None = None,
-    seed: int = 0,
-    scale: float | None = None,
     tiny: bool = False,
     progress: Progress = no_progress,
     notice: Callable[[str], None] | None = None,
 ) -> tuple[list[Path], FileLocator]:
     """Return the dataset's files and the locator that found them, of a stand-in if need be.
 
-    A stand-in is made only where none of the real files is at hand, or where ``scale`` or
-    ``tiny`` asks for one; real files and a stand-in's are never mixed.
+    A stand-in is made only where none of the real files is at hand, or where ``tiny`` asks for
+    one; real files and a stand-in's are never mixed.
     """
-    wants_stand_in = tiny or scale is not None
-    if data_dir and wants_stand_in:
+    if data_dir and tiny:
         raise OptionError(
-            f"--data-dir {data_dir}: holds files of your own, --tiny and --scale ask for a "
-            "stand-in; give one of them"
+            f"--data-dir {data_dir}: holds files of your own, --tiny asks for a stand-in; give one "
+            "of them"
         )
-    if not wants_stand_in:
+    if not tiny:
         real = FileLocator(data_dir=data_dir, cache_dir=cache_dir, progress=progress)
         try:
             return dataset.files(real), real
@@ -243,11 +233,9 @@ def locate_files(
             if data_dir or real.n_found or not isinstance(dataset, Synthesizer):
                 raise
     if not isinstance(dataset, Synthesizer):
-        raise OptionError(f"{dataset.name}: has no stand-in; leave out --tiny and --scale")
-    root = stand_in_folder(dataset, store_root, seed=seed, scale=scale, tiny=tiny)
-    ensure_stand_in(
-        dataset, root, seed=seed, scale=scale, tiny=tiny, progress=progress, notice=notice
-    )
+        raise OptionError(f"{dataset.name}: has no stand-in; leave out --tiny")
+    root = stand_in_folder(dataset, store_root, tiny=tiny)
+    ensure_stand_in(dataset, root, tiny=tiny, progress=progress, notice=notice)
     locator = FileLocator(stand_in=root, cache_dir=cache_dir, progress=progress)
     return dataset.files(locator), locator
 

@@ -102,6 +102,7 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
     limits: str = "auto"
     split: str | None = None
     window: str | None = None
+    seed: int = 0  # of the order of samples
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)
     command: tuple[str, ...] = ()
@@ -122,6 +123,8 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
             option = f"--{name.removesuffix('_s').replace('_', '-')}"
             if value is not None and not 0 < value < math.inf:
                 raise OptionError(f"{option} {value}: expected more than 0")
+        if self.seed < 0:
+            raise OptionError(f"--seed {self.seed}: expected 0 or more")
         if self.workers is not None and self.workers < 0:
             raise OptionError(f"--workers {self.workers}: expected 0 or more")
         self._check_combinations()
@@ -194,7 +197,7 @@ class RunConfig(SourceRequest, frozen=True, kw_only=True):
         return replace(
             self, targets=(), stores=(store,), formats=(), pipelines=("own",), data_dir=None,
             options={}, sample_dim=None, variables=(), target_variables=(),
-            download=False, tiny=False, scale=None,
+            download=False, tiny=False,
         )  # fmt: skip
 
     @property

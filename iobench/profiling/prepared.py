@@ -202,7 +202,7 @@ def samples_of_stores(given: Sequence[ComparedStore], config: RunConfig) -> Prof
         "dataset": manifest.dataset,
         "title": title,
         "source_kind": None,
-        "stand_in": bool(facts.get("stand_in", False)) or tiny or "scale" in request,
+        "stand_in": bool(facts.get("stand_in", False)) or tiny,
         "tiny": tiny,
     }
     return ProfiledSamples(index=index, published=published, facts=known, numbers=manifest.samples)

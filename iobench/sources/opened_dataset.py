@@ -112,8 +112,7 @@ def open_dataset(
         The dataset's own.
     **where
         ``data_dir``, ``store_dir``, ``sample_dim``, ``variables``,
-        ``target_variables``, ``split_by``, ``tiny``, ``scale``, ``seed``, ``download``: see
-        `SourceRequest`.
+        ``target_variables``, ``split_by``, ``tiny``, ``download``: see `SourceRequest`.
 
     Raises
     ------

@@ -41,7 +41,6 @@ KINDS: Final = {
 }
 TAKES: Final = {
     "tiny": ("named",),
-    "scale": ("named",),
     "data_dir": ("named",),
     "download": ("named",),
     "options": ("named", "anemoi", "object"),
@@ -90,8 +89,6 @@ def open_source(request: SourceRequest, screen: Screen) -> Source:
             store_root=place.path,
             cache_dir=indexes,
             data_dir=request.data_dir,
-            seed=request.seed,
-            scale=request.scale,
             tiny=request.tiny,
             progress=move,
             notice=screen.note,

@@ -45,19 +45,14 @@ class SourceRequest(msgspec.Struct, frozen=True, kw_only=True):
     # where they have names
     split_by: tuple[str, ...] = ()
     tiny: bool = False
-    scale: float | None = None
-    seed: int = 0  # of the stand-in; ``seed`` also of the order of samples
     # whether files that are not at hand may be fetched, through the real CliMetLab plugin
     download: bool = False
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise OptionError(f"--seed {self.seed}: expected 0 or more")
-        elsewhere = self.data_dir or self.tiny or self.scale is not None
-        if self.download and elsewhere:
+        if self.download and (self.data_dir or self.tiny):
             raise OptionError(
-                "--download: fills CliMetLab's cache; it cannot be combined with --data-dir, "
-                "--tiny and --scale"
+                "--download: fills CliMetLab's cache; it cannot be combined with --data-dir and "
+                "--tiny"
             )
         _ = self.splits_by  # read, to be refused here where one is wrong
 

@@ -67,7 +67,7 @@ def inspect_netcdf(path: Path, group: str = "") -> SourceFile:
     elif magic[:4] not in CLASSIC_MAGIC:
         raise FileFormatError(
             f"{path}: is not NetCDF: expected it to begin with b'\\x89HDF' or b'CDF', found "
-            f"{magic!r}"
+            f"{magic!r}; name files of other kinds apart, or fetch it again"
         )
     elif group:
         raise FileFormatError(f"{path}: has no group {group!r}: classic NetCDF has none")
