@@ -34,7 +34,7 @@ from iobench.stores import (
     label_store,
     octets,
     open_file_size,
-    read_labels,
+    read_index,
     row_checksums,
     storage_errors,
     write_atomically,
@@ -152,7 +152,7 @@ class ZarrFormat:
         options = ZarrOptions.parse(manifest.options)
         arrays = plan_arrays(manifest.spec, options)
         check_folders(path, arrays)
-        known = read_labels(path, manifest)
+        known = read_index(path, manifest).meteorology
         labels = label_store(
             {array.folder: array.variable for array in arrays},
             known,

@@ -160,7 +160,6 @@ def describe_format(name: str) -> dict[str, Any]:
 def describe_store(path: Path) -> dict[str, Any]:
     """Return what a store holds, checked against its files' sizes."""
     from iobench.stores.finished_store import open_store
-    from iobench.stores.index_file import has_index
 
     with closing(open_store(path)) as store:
         manifest = store.manifest
@@ -172,7 +171,7 @@ def describe_store(path: Path) -> dict[str, Any]:
             "dataset": manifest.dataset,
             "codec": store.codec,
             "n_samples": manifest.n_samples,
-            **(_samples(store.index()) if has_index(manifest) else {}),
+            **_samples(store.index()),
             "nbytes": manifest.nbytes,
             "n_shards": len(manifest.shards),
             "n_files": len(manifest.files),

@@ -32,7 +32,6 @@ from iobench.stores.fields import ChunkedArray as ChunkedArray
 from iobench.stores.fields import FieldLayout as FieldLayout
 from iobench.stores.finished_store import finish_store as finish_store
 from iobench.stores.index_file import read_index as read_index
-from iobench.stores.index_file import read_labels as read_labels
 from iobench.stores.labels import StoreLabels as StoreLabels
 from iobench.stores.labels import decodable_attributes as decodable_attributes
 from iobench.stores.labels import label_store as label_store

@@ -40,18 +40,15 @@ def finish_store(
     *,
     checksums: Sequence[int],
     n_samples: int,
-    index: SampleIndex | None = None,
+    index: SampleIndex,
     dataset: Dataset | None = None,
 ) -> Manifest:
     """Finish the store at ``path``, whose shards are all there; return its manifest."""
     content = np.asarray(checksums, dtype="<u4").tobytes()
     write_atomically(path / CHECKSUMS_NAME, content)
-    files = [ShardFile(CHECKSUMS_NAME, len(content), crc32c(content))]
-    if index is not None:
-        described, file = write_index(path, index, manifest.samples)
-        manifest = replace(manifest, index=described)
-        files.append(file)
-    manifest = replace(manifest, metadata=(*manifest.metadata, *files))
+    described, index_file = write_index(path, index, manifest.samples)
+    files = (ShardFile(CHECKSUMS_NAME, len(content), crc32c(content)), index_file)
+    manifest = replace(manifest, index=described, metadata=files)
     if (describe := getattr(fmt, "describe", None)) is not None:
         own = describe(path, manifest, n_samples=n_samples)
         manifest = replace(manifest, metadata=(*manifest.metadata, *own))

@@ -108,11 +108,6 @@ def _encoded(names: Sequence[str], samples: NDArray[np.int64]) -> NDArray[np.byt
     return np.concatenate([np.array(part, dtype=np.bytes_) for part in texts])
 
 
-def has_index(manifest: Manifest) -> bool:
-    """Return whether a store keeps the index of its samples."""
-    return any(file.name == INDEX_NAME for file in manifest.metadata)
-
-
 def read_index(path: Path, manifest: Manifest) -> SampleIndex:
     """Return times, splits, coordinates and attributes of a store's samples, as a dataset does."""
     from iobench.datasets.contract import LazySequence, SampleAxis, SampleIndex
@@ -171,11 +166,6 @@ def read_index(path: Path, manifest: Manifest) -> SampleIndex:
     return index
 
 
-def read_labels(path: Path, manifest: Manifest) -> SampleLabels:
-    """Return what is known of a store's samples; nothing where the store keeps no index."""
-    return read_index(path, manifest).meteorology if has_index(manifest) else SampleLabels()
-
-
 def _damaged(path: Path, error: Exception) -> StoreError:
     reason = f"no {error}" if isinstance(error, KeyError) else str(error)
     return StoreError(
@@ -188,9 +178,7 @@ def _read_arrays(path: Path, manifest: Manifest) -> Mapping[str, NDArray[Any]]:
     name = path / INDEX_NAME
     listed = next((file for file in manifest.metadata if file.name == INDEX_NAME), None)
     if listed is None:
-        raise StoreError(
-            f"{path}: keeps neither times nor splits of its samples; convert to a new folder"
-        )
+        raise _damaged(path, ValueError("its manifest does not list it"))
     try:
         with storage_errors(name):
             size = name.stat().st_size

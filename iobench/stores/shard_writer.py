@@ -7,7 +7,7 @@ a file has something before its samples or behind them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from iobench.stores.value_statistics import ShardMoments
 
 SMALL_NBYTES: Final = 1 << 16
-BUFFER_NBYTES: Final = 1 << 20
-"""Short pieces are gathered to this much before they are written."""
+"""Shorter pieces are gathered before they are written."""
 
 
 class EncodedStack(NamedTuple):
@@ -146,6 +145,19 @@ def row_checksums(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
     return np.array([crc32c(row.data) for row in rows], dtype=np.uint32)
 
 
+def merged(pieces: Iterable[Any]) -> list[Any]:
+    """Join neighbouring small buffers: a checksum and a write each would cost more than a copy."""
+    result: list[Any] = []
+    small: list[Any] = []
+    for piece in pieces:
+        if len(piece) < SMALL_NBYTES:
+            small.append(piece)
+            continue
+        result += [b"".join(small), piece]
+        small = []
+    return [*result, b"".join(small)] if small else result
+
+
 class ShardFileWriter:
     """One file of a shard, under a temporary name until ``commit``."""
 
@@ -153,37 +165,25 @@ class ShardFileWriter:
         self._file = new_file(path, folder=below)
         self._path = path
         self._name = path.relative_to(below or path.parent).as_posix()
-        self._small = memoryview(bytearray(BUFFER_NBYTES))  # one for all: fresh pages cost time
-        self._n_small = 0
         self._crc32c = 0
         self._is_rewritten = False
         self.nbytes = 0
 
     def write(self, *pieces: Any) -> None:
         """Append buffers of bytes; raise StorageError, resumable, when the file system refuses."""
-        for piece in pieces:
-            nbytes = len(piece)
-            end = self._n_small + nbytes
-            if nbytes >= SMALL_NBYTES or end > BUFFER_NBYTES:
-                self._flush()
-                end = nbytes
-            if nbytes >= SMALL_NBYTES:
-                self._put(piece)
-            else:
-                self._small[self._n_small : end] = piece
-                self._n_small = end
-            self.nbytes += nbytes
+        for piece in merged(pieces):
+            self._file.write(piece)
+            self._crc32c = crc32c(piece, self._crc32c)
+            self.nbytes += len(piece)
 
     def rewrite_start(self, data: bytes) -> None:
         """Replace the first bytes, for headers that hold what only the end of a shard knows."""
-        self._flush()
         self._file.rewind()
         self._file.write(data)
         self._is_rewritten = True
 
     def commit(self) -> ShardFile:
         """Sync to disk, rename into place and return what the manifest lists."""
-        self._flush()
         self._file.commit()
         if self._is_rewritten:
             self._crc32c = crc32c_of_file(self._path)
@@ -192,12 +192,3 @@ class ShardFileWriter:
     def abort(self) -> None:
         """Drop the file."""
         self._file.abort()
-
-    def _flush(self) -> None:
-        if self._n_small:
-            self._put(self._small[: self._n_small])
-            self._n_small = 0
-
-    def _put(self, data: Any) -> None:
-        self._file.write(data)
-        self._crc32c = crc32c(data, self._crc32c)

@@ -23,6 +23,7 @@ from iobench.errors import FileFormatError, StoreError
 from iobench.files.atomic import storage_errors
 from iobench.files.crc32c import crc32c
 from iobench.stores.fields import FieldLayout
+from iobench.stores.shard_writer import merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +39,6 @@ _MASK_DELTA = 0xA282EAD8
 MAX_EXAMPLE_NBYTES = (1 << 31) - 1
 """What protocol buffers allow a message, and TensorFlow refuses beyond."""
 
-LARGE_NBYTES = 1 << 16
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 MAX_VARINT_NBYTES = 10
 SHORT = 0x80
@@ -186,7 +186,7 @@ def encode_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) ->
         (name, kind, encode_varints(array) if kind is FeatureKind.INT64 else _octets(array))
         for name, kind, array in features
     ]
-    return _merged(_message(entries))
+    return merged(_message(entries))
 
 
 def example_template(
@@ -272,19 +272,6 @@ def _floats(packed: memoryview) -> NDArray[Any]:
 
 def _octets(array: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def _merged(pieces: list[Any]) -> list[Any]:
-    """Join neighbouring small pieces: a checksum and a write each would cost more than a copy."""
-    merged: list[Any] = []
-    small: list[Any] = []
-    for piece in pieces:
-        if len(piece) < LARGE_NBYTES:
-            small.append(piece)
-            continue
-        merged += [b"".join(small), piece]
-        small = []
-    return [*merged, b"".join(small)] if small else merged
 
 
 def _delimited(number: int, pieces: list[Any]) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pytest
 
+from iobench.datasets.contract import SampleIndex
 from iobench.errors import IobenchError, StoreError
 from iobench.files.crc32c import crc32c
 from iobench.samples import Packed, Sample, SampleSpec, Variable
@@ -101,6 +102,7 @@ def write_store(
         manifest,
         checksums=[crc for info in finished for crc in info.checksums],
         n_samples=shard_n_samples,
+        index=SampleIndex(spec, range(len(samples))),
     )
     return fmt.open(path, read_manifest(path))
 
@@ -222,7 +224,7 @@ class StoreTests:
             if is_cut:
                 path.write_bytes(whole[:-1])
             with pytest.raises(StoreError, match=file.name):
-                self.format.open(store.path, read_manifest(store.path))
+                self.format.open(store.path, read_manifest(store.path)).index()
             path.write_bytes(whole)
 
     def test_file_cut_while_open_is_named(self, store: Store) -> None:

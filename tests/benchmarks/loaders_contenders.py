@@ -80,6 +80,7 @@ def write_files(kind: str, folder: Path, name: str) -> None:
 
 
 def _write_store(target: Path, name: str, options: str) -> None:
+    from iobench.datasets.contract import SampleIndex
     from iobench.registry import find_format
     from iobench.samples import SampleSpec, Variable
     from iobench.stores.finished_store import finish_store
@@ -104,7 +105,8 @@ def _write_store(target: Path, name: str, options: str) -> None:
         writer.append(encode({key: values[None] for key, values in sample.items()}))
     info = writer.close()
     manifest = Manifest(form, fmt.version, spec, (info.shard,), list(range(count)), options=chosen)
-    finish_store(store, fmt, manifest, checksums=info.checksums, n_samples=count)
+    index = SampleIndex(spec, range(count))
+    finish_store(store, fmt, manifest, checksums=info.checksums, n_samples=count, index=index)
 
 
 def _write_npy(target: Path, name: str) -> None:
