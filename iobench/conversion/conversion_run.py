@@ -15,12 +15,10 @@ from iobench.conversion.preparing import prepare
 from iobench.datasets.positions import chosen
 from iobench.datasets.sample_windows import SampledFiles, requested_samples
 from iobench.datasets.setup_processes import stopwatch
-from iobench.errors import StoreError
 from iobench.files.atomic import free_nbytes, is_local
 from iobench.files.urls import remove_tree
 from iobench.recording.clocks import now_ns
 from iobench.registry import find_converter
-from iobench.stores.manifest import MANIFEST_NAME, read_manifest
 from iobench.stores.plan import probe_samples
 from iobench.stores.tally import Tally
 
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from iobench.stores.contract import Notice
     from iobench.stores.plan import StoreRequest
 
-STATUS: Final = Path("/proc/self/status")
 PROBE_N_SAMPLES: Final = (4, 256)
 PROBE_NBYTES: Final = 64 << 20
 PROBE_S: Final = 3.0
@@ -43,7 +40,7 @@ def run(request: ConvertRequest, screen: Screen) -> dict[str, Any]:
     """Convert what the request asks for, or what is missing of it; return what it took."""
     source, asked = prepare(request, screen)
     tally = Tally()
-    idle_rss, watch = resident_nbytes("VmRSS"), stopwatch()
+    watch = stopwatch()
     each = asked.index.spec.nbytes
     has_bars, say = getattr(screen, "has_bars", True), _shard_lines(tally, each, screen.note)
     with screen.progress(f"{asked.dataset.name} to {asked.fmt.name}", in_bytes=True) as move:
@@ -75,9 +72,6 @@ def run(request: ConvertRequest, screen: Screen) -> dict[str, Any]:
         "n_resumed": tally.n_resumed,  # shards that were there already
         "n_written": tally.n_written,
         "memory_nbytes": asked.memory_nbytes,  # what samples that are being made were held to
-        # resident memory at its most, and before the conversion began
-        "peak_rss_nbytes": resident_nbytes("VmHWM"),
-        "idle_rss_nbytes": idle_rss,
     }
     if store is not None:
         outcome |= {
@@ -113,30 +107,13 @@ def _shard_lines(tally: Tally, sample_nbytes: int, say: Notice) -> Progress:
     return look
 
 
-def resident_nbytes(key: str) -> int | None:
-    """Return ``VmRSS`` (now) or ``VmHWM`` (the most so far) of this process, in bytes."""
-    try:
-        lines = STATUS.read_text().splitlines()
-    except OSError:
-        return None
-    result = [line.split() for line in lines if line.startswith(f"{key}:")]
-    return int(result[0][1]) * 1024 if result else None
-
-
 # ---- the plan: a short probe, times how much there is
 
 
 def forecast(request: ConvertRequest, screen: Screen) -> tuple[Source, dict[str, Any]]:
     """Return the source of a conversion, and what it would take; nothing is left behind."""
     source, store = prepare(request, screen)
-    planned, out = store.plan(), request.out
-    if (out / MANIFEST_NAME).exists():
-        if read_manifest(out).plan != planned.digest:
-            raise StoreError(
-                f"{out}: holds a store made from something else (source files, samples or "
-                "options differ); remove it or name another folder"
-            )
-        screen.note(f"{out}: is finished; this plan says what it took")
+    planned = store.plan()
     n_samples = len(planned.samples)
     files = SampledFiles(store.dataset, chosen(store.index.where, planned.samples))
     with requested_samples(store) as producer:
@@ -149,10 +126,7 @@ def forecast(request: ConvertRequest, screen: Screen) -> tuple[Source, dict[str,
     share = n_samples / probe["n_samples"]
     read_nbytes = amplification * files.nbytes()[0] if files else share * probe["read_nbytes"]
     out_nbytes = round(probe["nbytes"] * share)
-    there = sum(each.stat().st_size for each in out.rglob("*") if each.is_file())
-    left = max(0.0, 1 - there / out_nbytes) if out_nbytes else 1.0
-    free = free_nbytes(_existing_folder(out))
-    free_needed = max(0, out_nbytes - there)
+    free = free_nbytes(_existing_folder(request.out))
     return source, {
         "n_samples": n_samples,
         "n_shards": planned.n_shards,
@@ -163,13 +137,12 @@ def forecast(request: ConvertRequest, screen: Screen) -> tuple[Source, dict[str,
         "passes": max(1, math.ceil(amplification - 1e-9)),
         "memory_nbytes": store.memory_nbytes,
         "scratch_nbytes": windows.scratch_nbytes,
-        "free_needed_nbytes": free_needed,
         "free_nbytes": free,
-        "convert_s": left and probe["start_s"] + probe["growing_s"] * share * left,
+        "convert_s": probe["start_s"] + probe["growing_s"] * share,
         "unknown_ranges": list(ranges),
         "probe_n_samples": probe["n_samples"],
         "lossy": probe["lossy"],
-        "fits": free is None or free_needed <= free,
+        "fits": free is None or out_nbytes <= free,
     }
 
 

@@ -31,13 +31,13 @@ YR = [f"maelstrom-yr/air_temperature/5GB/{day}.nc" for day in ("20200301T03Z", "
 OUTCOME = {
     "kind", "path", "dataset", "format", "stand_in", "was_finished", "n_samples", "in_nbytes",
     "out_nbytes", "wrote_nbytes", "wall_s", "stages_s", "stages_nbytes", "memory_nbytes",
-    "peak_rss_nbytes", "idle_rss_nbytes", "n_resumed", "n_written", "shards", "is_finished",
+    "n_resumed", "n_written", "shards", "is_finished",
     "lossy", "bytes_per_s", "next_command",
 }  # fmt: skip
 PLAN = {
     "kind", "out", "n_samples", "n_shards", "shard_n_samples", "in_nbytes", "out_nbytes",
-    "read_amplification", "passes", "memory_nbytes", "scratch_nbytes", "free_needed_nbytes",
-    "free_nbytes", "convert_s", "fits", "probe_n_samples", "lossy", "unknown_ranges",
+    "read_amplification", "passes", "memory_nbytes", "scratch_nbytes", "free_nbytes",
+    "convert_s", "fits", "probe_n_samples", "lossy", "unknown_ranges",
 }  # fmt: skip
 
 
@@ -88,7 +88,6 @@ def test_own_grib_in_every_format(own, converts, to):
     assert (done["n_samples"], done["n_written"], done["was_finished"]) == (4, 1, False)
     assert set(done["stages_s"]) >= {"read", "decode", "preprocess", "write"}
     assert done["in_nbytes"] == done["stages_nbytes"]["read"] > 2_000_000
-    assert done["peak_rss_nbytes"] >= done["idle_rss_nbytes"] > 0
     assert done["bytes_per_s"] > 0
     [shard] = done["shards"]
     assert all(file["crc32c"] >= 0 and file["nbytes"] > 0 for file in shard["files"])
