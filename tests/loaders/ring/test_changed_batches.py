@@ -370,15 +370,6 @@ def test_it_is_a_stage_of_its_own(tmp_path):
     assert stages.count("normalise") == stages.count("patch") == 13
 
 
-def test_a_store_without_an_index_says_so_in_a_line(make_store):
-    store = make_store(SPEC, samples_of(SPEC, 2))
-    for options in ({"window": "-1:0"}, {"split": "train"}):
-        with pytest.raises(StoreError, match="convert") as caught:
-            iobench.loader(store, 1, **options)
-        assert "\n" not in str(caught.value)
-    assert iobench.loader(store, 1, normalise=()).normalisation == {}
-
-
 def test_a_state_of_other_numbers_is_refused(make_store):
     store = make_store(SPEC, samples_of(SPEC, 4))
     rain = {"rain": (25.0, 14.0)}
