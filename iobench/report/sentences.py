@@ -122,7 +122,7 @@ def _of_loop(diagnosis: Diagnosis) -> Iterator[str]:
         if exposure.unjoined_ns is not None:
             between = units.duration(exposure.unjoined_ns)
             blocked = units.duration(exposure.blocked_ns)
-            waits = f", at least {blocked} of it waits for other threads or processes"
+            waits = f", {blocked} of it spent waiting"
             yield (
                 f"What its steps waited for is not known; {between} between them are in question"
                 f"{waits if exposure.blocked_ns else ''}."
