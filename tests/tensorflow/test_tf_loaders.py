@@ -203,7 +203,7 @@ def test_bad_input_gets_one_line(shard, tmp_path, recorder):
     cut = tmp_path / "cut.tfrecord"
     cut.write_bytes(shard.read_bytes()[:-5])
     loader = TFExampleLoader([cut], SPEC, N_EXAMPLES, threads=1, recorder=recorder)
-    with loader, pytest.raises(WorkerError, match="^batch 0, pass 0: .*truncated"):
+    with loader, pytest.raises(WorkerError, match=r"^batch 0, pass 0: .*truncated"):
         list(loader.batches(itertools.islice(plan_batches(N_EXAMPLES, N_EXAMPLES), 2)))
     with pytest.raises(WorkerError, match="closed"):
         loader.batches([])
