@@ -55,7 +55,7 @@ ROOMS = {
     },
     "staging": {"cpus", "files", "json_files", "recording", "registry", "storage", "stores"},
     "torch": {"adapters", "loaders", "recording", "samples", "stores"},
-    "tensorflow": {"adapters", "loaders", "recording", "samples", "stores"},
+    "tensorflow": {"adapters", "datasets", "loaders", "recording", "samples", "stores"},
     "dali": {"loaders", "recording", "samples", "stores"},
     "jax": {"adapters", "recording", "samples"},
     "compat": {"recording", "torch"},
