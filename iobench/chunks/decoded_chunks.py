@@ -154,11 +154,12 @@ class DecodedChunk:
                 return decode(self.key[1], stored, out)
         with self._lock:  # whoever holds it waits for nobody
             if not self._is_decoded:
+                if (cache := self._cache()) is not None:
+                    cache.make_room(self.key[0])
                 values = decode(self.key[1], stored, None)
                 if values is not None:
                     values.flags.writeable = False
                 self._values, self._is_decoded, self._stored = values, True, ()
-                cache = self._cache()
                 if cache is not None and cache.keep(self) and values is not None:
                     content = next((each for each in stored if each is not None), memoryview(b""))
                     is_part = memoryview(content.obj).nbytes > content.nbytes
@@ -422,11 +423,7 @@ class DecodedChunks:
                     if self._order is None:
                         del self._making[chunk.key]
                     return False  # else others find it as long as somebody holds it
-                chunks = self._rows[victim]
-                self.nbytes -= chunks.popitem()[1].nbytes
-                self._ready.discard((victim.file, victim.numbers))
-                if not chunks:
-                    del self._rows[victim], self._uses[victim]
+                self._drop(victim)
             del self._making[chunk.key]
             self._rows.setdefault(row, {})[place] = chunk
             if row.lengths == self._lengths:
@@ -435,6 +432,21 @@ class DecodedChunks:
                 self._note_use(row, use)
             self.nbytes += chunk.nbytes
             return True
+
+    def make_room(self, row: ChunkRow) -> None:
+        """Drop what a chunk of a row will take the place of, so that memory has not both."""
+        with _lock:
+            if (victim := self._victim(row, self._next_use(row))) is not None:
+                chunk = next(iter(self._rows[victim].values()))
+                if self.nbytes + chunk.nbytes > self._bound_nbytes():
+                    self._drop(victim)
+
+    def _drop(self, row: ChunkRow) -> None:
+        chunks = self._rows[row]
+        self.nbytes -= chunks.popitem()[1].nbytes
+        self._ready.discard((row.file, row.numbers))
+        if not chunks:
+            del self._rows[row], self._uses[row]
 
     def is_passing(self, row: ChunkRow, nbytes: int) -> bool:
         """Return whether chunks of a row serve one sample once, and so many bytes are not kept."""

@@ -146,17 +146,17 @@ def fewest_misses(rows, room, kept):
 
 
 def taken(cache, sample):
-    """Take a sample from a cache; return how many chunks were decoded for it."""
-    made = []
+    """Take a sample from a cache; return what that held when each chunk was decoded for it."""
+    held = []
 
     def decode(place, stored, out):
-        made.append(place)
+        held.append(cache.nbytes)
         return np.zeros(CHUNK, dtype=np.uint8)
 
     key = ChunkRow(0, "a", (CHUNK,), (sample // CHUNK,)), ()
     (chunk,), _ = cache.take([key], (0, sample), lambda wanted: [[memoryview(b"1")]])
     chunk.values(decode)
-    return len(made)
+    return held
 
 
 def test_threads_decode_chunks_side_by_side_and_begin_with_those_that_are_kept():
@@ -175,6 +175,13 @@ def test_threads_decode_chunks_side_by_side_and_begin_with_those_that_are_kept()
     assert [*second] == [*range(3 * CHUNK + 1, 4 * CHUNK), *range(CHUNK)]
 
 
+def test_what_a_chunk_takes_the_place_of_goes_before_it_is_decoded(monkeypatch):
+    monkeypatch.setenv(CHUNK_CACHE, str(2 * CHUNK))
+    cache = DecodedChunks((CHUNK,))
+    held = [taken(cache, n * CHUNK) for n in (0, 1, 2, 2, 1, 3)]
+    assert held == [[0], [CHUNK], [CHUNK], [], [], [CHUNK]]
+
+
 def test_batches_in_order_of_chunks_decode_hardly_more_than_they_must(monkeypatch):
     """Against Belady's rule from batch to batch: what was used of one is not needed any more."""
     room, n_batch, n_made, fewest = 4, 12, 0, 0
@@ -182,7 +189,7 @@ def test_batches_in_order_of_chunks_decode_hardly_more_than_they_must(monkeypatc
     cache, order = DecodedChunks((CHUNK,)), np.random.default_rng(0).permutation(20 * CHUNK)
     cache.expect(order.tolist(), follows=False)
     for batch in order.reshape(-1, n_batch):
-        n_made += sum(taken(cache, batch[position]) for position in cache.by_chunk(batch.tolist()))
+        n_made += sum(len(taken(cache, batch[n])) for n in cache.by_chunk(batch.tolist()))
     needed, stay = [{*batch} for batch in (order.reshape(-1, n_batch) // CHUNK).tolist()], set()
     for number, rows in enumerate(needed):
         fewest += len(rows - stay)
