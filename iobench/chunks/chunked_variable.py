@@ -137,9 +137,11 @@ def _nbytes(shape: tuple[int, ...], dtype: str) -> int:
 def check_known(file: str, variable: ChunkedVariable) -> None:
     """Raise FileFormatError of a variable that is not read here."""
     if variable.why_unread:
+        is_zarr = variable.folder != ""
+        write = "xarray.open_zarr(OLD).to_zarr(NEW)" if is_zarr else "h5repack -f GZIP=4 OLD NEW"
         raise FileFormatError(
             f"{file}: variable {variable.name!r} has no known chunks ({variable.why_unread}); "
-            "leave it out with --variables, or write it again: h5repack -f GZIP=4 OLD NEW"
+            f"leave it out with --variables, or write it again: {write}"
         )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,10 +35,6 @@ if TYPE_CHECKING:
 VERSION3: Final = "zarr.json"
 CONSOLIDATED: Final = ".zmetadata"
 ARRAY2, GROUP2, ATTRIBUTES2 = ".zarray", ".zgroup", ".zattrs"
-LARGE_NBYTES, LARGE_LENGTH = 1 << 32, 1 << 22
-"""Of an array, or along one of its axes: from there on chunks are counted before it is believed."""
-SPARSE: Final = 64
-"""How many times the numbers of its chunks an array may have: the others were never written."""
 WRONG_METADATA: Final = (KeyError, ValueError, TypeError, AttributeError, OverflowError)
 MAX_RANK: Final = 32
 MAX_NBYTES: Final = 1 << 60
@@ -277,38 +272,6 @@ def _packed(
             ) from error
     fill = np.zeros(1, dtype.newbyteorder("="))[0] if array.fill is None else array.fill
     return replace(array, packing=packing, fill=fill)
-
-
-def check_held(store: Path, variable: ChunkedVariable) -> None:
-    """Refuse an array that is not read here, or claims far more numbers than its chunks can hold.
-
-    Lengths are what memory is asked for: a shape of a billion times is a few bytes of JSON. Nothing
-    is counted of small arrays, nor of stores elsewhere, whose chunks it takes minutes to list.
-    """
-    if variable.why_unread:
-        raise FileFormatError(
-            f"{store}: array {variable.name!r} ({variable.why_unread}) cannot be read: only "
-            "codecs that are known to be safe are made; leave the array out with --variables, or "
-            "write it with another codec: xarray.open_zarr(OLD).to_zarr(NEW)"
-        )
-    shape, keys = variable.shape, variable.keys
-    n_numbers = math.prod(shape)
-    is_large = n_numbers * np.dtype(variable.packing.stored).itemsize > LARGE_NBYTES
-    if keys is None or is_url(variable.folder) or not is_large | (max(shape) > LARGE_LENGTH):
-        return
-    counts = keys.chunks_per_shard or (1,) * len(shape)
-    chunk = [n * m for n, m in zip(variable.chunk, counts, strict=True)]
-    needed = -(-n_numbers // (SPARSE * math.prod(map(min, chunk, shape))))
-    n_files = 0
-    for _, _, files in os.walk(variable.folder):
-        n_files += sum(not name.startswith((".z", VERSION3)) for name in files)
-        if n_files >= needed:
-            return
-    raise FileFormatError(
-        f"{store}: array {variable.name!r} claims the shape {list(shape)}, and its {n_files} "
-        f"chunks of {chunk} hold less than one in {SPARSE} of that; fetch the store again, or "
-        "leave the array out with --variables"
-    )
 
 
 def check_for_library(path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from iobench.chunks.packing import Packing
-from iobench.chunks.zarr_store import check_held, inspect_zarr
+from iobench.chunks.zarr_store import inspect_zarr
 from iobench.coordinates import SAMPLE_DIM, TIME_UNITS, Coordinate, SampleLabels, json_attributes
 from iobench.datasets.chunked_samples import ChunkedSamples
 from iobench.datasets.contract import SampleIndex
@@ -82,7 +82,6 @@ class AnemoiDataset(ChunkedSamples):
                 "(dates, variables, ensemble, cells) as anemoi-datasets makes it; profile other "
                 "Zarr stores by their path alone"
             )
-        check_held(self._path, data)
         dtype = np.dtype(data.packing.stored)
         packing = Packing(data.packing.stored, dtype.newbyteorder("=").str)
         self.keep_files(

@@ -14,7 +14,7 @@ from iobench.chunks.chunk_codecs import codec_name
 from iobench.chunks.grib.field_cubes import describe_fields
 from iobench.chunks.table_files import ROW
 from iobench.datasets.source_files import file_kind, index_grib, inspect_files
-from iobench.errors import OptionError
+from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Variable
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from iobench.chunks.source_file import SourceFile
 
 EACH_FILE: Final = "file"  # as a sample dimension: each file is a sample
+MOST_SAMPLES: Final = 1 << 29  # memory is taken for each: a billion are a few bytes of metadata
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -63,6 +64,11 @@ def check_sample_dims(
         raise OptionError(f"--sample-dim {sample_dim}: expected each dimension once")
     missing = [dim for dim in named if dim not in dimensions]
     if sample_dim is not None and not missing:
+        if (n_samples := math.prod(dimensions[dim] for dim in named)) > MOST_SAMPLES:
+            raise FileFormatError(
+                f"{files[0]}: claims {n_samples} samples along {sample_dim}, expected "
+                f"{MOST_SAMPLES} at most; name another --sample-dim, or fetch it again"
+            )
         return named
     listed = ", ".join(f"{dim} ({length})" for dim, length in dimensions.items()) or "none"
     listed = f"dimensions (lengths): {listed}"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from iobench.chunks.zarr_store import check_held
 from iobench.datasets.chunked_samples import ChunkedSamples, only_variables
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.file_labels import CoordinateNames, compare_coordinates, label_samples
@@ -131,9 +130,6 @@ class UserFiles(ChunkedSamples):
         joined, differ = self._joined(inspected, dims, cache_dir)
         first = joined[0]
         names, provenance["skipped"] = choose_variables(first, self._selection, dims)
-        for file in joined if first.fingerprint else ():
-            for name in names:
-                check_held(file.path, file.variables[name])
         along = [coordinates_along(joined, dim, cache_dir=cache_dir) for dim in dims]
         rows = SampleRows(dims, along)
         if rows.is_doubled and any(each.is_time for each in along):

@@ -265,7 +265,7 @@ def test_only_codecs_of_our_list_are_made(tmp_path, flagged, where):
     if where == "version 3":
         codecs = [*RAW_3["codecs"], f"numcodecs.{Flagged.codec_id}"]
         path = version_3(tmp_path / "three", codecs=codecs)
-    with pytest.raises(FileFormatError, match=r"array 'v' \(codec .*only codecs .* safe are made"):
+    with pytest.raises(FileFormatError, match=r"'v' has no known chunks \(codec .*to_zarr"):
         opened(path)
     assert Flagged.made == []
 
@@ -319,10 +319,10 @@ def test_numbers_that_no_store_has(tmp_path, version, changes, said):
 
 
 @pytest.mark.parametrize("length", [10**9, 2**59])
-def test_lengths_that_the_chunks_cannot_hold(tmp_path, length):
+def test_samples_for_which_no_memory_is_taken(tmp_path, length):
     """A billion times are a few bytes of JSON, and took 8 GB."""
     path = version_2(tmp_path / "s", shape=[length, 1], chunks=[3, 1], dtype="|i1")
-    with pytest.raises(FileFormatError, match=r"array 'v' claims the shape .* 4 chunks of"):
+    with pytest.raises(FileFormatError, match=f"claims {length} samples along y"):
         opened(path)
 
 
