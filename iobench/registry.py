@@ -161,4 +161,13 @@ def _loaded(what: str, name: str, claimed: Sequence[EntryPoint]) -> Any:
             f"{what} {name!r} is claimed by several packages ({', '.join(sorted(values))}): "
             "uninstall one of them"
         )
-    return claimed[0].load()
+    point = claimed[0]
+    try:
+        return point.load()
+    except IobenchError:
+        raise
+    except (ImportError, AttributeError) as error:
+        raise IobenchError(
+            f"{what} {name!r} ({point.value}): cannot be loaded, {error}; expected a package that "
+            "fits its installation, install it again or uninstall it"
+        ) from error

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import EntryPoint, EntryPoints, version
 
 import pytest
 
-from iobench.errors import OptionError, UnknownNameError
+from iobench.errors import IobenchError, OptionError, UnknownNameError
 from iobench.registry import (
+    _findings_on,
     dataset_names,
     find_converter,
     find_dataset,
@@ -46,3 +47,11 @@ def test_iobench_is_told_beside_packages_of_others() -> None:
         __module__ = "somebody.elses"
 
     assert installed_versions(Theirs()) == {"iobench": version("iobench")}
+
+
+@pytest.mark.parametrize("value", ["somebody.gone:FINDING", "iobench.registry:GONE"])
+def test_what_a_package_names_and_does_not_have_is_refused_in_a_line(value, monkeypatch) -> None:
+    points = EntryPoints([EntryPoint("theirs", value, "iobench.findings")])
+    monkeypatch.setattr("iobench.registry._points", lambda group: points.select(group=group))
+    with pytest.raises(IobenchError, match="finding 'theirs'.*(?i:gone).*install it again"):
+        _findings_on(("elsewhere",))

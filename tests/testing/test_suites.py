@@ -75,10 +75,8 @@ def test_positions_are_in_order_within_each_row(positions: Any, rows: Any, is_ri
 OURS = {each.name: each for each in installed_findings()}
 MORE: dict[str, dict[str, Any]] = {
     "storage": {},
-    "mlperf_utilisation": {},
     "replay": {},
     "next_steps": {},
-    "staging": {"kind": Kind.STAGE_IN},
     "device": {"kind": Kind.FORWARD, "batch": 0, "flags": Flag.DEVICE | Flag.DETAIL, "thread": 1},
 }
 """What a run needs beside four batches for a finding to have something to say of it."""
