@@ -53,5 +53,5 @@ def test_iobench_is_told_beside_packages_of_others() -> None:
 def test_what_a_package_names_and_does_not_have_is_refused_in_a_line(value, monkeypatch) -> None:
     points = EntryPoints([EntryPoint("theirs", value, "iobench.findings")])
     monkeypatch.setattr("iobench.registry._points", lambda group: points.select(group=group))
-    with pytest.raises(IobenchError, match="finding 'theirs'.*(?i:gone).*install it again"):
+    with pytest.raises(IobenchError, match=r"finding 'theirs'.*(?i:gone).*install it again"):
         _findings_on(("elsewhere",))
