@@ -52,21 +52,27 @@ class DatasetTests:
         self, dataset: Dataset, files: list[Path], locator: Any, index: SampleIndex
     ) -> None:
         """Look at index, samples, and a copy of both: one test, for indexing may take long."""
-        assert len(index) > 0
-        assert len(index.coordinate) in (0, len(index))
-        assert all(0 <= n < len(index) for split in index.splits.values() for n in split)
+        assert len(index) > 0, "the files hold no samples"
+        assert len(index.coordinate) in (0, len(index)), "coordinate: expected a name for each"
+        for name, numbers in index.splits.items():
+            beyond = [number for number in numbers if not 0 <= number < len(index)]
+            assert beyond == [], f"split {name} has numbers of no sample"
         check_positions(index)
         if dataset.fused[:1] != ("read",):
-            assert sum(memoryview(data).nbytes for data in dataset.read(index.where[0])) > 0
+            n_bytes = sum(memoryview(data).nbytes for data in dataset.read(index.where[0]))
+            assert n_bytes, "read returns no bytes; if decode reads, name both in 'fused'"
         # Large arrays travel to a worker as paths: a pickle must not cost a sample's memory.
         pickled = pickle.dumps((dataset, index))
         assert len(pickled) < max(1 << 20, index.spec.nbytes), "a pickle larger than a sample"
         copy, copied = pickle.loads(pickled)
+        first = make_sample(dataset, index.where[0])
+        before = {name: array.copy() for name, array in first.items()}
         for number in range(len(index)):
             sample = make_sample(dataset, index.where[number])
             index.spec.check(sample, where=f"sample {number}")
             other = make_sample(copy, copied.where[number])
             assert other_arrays(other, sample) == [], f"sample {number} of a copy differs"
+        assert other_arrays(first, before) == [], "sample 0 is written over by a later one"
         again = dataset.samples(files, locator)  # read back from a cache
         for name in ("spec", "provenance", "position_units"):
             assert getattr(again, name) == getattr(index, name), name
@@ -117,7 +123,8 @@ class DatasetTests:
                 assert other_arrays(sample, before) == [], f"{where}: other numbers, and no error"
         # A file that is open is there although it has no name.
         assert errors or left < 0, f"no error although {damaged.name} is damaged"
-        assert [error for error in errors if damaged.name not in error] == []
+        unnamed = [error for error in errors if damaged.name not in error]
+        assert unnamed == [], f"errors do not name {damaged.name}"
 
 
 def copy_files(files: Sequence[Path], folder: Path) -> list[Path]:
@@ -149,7 +156,8 @@ def check_positions(index: SampleIndex) -> None:
         for number, position in enumerate(axis.positions):
             by_row.setdefault(axis.rows[number] if len(axis.rows) else 0, []).append(position)
         steps = [np.diff(positions) for positions in by_row.values()]
-        assert all((step > 0).all() for step in steps) or all((step < 0).all() for step in steps)
+        is_in_order = [all((sign * step > 0).all() for step in steps) for sign in (1, -1)]
+        assert any(is_in_order), "positions are not in order within each row"
 
 
 def other_arrays(sample: Sample, expected: Sample) -> list[str]:

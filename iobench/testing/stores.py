@@ -297,5 +297,5 @@ def answer_of_fork(function: Callable[[], Any]) -> Any:
         process.start()
     answer = answers.get()
     process.join(60)
-    assert process.exitcode == 0
+    assert process.exitcode == 0, "the forked child ended with an error; stderr has its traceback"
     return answer
