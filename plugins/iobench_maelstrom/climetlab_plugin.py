@@ -28,15 +28,8 @@ class PluginFiles(PublishedFiles):
     ) -> PluginCall:
         """Return a call of the plugin that needs the files of these keys."""
         urls = tuple(map(self.file_url, keys))
-        return PluginCall(
-            name or self.name,
-            arguments,
-            urls,
-            self.extras,
-            self.package,
-            self.terms_of_use,
-            self.citation,
-        )
+        terms = self.terms_of_use, self.citation
+        return PluginCall(name or self.name, arguments, urls, self.extras, self.package, *terms)
 
     def downloads(self) -> list[PluginCall]:
         if not self.is_chosen:

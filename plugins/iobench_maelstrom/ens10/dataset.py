@@ -56,8 +56,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets import GribIndex, StandIn
 
-NORTH_TO_SOUTH = 0
-"""GRIB's scanning mode of rows from north to south, each from west to east."""
+NORTH_TO_SOUTH = ("regular_ll", 0)
 FIRST_TEST_YEAR = 2016
 PUBLISHED = PublishedStep(
     forward_ns=5_250_000,
@@ -206,10 +205,9 @@ class Ens10(PluginFiles, ChunkedSamples):
             provenance={
                 **self.facts(),
                 "dtype": self.task.dtype,
-                "step_hours": archive.LEAD_HOURS,
                 "members": members,
                 "starts": list(self.starts),
-                "target": f"ERA5 {self.task.target} at start + 48 h" if self.has_target else "none",
+                "target": self.task.target if self.has_target else "none",
                 "normalisation": {
                     "formula": f"(x - mean) / (std + {SPREAD})",
                     "over": "samples, per channel and grid point, ddof 0",
@@ -306,7 +304,7 @@ def find_fields(index: GribIndex, task: archive.Task) -> list[FieldCube]:
     if task.level:
         place = {"typeOfLevel": "isobaricInhPa", "level": task.level}
     cubes: list[FieldCube] = []
-    starts = np.unique(index["dataDate"]).astype(np.int64) * 10000
+    starts = (np.unique(index["dataDate"]).astype(np.int64) * 10000).tolist()
     for field in task.fields:
         rows = index.rows(paramId=field.param_id, step=archive.LEAD_HOURS, dataTime=0, **place)
         if not rows.size:
@@ -321,19 +319,19 @@ def find_fields(index: GribIndex, task: archive.Task) -> list[FieldCube]:
         except FileFormatError as error:
             said = str(error).rpartition("; ")[0]
             raise FileFormatError(f"{said}; expected each once: fetch the files again") from error
-        for dim, values in (("time", starts.tolist()), ("number", cubes[0].values("number"))):
-            if other := {*values} ^ {*cubes[-1].values(dim)}:
+        for dim, values in (("time", starts), ("number", cubes[0].values("number"))):
+            if cubes[-1].values(dim) != values:
                 raise FileFormatError(
-                    f"{index.files[0]}: {field.name} and other fields differ in {dim}, first in "
-                    f"{min(other)}; fetch the files again"
+                    f"{index.files[0]}: {field.name} and other fields differ in {dim}; fetch the "
+                    "files again"
                 )
     every = np.concatenate([each.rows for each in cubes])
     first = int(every[0])
-    kind = [str(index["gridType"][first]), int(index["scanningMode"][first])]
-    if kind != ["regular_ll", NORTH_TO_SOUTH] or len(np.unique(index["gridHash"][every])) > 1:
+    kind = str(index["gridType"][first]), int(index["scanningMode"][first])
+    if kind != NORTH_TO_SOUTH or len(np.unique(index["gridHash"][every])) > 1:
         raise FileFormatError(
-            f"{index.where(first)} has grid {kind[0]}, scanning mode {kind[1]}; expected all on "
-            "one grid, regular_ll from north to south"
+            f"{index.where(first)} has grid and scanning mode {kind}; expected all on one grid, "
+            f"{NORTH_TO_SOUTH}: from north to south"
         )
     return cubes
 

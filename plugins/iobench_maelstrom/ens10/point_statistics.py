@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,15 +65,9 @@ def keep_statistics(
 ) -> Path:
     """Return the file of statistics over samples, made where none is kept of them and ``files``."""
     states = [(path.name, path.stat()) for path in files]
-    about = {
-        "version": NORMALISATION_VERSION,
-        "files": [
-            [file, state.st_size, getattr(state, "etag", "") or state.st_mtime_ns]
-            for file, state in states
-        ],
-        "samples": hashlib.sha256(repr(samples).encode()).hexdigest(),
-    }
-    key = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:24]
+    versions = [(n, s.st_size, getattr(s, "etag", "") or s.st_mtime_ns) for n, s in states]
+    about = repr((NORMALISATION_VERSION, versions, samples))
+    key = hashlib.sha256(about.encode()).hexdigest()[:24]
     path = locator.cache_dir / f"{name}-normalisation-{key}.npy"
     mapped.cache_clear()
     try:

@@ -111,19 +111,10 @@ def _channels(dims: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-SCALAR_CHANNELS, COLUMN_CHANNELS = _channels(0), _channels(1)
 N_LEVELS, N_HALF_LEVELS = LENGTHS["level"], LENGTHS["half_level"]
-GROUPS = {
-    "sca_inputs": (("channel",), (len(SCALAR_CHANNELS),)),
-    "col_inputs": (("level", "channel"), (N_LEVELS, len(COLUMN_CHANNELS))),
-    "hl_inputs": (("half_level", "channel"), (N_HALF_LEVELS, 2)),
-    "pressure_hl": (("half_level", "channel"), (N_HALF_LEVELS, 1)),
-    "inter_inputs": (("level_interface", "channel"), (LENGTHS["level_interface"], 1)),
-}
-"""Dimensions and shape of each group of inputs."""
 CHANNELS = {
-    "sca_inputs": SCALAR_CHANNELS,
-    "col_inputs": COLUMN_CHANNELS,
+    "sca_inputs": _channels(0),
+    "col_inputs": _channels(1),
     "hl_inputs": ("temperature_hl", "pressure_hl"),
     "pressure_hl": ("pressure_hl",),
     "inter_inputs": ("overlap_param",),
@@ -131,6 +122,14 @@ CHANNELS = {
     "lw": ("flux_dn_lw", "flux_up_lw"),
 }
 """What the last axis of a group of inputs or fluxes holds."""
+GROUPS = {
+    "sca_inputs": (("channel",), (len(CHANNELS["sca_inputs"]),)),
+    "col_inputs": (("level", "channel"), (N_LEVELS, len(CHANNELS["col_inputs"]))),
+    "hl_inputs": (("half_level", "channel"), (N_HALF_LEVELS, 2)),
+    "pressure_hl": (("half_level", "channel"), (N_HALF_LEVELS, 1)),
+    "inter_inputs": (("level_interface", "channel"), (LENGTHS["level_interface"], 1)),
+}
+"""Dimensions and shape of each group of inputs."""
 
 
 def group_inputs(columns: Mapping[str, Values]) -> dict[str, Values]:

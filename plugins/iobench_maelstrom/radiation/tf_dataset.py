@@ -37,7 +37,7 @@ from iobench.datasets import (
     range_file,
     read_extents,
 )
-from iobench.errors import FileFormatError, MissingExtraError, StoreError
+from iobench.errors import FileFormatError, StoreError, import_extra
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench.stores import (
     FRAME_NBYTES,
@@ -126,10 +126,8 @@ def _place(
 
 
 SOURCE: Final = (
-    "a plain tf.data pipeline: TFRecordDataset over the files in order, each example parsed by a "
-    "map in as many calls at once as TensorFlow sees fit, batched and prefetched; not shuffled, "
-    "not cached. Training scripts of yours may do otherwise: iobench run -- python train.py "
-    "measures them."
+    "a plain tf.data pipeline over the files in order: examples are parsed by a parallel map, "
+    "batched and prefetched, not shuffled, not cached; iobench run measures scripts of yours"
 )
 
 
@@ -137,7 +135,12 @@ def tf_batches(
     own: RadiationTf, files: Sequence[Path], index: SampleIndex, batch_size: int
 ) -> Baseline:
     """Return a ``tf.data`` pipeline over TFRecord files."""
-    tf, paths = import_tensorflow(), [str(path) for path in files]
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    text = f"{own.name} --pipeline upstream needs TensorFlow"
+    tf, paths = import_extra("tensorflow", text, extra="tensorflow"), list(map(str, files))
+    # Fails where TensorFlow has run in this process: then it has what it was given.
+    with contextlib.suppress(RuntimeError):
+        tf.config.set_visible_devices([], "GPU")
     where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
     def parse(example: Any) -> Any:
@@ -163,21 +166,6 @@ def tf_batches(
 
     passes = SamplePasses(index.spec, batches, len(index), batched=True, framework="tensorflow")
     return Baseline(passes, SOURCE)
-
-
-def import_tensorflow() -> Any:
-    """Return TensorFlow, quiet and without GPUs; nothing is run: processes may be forked."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    try:
-        import tensorflow
-    except ImportError as error:
-        raise MissingExtraError(
-            "maelstrom-radiation-tf --pipeline upstream needs TensorFlow", extra="tensorflow"
-        ) from error
-    # Fails where TensorFlow has run in this process: then it has what it was given.
-    with contextlib.suppress(RuntimeError):
-        tensorflow.config.set_visible_devices([], "GPU")
-    return tensorflow
 
 
 PREFIXES = {
@@ -220,6 +208,7 @@ class RadiationTf(archive.RadiationFiles):
     }
     stand_in_subsets = ("tier-1", "tier-1-val", "tier-1-test")
     n_columns = (256, 12_288, 67_840)
+    _layout: ExampleLayout | None = None
     options = (
         archive.SCHEME,
         Option("subset", "Instead of timestep and filenum.", values=tuple(subsets)),
@@ -228,10 +217,6 @@ class RadiationTf(archive.RadiationFiles):
         ),
         Option("filenum", "Which files of each; of 2020 up to 51.", ("0",), IN_2019, many=True),
     )
-
-    def __init__(self, **options: str) -> None:
-        super().__init__(**options)
-        self._layout: ExampleLayout | None = None
 
     def file_url(self, key: FileKey) -> str:
         prefix = PREFIXES[key.get("scheme", self.solver)]
