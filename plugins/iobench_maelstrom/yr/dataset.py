@@ -197,19 +197,19 @@ class Yr(PluginFiles, Recipe):
         return self.fields if self.n_targets == 2 else self.fields[:-1]
 
     def open(self, files: Sequence[Path], locator: Locator) -> tuple[NetcdfFile, ...]:
-        """Return what the files hold, checked, and their channels' names with it."""
+        """Return what the files hold, checked to agree, and the channels' names of the first."""
         opened = super().open(files, locator)
-        channels = whole_variables(opened, list(KNOWN), cache_dir=locator.cache_dir)
-        for dim, known in KNOWN.items():
-            expected = [each.name for each in known]
-            for file, texts in zip(opened, channels[dim], strict=True):
-                names = [] if texts is None else list(map(str, texts.tolist()))
-                if names != expected:
-                    raise FileFormatError(
-                        f"{file.path}: {dim} is {', '.join(names)}, expected "
-                        f"{', '.join(expected)}: another version of the data set; fetch the files "
-                        "of climetlab-maelstrom-yr 0.6"
-                    )
+        texts = whole_variables(opened[:1], list(KNOWN), cache_dir=locator.cache_dir)
+        for dim, channels in KNOWN.items():
+            (own,) = texts[dim]
+            names = [] if own is None else list(map(str, own.tolist()))
+            expected = [each.name for each in channels]
+            if names != expected:
+                raise FileFormatError(
+                    f"{opened[0].path}: {dim} is {', '.join(names)}, expected "
+                    f"{', '.join(expected)}: another version of the data set; fetch the files of "
+                    "climetlab-maelstrom-yr 0.6"
+                )
         return opened
 
     def items(self, files: Sequence[NetcdfFile]) -> SampleIndex:
