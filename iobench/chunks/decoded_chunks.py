@@ -436,9 +436,11 @@ class DecodedChunks:
     def make_room(self, row: ChunkRow) -> None:
         """Drop what a chunk of a row will take the place of, so that memory has not both."""
         with _lock:
+            if 2 * self.nbytes <= (bound := self._bound_nbytes()):
+                return  # a chunk as large as any fits
             if (victim := self._victim(row, self._next_use(row))) is not None:
                 chunk = next(iter(self._rows[victim].values()))
-                if self.nbytes + chunk.nbytes > self._bound_nbytes():
+                if self.nbytes + chunk.nbytes > bound:
                     self._drop(victim)
 
     def _drop(self, row: ChunkRow) -> None:
